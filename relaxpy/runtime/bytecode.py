@@ -1,0 +1,360 @@
+"""The register bytecode of an executable: what the compiler writes and every runtime reads.
+
+A function has *registers* (values: tensors, tuples, shapes, scalars, closures, opaque objects) and one int64 *heap*
+(the paper's integer host tensor, §4.7), where symbolic dimensions and all shapes that are computed from them live. A
+shape is a contiguous range of the heap, so a tensor's record can point into it: binding new sizes writes the heap and
+nothing else. The heap starts as `heap_init` (constant dimensions stand there already).
+
+Code is flat; `If` carries the lengths of its two arms, so that a reader can rebuild the nesting. Every instruction
+names an entry of the function's `locations` (binding name and source line) for errors and profiles. Instructions are plain data:
+`relaxpy.runtime.executable` writes them as JSON, `relaxpy.runtime.link` turns a function into Python.
+
+Operands of calls: `Reg(i)` a register, `Heap(i)` an integer of the heap, or a Python int, float, bool or str.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """A register operand."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heap:
+    """An integer of the heap, as operand."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class IntOp:
+    """An integer operation; `op` is one of INT_OPS. floordiv and floormod round to minus infinity; comparisons
+    and logic give 0 or 1; select takes (condition, then, else)."""
+
+    op: str
+    args: tuple[IntExpr, ...]
+
+
+IntExpr: TypeAlias = "int | Heap | IntOp"
+Operand: TypeAlias = "Reg | Heap | int | float | bool | str"
+
+INT_OPS = (
+    "add", "sub", "mul", "floordiv", "floormod", "min", "max",
+    "eq", "ne", "lt", "le", "and", "or", "not", "select",
+)  # fmt: skip
+
+
+# Patterns: what a value must look like. A dimension is None (anything), an int, or Heap(i): store it there.
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPattern:
+    """A tensor. `shape` None: any shape of `ndim` dimensions (-1: any rank). `dtype` "": any."""
+
+    shape: tuple[None | int | Heap, ...] | None
+    ndim: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShapePattern:
+    """A shape value."""
+
+    dims: tuple[None | int | Heap, ...] | None
+    ndim: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrimPattern:
+    """A scalar of `dtype` ("" for any); its integer value may be bound or fixed."""
+
+    dtype: str
+    value: None | int | Heap = None
+
+
+@dataclass(frozen=True, slots=True)
+class TuplePattern:
+    fields: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallablePattern:
+    """A function value of `arity` parameters (-1: any)."""
+
+    arity: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPattern:
+    """Anything."""
+
+
+Pattern: TypeAlias = "TensorPattern | ShapePattern | PrimPattern | TuplePattern | CallablePattern | ObjectPattern"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a `Match` or an `Assert` is about, for its error message."""
+
+    what: str
+    """"parameter", "return value", "match_cast", "result" (of a library or Python call) or "argument"."""
+    name: str
+    """The parameter's or variable's name."""
+    annotation: str
+    """The annotation as script, e.g. `R.Tensor((n, n * 4), dtype="float32")`."""
+    detail: str = ""
+    """For an `Assert`: the relation as script, e.g. `n * 4`, and where: `dimension 1`."""
+    symbols: tuple[tuple[str, int], ...] = ()
+    """Symbolic variables that the annotation mentions and their heap slots: the bound values to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where an instruction comes from."""
+
+    binding: str
+    """Name of the variable that is bound."""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Instr:
+    """Base of all instructions."""
+
+    loc: int
+    """Index into the function's `locations`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Instr):
+    """dst ← constants[index]."""
+
+    dst: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Instr):
+    """Check register src against a pattern and bind the pattern's heap slots."""
+
+    src: int
+    pattern: Pattern
+    check: int
+    """Index into the function's `checks`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eval(Instr):
+    """heap[dst] ← expr."""
+
+    dst: int
+    expr: IntExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Assert(Instr):
+    """Fail unless lhs (what came) = rhs (what the annotation says)."""
+
+    lhs: IntExpr
+    rhs: IntExpr
+    check: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc(Instr):
+    """dst ← an uninitialised tensor of shape heap[shape : shape + ndim]."""
+
+    dst: int
+    shape: int
+    ndim: int
+    dtype: str
+    storage: int
+    """Index of one of the function's `storages` (memory of the frame; the tensor never leaves the call), or -1:
+    memory of its own, which may leave the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class View(Instr):
+    """dst ← the memory of tensor src (compact), seen with shape heap[shape : shape + ndim] and `dtype`."""
+
+    dst: int
+    src: int
+    shape: int
+    ndim: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel(Instr):
+    """kernels[index](*args): a compiled tensor program in destination-passing style."""
+
+    index: int
+    args: tuple[Operand, ...]
+    work: IntExpr
+    """About how many scalar operations this call does; -1: unknown. Picks serial or parallel, GIL kept or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Library(Instr):
+    """libraries[index](*args): a registered library function in destination-passing style (outputs last)."""
+
+    index: int
+    args: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed(Instr):
+    """dst ← packed[index](*args): a registered function or builtin (`vm.builtin.…`) that returns a value."""
+
+    dst: int
+    index: int
+    args: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Instr):
+    """dst ← functions[index](*args)."""
+
+    dst: int
+    index: int
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Closure(Instr):
+    """dst ← functions[index] with the last len(captured) parameters filled in (none: a plain function value)."""
+
+    dst: int
+    index: int
+    captured: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke(Instr):
+    """dst ← register `closure` called with args; it may be a closure or a Python callable."""
+
+    dst: int
+    closure: int
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MakeTuple(Instr):
+    """dst ← (src…)."""
+
+    dst: int
+    fields: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item(Instr):
+    """dst ← src[index]."""
+
+    dst: int
+    src: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class MakeShape(Instr):
+    """dst ← the shape value heap[shape : shape + ndim]."""
+
+    dst: int
+    shape: int
+    ndim: int
+
+
+@dataclass(frozen=True, slots=True)
+class MakePrim(Instr):
+    """dst ← a scalar (or string) of `dtype`."""
+
+    dst: int
+    value: Heap | int | float | bool | str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Instr):
+    """dst ← src."""
+
+    dst: int
+    src: int
+
+
+@dataclass(frozen=True, slots=True)
+class If(Instr):
+    """Run the next then_len instructions if register cond (a 0-d bool tensor or a bool) holds, else the else_len after
+    them; then go on behind both."""
+
+    cond: int
+    then_len: int
+    else_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill(Instr):
+    """These registers are not read again."""
+
+    regs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Return(Instr):
+    """Leave the function with register src. The last instruction of a function; nowhere else."""
+
+    src: int
+
+
+INSTRUCTIONS: tuple[type[Instr], ...] = (
+    Const, Match, Eval, Assert, Alloc, View, Kernel, Library, Packed, Call, Closure, Invoke,
+    MakeTuple, Item, MakeShape, MakePrim, Move, If, Kill, Return,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter as the user sees it. Parameter i arrives in register i."""
+
+    name: str
+    annotation: str
+    """As script."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCode:
+    """One compiled function."""
+
+    name: str
+    params: tuple[Param, ...]
+    ret: str
+    """Return annotation as script."""
+    num_regs: int
+    heap_init: tuple[int, ...]
+    storages: tuple[IntExpr, ...]
+    """Size in bytes of each piece of frame memory, over the heap."""
+    code: tuple[Instr, ...]
+    checks: tuple[Check, ...]
+    locations: tuple[Location, ...]
+    public: bool = True
+    """May be called from Python by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """A compiled tensor program and the symbols of its variants in the object."""
+
+    name: str
+    symbol: str
+    """Runs on all threads where that helps."""
+    serial_symbol: str
+    """Runs on the calling thread; the same as `symbol` where the program is serial anyway."""
+
+    kind: ClassVar[str] = "kernel"
