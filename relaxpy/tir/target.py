@@ -1,0 +1,276 @@
+"""Targets: what a module is compiled for.
+
+A target is a kind of code generator with the processor it may assume. It is always *resolved*: plain `"llvm"` becomes
+this machine's processor by name with the features that the operating system lets a process use, so that what is stored
+in an executable says exactly what the code needs, and building on two machines never silently differs. `str(target)`
+parses back to the same target.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import NoReturn
+
+from relaxpy.errors import BuildError
+from relaxpy.tir._tvm import tvm, tvm_ffi
+
+KINDS = ("llvm", "c")
+"""Code generators that `relaxpy.build` can drive."""
+
+_OPTIONS = ("mcpu", "mattr", "mtriple")
+
+# Features that change which instructions the compiler may pick in a kernel. LLVM also lists tuning flags and system
+# instructions (prefetch hints, key loading, …) under "features"; a missing one of those must not refuse an executable.
+_ISA_FEATURES = frozenset(
+    # x86
+    "sse3 ssse3 sse4.1 sse4.2 sse4a popcnt lzcnt bmi bmi2 movbe f16c fma fma4 xop tbm avx avx2 gfni"
+    " avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni avx512bf16 avx512fp16 avx512vbmi avx512vbmi2"
+    " avx512bitalg avx512vpopcntdq avx512ifma avx512vp2intersect avxvnni avxvnniint8 avxvnniint16 avxifma"
+    " avxneconvert avx10.1 avx10.2 egpr amx-tile amx-int8 amx-bf16 amx-fp16"
+    # aarch64
+    " neon fp-armv8 lse rdm dotprod fullfp16 fp16fml bf16 i8mm sve sve2 sve2p1 sme sme2".split()
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A code generator and the processor that it compiles for; immutable and resolved."""
+
+    kind: str
+    """One of `KINDS`."""
+    mcpu: str = ""
+    """LLVM's name of the processor; empty for kinds that do not have one."""
+    features: tuple[str, ...] = ()
+    """What is added to or taken from the processor's own features: `"+name"` or `"-name"`, sorted by name."""
+    triple: str = ""
+    """LLVM's machine triple, such as `x86_64-unknown-linux-gnu`."""
+
+    @classmethod
+    def parse(cls, text: str | Target) -> Target:
+        """Read `KIND [-mcpu=NAME] [-mattr=+a,-b] [-mtriple=TRIPLE]`; a target is returned as it is.
+
+        `"llvm"` alone stands for this machine. Raises `BuildError` (codes `target-kind`, `target-option`,
+        `target-cpu`, `target-feature`) for what it does not know, with the nearest name that it does.
+        """
+        if isinstance(text, Target):
+            return text
+        kind, options = _split(text)
+        if kind == "c":
+            if options:
+                _fail("target-option", f'target "c" takes no options, got -{next(iter(options))}')
+            return cls("c")
+        triple = options.get("mtriple") or _host_triple()
+        mcpu = options.get("mcpu", "")
+        _check_triple(triple)
+        if mcpu:
+            _check_cpu(mcpu, triple)
+            resolved = _parse_features(options.get("mattr", ""), mcpu, triple)
+            return cls(kind, mcpu, resolved, triple)
+        if "mtriple" in options and triple != _host_triple():
+            mcpu, own = "generic", ()
+        else:
+            mcpu, own = _host_cpu()
+        given = _parse_features(options.get("mattr", ""), mcpu, triple)
+        return cls(kind, mcpu, _merge_features((*own, *given)), triple)
+
+    @classmethod
+    def host(cls) -> Target:
+        """This machine, compiled for with LLVM."""
+        return cls.parse("llvm")
+
+    def __str__(self) -> str:
+        parts = [self.kind]
+        if self.triple:
+            parts.append(f"-mtriple={self.triple}")
+        if self.mcpu:
+            parts.append(f"-mcpu={self.mcpu}")
+        if self.features:
+            parts.append(f"-mattr={','.join(self.features)}")
+        return " ".join(parts)
+
+    @cached_property
+    def required_features(self) -> tuple[str, ...]:
+        """LLVM's names of the instruction-set features that code for this target may use, sorted.
+
+        A loader must refuse the code where one is missing. Empty for `c`, whose compiler decides.
+        """
+        if self.kind != "llvm":
+            return ()
+        return tuple(sorted(_llvm_features(self.mcpu, self.features, self.triple) & _ISA_FEATURES))
+
+    def has(self, feature: str) -> bool:
+        """Whether code for this target may use the instruction-set feature of this LLVM name."""
+        return feature in self.required_features
+
+    @property
+    def arch(self) -> str:
+        """The first part of the triple: `x86_64`, `aarch64`, …; empty for `c`."""
+        return self.triple.split("-", 1)[0]
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of the widest vector register that kernels should use."""
+        if self.has("avx512f"):
+            return 512
+        return 256 if self.has("avx") else 128
+
+    def lanes(self, bits: int = 32) -> int:
+        """How many elements of `bits` bits one vector register holds."""
+        return max(1, self.vector_bits // bits)
+
+    @property
+    def vector_registers(self) -> int:
+        """How many vector registers the architecture has: what bounds a register tile."""
+        return 32 if self.has("avx512f") or self.arch.startswith(("aarch64", "arm64")) else 16
+
+    def to_tvm(self) -> tvm.target.Target:
+        """The same as TVM's object, for the code generators; cached."""
+        return _tvm_target(self)
+
+    @property
+    def is_host_loadable(self) -> bool:
+        """Whether code for this target can run in this process."""
+        if self.kind == "c":
+            return True
+        if self.arch != _host_triple().split("-", 1)[0]:
+            return False
+        mcpu, own = _host_cpu()
+        return set(self.required_features) <= _llvm_features(mcpu, own, _host_triple())
+
+
+def _fail(code: str, message: str, help: str | None = None) -> NoReturn:
+    raise BuildError(code, message, help=help)
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """The help line for a word that is not known."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
+
+
+def _split(text: str) -> tuple[str, dict[str, str]]:
+    """Kind and options of a target's text; both checked against what is known."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        _fail("target-option", f"cannot read the target {text!r}: {error}")
+    if not words:
+        _fail("target-kind", "the target is empty", f"known kinds: {', '.join(KINDS)}")
+    kind, *rest = words
+    if kind not in KINDS:
+        _fail("target-kind", f'unknown target kind "{kind}"', _nearest(kind, KINDS))
+    options: dict[str, str] = {}
+    for word in rest:
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or not equals or not value:
+            _fail(
+                "target-option",
+                f'cannot read "{word}" in the target "{text}"',
+                "options are written -name=value, for instance -mcpu=haswell",
+            )
+        if name not in _OPTIONS:
+            _fail("target-option", f"unknown target option -{name}", _nearest(name, _OPTIONS))
+        if name in options:
+            _fail("target-option", f"the target option -{name} is given twice")
+        options[name] = value
+    return kind, options
+
+
+def _parse_features(text: str, mcpu: str, triple: str) -> tuple[str, ...]:
+    """The features of a `-mattr` option, each with its sign, checked against LLVM's names."""
+    features: list[str] = []
+    for word in filter(None, text.split(",")):
+        signed = word if word[0] in "+-" else f"+{word}"
+        name = signed[1:]
+        # LLVM answers an unknown name with a warning on stderr only: ask it last.
+        known = _known_features(triple)
+        if name not in known and name not in _llvm_features(mcpu, (f"+{name}",), triple):
+            _fail("target-feature", f'unknown processor feature "{name}"', _nearest(name, known))
+        features.append(signed)
+    return _merge_features(features)
+
+
+def _merge_features(features: Iterable[str]) -> tuple[str, ...]:
+    """Features sorted by name; of two with one name the later stands."""
+    last = {feature[1:]: feature for feature in features}
+    return tuple(last[name] for name in sorted(last))
+
+
+def _check_triple(triple: str) -> None:
+    arch = triple.split("-", 1)[0]
+    arch = {"arm64": "aarch64", "amd64": "x86_64", "i686": "i386", "i586": "i386"}.get(arch, arch)
+    known = {str(name) for name in tvm.target.codegen.llvm_get_targets()}
+    if arch not in known:
+        message = f'unknown architecture "{arch}" in the triple "{triple}"'
+        _fail("target-option", message, _nearest(arch, known))
+
+
+def _check_cpu(mcpu: str, triple: str) -> None:
+    if not tvm.target.codegen.llvm_is_valid_cpu(mcpu, triple):
+        _fail(
+            "target-cpu",
+            f'LLVM knows no processor "{mcpu}" for {triple.split("-", 1)[0]}',
+            _nearest(mcpu, _known_cpus(triple)),
+        )
+
+
+@cache
+def _host_triple() -> str:
+    return str(tvm.target.codegen.llvm_get_system_triple())
+
+
+@cache
+def _host_cpu() -> tuple[str, tuple[str, ...]]:
+    """This machine's processor, and how what it offers differs from what LLVM's name for it implies.
+
+    Differences are usual: a hypervisor or the firmware can hide a feature of the processor.
+    """
+    mcpu = str(tvm.target.codegen.llvm_get_system_cpu())
+    host = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
+    here = {str(name): bool(value) for name, value in host.items()}
+    if not here:  # LLVM cannot ask on this platform; its name for the processor has to do
+        return mcpu, ()
+    implied = _llvm_features(mcpu, (), _host_triple())
+    added = [f"+{name}" for name, on in here.items() if on and name not in implied]
+    hidden = [f"-{name}" for name, on in here.items() if not on and name in implied]
+    isa = [feature for feature in (*added, *hidden) if feature[1:] in _ISA_FEATURES]
+    return mcpu, _merge_features(isa)
+
+
+@cache
+def _llvm_features(mcpu: str, features: tuple[str, ...], triple: str) -> frozenset[str]:
+    """All features, tuning flags included, that LLVM derives from a processor and changes to it."""
+    target = _tvm_target(Target("llvm", mcpu, features, triple))
+    return frozenset(str(name) for name in tvm.target.codegen.llvm_get_cpu_features(target))
+
+
+@cache
+def _known_cpus(triple: str) -> tuple[str, ...]:
+    target = _tvm_target(Target("llvm", "", (), triple))
+    return tuple(str(name) for name in tvm.target.codegen.llvm_get_cpu_archlist(target))
+
+
+@cache
+def _known_features(triple: str) -> frozenset[str]:
+    """Every feature that some processor of the architecture has."""
+    names: set[str] = set()
+    for mcpu in _known_cpus(triple):
+        names |= _llvm_features(mcpu, (), triple)
+    return frozenset(names)
+
+
+@cache
+def _tvm_target(target: Target) -> tvm.target.Target:
+    config: dict[str, object] = {"kind": target.kind}
+    if target.triple:
+        config["mtriple"] = target.triple
+    if target.mcpu:
+        config["mcpu"] = target.mcpu
+    if target.features:
+        config["mattr"] = list(target.features)
+    return tvm.target.Target(config)
