@@ -1,0 +1,69 @@
+# make demo       set up and embed a few sentences with a real model
+# make test       set up and pass all tests
+# make test-fast  the subset that takes less than a minute
+# make check      format, lint, types, tests: what a change must pass
+# make bench-overhead | bench-embed | bench-matmul | bench
+# make clean      remove what the above made
+#
+# Needs Python 3.11 or newer and make, nothing else (no C compiler). Set-up goes into .venv, once: a stamp a set of
+# dependencies says that it is there, and pyproject.toml being newer that it is out of date.
+#   PYTHON=...  the interpreter to use      JOBS=2  processes of the tests
+
+SHELL := /bin/sh
+VENV := .venv
+PY := $(VENV)/bin/python
+JOBS ?= 2
+PYTEST_ARGS ?=
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast check format lint types clean bench bench-overhead bench-embed bench-matmul
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 12
+
+# The first interpreter that runs and is new enough (a name may exist and yet not run).
+$(PY):
+	@set -e; for python in $(PYTHON) python3.13 python3.12 python3.11 python3 python3.14 python; do \
+	  if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    echo "setting up $(VENV) with $$("$$python" --version)"; \
+	    exec "$$python" -m venv $(VENV); \
+	  fi; \
+	done; \
+	echo "relaxpy needs Python 3.11 or newer with venv and ensurepip; none was found on PATH." >&2; \
+	echo "Install one (on Debian: apt install python3 python3-venv), or say PYTHON=/path/to/python make ..." >&2; \
+	exit 1
+
+$(VENV)/stamp-%: pyproject.toml | $(PY)
+	@echo "installing relaxpy[$*] and what it needs (once)"
+	@$(PIP) --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/stamp-demo
+	@$(PY) -m relaxpy embed --file docs/sentences.txt
+
+test: $(VENV)/stamp-test
+	$(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+test-fast: $(VENV)/stamp-test
+	$(PY) -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+
+check: format lint types test
+
+format: $(VENV)/stamp-dev
+	$(PY) -m ruff format --check .
+
+lint: $(VENV)/stamp-dev
+	$(PY) -m ruff check .
+
+types: $(VENV)/stamp-dev
+	$(PY) -m pyright
+
+bench: bench-overhead bench-matmul bench-embed
+
+bench-overhead bench-matmul bench-embed: bench-%: $(VENV)/stamp-bench
+	$(PY) benchmarks/$*.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

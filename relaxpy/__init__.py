@@ -1,0 +1,89 @@
+"""relaxpy: Relax in readable Python.
+
+The names below are the public interface. They are loaded when first used: `import relaxpy` takes milliseconds and
+imports neither the compiler (tvm) nor the runtime's foreign function library (tvm_ffi), so that a process which only
+runs an executable never pays for the compiler.
+
+    import relaxpy
+
+    exe = relaxpy.build(relaxpy.parse(text), target="llvm")
+    vm = relaxpy.VirtualMachine(exe)
+    vm["main"](x)
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from relaxpy.errors import RelaxError
+from relaxpy.version import __version__
+
+if TYPE_CHECKING:
+    from relaxpy.build import build as build
+    from relaxpy.ir import BlockBuilder as BlockBuilder
+    from relaxpy.ir import IRModule as IRModule
+    from relaxpy.ir import assert_structural_equal as assert_structural_equal
+    from relaxpy.ir import structural_equal as structural_equal
+    from relaxpy.runtime import Executable as Executable
+    from relaxpy.runtime import VirtualMachine as VirtualMachine
+    from relaxpy.runtime import load as load
+    from relaxpy.runtime import num_threads as num_threads
+    from relaxpy.runtime import register_function as register_function
+    from relaxpy.runtime import register_library as register_library
+    from relaxpy.runtime import set_num_threads as set_num_threads
+    from relaxpy.script import parse as parse
+    from relaxpy.tir.target import Target as Target
+
+_PUBLIC = {
+    "BlockBuilder": "relaxpy.ir",
+    "Executable": "relaxpy.runtime",
+    "IRModule": "relaxpy.ir",
+    "Target": "relaxpy.tir.target",
+    "VirtualMachine": "relaxpy.runtime",
+    "assert_structural_equal": "relaxpy.ir",
+    "build": "relaxpy.build",
+    "load": "relaxpy.runtime",
+    "num_threads": "relaxpy.runtime",
+    "parse": "relaxpy.script",
+    "register_function": "relaxpy.runtime",
+    "register_library": "relaxpy.runtime",
+    "set_num_threads": "relaxpy.runtime",
+    "structural_equal": "relaxpy.ir",
+}
+"""Public name → module that defines it."""
+
+_PACKAGES = (
+    "analysis", "ir", "nn", "op", "runtime", "schedule", "script", "shape", "testing", "tir", "transform",
+)  # fmt: skip
+"""Packages that are reached as attributes (`relaxpy.op.add`) without importing them first."""
+
+__all__ = ["RelaxError", "__version__", *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+        globals()[name] = value
+        return value
+    if name in _PACKAGES:
+        return importlib.import_module(f"relaxpy.{name}")
+    raise AttributeError(f"module 'relaxpy' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_PACKAGES})
+
+
+class _Package(ModuleType):
+    """Keeps `relaxpy.build` the function: importing the package of that name would put the package in its place."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _PUBLIC and isinstance(value, ModuleType):
+            return
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,8 @@
+"""`python -m relaxpy` is the command `relaxpy`."""
+
+from __future__ import annotations
+
+from relaxpy.cli.main import main
+
+if __name__ == "__main__":
+    main()
