@@ -1,0 +1,127 @@
+"""Annotations: what is known of a value while compiling (paper §3.1, table 1; `Type` in TVM 0.27, `StructInfo` before).
+
+Annotations are immutable and compared by value. None always stands for "unknown", so each kind has coarser forms:
+`TensorType(None, "float32", ndim=2)` is a matrix of unknown shape, `TensorType()` any tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from relaxpy.ir.dim import Dim, DimLike
+from relaxpy.ir.dtype import DType
+
+if TYPE_CHECKING:
+    from relaxpy.ir.expr import Var
+
+UNKNOWN_NDIM = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """Base of all annotations."""
+
+    def __str__(self) -> str:
+        from relaxpy.script.printer import print_annotation
+
+        return print_annotation(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectType(Annotation):
+    """Any value at run time (`R.Object`)."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class PrimType(Annotation):
+    """A scalar (`R.Prim`): an integer may be known as a dimension."""
+
+    dtype: DType
+    value: Dim | None
+
+    def __init__(self, dtype: str, value: DimLike | None = None) -> None:
+        object.__setattr__(self, "dtype", DType(dtype))
+        object.__setattr__(self, "value", None if value is None else Dim.of(value))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ShapeType(Annotation):
+    """A shape value (`R.Shape`); `dims` None: only its rank is known (-1: not even that)."""
+
+    dims: tuple[Dim, ...] | None
+    ndim: int
+
+    def __init__(self, dims: Iterable[DimLike] | None = None, ndim: int = UNKNOWN_NDIM) -> None:
+        known = None if dims is None else tuple(Dim.of(dim) for dim in dims)
+        object.__setattr__(self, "dims", known)
+        object.__setattr__(self, "ndim", ndim if known is None else len(known))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class TensorType(Annotation):
+    """A tensor (`R.Tensor`). `shape` is a tuple of dimensions, a *variable* that holds a shape, or None (unknown; then
+    `ndim` may still be known, else -1). `dtype` None is unknown. `vdevice` names a virtual device, or is None."""
+
+    shape: tuple[Dim, ...] | Var | None
+    dtype: DType | None
+    ndim: int
+    vdevice: str | None
+
+    def __init__(
+        self,
+        shape: Sequence[DimLike] | Var | None = None,
+        dtype: str | None = None,
+        ndim: int = UNKNOWN_NDIM,
+        vdevice: str | None = None,
+    ) -> None:
+        if shape is not None and isinstance(shape, (tuple, list)):
+            shape = tuple(Dim.of(dim) for dim in shape)
+            ndim = len(shape)
+        elif shape is not None and ndim < 0:
+            annotation = getattr(shape, "annotation", None)
+            ndim = annotation.ndim if isinstance(annotation, ShapeType) else ndim
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "dtype", None if dtype is None else DType(dtype))
+        object.__setattr__(self, "ndim", ndim)
+        object.__setattr__(self, "vdevice", vdevice)
+
+    @property
+    def dims(self) -> tuple[Dim, ...] | None:
+        """The dimensions where all are known, else None."""
+        return self.shape if isinstance(self.shape, tuple) else None
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class TupleType(Annotation):
+    """A tuple of values (`R.Tuple`)."""
+
+    fields: tuple[Annotation, ...]
+
+    def __init__(self, fields: Iterable[Annotation] = ()) -> None:
+        object.__setattr__(self, "fields", tuple(fields))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class CallableType(Annotation):
+    """A function value (`R.Callable`); `params` None: any parameters."""
+
+    params: tuple[Annotation, ...] | None
+    ret: Annotation
+    pure: bool
+
+    def __init__(
+        self,
+        params: Iterable[Annotation] | None = None,
+        ret: Annotation | None = None,
+        pure: bool = True,
+    ) -> None:
+        object.__setattr__(self, "params", None if params is None else tuple(params))
+        object.__setattr__(self, "ret", ObjectType() if ret is None else ret)
+        object.__setattr__(self, "pure", pure)
+
+
+AnyAnnotation: TypeAlias = ObjectType | PrimType | ShapeType | TensorType | TupleType | CallableType
+VOID = TupleType(())
+"""The annotation of a call for its effect: the empty tuple."""

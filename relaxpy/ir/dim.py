@@ -1,0 +1,446 @@
+"""Dimensions: integer polynomials over symbolic variables, always in normal form.
+
+A `Dim` is a sum of terms `coefficient * atom**power * …`; an atom is a variable (`SymVar`) or an integer function of
+dimensions that is no polynomial (`DimOp`: floordiv, floormod, min, max, select, comparisons). Dims are interned: equal
+normal forms are one object, so `==` and `hash` cost nothing, and `n * 4 + 4 == 4 * (n + 1)` holds by construction. What the normal form
+does not see, `relaxpy.shape.prove` may still prove.
+
+Terms are ordered by degree, then by the names of their variables, then by which variable was made first; never by
+address: the same program always prints the same text. Division rounds to minus infinity, as in Python.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TypeAlias, Union
+from weakref import WeakValueDictionary
+
+_serial = itertools.count()
+
+
+class SymVar:
+    """A symbolic integer variable: an object with identity; its name is for people."""
+
+    __slots__ = ("__weakref__", "dtype", "key", "name")
+
+    def __init__(self, name: str, dtype: str = "int64") -> None:
+        self.name = name
+        self.dtype = dtype
+        self.key = (0, name, next(_serial))
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def dim(self) -> Dim:
+        """This variable as a dimension."""
+        return _intern(((((self, 1),), 1),))
+
+
+class DimOp:
+    """An integer function of dimensions, as an atom of polynomials; equal ones are one object."""
+
+    __slots__ = ("__weakref__", "args", "key", "op")
+
+    op: str
+    args: tuple[Dim, ...]
+
+    def __repr__(self) -> str:
+        return _format_atom(self)
+
+
+Atom: TypeAlias = "SymVar | DimOp"
+Monomial: TypeAlias = tuple[tuple[Atom, int], ...]
+Terms: TypeAlias = tuple[tuple[Monomial, int], ...]
+DimLike: TypeAlias = Union["Dim", SymVar, int]
+
+_dims: WeakValueDictionary[Terms, Dim] = WeakValueDictionary()
+_ops: WeakValueDictionary[tuple[str, tuple[Dim, ...]], DimOp] = WeakValueDictionary()
+
+
+class Dim:
+    """An integer expression in normal form. Make one with `Dim.of(…)`, `SymVar.dim`, and Python's operators."""
+
+    __slots__ = ("__dict__", "__weakref__", "_hash", "terms")
+
+    terms: Terms
+    _hash: int
+
+    @staticmethod
+    def of(value: DimLike) -> Dim:
+        """`value` as a dimension."""
+        if isinstance(value, Dim):
+            return value
+        if isinstance(value, SymVar):
+            return value.dim
+        return _constant(int(value))
+
+    @staticmethod
+    def var(name: str) -> Dim:
+        """A new variable of this name, as a dimension."""
+        return SymVar(name).dim
+
+    @property
+    def value(self) -> int | None:
+        """The integer that this is, or None if it has variables."""
+        terms = self.terms
+        if not terms:
+            return 0
+        if len(terms) == 1 and not terms[0][0]:
+            return terms[0][1]
+        return None
+
+    @property
+    def symbol(self) -> SymVar | None:
+        """The variable that this is, or None if it is anything else."""
+        if len(self.terms) == 1:
+            (monomial, coefficient) = self.terms[0]
+            if coefficient == 1 and len(monomial) == 1 and monomial[0][1] == 1:
+                atom = monomial[0][0]
+                return atom if isinstance(atom, SymVar) else None
+        return None
+
+    @cached_property
+    def vars(self) -> tuple[SymVar, ...]:
+        """All variables in it, in order of first use."""
+        found: dict[SymVar, None] = {}
+        for monomial, _ in self.terms:
+            for atom, _power in monomial:
+                if isinstance(atom, SymVar):
+                    found[atom] = None
+                else:
+                    for arg in atom.args:
+                        found.update(dict.fromkeys(arg.vars))
+        return tuple(found)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Dim):
+            return self is other or self.terms == other.terms
+        if isinstance(other, int):
+            return self.value == other
+        if isinstance(other, SymVar):
+            return self.symbol is other
+        return NotImplemented
+
+    def __repr__(self) -> str:
+        return self.format(lambda var: var.name)
+
+    def format(self, name: Callable[[SymVar], str], functions: str = "T.") -> str:
+        """As Python source, variables named by `name`, min and max prefixed by `functions`."""
+        return _format(self, name, functions)[0]
+
+    def __add__(self, other: DimLike) -> Dim:
+        other = Dim.of(other)
+        sums = dict(self.terms)
+        for monomial, coefficient in other.terms:
+            sums[monomial] = sums.get(monomial, 0) + coefficient
+        return _from_dict(sums)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Dim:
+        return _intern(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
+
+    def __sub__(self, other: DimLike) -> Dim:
+        return self + -Dim.of(other)
+
+    def __rsub__(self, other: DimLike) -> Dim:
+        return Dim.of(other) + -self
+
+    def __mul__(self, other: DimLike) -> Dim:
+        other = Dim.of(other)
+        products: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in other.terms:
+                monomial = _merge(left, right)
+                products[monomial] = products.get(monomial, 0) + a * b
+        return _from_dict(products)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: DimLike) -> Dim:
+        return _floordiv(self, Dim.of(other))
+
+    def __rfloordiv__(self, other: DimLike) -> Dim:
+        return _floordiv(Dim.of(other), self)
+
+    def __mod__(self, other: DimLike) -> Dim:
+        return _floormod(self, Dim.of(other))
+
+    def __rmod__(self, other: DimLike) -> Dim:
+        return _floormod(Dim.of(other), self)
+
+    def __bool__(self) -> bool:
+        if self.value is None:
+            raise TypeError(f"the truth of {self} is not known while compiling; use relaxpy.shape.prove")
+        return self.value != 0
+
+    def divide_exact(self, divisor: DimLike) -> Dim | None:
+        """The polynomial q with q * divisor == self, for a divisor of one term; None if there is none."""
+        divisor = Dim.of(divisor)
+        if len(divisor.terms) != 1:
+            return _constant(1) if divisor == self else None
+        (factors, scale) = divisor.terms[0]
+        quotient: dict[Monomial, int] = {}
+        for monomial, coefficient in self.terms:
+            powers = dict(monomial)
+            for atom, power in factors:
+                powers[atom] = powers.get(atom, 0) - power
+            if coefficient % scale or any(power < 0 for power in powers.values()):
+                return None
+            quotient[_monomial(powers)] = coefficient // scale
+        return _from_dict(quotient)
+
+    def substitute(self, replacements: Mapping[SymVar, DimLike]) -> Dim:
+        """Variables replaced, in normal form again."""
+        if not any(var in replacements for var in self.vars):
+            return self
+        result = _constant(0)
+        for monomial, coefficient in self.terms:
+            product = _constant(coefficient)
+            for atom, power in monomial:
+                if isinstance(atom, SymVar):
+                    factor = Dim.of(replacements.get(atom, atom))
+                else:
+                    factor = dim_op(atom.op, *(arg.substitute(replacements) for arg in atom.args))
+                for _ in range(power):
+                    product = product * factor
+            result = result + product
+        return result
+
+    def evaluate(self, values: Mapping[SymVar, int]) -> int:
+        """The integer that this is where variables have these values.
+
+        Raises `KeyError` for a variable without a value and `ZeroDivisionError` as Python does.
+        """
+        result = 0
+        for monomial, coefficient in self.terms:
+            product = coefficient
+            for atom, power in monomial:
+                if isinstance(atom, SymVar):
+                    factor = values[atom]
+                else:
+                    factor = INT_FUNCTIONS[atom.op](*(arg.evaluate(values) for arg in atom.args))
+                product *= factor**power
+            result += product
+        return result
+
+
+def _select(condition: int, then: int, otherwise: int) -> int:
+    return then if condition else otherwise
+
+
+INT_FUNCTIONS: dict[str, Callable[..., int]] = {
+    "floordiv": lambda a, b: a // b,
+    "floormod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+    "eq": lambda a, b: int(a == b),
+    "ne": lambda a, b: int(a != b),
+    "lt": lambda a, b: int(a < b),
+    "le": lambda a, b: int(a <= b),
+    "and": lambda a, b: int(bool(a) and bool(b)),
+    "or": lambda a, b: int(bool(a) or bool(b)),
+    "not": lambda a: int(not a),
+    "select": _select,
+}
+"""The functions that atoms apply, on Python integers: the one definition of what they mean."""
+
+
+def dim_op(op: str, *args: DimLike) -> Dim:
+    """`op` (a name of INT_FUNCTIONS) applied to dimensions, simplified where that is cheap and always right."""
+    dims = tuple(Dim.of(arg) for arg in args)
+    if op == "floordiv":
+        return _floordiv(*dims)
+    if op == "floormod":
+        return _floormod(*dims)
+    values = [dim.value for dim in dims]
+    if all(value is not None for value in values):
+        return _constant(INT_FUNCTIONS[op](*values))
+    if op == "select" and values[0] is not None:
+        return dims[1] if values[0] else dims[2]
+    if op == "select" and dims[1] == dims[2]:
+        return dims[1]
+    if op in ("min", "max", "eq", "ne", "lt", "le"):
+        difference = (dims[0] - dims[1]).value
+        if difference is not None:
+            if op in ("min", "max"):
+                return dims[0] if (difference <= 0) == (op == "min") else dims[1]
+            return _constant(INT_FUNCTIONS[op](difference, 0))
+        if op in ("min", "max", "eq", "ne"):
+            dims = tuple(sorted(dims, key=_dim_key))
+    return _atom(op, dims)
+
+
+def minimum(a: DimLike, b: DimLike) -> Dim:
+    return dim_op("min", a, b)
+
+
+def maximum(a: DimLike, b: DimLike) -> Dim:
+    return dim_op("max", a, b)
+
+
+def product(dims: Iterator[Dim] | tuple[Dim, ...]) -> Dim:
+    """The product of dimensions; 1 for none."""
+    result = _constant(1)
+    for dim in dims:
+        result = result * dim
+    return result
+
+
+# Normal form
+
+
+def _intern(terms: Terms) -> Dim:
+    found = _dims.get(terms)
+    if found is not None:
+        return found
+    dim = object.__new__(Dim)
+    dim.terms = terms
+    value = dim.value
+    dim._hash = hash(terms) if value is None else hash(value)
+    return _dims.setdefault(terms, dim)
+
+
+def _constant(value: int) -> Dim:
+    return _intern((((), value),)) if value else _intern(())
+
+
+def _from_dict(terms: dict[Monomial, int]) -> Dim:
+    kept = [(monomial, coefficient) for monomial, coefficient in terms.items() if coefficient]
+    if len(kept) > 1:
+        kept.sort(key=_term_key)
+    return _intern(tuple(kept))
+
+
+def _term_key(term: tuple[Monomial, int]) -> tuple[int, tuple[object, ...]]:
+    monomial = term[0]
+    return -sum(power for _, power in monomial), tuple((atom.key, power) for atom, power in monomial)
+
+
+def _dim_key(dim: Dim) -> tuple[object, ...]:
+    return tuple((_term_key(term), term[1]) for term in dim.terms)
+
+
+def _monomial(powers: Mapping[Atom, int]) -> Monomial:
+    return tuple(sorted(((a, p) for a, p in powers.items() if p), key=lambda item: item[0].key))
+
+
+def _merge(left: Monomial, right: Monomial) -> Monomial:
+    if not left:
+        return right
+    if not right:
+        return left
+    powers = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return _monomial(powers)
+
+
+def _atom(op: str, args: tuple[Dim, ...]) -> Dim:
+    atom = _ops.get((op, args))
+    if atom is None:
+        atom = object.__new__(DimOp)
+        atom.op = op
+        atom.args = args
+        atom.key = (1, op, tuple(_dim_key(arg) for arg in args))
+        atom = _ops.setdefault((op, args), atom)
+    return _intern(((((atom, 1),), 1),))
+
+
+def _split(dim: Dim, divisor: int) -> tuple[Dim, Dim]:
+    """(q, r) with dim == q * divisor + r, as much in q as the coefficients allow; r's constant in [0, divisor)."""
+    quotient: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for monomial, coefficient in dim.terms:
+        if monomial and coefficient % divisor:
+            rest[monomial] = coefficient
+        else:
+            quotient[monomial], remainder = divmod(coefficient, divisor)
+            if remainder:
+                rest[monomial] = remainder
+    return _from_dict(quotient), _from_dict(rest)
+
+
+def _floordiv(a: Dim, b: Dim) -> Dim:
+    divisor = b.value
+    if divisor is None or divisor == 0:
+        return _atom("floordiv", (a, b))
+    if divisor < 0:
+        a, divisor = -a, -divisor
+    if divisor == 1:
+        return a
+    quotient, rest = _split(a, divisor)
+    if rest.value is not None:
+        return quotient
+    if len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
+        atom, power = rest.terms[0][0][0]
+        if power == 1 and isinstance(atom, DimOp) and atom.op == "floordiv" and (atom.args[1].value or 0) > 0:
+            inner, scale = atom.args
+            return quotient + _floordiv(inner, scale * divisor)
+    return quotient + _atom("floordiv", (rest, _constant(divisor)))
+
+
+def _floormod(a: Dim, b: Dim) -> Dim:
+    divisor = b.value
+    if divisor is None or divisor <= 0:
+        return _atom("floormod", (a, b))
+    _, rest = _split(a, divisor)
+    if rest.value is not None:
+        return rest
+    return _atom("floormod", (rest, b))
+
+
+# Text
+
+_SUM, _PRODUCT, _ATOM = 0, 1, 2
+_INFIX = {"floordiv": "//", "floormod": "%"}
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
+_CALLS = {"min": "min", "max": "max", "select": "Select", "and": "And", "or": "Or", "not": "Not"}
+
+
+def _format(dim: Dim, name: Callable[[SymVar], str], functions: str) -> tuple[str, int]:
+    """(text, how tightly its outermost operator binds)."""
+    if not dim.terms:
+        return "0", _ATOM
+    text, level = "", _ATOM
+    for i, (monomial, coefficient) in enumerate(dim.terms):
+        factors: list[tuple[str, int]] = []
+        for atom, power in monomial:
+            factors += [_format_atom_at(atom, name, functions)] * power
+        magnitude = abs(coefficient)
+        if magnitude != 1 or not factors:
+            factors.append((str(magnitude), _ATOM))
+        # the first factor of a product may itself be a product ((n // 4) * 2 needs its parentheses all the same)
+        term = " * ".join(f"({t})" if lvl < _ATOM and len(factors) > 1 else t for t, lvl in factors)
+        term_level = factors[0][1] if len(factors) == 1 else _PRODUCT
+        if i == 0:
+            text, level = (term, term_level)
+            if coefficient < 0:
+                text = f"-{term}" if term_level == _ATOM or not monomial else f"-({term})"
+                level = _PRODUCT if monomial else _SUM
+        else:
+            text += f" {'-' if coefficient < 0 else '+'} {term}"
+            level = _SUM
+    return text, level
+
+
+def _format_atom_at(atom: Atom, name: Callable[[SymVar], str], functions: str) -> tuple[str, int]:
+    if isinstance(atom, SymVar):
+        return name(atom), _ATOM
+    parts = [_format(arg, name, functions) for arg in atom.args]
+    if atom.op in _INFIX:
+        left, right = (f"({text})" if level < _ATOM else text for text, level in parts)
+        return f"{left} {_INFIX[atom.op]} {right}", _PRODUCT
+    if atom.op in _COMPARE:
+        return f"({parts[0][0]} {_COMPARE[atom.op]} {parts[1][0]})", _ATOM
+    return f"{functions}{_CALLS[atom.op]}({', '.join(text for text, _ in parts)})", _ATOM
+
+
+def _format_atom(atom: DimOp) -> str:
+    return _format_atom_at(atom, lambda var: var.name, "T.")[0]

@@ -1,0 +1,76 @@
+"""Data types: a `str` with questions. `DType("f32") == "float32"`, so that a dtype prints and compares as its name."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cached_property
+
+import ml_dtypes
+import numpy as np
+
+from relaxpy.errors import UsageError
+
+_BITS = {
+    "bool": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64,
+    "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64,
+    "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64,
+}  # fmt: skip
+
+_ALIASES = {
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "boolean": "bool",
+}  # fmt: skip
+
+
+class DType(str):
+    """The name of an element type, canonical (`f32` becomes `float32`); interned, one object a name."""
+
+    _interned: dict[str, DType] = {}
+
+    def __new__(cls, name: str | np.dtype | type) -> DType:
+        if isinstance(name, DType):
+            return name
+        if not isinstance(name, str):
+            name = np.dtype(name).name
+        name = _ALIASES.get(name, name)
+        if (found := cls._interned.get(name)) is not None:
+            return found
+        if name not in _BITS:
+            near = difflib.get_close_matches(name, [*_BITS, *_ALIASES], 1)
+            raise UsageError(
+                "unknown-dtype",
+                f"unknown dtype {name!r}",
+                help=f"did you mean {near[0]!r}?" if near else f"one of {', '.join(_BITS)}",
+            )
+        return cls._interned.setdefault(name, super().__new__(cls, name))
+
+    @property
+    def bits(self) -> int:
+        return _BITS[self]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return _BITS[self] // 8
+
+    @cached_property
+    def is_float(self) -> bool:
+        return "float" in self
+
+    @cached_property
+    def is_bool(self) -> bool:
+        return self == "bool"
+
+    @cached_property
+    def is_int(self) -> bool:
+        """A signed or unsigned integer (bool is not)."""
+        return "int" in self
+
+    @cached_property
+    def is_signed(self) -> bool:
+        return self.is_float or self.startswith("int")
+
+    @cached_property
+    def numpy(self) -> np.dtype:
+        return np.dtype(ml_dtypes.bfloat16 if self == "bfloat16" else str(self))

@@ -1,0 +1,274 @@
+"""The graph level: expressions, bindings, functions (paper §3.1, figure 2).
+
+Nodes are frozen; expressions compare by identity, annotations by value. Programs are in A-normal form: the argument of a call is
+a *leaf* (variable, constant, shape, scalar, or a tuple of leaves), every other value is bound to a variable first. Only variables
+carry an annotation; that of any other expression follows from it (`relaxpy.op.deduce`). `span` is where the user wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from relaxpy.errors import Span
+from relaxpy.ir.annotation import Annotation, CallableType
+from relaxpy.ir.dim import Dim, DimLike
+from relaxpy.ir.dtype import DType
+
+if TYPE_CHECKING:
+    from relaxpy.ir.op import Operator
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Node:
+    """Base of everything with a place in the source."""
+
+    span: Span | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expr(Node):
+    """Base of expressions."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Var(Expr):
+    """A variable: bound once, known by identity; its name is for people."""
+
+    name: str
+    annotation: Annotation
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DataflowVar(Var):
+    """A variable seen only inside its dataflow block."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GlobalVar(Expr):
+    """The name of a function of the module. Two of one name are equal; it stores no annotation (it would go stale)."""
+
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GlobalVar) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(("GlobalVar", self.name))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExternFunc(Expr):
+    """A function known by name at run time only: a library's or a registered one."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class Constant(Expr):
+    """A tensor constant. `data` is a C-contiguous, read-only array; bfloat16 as `ml_dtypes.bfloat16`."""
+
+    data: np.ndarray
+
+    def __init__(self, data: Any, dtype: str | None = None, *, span: Span | None = None) -> None:
+        array = np.array(data, dtype=None if dtype is None else DType(dtype).numpy, order="C", copy=True)
+        DType(array.dtype)  # refuses dtypes that the language does not have
+        array.flags.writeable = False
+        object.__setattr__(self, "data", array)
+        object.__setattr__(self, "span", span)
+
+    @staticmethod
+    def shared(data: np.ndarray, span: Span | None = None) -> Constant:
+        """A constant over `data` itself, not a copy: for weights, which nobody writes."""
+        constant = object.__new__(Constant)
+        view = np.ascontiguousarray(data).view()
+        DType(view.dtype)
+        if view.shape != np.shape(data):  # ascontiguousarray makes 0-d arrays 1-d
+            view = view.reshape(np.shape(data))
+        view.flags.writeable = False
+        object.__setattr__(constant, "data", view)
+        object.__setattr__(constant, "span", span)
+        return constant
+
+
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class ShapeExpr(Expr):
+    """A shape value (`R.shape([n, 4])`)."""
+
+    dims: tuple[Dim, ...]
+
+    def __init__(self, dims: Iterable[DimLike], *, span: Span | None = None) -> None:
+        object.__setattr__(self, "dims", tuple(Dim.of(dim) for dim in dims))
+        object.__setattr__(self, "span", span)
+
+
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class PrimValue(Expr):
+    """A scalar (`R.prim_value(n + 1)`): integers are dimensions, floats and bools Python's."""
+
+    value: Dim | float | bool
+    dtype: DType
+
+    def __init__(
+        self, value: DimLike | float | bool, dtype: str | None = None, *, span: Span | None = None
+    ) -> None:
+        if isinstance(value, bool):
+            default = "bool"
+        elif isinstance(value, float):
+            default = "float32"
+        else:
+            value, default = Dim.of(value), "int64"
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "dtype", DType(dtype or default))
+        object.__setattr__(self, "span", span)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StringImm(Expr):
+    """A string, as argument (`R.str("…")`)."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DataTypeImm(Expr):
+    """A data type, as argument (`R.dtype("float32")`)."""
+
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuple(Expr):
+    """A tuple of expressions."""
+
+    fields: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TupleGetItem(Expr):
+    """Field `index` of a tuple."""
+
+    tuple: Expr
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call(Expr):
+    """A call of an operator (whose instance holds its attributes), a function of the module, a function value, or an
+    external function. `ty_args` are annotations given at the call: the outputs of `call_tir`, the result of `call_packed`."""
+
+    op: Operator | Expr
+    args: tuple[Expr, ...]
+    ty_args: tuple[Annotation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class If(Expr):
+    """Either branch, by a scalar boolean."""
+
+    cond: Expr
+    then: SeqExpr
+    otherwise: SeqExpr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VarBinding(Node):
+    """`var = value`."""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatchCast(Node):
+    """`var = R.match_cast(value, annotation)`: checks at run time, and defines symbolic variables that are new."""
+
+    var: Var
+    value: Expr
+    annotation: Annotation
+
+
+Binding: TypeAlias = VarBinding | MatchCast
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BindingBlock(Node):
+    """Bindings that run in order."""
+
+    bindings: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DataflowBlock(BindingBlock):
+    """Pure bindings without control flow. Its `Var`s are seen outside, its `DataflowVar`s are not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeqExpr(Expr):
+    """Blocks of bindings, then a leaf as the value."""
+
+    blocks: tuple[BindingBlock, ...]
+    body: Expr
+
+    @property
+    def bindings(self) -> Iterable[Binding]:
+        """All bindings in order, whatever block they are in."""
+        return (binding for block in self.blocks for binding in block.bindings)
+
+
+def no_attrs() -> Mapping[str, Any]:
+    """The empty attributes."""
+    return _NO_ATTRS
+
+
+_NO_ATTRS: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function(Expr):
+    """A graph-level function. `ret` is its declared (or deduced) return annotation. `attrs` holds `global_symbol` for a function
+    that is visible outside its module (its absence makes it private, as in TVM)."""
+
+    params: tuple[Var, ...]
+    body: SeqExpr
+    ret: Annotation
+    pure: bool = True
+    attrs: Mapping[str, Any] = field(default_factory=no_attrs)
+
+    @property
+    def annotation(self) -> CallableType:
+        """Its type as a value."""
+        return CallableType([param.annotation for param in self.params], self.ret, self.pure)
+
+    def script(self, name: str = "main") -> str:
+        """As TVMScript that parses back."""
+        from relaxpy.script.printer import print_function
+
+        return print_function(self, name)
+
+    def show(self) -> None:
+        """Print the script, highlighted where the terminal can."""
+        from relaxpy.script.highlight import show
+
+        show(self.script())
+
+
+def is_leaf(expr: Expr) -> bool:
+    """May this stand as an argument in A-normal form?"""
+    if isinstance(expr, Tuple):
+        return all(is_leaf(item) for item in expr.fields)
+    return isinstance(
+        expr, (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm, GlobalVar, ExternFunc)
+    )
+
+
+def seq(bindings: Sequence[Binding], body: Expr) -> SeqExpr:
+    """A body of one plain block (none if there are no bindings)."""
+    return SeqExpr((BindingBlock(tuple(bindings)),) if bindings else (), body)

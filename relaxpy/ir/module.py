@@ -1,0 +1,147 @@
+"""The module: names to functions of every level (paper §3.3), side by side."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from relaxpy.errors import Span
+from relaxpy.ir.annotation import Annotation
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import ExternFunc, Function, no_attrs
+
+
+@dataclass(frozen=True, slots=True)
+class BufferParam:
+    """A tensor parameter of a tensor program."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarParam:
+    """A scalar parameter of a tensor program: an integer is a symbolic variable."""
+
+    name: str
+    var: SymVar
+    dtype: DType
+
+
+class TensorProgram(ABC):
+    """A loop-level function (`T.prim_func`), as the layers above see it. `relaxpy.tir.PrimFunc` is the one implementation; it alone
+    knows TVM's objects. Immutable."""
+
+    __slots__ = ()
+    span: Span | None
+
+    @property
+    @abstractmethod
+    def params(self) -> tuple[BufferParam | ScalarParam, ...]:
+        """Parameters in order; destination-passing, so outputs come last among the buffers."""
+
+    @property
+    @abstractmethod
+    def attrs(self) -> Mapping[str, Any]: ...
+
+    @abstractmethod
+    def script(self, name: str = "main") -> str:
+        """As TVMScript: a `@T.prim_func` definition of this name that parses back."""
+
+    @abstractmethod
+    def structural_equal(self, other: TensorProgram) -> bool: ...
+
+    @abstractmethod
+    def structural_hash(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def work(self) -> Dim | None:
+        """About how many scalar operations a run does, over the variables of `params`; None where unknown."""
+
+
+BaseFunc: TypeAlias = Function | TensorProgram | ExternFunc
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IRModule:
+    """Functions by global name, in the order of definition, and the module's own attributes. Immutable: the `with_…`
+    methods give a new module."""
+
+    functions: Mapping[str, BaseFunc] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=no_attrs)
+    global_infos: Mapping[str, tuple[Any, ...]] = field(default_factory=no_attrs)
+    name: str = field(default="Module")
+    """Name of the class in printed script."""
+    span: Span | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "functions", MappingProxyType(dict(self.functions)))
+
+    def __getitem__(self, name: str) -> BaseFunc:
+        return self.functions[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.functions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.functions)
+
+    def __len__(self) -> int:
+        return len(self.functions)
+
+    @property
+    def graph_functions(self) -> dict[str, Function]:
+        """The functions of the graph level."""
+        return {name: f for name, f in self.functions.items() if isinstance(f, Function)}
+
+    @property
+    def prim_funcs(self) -> dict[str, TensorProgram]:
+        """The tensor programs."""
+        return {name: f for name, f in self.functions.items() if isinstance(f, TensorProgram)}
+
+    def with_functions(self, functions: Mapping[str, BaseFunc]) -> IRModule:
+        """This module with exactly these functions; itself if they are the same objects in the same order."""
+        if list(functions.items()) == list(self.functions.items()):
+            return self
+        return replace(self, functions=functions)
+
+    def with_function(self, name: str, function: BaseFunc) -> IRModule:
+        """One function added or replaced."""
+        return self.with_functions({**self.functions, name: function})
+
+    def map_graph_functions(self, change: Callable[[str, Function], Function]) -> IRModule:
+        """Every graph-level function replaced by `change(name, function)`."""
+        return self.with_functions(
+            {n: change(n, f) if isinstance(f, Function) else f for n, f in self.functions.items()}
+        )
+
+    def fresh_name(self, hint: str) -> str:
+        """`hint`, or `hint1`, `hint2`, … if that is taken."""
+        name, count = hint, 0
+        while name in self.functions:
+            count += 1
+            name = f"{hint}{count}"
+        return name
+
+    def annotation_of(self, name: str) -> Annotation | None:
+        """The type of a graph-level function; None for a tensor program or external function."""
+        function = self.functions.get(name)
+        return function.annotation if isinstance(function, Function) else None
+
+    def script(self) -> str:
+        """As TVMScript that parses back to an equal module."""
+        from relaxpy.script.printer import print_module
+
+        return print_module(self)
+
+    def show(self) -> None:
+        """Print the script, highlighted where the terminal can."""
+        from relaxpy.script.highlight import show
+
+        show(self.script())

@@ -1,0 +1,30 @@
+"""What the IR knows of an operator. The operators themselves are in `relaxpy.op`, each in one place."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from relaxpy.ir.annotation import Annotation
+
+if TYPE_CHECKING:
+    from relaxpy.ir.expr import Call, Expr
+
+
+class Operator(ABC):
+    """An operator with its attributes: an immutable value, compared and hashed by its fields."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+    """Dotted name in the script namespace R, e.g. `nn.relu`."""
+    pure: ClassVar[bool] = True
+    """False if a call has an effect, and so must not be removed, moved or repeated."""
+
+    @abstractmethod
+    def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
+        """The annotation of this call's result. Raises `DeduceError`, located, if the arguments cannot fit."""
+
+    @abstractmethod
+    def print_args(self, call: Call, arg: Callable[[Expr], str]) -> Sequence[str]:
+        """The call's arguments and attributes as script, in order (`["x", "axis=1"]`)."""

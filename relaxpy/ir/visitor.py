@@ -1,0 +1,240 @@
+"""Walking and rewriting. Both dispatch on the class of a node (`visit_Call`) and otherwise go through its fields.
+
+A `Rewriter` gives back the same object where nothing changed, so that a pass which does nothing costs nothing to detect.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from relaxpy.ir.annotation import Annotation, CallableType, PrimType, ShapeType, TensorType, TupleType
+from relaxpy.ir.dim import Dim, DimLike, SymVar
+from relaxpy.ir.expr import Constant, Function, MatchCast, Node, PrimValue, ShapeExpr, Var, VarBinding
+
+N = TypeVar("N", bound=Node)
+A = TypeVar("A", bound=Annotation)
+
+_fields: dict[type, tuple[str, ...]] = {}
+
+
+def child_fields(kind: type) -> tuple[str, ...]:
+    """Names of the fields of a node class that can hold nodes, dimensions or annotations."""
+    found = _fields.get(kind)
+    if found is None:
+        skip = {"span", "name", "attrs", "pure", "data", "dtype", "index"}
+        found = tuple(f.name for f in dataclasses.fields(kind) if f.name not in skip)
+        _fields[kind] = found
+    return found
+
+
+class Visitor:
+    """Visits every node once in order of evaluation. Define `visit_<Class>`; call `self.generic(node)` for the children. Annotations and
+    dimensions come through `visit_annotation` and `visit_dim`."""
+
+    def visit(self, node: Any) -> None:
+        method = getattr(self, "visit_" + type(node).__name__, None)
+        if method is not None:
+            method(node)
+        else:
+            self.generic(node)
+
+    def generic(self, node: Any) -> None:
+        for name in child_fields(type(node)):
+            self._visit_value(getattr(node, name))
+
+    def _visit_value(self, value: Any) -> None:
+        if isinstance(value, Node):
+            self.visit(value)
+        elif isinstance(value, tuple):
+            for item in value:
+                self._visit_value(item)
+        elif isinstance(value, Annotation):
+            self.visit_annotation(value)
+        elif isinstance(value, Dim):
+            self.visit_dim(value)
+
+    def visit_VarBinding(self, node: VarBinding) -> None:
+        self.visit(node.value)
+        self.visit(node.var)
+
+    def visit_MatchCast(self, node: MatchCast) -> None:
+        self.visit(node.value)
+        self.visit_annotation(node.annotation)
+        self.visit(node.var)
+
+    def visit_Var(self, node: Var) -> None:
+        """A use or a definition; annotations of variables are not entered (they repeat at every use)."""
+
+    visit_DataflowVar = visit_Var
+
+    def visit_annotation(self, annotation: Annotation) -> None:
+        for_each_dim(annotation, self.visit_dim)
+        if isinstance(annotation, TensorType) and isinstance(annotation.shape, Var):
+            self.visit(annotation.shape)
+
+    def visit_dim(self, dim: Dim) -> None:
+        pass
+
+
+class Rewriter:
+    """Rebuilds what changes and shares what does not. Define `rewrite_<Class>` returning a node.
+
+    Definitions of variables go through `define`, uses through the map it fills, so a rewriter that changes an
+    annotation at its definition changes it at every use.
+    """
+
+    def __init__(self) -> None:
+        self.vars: dict[Var, Any] = {}
+        self.syms: dict[SymVar, DimLike] = {}
+
+    def rewrite(self, node: Any) -> Any:
+        method = getattr(self, "rewrite_" + type(node).__name__, None)
+        return method(node) if method is not None else self.generic(node)
+
+    def generic(self, node: N) -> N:
+        changed: dict[str, Any] = {}
+        for name in child_fields(type(node)):
+            old = getattr(node, name)
+            new = self._rewrite_value(old)
+            if new is not old:
+                changed[name] = new
+        return rebuild(node, changed) if changed else node
+
+    def _rewrite_value(self, value: Any) -> Any:
+        if isinstance(value, Node):
+            return self.rewrite(value)
+        if isinstance(value, tuple):
+            new = tuple(self._rewrite_value(item) for item in value)
+            return value if all(a is b for a, b in zip(new, value, strict=True)) else new
+        if isinstance(value, Annotation):
+            return self.rewrite_annotation(value)
+        if isinstance(value, Dim):
+            return self.rewrite_dim(value)
+        return value
+
+    def rewrite_Var(self, node: Var) -> Any:
+        return self.vars.get(node, node)
+
+    rewrite_DataflowVar = rewrite_Var
+
+    def define(self, var: Var, annotation: Annotation | None = None) -> Var:
+        """The variable at its definition: a new one if its annotation changes, and every later use with it."""
+        new = annotation or self.rewrite_annotation(var.annotation)
+        if new is var.annotation or new == var.annotation:
+            self.vars.pop(var, None)
+            return var
+        fresh = type(var)(var.name, new, span=var.span)
+        self.vars[var] = fresh
+        return fresh
+
+    def rewrite_VarBinding(self, node: VarBinding) -> Any:
+        value = self.rewrite(node.value)
+        var = self.define(node.var)
+        return node if value is node.value and var is node.var else VarBinding(var, value, span=node.span)
+
+    def rewrite_MatchCast(self, node: MatchCast) -> Any:
+        value = self.rewrite(node.value)
+        annotation = self.rewrite_annotation(node.annotation)
+        var = self.define(node.var)
+        if value is node.value and var is node.var and annotation is node.annotation:
+            return node
+        return MatchCast(var, value, annotation, span=node.span)
+
+    def rewrite_Function(self, node: Function) -> Function:
+        params = tuple(self.define(param) for param in node.params)
+        if all(a is b for a, b in zip(params, node.params, strict=True)):
+            params = node.params
+        body = self.rewrite(node.body)
+        ret = self.rewrite_annotation(node.ret)
+        if params is node.params and body is node.body and ret is node.ret:
+            return node
+        return dataclasses.replace(node, params=params, body=body, ret=ret)
+
+    def rewrite_annotation(self, annotation: A) -> A:
+        return map_annotation(annotation, self.rewrite_dim, self.rewrite)
+
+    def rewrite_dim(self, dim: Dim) -> Dim:
+        return dim.substitute(self.syms) if self.syms else dim
+
+
+def rebuild(node: N, changes: dict[str, Any]) -> N:
+    """`dataclasses.replace` for nodes, those with their own constructor too."""
+    if isinstance(node, ShapeExpr):
+        return ShapeExpr(changes["dims"], span=node.span)  # type: ignore[return-value]
+    if isinstance(node, PrimValue):
+        return PrimValue(changes["value"], node.dtype, span=node.span)  # type: ignore[return-value]
+    if isinstance(node, Constant):
+        return node
+    return dataclasses.replace(node, **changes)
+
+
+def for_each_dim(annotation: Annotation, visit: Callable[[Dim], None]) -> None:
+    """Call `visit` for every dimension in an annotation, in order."""
+    match annotation:
+        case TensorType(shape=tuple() as dims) | ShapeType(dims=tuple() as dims):
+            for dim in dims:
+                visit(dim)
+        case PrimType(value=Dim() as value):
+            visit(value)
+        case TupleType(fields=fields):
+            for item in fields:
+                for_each_dim(item, visit)
+        case CallableType(params=params, ret=ret):
+            for item in params or ():
+                for_each_dim(item, visit)
+            for_each_dim(ret, visit)
+        case _:
+            pass
+
+
+def map_annotation(
+    annotation: Any, dim: Callable[[Dim], Dim], var: Callable[[Var], Any] = lambda v: v
+) -> Any:
+    """The annotation with every dimension replaced (and a shape variable by `var`); itself if none changes."""
+    match annotation:
+        case TensorType(shape=tuple() as dims, dtype=dtype, vdevice=vdevice):
+            new = tuple(map(dim, dims))
+            return annotation if new == dims else TensorType(new, dtype, vdevice=vdevice)
+        case TensorType(shape=Var() as shape, dtype=dtype, ndim=ndim, vdevice=vdevice):
+            changed = var(shape)
+            if changed is shape:
+                return annotation
+            if isinstance(changed, ShapeExpr):
+                return TensorType(changed.dims, dtype, vdevice=vdevice)
+            return TensorType(changed, dtype, ndim, vdevice)
+        case ShapeType(dims=tuple() as dims):
+            new = tuple(map(dim, dims))
+            return annotation if new == dims else ShapeType(new)
+        case PrimType(dtype=dtype, value=Dim() as value):
+            changed = dim(value)
+            return annotation if changed == value else PrimType(dtype, changed)
+        case TupleType(fields=fields):
+            new = tuple(map_annotation(item, dim, var) for item in fields)
+            return annotation if new == fields else TupleType(new)
+        case CallableType(params=params, ret=ret, pure=pure):
+            new = None if params is None else tuple(map_annotation(p, dim, var) for p in params)
+            changed = map_annotation(ret, dim, var)
+            return annotation if (new, changed) == (params, ret) else CallableType(new, changed, pure)
+        case _:
+            return annotation
+
+
+def free_sym_vars(annotations: Iterable[Annotation]) -> tuple[SymVar, ...]:
+    """The symbolic variables that annotations mention, in order of first use."""
+    found: dict[SymVar, None] = {}
+    for annotation in annotations:
+        for_each_dim(annotation, lambda dim: found.update(dict.fromkeys(dim.vars)))
+    return tuple(found)
+
+
+__all__ = [
+    "Rewriter",
+    "Visitor",
+    "child_fields",
+    "for_each_dim",
+    "free_sym_vars",
+    "map_annotation",
+    "rebuild",
+]
