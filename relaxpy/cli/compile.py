@@ -1,0 +1,70 @@
+"""`relaxpy compile`: from a program to an executable file."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Literal
+
+import click
+
+import relaxpy
+from relaxpy.cli.inputs import read_arrays
+from relaxpy.cli.source import read_module
+
+
+@click.command(
+    "compile",
+    epilog="""
+\b
+Examples:
+  relaxpy compile mlp.py -o mlp.rxe                                for this machine
+  relaxpy compile mlp.py --target 'llvm -mcpu=haswell' -o mlp.rxe  for any CPU with AVX2
+  relaxpy compile mlp.py --params mlp.npz -o mlp.rxe               with the weights bound by name
+  relaxpy compile mlp.py --params mlp.safetensors --weights beside -o mlp.rxe
+
+The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in Python.
+""",
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(dir_okay=False),
+    help="Where the executable goes.",
+)
+@click.option(
+    "--target",
+    "-t",
+    default="llvm",
+    show_default=True,
+    help="What to compile for. Plain llvm is this CPU.",
+)
+@click.option(
+    "--params",
+    type=click.Path(exists=True, dir_okay=False),
+    help="An .npz or .safetensors file; its arrays are bound to the parameters of the same names.",
+)
+@click.option(
+    "--weights",
+    type=click.Choice(["inside", "beside"]),
+    default="inside",
+    show_default=True,
+    help="Keep constants in the executable, or in a second file beside it.",
+)
+def compile_command(
+    file: str, output: str, target: str, params: str | None, weights: Literal["inside", "beside"]
+) -> None:
+    """Compile the program in FILE, once for all shapes it can take."""
+    mod = read_module(file)
+    arrays = None if params is None else read_arrays(params)
+    start = time.perf_counter()
+    exe = relaxpy.build(mod, target=target, params=arrays)
+    seconds = time.perf_counter() - start
+    exe.save(output, weights=weights)
+    size = os.path.getsize(output)
+    click.echo(f"{output}: {size / 1024:,.1f} KiB, compiled in {seconds:.2f} s")
+    vm_signatures = [exe.signature(name) for name in exe.public_functions]
+    for signature in vm_signatures:
+        click.echo(f"  {signature}")

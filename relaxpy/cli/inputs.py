@@ -1,0 +1,142 @@
+"""The little language of `relaxpy run --input`: NAME=VALUE, where VALUE is a file, a generated tensor, a number or a
+shape; or an .npz file whose arrays are named like parameters.
+
+    x=x.npy           an array from a file            x=f32[4,64]   generated, reproducibly (--seed)
+    inputs.npz        every array in it, by its name  n=3  p=0.5  flag=true   a scalar
+    s=(2,3)           a shape                         x=i64[8]<30522  integers below 30522
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from relaxpy.errors import UsageError
+
+Value: TypeAlias = "np.ndarray | int | float | bool | tuple[int, ...]"
+
+SHORT_DTYPES = {
+    "f16": "float16", "f32": "float32", "f64": "float64", "bf16": "bfloat16",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "bool": "bool",
+}  # fmt: skip
+"""Short names of dtypes; the long ones are understood too."""
+
+GENERATED = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<dims>[\d\s,]*)\](?:<(?P<below>\d+))?")
+SHAPE = re.compile(r"\((?P<dims>[-\d\s,]*)\)")
+
+FORMS = "x=FILE.npy, FILE.npz, x=f32[4,64], x=i64[4]<100, n=3, p=0.5, flag=true or s=(2,3)"
+
+
+def bad_input(message: str) -> UsageError:
+    return UsageError("bad-input", message, help=f"an input is {FORMS}")
+
+
+def parse_inputs(specs: Sequence[str], seed: int) -> dict[str, Value]:
+    """Name → value for the `--input` options, in their order. UsageError("bad-input") for what is none."""
+    values: dict[str, Value] = {}
+    random = np.random.default_rng(seed)
+    for spec in specs:
+        for name, value in parse_input(spec, random):
+            if name in values:
+                raise bad_input(f"input {name!r} is given twice")
+            values[name] = value
+    return values
+
+
+def parse_input(spec: str, random: np.random.Generator) -> list[tuple[str, Value]]:
+    """The named values that one `--input` stands for."""
+    name, equals, text = spec.partition("=")
+    if not equals:
+        if not spec.endswith(".npz"):
+            raise bad_input(f"{spec!r} has neither a name nor the ending .npz")
+        return [(key, array) for key, array in read_arrays(spec).items()]
+    if not name.isidentifier():
+        raise bad_input(f"{name!r} in {spec!r} is no parameter name")
+    return [(name, parse_value(text.strip(), random))]
+
+
+def parse_value(text: str, random: np.random.Generator) -> Value:
+    """The value of the right-hand side of NAME=VALUE."""
+    if text.endswith((".npy", ".npz")):
+        arrays = read_arrays(text)
+        if len(arrays) != 1:
+            raise bad_input(f"{text} holds {len(arrays)} arrays: give the file without NAME=")
+        return next(iter(arrays.values()))
+    if match := GENERATED.fullmatch(text):
+        below = match["below"]
+        dims = parse_dims(match["dims"])
+        return generate(match["dtype"], dims, None if below is None else int(below), random)
+    if match := SHAPE.fullmatch(text):
+        return parse_dims(match["dims"])
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    raise bad_input(f"cannot read the value {text!r}")
+
+
+def parse_dims(text: str) -> tuple[int, ...]:
+    """ "2, 3" → (2, 3); "" → ()."""
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise bad_input(f"cannot read the dimensions {text!r}") from None
+
+
+def generate(
+    dtype: str, shape: tuple[int, ...], below: int | None, random: np.random.Generator
+) -> np.ndarray:
+    """Reproducible numbers: standard normal floats, integers in [0, below or 10), even coins for bool."""
+    long = SHORT_DTYPES.get(dtype, dtype)
+    if long not in SHORT_DTYPES.values():
+        raise bad_input(f"unknown dtype {dtype!r}: one of {', '.join(SHORT_DTYPES)}")
+    if long == "bool":
+        return random.integers(0, 2, shape).astype(bool)
+    if "int" in long:
+        limit = 10 if below is None else below
+        if not 0 < limit <= np.iinfo(long).max + 1:
+            raise bad_input(f"integers below {limit} do not fit {long}")
+        return random.integers(0, limit, shape, dtype=long)
+    numbers = np.asarray(random.standard_normal(shape, dtype=np.float32))
+    return numbers.astype(ml_dtypes.bfloat16 if long == "bfloat16" else long)
+
+
+def read_arrays(path: str) -> dict[str, np.ndarray]:
+    """The arrays in an .npy (named by its stem), .npz or .safetensors file. Objects are refused: they are programs."""
+    try:
+        if path.endswith(".safetensors"):
+            return read_safetensors(path)
+        with np.load(path, allow_pickle=False, mmap_mode=None) as stored:
+            return {name: stored[name] for name in stored.files}
+    except AttributeError:  # a plain array is no context manager
+        return {Path(path).stem: np.load(path, allow_pickle=False)}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UsageError("bad-array-file", f"{path} cannot be read as arrays: {error}") from None
+
+
+def read_safetensors(path: str) -> dict[str, np.ndarray]:
+    """The tensors of a .safetensors file, bfloat16 included. Needs the extra `demo`."""
+    try:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+    except ImportError:
+        raise UsageError(
+            "missing-extra",
+            "reading .safetensors needs the package safetensors",
+            help="pip install 'relaxpy[demo]'",
+        ) from None
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise UsageError("bad-array-file", f"{path} cannot be read as arrays: {error}") from None

@@ -1,0 +1,118 @@
+"""The command group, and what happens when a command fails.
+
+Every failure is one readable message on stderr and an exit code: 1 for a mistake in the input, 2 for wrong usage, 70
+for a defect of relaxpy itself, 130 after Ctrl-C. `RELAXPY_DEBUG=1` lets the exception through with its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from relaxpy.errors import RelaxError
+from relaxpy.version import __version__
+
+COMMANDS = {
+    "show": "relaxpy.cli.show",
+    "compile": "relaxpy.cli.compile",
+    "run": "relaxpy.cli.run",
+    "embed": "relaxpy.cli.embed",
+    "doctor": "relaxpy.cli.doctor",
+}
+"""Command → module that defines it; imported when the command is asked for, so that the others cost nothing."""
+
+ATTRIBUTES = {"compile": "compile_command"}
+"""Commands whose function is not called like the command."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on demand, listed in the order of `COMMANDS`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            near = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no command {cmd_name!r}: {hint}", ctx=ctx)
+        module = importlib.import_module(COMMANDS[cmd_name])
+        return getattr(module, ATTRIBUTES.get(cmd_name, cmd_name))
+
+
+EPILOG = """
+\b
+A tour:
+  relaxpy doctor                                   what works on this machine
+  relaxpy show mlp.py                              parse, check and print a program
+  relaxpy compile mlp.py --target llvm -o mlp.rxe  compile it, once for all shapes
+  relaxpy run mlp.rxe main --input 'x=f32[4,64]'   run it on generated numbers
+  relaxpy embed "A sentence." "Another one."       embeddings from a real transformer
+
+`relaxpy COMMAND --help` explains a command. RELAXPY_DEBUG=1 shows the traceback of a failure.
+"""
+
+
+@click.command(
+    cls=LazyGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="relaxpy")
+def cli() -> None:
+    """Compile programs with symbolic shapes, once for every batch size and sequence length, and run them."""
+
+
+def describe(error: BaseException) -> tuple[str, int]:
+    """The message that a user reads for `error`, and the exit code."""
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx is not None else "relaxpy"
+        return f"error: {error.format_message()}\n('{path} --help' explains)", 2
+    if isinstance(error, click.ClickException):
+        return f"error: {error.format_message()}", error.exit_code
+    if isinstance(error, RelaxError):
+        return error.render(), 1
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+        return "interrupted", 130
+    if isinstance(error, UnicodeDecodeError):
+        return f"error: not a text file in UTF-8 (byte {error.start}: {error.reason})", 1
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"error: {where}{error.strerror}", 1
+    if isinstance(error, MemoryError):
+        return f"error: out of memory {error}".rstrip(), 1
+    text = " ".join(str(error).split()) or "no message"
+    return (
+        f"internal error: {type(error).__name__}: {text}\n"
+        "This is a defect of relaxpy; RELAXPY_DEBUG=1 shows where it comes from.",
+        70,
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    try:
+        code = cli.main(
+            args=None if argv is None else list(argv), prog_name="relaxpy", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except BrokenPipeError:  # `relaxpy show ... | head`: the reader has what it wants
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except Exception as error:
+        if os.environ.get("RELAXPY_DEBUG") == "1" and not isinstance(
+            error, (click.ClickException, click.Abort)
+        ):
+            raise
+        message, code = describe(error)
+        click.echo(click.style(message, fg="red") if code == 70 else message, err=True)
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        code = 130
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,127 @@
+"""`relaxpy run`: run a function of an executable on files or generated numbers."""
+
+from __future__ import annotations
+
+import time
+
+import click
+import numpy as np
+
+import relaxpy
+from relaxpy.cli.inputs import parse_inputs
+from relaxpy.errors import UsageError
+
+
+@click.command(
+    epilog="""
+\b
+Inputs (repeat --input; names are those of the parameters):
+  --input x=x.npy          an array from a file
+  --input inputs.npz       every array in it, by its name
+  --input 'x=f32[4,64]'    generated: normal floats, integers from 0 to 9, coins for bool
+  --input 'x=i64[8]<100'   generated integers below 100
+  --input n=3 --input 's=(2,3)' --input flag=true     scalars, shapes
+
+\b
+Examples:
+  relaxpy run mlp.rxe main --input 'x=f32[4,64]'
+  relaxpy run mlp.rxe main --input x=batch.npy --save out.npy
+"""
+)
+@click.argument("executable", type=click.Path(exists=True, dir_okay=False))
+@click.argument("function", default="main")
+@click.option(
+    "--input",
+    "-i",
+    "inputs",
+    multiple=True,
+    metavar="NAME=VALUE|FILE.npz",
+    help="An argument; see below.",
+)
+@click.option(
+    "--save",
+    "-s",
+    type=click.Path(dir_okay=False),
+    help="Save the results: .npy for one array, .npz for any.",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the generated numbers.")
+@click.option(
+    "--repeat",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Run so often, and print the median time.",
+)
+def run(
+    executable: str,
+    function: str,
+    inputs: tuple[str, ...],
+    save: str | None,
+    seed: int,
+    repeat: int,
+) -> None:
+    """Run FUNCTION ("main" if not given) of EXECUTABLE and print what it returns."""
+    if save is not None and not save.endswith((".npy", ".npz")):
+        raise UsageError(
+            "bad-output", f"cannot save as {save!r}", help="end the name in .npy or .npz"
+        )
+    values = parse_inputs(inputs, seed)
+    vm = relaxpy.VirtualMachine(relaxpy.load(executable))
+    call = vm[function]
+    seconds = []
+    result: object = None
+    for _ in range(repeat):
+        start = time.perf_counter()
+        result = call(**values)
+        seconds.append(time.perf_counter() - start)
+    leaves = dict(flatten(result, ""))
+    for path, value in leaves.items():
+        click.echo(f"{path or 'result'}: {summary(value)}")
+    if repeat > 1:
+        click.echo(f"median of {repeat}: {np.median(seconds) * 1e3:.3f} ms", err=True)
+    if save is not None:
+        save_results(save, leaves)
+
+
+def flatten(value: object, path: str) -> list[tuple[str, object]]:
+    """The leaves of a nested tuple with their paths: "0", "1.0", ...; "" for a value that is no tuple."""
+    if isinstance(value, tuple) and not isinstance(value, relaxpy.runtime.Shape):
+        prefix = f"{path}." if path else ""
+        return [leaf for i, item in enumerate(value) for leaf in flatten(item, f"{prefix}{i}")]
+    return [(path, value)]
+
+
+def summary(value: object) -> str:
+    """One value as text: dtype, shape and (some of) the numbers."""
+    if isinstance(value, relaxpy.runtime.Tensor):
+        array = value.numpy()
+        numbers = np.array2string(array, threshold=12, edgeitems=3, precision=6)
+        return f"{value.dtype}{list(array.shape)}\n{numbers}"
+    return repr(value)
+
+
+def save_results(path: str, leaves: dict[str, object]) -> None:
+    """Write the tensors, shapes and numbers among `leaves` to an .npy or .npz file."""
+    arrays = {
+        name or "result": np.asarray(
+            value.numpy() if isinstance(value, relaxpy.runtime.Tensor) else value
+        )
+        for name, value in leaves.items()
+    }
+    odd = [name for name, array in arrays.items() if array.dtype.hasobject]
+    if odd:
+        raise UsageError(
+            "bad-output",
+            f"result {odd[0]} is neither a tensor, a shape nor a number: it cannot be saved",
+        )
+    if path.endswith(".npz"):
+        np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
+    elif len(arrays) == 1:
+        np.save(path, next(iter(arrays.values())))
+    else:
+        raise UsageError(
+            "bad-output",
+            f"there are {len(arrays)} results: one .npy file holds one",
+            help="save as .npz",
+        )
+    click.echo(f"saved {path}")

@@ -1,0 +1,36 @@
+"""Reading a program: from a file or stdin to a checked module."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import relaxpy
+from relaxpy.errors import ErrorBag, UsageError
+from relaxpy.ir import IRModule
+
+EXECUTABLE_HELP = "`relaxpy show` prints an executable as text, `relaxpy run` runs it"
+
+
+def read_text(path: str) -> str:
+    """The text of `path`, "-" being stdin. UsageError for what is no text."""
+    if path == "-":
+        return sys.stdin.read()
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            "not-a-script",
+            f"{path} is not a text file in UTF-8 (byte {error.start}: {error.reason})",
+            help=EXECUTABLE_HELP,
+        ) from None
+
+
+def read_module(path: str) -> IRModule:
+    """Parse and check the program in `path`. All errors found in it are reported together."""
+    mod = relaxpy.parse(read_text(path), filename="<stdin>" if path == "-" else path)
+    bag = ErrorBag()
+    for violation in relaxpy.analysis.well_formed(mod):
+        bag.add(violation)
+    bag.raise_if_any()
+    return mod
