@@ -1,0 +1,44 @@
+"""Schedules: how a correct tensor program becomes a fast one, from analysis of its loops (paper §4.6).
+
+Rules are tried in order, and the first that recognises the program arranges it; what no rule recognises still compiles.
+Every rule works for symbolic dimensions, 0 and 1 included: one kernel serves all sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from relaxpy.schedule.cpu import CPU_RULES
+from relaxpy.tir._tvm import tirx
+from relaxpy.tir.schedule import is_scheduled, serial_twin
+from relaxpy.tir.target import Target
+
+Rule = Callable[[tirx.PrimFunc, Target], "tirx.PrimFunc | None"]
+"""A rule returns the arranged function, with its parallel loops marked, or None where it does not apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledKernel:
+    """A program arranged for a target, in the two forms between which the machine picks at every call."""
+
+    parallel: tirx.PrimFunc
+    """Work spread over the thread pool; the same object as `serial` where there is nothing to spread."""
+    serial: tirx.PrimFunc
+    """The same program on the calling thread, for work too small to launch (a launch costs 1 µs); the same bits."""
+    rule: str
+    """Name of the rule that applied: `author`, `matmul`, `elementwise`, …, `fallback`."""
+
+
+def schedule_kernel(func: tirx.PrimFunc, target: Target) -> ScheduledKernel:
+    """Arrange `func` for `target`; never fails: the last rule takes any program.
+
+    A function whose author arranged it (attribute `tirx.is_scheduled`, or loops that are not plain) stays as it is.
+    """
+    if is_scheduled(func):
+        return ScheduledKernel(func, serial_twin(func), "author")
+    for name, rule in CPU_RULES:
+        arranged = rule(func, target)
+        if arranged is not None:
+            return ScheduledKernel(arranged, serial_twin(arranged), name)
+    return ScheduledKernel(func, func, "none")

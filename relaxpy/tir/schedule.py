@@ -1,0 +1,72 @@
+"""What every schedule rule shares: which functions are left alone, loops that may run in parallel, and serial twins."""
+
+from __future__ import annotations
+
+from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+
+SCHEDULED = "tirx.is_scheduled"
+"""Attribute of a PrimFunc whose loops its author has arranged; no rule touches it."""
+
+
+def is_scheduled(func: tirx.PrimFunc) -> bool:
+    """Whether the author said so, or wrote a loop that is not plain: parallel, vectorised, unrolled or bound."""
+    if func.attrs is not None and (SCHEDULED in func.attrs or "tir.is_scheduled" in func.attrs):
+        return True
+    return any(loop.kind != tirx.ForKind.SERIAL for loop in loops_of(func))
+
+
+def loops_of(func: tirx.PrimFunc) -> list[tirx.For]:
+    """All loops of the function, outer ones first."""
+    found: list[tirx.For] = []
+
+    def visit(loop: tirx.For) -> None:
+        found.append(loop)
+
+    tvm_ffi.structural_walk(func.body, (tirx.For, visit), order="pre")
+    return found
+
+
+def has_parallel_loop(func: tirx.PrimFunc) -> bool:
+    """Whether a call launches work on the thread pool."""
+    return any(loop.kind == tirx.ForKind.PARALLEL for loop in loops_of(func))
+
+
+def serial_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The same program with its parallel loops run by the calling thread: the same results, to the bit."""
+    if not has_parallel_loop(func):
+        return func
+
+    def serial(loop: tirx.For) -> tirx.For:
+        return _remade(loop, tirx.ForKind.SERIAL) if loop.kind == tirx.ForKind.PARALLEL else loop
+
+    return tvm_ffi.structural_map(func, (tirx.For, serial))
+
+
+def _remade(loop: tirx.For, kind: int) -> tirx.For:
+    """A new loop node, of this kind."""
+    return tirx.For(
+        loop.loop_var, loop.min, loop.extent, kind, loop.body, loop.thread_binding, loop.annotations
+    )
+
+
+def parallelise_outer_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Make parallel the outermost loop of each block, where TVM proves that its iterations are independent.
+
+    A function that TVM's scheduler cannot read, or a loop that it does not prove safe, stays as it is.
+    """
+    # TVM's scheduler writes into a function whose body it shares with another (one made by `with_attr`, say): it gets
+    # loops of its own.
+    copied = tvm_ffi.structural_map(func, (tirx.For, lambda loop: _remade(loop, loop.kind)))
+    try:
+        schedule = s_tir.Schedule(tvm.IRModule({"main": copied}))
+        blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
+    except (s_tir.ScheduleError, tvm.error.TVMError, ValueError, RuntimeError):
+        return func
+    for block in blocks:
+        try:
+            loops = schedule.get_loops(block)
+            if loops:
+                schedule.parallel(loops[0])
+        except s_tir.ScheduleError:
+            continue
+    return schedule.mod["main"]
