@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -87,7 +88,7 @@ def parse_value(text: str, random: np.random.Generator) -> Value:
 
 
 def parse_dims(text: str) -> tuple[int, ...]:
-    """ "2, 3" → (2, 3); "" → ()."""
+    """The integers in comma-separated text; none in empty text."""
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
@@ -114,14 +115,16 @@ def generate(
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
     """The arrays in an .npy (named by its stem), .npz or .safetensors file. Objects are refused: they are programs."""
+    if path.endswith(".safetensors"):
+        return read_safetensors(path)
     try:
-        if path.endswith(".safetensors"):
-            return read_safetensors(path)
-        with np.load(path, allow_pickle=False, mmap_mode=None) as stored:
+        # numpy leaves a file that it opened itself open where the content is damaged.
+        with open(path, "rb") as file:
+            stored = np.load(file, allow_pickle=False)
+            if isinstance(stored, np.ndarray):
+                return {Path(path).stem: stored}
             return {name: stored[name] for name in stored.files}
-    except AttributeError:  # a plain array is no context manager
-        return {Path(path).stem: np.load(path, allow_pickle=False)}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError("bad-array-file", f"{path} cannot be read as arrays: {error}") from None
 
 

@@ -1,0 +1,12 @@
+"""What all tests share: the number of threads, set before any library is loaded."""
+
+from __future__ import annotations
+
+import os
+
+# Tests run in two processes on two cores: more threads would only stand in each other's way. XLA and
+# torch read their own variables.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")

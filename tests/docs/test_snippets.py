@@ -1,0 +1,102 @@
+"""Every snippet of the documentation runs.
+
+The ```python blocks of a page run in order and share a namespace. In ```console blocks, lines `$ relaxpy …` run in an
+empty directory of the page's own (files that a python block wrote are there), and the lines below are the output that
+the page promises; "…" in it stands for anything. Other `$` lines are for people. A block right after
+`<!-- no-test -->` is skipped; one after `<!-- fails: CODE -->` must raise the RelaxError of that code.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from relaxpy.errors import RelaxError
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<mark>no-test|fails: [\w-]+) -->\n+)?^```(?P<language>python|console)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    line: int
+    """Number of the line before the first one of the text."""
+    mark: str
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(m["language"], m["text"], text.count("\n", 0, m.start("text")), m["mark"] or "")
+        for m in BLOCK.finditer(text)
+    ]
+
+
+def run_python(page: Path, block: Block, namespace: dict[str, object]) -> None:
+    """Run a block so that tracebacks, and decorators that read their source, see the page's lines."""
+    name = f"{page}:{block.line}"
+    source = "\n" * block.line + block.text
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    code = compile(source, name, "exec", dont_inherit=True)
+    if block.mark.startswith("fails: "):
+        with pytest.raises(RelaxError) as caught:
+            exec(code, namespace)
+        assert caught.value.code == block.mark.removeprefix("fails: "), caught.value.render()
+    else:
+        exec(code, namespace)
+
+
+def run_console(block: Block) -> None:
+    """Run the `$ relaxpy` lines of a block and compare what they print with what the page says."""
+    for session in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, promised = session.partition("\n")
+        words = shlex.split(command)
+        if words[0] != "relaxpy":
+            continue
+        done = subprocess.run(
+            [sys.executable, "-m", "relaxpy", *words[1:]],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
+        )  # fmt: skip
+        if promised.strip():
+            pattern = ".*".join(re.escape(part) for part in promised.strip().split("…"))
+            assert re.fullmatch(pattern, done.stdout.strip(), re.DOTALL), done.stdout
+        else:
+            assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of the page run, from top to bottom."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__docs__"}
+    for block in blocks(page):
+        if block.mark == "no-test":
+            continue
+        if block.language == "python":
+            run_python(page, block, namespace)
+        else:
+            run_console(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """A relative link of a page names a file that exists."""
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"

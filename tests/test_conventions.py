@@ -1,0 +1,303 @@
+"""The rules of the house that a machine can check: layers, names, error codes.
+
+Each is a rule that reviewers would otherwise repeat; docs/decisions says why it is there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "relaxpy"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+MODEL_SOURCES = sorted((ROOT / "models").rglob("*.py"))
+
+LAYERS = ("ir", "tir", "shape", "op", "analysis", "transform", "schedule", "build")
+"""Each may import those before it (and `errors`, `version`)."""
+
+PRODUCERS = ("script", "nn", "frontend")
+"""Packages that make IR: may import what comes before `analysis`, and analysis to check it."""
+
+ALLOWED = {
+    **{layer: {*LAYERS[:i], layer} for i, layer in enumerate(LAYERS)},
+    "script": {*LAYERS[: LAYERS.index("transform")], "script"},
+    "nn": {*LAYERS[: LAYERS.index("transform")], "nn"},
+    "runtime": {"runtime"},
+    "testing": {*LAYERS, *PRODUCERS, "runtime", "testing"},
+}
+"""Package → packages of relaxpy that it may import. `cli` is on top and may import all."""
+ALLOWED["build"] |= {
+    "runtime"
+}  # bytecode is what code generation makes, Executable what `build` returns
+
+PRINTING = {"relaxpy.script.printer", "relaxpy.script.highlight"}
+"""What `ir` may import inside a method: `.script()` and `.show()` belong to the nodes, printing to `script`."""
+
+RUNTIME_ALLOWED = {"numpy", "ml_dtypes", "tvm_ffi", "tvm_ffi_orcjit", "relaxpy"}
+"""What `relaxpy/runtime` may import besides the standard library."""
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a file, parsed once."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Modules that a file imports when it runs, with lines; those for type checkers only are left out."""
+    tree = tree_of(path)
+    hidden = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for stmt in node.body
+        for inner in ast.walk(stmt)
+    }
+    for node in ast.walk(tree):
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            module = node.module or ""
+            if module == "relaxpy":  # `from relaxpy import ir`
+                yield from ((f"relaxpy.{alias.name}", node.lineno) for alias in node.names)
+            else:
+                yield module, node.lineno
+
+
+def package_of(path: Path) -> str:
+    """The package of relaxpy that a file belongs to; "" for the files at its top."""
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def test_imports_point_one_way() -> None:
+    """A package imports only those below it."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {package} imports {module}"
+        for path in SOURCES
+        if (package := package_of(path)) in ALLOWED
+        for module, line in imports(path)
+        if module.startswith("relaxpy.")
+        and (target := module.split(".")[1]) in ALLOWED
+        and target not in ALLOWED[package]
+        and not (package == "ir" and module in PRINTING)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_tir_imports_tvm() -> None:
+    """The compiler comes in through relaxpy/tir, and nowhere else."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in [*SOURCES, *MODEL_SOURCES]
+        if path.is_relative_to(ROOT / "models") or package_of(path) != "tir"
+        for module, line in imports(path)
+        if module.split(".")[0] == "tvm"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_tvm_comes_in_at_one_place() -> None:
+    """In relaxpy/tir, `_tvm.py` imports tvm: it puts back what that import changes in the process."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in SOURCES
+        if path.name != "_tvm.py"
+        for module, line in imports(path)
+        if module.split(".")[0] == "tvm"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_tvm_relax_is_not_used() -> None:
+    """`tvm.relax` is the peer that we measure against: no code of ours names it (comments and docstrings may)."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in [*SOURCES, *MODEL_SOURCES]
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "tvm.relax"
+    ] + [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in [*SOURCES, *MODEL_SOURCES]
+        for module, line in imports(path)
+        if module == "tvm.relax" or module.startswith("tvm.relax.")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_runtime_stands_alone() -> None:
+    """The runtime needs numpy and tvm_ffi, and of relaxpy only itself and the errors."""
+    allowed = RUNTIME_ALLOWED | set(sys.stdlib_module_names)
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {module}"
+        for path in SOURCES
+        if package_of(path) == "runtime"
+        for module, line in imports(path)
+        if module.split(".")[0] not in allowed
+        or (
+            module.split(".")[0] == "relaxpy"
+            and module.split(".")[1:2] not in (["runtime"], ["errors"], ["version"])
+        )
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", ["relaxpy", "relaxpy.errors", "relaxpy.cli.main"])
+def test_import_is_light(name: str) -> None:
+    """`import relaxpy` loads neither the compiler nor the foreign function library, nor numpy."""
+    code = f"import {name}, sys; print([m for m in ('tvm', 'tvm_ffi', 'sympy', 'numpy', 'torch') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_runtime_loads_without_the_compiler() -> None:
+    """A process that only runs never imports `tvm`."""
+    code = "import relaxpy, sys; relaxpy.VirtualMachine; relaxpy.load; print('tvm' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_no_module_is_a_drawer() -> None:
+    """Files are named after the one concept in them, so none is called utils, common or helpers."""
+    drawers = {"utils", "util", "common", "helpers", "helper", "misc", "tools"}
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in [*SOURCES, *MODEL_SOURCES]
+        if drawers & {part.removesuffix(".py") for part in path.relative_to(ROOT).parts}
+    ]
+    assert not wrong, wrong
+
+
+def pass_classes(path: Path) -> list[ast.ClassDef]:
+    """Classes of a file that derive from Pass directly."""
+    tree = tree_of(path)
+    return [
+        node
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and "Pass" in {ast.unparse(base) for base in node.bases}
+    ]
+
+
+def pass_files() -> list[Path]:
+    """Files that define passes: what `transform` has besides the machinery of passes itself."""
+    return [path for path in (PACKAGE / "transform").glob("*.py") if pass_classes(path)]
+
+
+def test_one_pass_one_file() -> None:
+    """File fuse_ops.py ⇔ class FuseOps ⇔ name "fuse-ops" ⇔ tests/transform/test_fuse_ops.py."""
+    wrong = []
+    for path in pass_files():
+        if path.stem in ("pass_", "base", "sequential", "pipeline"):
+            continue
+        classes = [node.name for node in pass_classes(path)]
+        expected = "".join(word.capitalize() for word in path.stem.split("_"))
+        if [name.lower() for name in classes] != [expected.lower()]:
+            wrong.append(f"{path.name} defines {classes}, not just {expected}")
+        name = path.stem.replace("_", "-")
+        if f'name = "{name}"' not in re.sub(r"name: .*? =", "name =", path.read_text("utf-8")):
+            wrong.append(f"{path.name}: the pass is not named {name!r}")
+        if not (ROOT / "tests/transform" / f"test_{path.stem}.py").exists():
+            wrong.append(f"{path.name} has no tests/transform/test_{path.stem}.py")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_tests_mirror_the_sources() -> None:
+    """tests/X/test_y.py tests relaxpy/X/y.py: a test file without such a source is misnamed."""
+    wrong = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        parts = path.relative_to(ROOT / "tests").parts
+        if len(parts) < 2 or parts[0] in ("docs", "models", "e2e", "fuzz", "errors", "benchmarks"):
+            continue
+        source = PACKAGE.joinpath(*parts[:-1])
+        stem = path.stem.removeprefix("test_")
+        if not source.is_dir():
+            wrong.append(f"{path.relative_to(ROOT)}: there is no {source.relative_to(ROOT)}")
+        elif (
+            not (source / f"{stem}.py").exists()
+            and not (source / stem).is_dir()
+            and not stem.startswith("all_")
+        ):
+            wrong.append(
+                f"{path.relative_to(ROOT)}: there is no {stem}.py in {source.relative_to(ROOT)}"
+            )
+    assert not wrong, "\n".join(wrong)
+
+
+CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+|[a-z]+")
+
+
+def error_codes() -> dict[str, str]:
+    """Code → where it is raised, for every call of a RelaxError family with a literal code."""
+    found: dict[str, str] = {}
+    for path in [*SOURCES, *MODEL_SOURCES]:
+        for node in ast.walk(tree_of(path)):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            name = ast.unparse(node.func).split(".")[-1]
+            first = node.args[0]
+            if (
+                name.endswith("Error")
+                and isinstance(first, ast.Constant)
+                and isinstance(first.value, str)
+                and "-" in first.value
+                and CODE.fullmatch(first.value)
+            ):
+                found.setdefault(first.value, f"{path.relative_to(ROOT)}:{node.lineno}")
+    return found
+
+
+def documented_codes() -> list[str]:
+    """Codes that have a section in docs/errors.md."""
+    text = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    return re.findall(r"^### `([\w-]+)`", text, re.MULTILINE)
+
+
+def test_every_error_code_is_documented() -> None:
+    """Each code that the source raises has a section in docs/errors.md, and one only."""
+    documented = documented_codes()
+    missing = {code: place for code, place in error_codes().items() if code not in documented}
+    assert not missing, "\n".join(f"{code}: {place}" for code, place in sorted(missing.items()))
+    assert len(set(documented)) == len(documented)
+
+
+def test_no_section_for_an_error_that_is_gone() -> None:
+    """A documented code stands in the source (as a literal: some are passed through functions)."""
+    literals = {
+        node.value
+        for path in [*SOURCES, *MODEL_SOURCES]
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert not [code for code in documented_codes() if code not in literals]
+
+
+def test_no_place_of_this_machine() -> None:
+    """Project files name no path of the machine that they were written on."""
+    listed = subprocess.run(
+        ["git", "ls-files"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    pattern = re.compile("|".join(["/" + "work/", "/" + "opt/", "/" + "root/", "/" + "tmp/"]))
+    wrong = []
+    for name in listed.stdout.splitlines():
+        path = ROOT / name
+        if path.suffix in (".py", ".md", ".toml", "") and path.is_file():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            wrong += [f"{name}: {match[0]}" for match in pattern.finditer(text)]
+    assert not wrong, "\n".join(wrong)
