@@ -12,6 +12,14 @@ from relaxpy.ir import IRModule
 EXECUTABLE_HELP = "`relaxpy show` prints an executable as text, `relaxpy run` runs it"
 
 
+def is_executable(path: str) -> bool:
+    """Whether `path` is a binary file, and so no script: its start holds a zero byte."""
+    if path == "-":
+        return False
+    with open(path, "rb") as file:
+        return b"\0" in file.read(4096)
+
+
 def read_text(path: str) -> str:
     """The text of `path`, "-" being stdin. UsageError for what is no text."""
     if path == "-":
