@@ -110,4 +110,3 @@ def _reason(error: Exception) -> str:
     """The last telling line of a TVM error, which carries a C++ trace in front of it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
-

@@ -25,15 +25,16 @@ _OPTIONS = ("mcpu", "mattr", "mtriple")
 
 # Features that change which instructions the compiler may pick in a kernel. LLVM also lists tuning flags and system
 # instructions (prefetch hints, key loading, …) under "features"; a missing one of those must not refuse an executable.
-_ISA_FEATURES = frozenset(
-    # x86
-    "sse3 ssse3 sse4.1 sse4.2 sse4a popcnt lzcnt bmi bmi2 movbe f16c fma fma4 xop tbm avx avx2 gfni"
-    " avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni avx512bf16 avx512fp16 avx512vbmi avx512vbmi2"
-    " avx512bitalg avx512vpopcntdq avx512ifma avx512vp2intersect avxvnni avxvnniint8 avxvnniint16 avxifma"
-    " avxneconvert avx10.1 avx10.2 egpr amx-tile amx-int8 amx-bf16 amx-fp16"
-    # aarch64
-    " neon fp-armv8 lse rdm dotprod fullfp16 fp16fml bf16 i8mm sve sve2 sve2p1 sme sme2".split()
-)
+_X86_FEATURES = """
+    sse3 ssse3 sse4.1 sse4.2 sse4a popcnt lzcnt bmi bmi2 movbe f16c fma fma4 xop tbm avx avx2 gfni
+    avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni avx512bf16 avx512fp16 avx512vbmi avx512vbmi2
+    avx512bitalg avx512vpopcntdq avx512ifma avx512vp2intersect avxvnni avxvnniint8 avxvnniint16 avxifma
+    avxneconvert avx10.1 avx10.2 egpr amx-tile amx-int8 amx-bf16 amx-fp16
+"""
+_AARCH64_FEATURES = """
+    neon fp-armv8 lse rdm dotprod fullfp16 fp16fml bf16 i8mm sve sve2 sve2p1 sme sme2
+"""
+_ISA_FEATURES = frozenset(_X86_FEATURES.split()) | frozenset(_AARCH64_FEATURES.split())
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Target:
 
     @classmethod
     def host(cls) -> Target:
-        """This machine, compiled for with LLVM."""
+        """The machine that runs this process, compiled for with LLVM."""
         return cls.parse("llvm")
 
     def __str__(self) -> str:
@@ -226,7 +227,7 @@ def _host_triple() -> str:
 
 @cache
 def _host_cpu() -> tuple[str, tuple[str, ...]]:
-    """This machine's processor, and how what it offers differs from what LLVM's name for it implies.
+    """The processor of this machine, and how what it offers differs from what LLVM's name for it implies.
 
     Differences are usual: a hypervisor or the firmware can hide a feature of the processor.
     """
