@@ -1,0 +1,1 @@
+"""Model families, one file each: configuration, modules, and where its weights are in a checkpoint."""

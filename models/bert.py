@@ -1,0 +1,221 @@
+"""BERT encoders (Devlin et al., 2018) as sentence embedders: hidden states, mean over the tokens, unit length.
+
+Layout of the attention: queries (batch, heads, seq, head), keys directly transposed (batch, heads, head, seq), so that
+both products are plain row-major matrix products.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from models.checkpoint import Source, gather, read_config
+from relaxpy import nn
+from relaxpy.errors import UsageError
+from relaxpy.nn import op
+
+MASKED = -1e30
+"""What is added to the score of a padding token: large enough that exp gives 0, and far from overflow."""
+
+ACTIVATIONS = {"gelu": op.nn.gelu, "gelu_new": op.nn.gelu_tanh, "relu": op.nn.relu}
+"""`hidden_act` of a configuration → operator."""
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """What a checkpoint's `config.json` says; the names are transformers'."""
+
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    vocab_size: int = 30522
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    hidden_act: str = "gelu"
+
+    def __post_init__(self) -> None:
+        if self.hidden_size % self.num_attention_heads:
+            raise UsageError(
+                "bad-config",
+                f"hidden_size {self.hidden_size} is no multiple of num_attention_heads {self.num_attention_heads}",
+            )
+        if self.hidden_act not in ACTIVATIONS:
+            raise UsageError(
+                "bad-config",
+                f"activation {self.hidden_act!r} is not known",
+                help=f"one of {', '.join(ACTIVATIONS)}",
+            )
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> BertConfig:
+        """From the fields of a `config.json`; what we do not compute is refused, what we do not need is left out."""
+        if (kind := fields.get("position_embedding_type", "absolute")) != "absolute":
+            raise UsageError(
+                "bad-config", f"position embeddings of type {kind!r} are not supported"
+            )
+        if fields.get("is_decoder"):
+            raise UsageError("bad-config", "BERT as a decoder is not supported")
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        required = {n for n, field in known.items() if field.default is dataclasses.MISSING}
+        if missing := sorted(required - fields.keys()):
+            raise UsageError("bad-config", f"the configuration lacks {', '.join(missing)}")
+        return cls(**{name: fields[name] for name in known if name in fields})
+
+    @classmethod
+    def from_checkpoint(cls, directory: Path) -> BertConfig:
+        """From `config.json` in a checkpoint directory."""
+        return cls.from_dict(read_config(directory, "bert"))
+
+
+TINY = BertConfig(
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=48,
+    vocab_size=101,
+    max_position_embeddings=40,
+)
+"""For tests."""
+
+
+class BertEmbeddings(nn.Module):
+    """Token + position + type embedding, normalised. All tokens are of type 0."""
+
+    def __init__(self, config: BertConfig) -> None:
+        self.word = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+
+    def forward(self, input_ids: nn.Tensor) -> nn.Tensor:
+        """(batch, seq) → (batch, seq, hidden)."""
+        positions = self.position(op.arange(0, input_ids.shape[1], dtype="int64"))
+        kind = op.take(self.token_type.weight, op.zeros((1,), "int64"), axis=0)
+        return self.norm(self.word(input_ids) + (positions + kind))
+
+
+class BertAttention(nn.Module):
+    """Multi-head self-attention with its output projection, residual and normalisation."""
+
+    def __init__(self, config: BertConfig) -> None:
+        self.config = config
+        size = config.hidden_size
+        self.query = nn.Linear(size, size)
+        self.key = nn.Linear(size, size)
+        self.value = nn.Linear(size, size)
+        self.output = nn.Linear(size, size)
+        self.norm = nn.LayerNorm(size, config.layer_norm_eps)
+
+    def forward(self, x: nn.Tensor, bias: nn.Tensor) -> nn.Tensor:
+        """X (batch, seq, hidden), bias (batch, 1, 1, seq) added to the scores → (batch, seq, hidden)."""
+        batch, seq, hidden = x.shape
+        by_head = (batch, seq, self.config.num_attention_heads, self.config.head_size)
+        query = op.permute_dims(op.reshape(self.query(x), by_head), (0, 2, 1, 3))
+        key = op.permute_dims(op.reshape(self.key(x), by_head), (0, 2, 3, 1))
+        value = op.permute_dims(op.reshape(self.value(x), by_head), (0, 2, 1, 3))
+        scores = op.matmul(query, key) * (1 / math.sqrt(self.config.head_size)) + bias
+        mixed = op.matmul(op.nn.softmax(scores, axis=-1), value)
+        together = op.reshape(op.permute_dims(mixed, (0, 2, 1, 3)), (batch, seq, hidden))
+        return self.norm(self.output(together) + x)
+
+
+class BertLayer(nn.Module):
+    """Attention, then a feed-forward network with its residual and normalisation."""
+
+    def __init__(self, config: BertConfig) -> None:
+        self.attention = BertAttention(config)
+        self.up = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+
+    def forward(self, x: nn.Tensor, bias: nn.Tensor) -> nn.Tensor:
+        x = self.attention(x, bias)
+        return self.norm(self.down(self.activation(self.up(x))) + x)
+
+
+class BertEncoder(nn.Module):
+    """The encoder. `encode` gives hidden states, `embed` one vector of unit length for each row of the batch."""
+
+    def __init__(self, config: BertConfig) -> None:
+        self.config = config
+        self.embeddings = BertEmbeddings(config)
+        self.layers = nn.ModuleList([BertLayer(config) for _ in range(config.num_hidden_layers)])
+
+    def encode(self, input_ids: nn.Tensor, attention_mask: nn.Tensor) -> nn.Tensor:
+        """(batch, seq) integers, mask 1 for tokens and 0 for padding → (batch, seq, hidden)."""
+        batch, seq = input_ids.shape
+        mask = op.reshape(op.astype(attention_mask, "float32"), (batch, 1, 1, seq))
+        bias = (mask - 1.0) * -MASKED
+        x = self.embeddings(input_ids)
+        for layer in self.layers:
+            x = layer(x, bias)
+        return x
+
+    def embed(self, input_ids: nn.Tensor, attention_mask: nn.Tensor) -> nn.Tensor:
+        """→ (batch, hidden): the mean of the tokens' hidden states, of length 1; a row of padding alone gives zeros."""
+        batch, seq = input_ids.shape
+        hidden = self.encode(input_ids, attention_mask)
+        mask = op.reshape(op.astype(attention_mask, "float32"), (batch, seq, 1))
+        tokens = op.maximum(op.sum(mask, axis=1), 1e-9)
+        mean = op.sum(hidden * mask, axis=1) / tokens
+        length = op.maximum(op.sqrt(op.sum(mean * mean, axis=1, keepdims=True)), 1e-12)
+        return mean / length
+
+
+TOKENS = nn.spec.Tensor(("batch", "seq"), "int64")
+SPEC = {
+    "encode": {"input_ids": TOKENS, "attention_mask": TOKENS},
+    "embed": {"input_ids": TOKENS, "attention_mask": TOKENS},
+}
+"""What the exported functions take."""
+
+UNUSED = frozenset({"embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias"})
+"""In checkpoints, but no part of an embedding: the positions are 0, 1, 2, ..., the pooler is for classification."""
+
+
+def sources(config: BertConfig) -> dict[str, Source]:
+    """Where each parameter is in a transformers checkpoint."""
+    found: dict[str, Source] = {}
+
+    def linear(ours: str, theirs: str) -> None:
+        found[f"{ours}.weight"] = Source(f"{theirs}.weight", transpose=True)
+        found[f"{ours}.bias"] = Source(f"{theirs}.bias")
+
+    def norm(ours: str, theirs: str) -> None:
+        found[f"{ours}.weight"] = Source(f"{theirs}.weight")
+        found[f"{ours}.bias"] = Source(f"{theirs}.bias")
+
+    for part in ("word", "position", "token_type"):
+        found[f"embeddings.{part}.weight"] = Source(f"embeddings.{part}_embeddings.weight")
+    norm("embeddings.norm", "embeddings.LayerNorm")
+    for i in range(config.num_hidden_layers):
+        ours, theirs = f"layers.{i}", f"encoder.layer.{i}"
+        for part in ("query", "key", "value"):
+            linear(f"{ours}.attention.{part}", f"{theirs}.attention.self.{part}")
+        linear(f"{ours}.attention.output", f"{theirs}.attention.output.dense")
+        norm(f"{ours}.attention.norm", f"{theirs}.attention.output.LayerNorm")
+        linear(f"{ours}.up", f"{theirs}.intermediate.dense")
+        linear(f"{ours}.down", f"{theirs}.output.dense")
+        norm(f"{ours}.norm", f"{theirs}.output.LayerNorm")
+    return found
+
+
+def load_weights(model: BertEncoder, tensors: Mapping[str, np.ndarray]) -> None:
+    """Give the model its weights from a checkpoint's tensors (with or without the prefix `bert.`), strictly."""
+    if all(name.startswith("bert.") for name in tensors):
+        tensors = {name.removeprefix("bert."): value for name, value in tensors.items()}
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    model.load(gather(tensors, sources(model.config), shapes, UNUSED))

@@ -1,0 +1,124 @@
+"""Checkpoints: a directory with `config.json` and `model.safetensors`, read strictly.
+
+A model says which tensor of the file each of its parameters is (`Source`); a missing, unexpected or mis-shaped name is
+an error that lists all of them, not a model that runs on noise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relaxpy.errors import UsageError
+
+WEIGHTS_FILE = "model.safetensors"
+CONFIG_FILE = "config.json"
+EXTRA_HELP = "pip install 'relaxpy[demo]'"
+"""What brings safetensors and tokenizers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a parameter comes from: a tensor of the checkpoint, perhaps transposed once, at load."""
+
+    name: str
+    transpose: bool = False
+
+
+def read_config(directory: Path, model_type: str) -> dict[str, Any]:
+    """The fields of `config.json`. UsageError if it cannot be read or is of another kind of model."""
+    path = Path(directory) / CONFIG_FILE
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            "bad-checkpoint",
+            f"{directory} is no checkpoint: it has no {CONFIG_FILE}",
+            help=f"give a directory with {CONFIG_FILE}, {WEIGHTS_FILE} and tokenizer.json",
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UsageError("bad-checkpoint", f"{path} is not JSON: {error}") from None
+    found = config.get("model_type") if isinstance(config, dict) else None
+    if found != model_type:
+        raise UsageError(
+            "bad-checkpoint",
+            f"{path} describes a model of type {found!r}; this one reads {model_type!r}",
+        )
+    return config
+
+
+def read_weights(directory: Path) -> dict[str, np.ndarray]:
+    """Every tensor of `model.safetensors` by name. UsageError if the file is missing or damaged."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise UsageError(
+            "extra-missing", "reading weights needs the package safetensors", help=EXTRA_HELP
+        ) from None
+    path = Path(directory) / WEIGHTS_FILE
+    if not path.is_file():
+        raise UsageError("bad-checkpoint", f"{directory} has no {WEIGHTS_FILE}")
+    try:
+        with safe_open(path, "numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except (SafetensorError, TypeError) as error:
+        raise UsageError("bad-checkpoint", f"{path} cannot be read: {error}") from None
+
+
+def gather(
+    tensors: Mapping[str, np.ndarray],
+    sources: Mapping[str, Source],
+    shapes: Mapping[str, tuple[int, ...]],
+    unused: Collection[str] = (),
+    dtype: str = "float32",
+) -> dict[str, np.ndarray]:
+    """The parameters of a model, by our names.
+
+    `sources` says where each parameter is, `shapes` what shape it must have (after transposition), `unused` which
+    names of the checkpoint this model knowingly leaves alone. Floats of other widths are converted to `dtype`.
+    Raises UsageError that lists every missing, unexpected and mis-shaped name.
+    """
+    problems: list[str] = []
+    parameters: dict[str, np.ndarray] = {}
+    for name, source in sources.items():
+        tensor = tensors.get(source.name)
+        if tensor is None:
+            problems.append(f"missing: {source.name} {_expected(source, shapes[name])}")
+            continue
+        value = tensor.T if source.transpose else tensor
+        if value.shape != shapes[name]:
+            expected = _expected(source, shapes[name])
+            problems.append(
+                f"wrong shape: {source.name} is {tensor.shape}, the configuration says {expected}"
+            )
+            continue
+        if "float" not in value.dtype.name:
+            problems.append(f"wrong dtype: {source.name} is {value.dtype}, not a float")
+            continue
+        parameters[name] = np.ascontiguousarray(value, dtype=dtype)
+    taken = {source.name for source in sources.values()}
+    problems += [f"unexpected: {name}" for name in _unknown(tensors, taken, unused)]
+    if problems:
+        raise UsageError(
+            "bad-weights",
+            f"the weights do not fit the model: {len(problems)} names",
+            notes=[
+                *problems[:12],
+                *([f"... and {len(problems) - 12} more"] if len(problems) > 12 else []),
+            ],
+            help=f"check that {CONFIG_FILE} belongs to these weights",
+        )
+    return parameters
+
+
+def _expected(source: Source, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape[::-1] if source.transpose else shape
+
+
+def _unknown(names: Iterable[str], taken: Collection[str], unused: Collection[str]) -> list[str]:
+    return [name for name in names if name not in taken and name not in unused]

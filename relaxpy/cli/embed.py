@@ -1,0 +1,208 @@
+"""`relaxpy embed`: sentences to vectors, through a real transformer compiled by relaxpy."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from relaxpy.errors import UsageError
+
+TABLE_SENTENCES = range(2, 9)
+"""Numbers of sentences for which a similarity table fits a terminal."""
+PROGRESS_FROM = 256
+"""Sentences from which a progress bar is worth its line."""
+SHOWN = 100
+"""Sentences printed at most, where nothing is saved."""
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  relaxpy embed "A cat sleeps." "A kitten naps."     vectors and their similarity
+  relaxpy embed --file sentences.txt --save out.npy  one sentence a line
+  cat sentences.txt | relaxpy embed --save out.json
+  relaxpy embed --model ./my-bert "A sentence."      another BERT checkpoint
+
+The model is all-MiniLM-L6-v2 unless --model says otherwise. It is compiled at the first use, once for every batch size
+and length, and kept in a cache (RELAXPY_CACHE, else ~/.cache/relaxpy).
+"""
+)
+@click.argument("sentences", nargs=-1)
+@click.option(
+    "--file", "-f", "file", metavar="PATH", help="A text file, one sentence a line; - is stdin."
+)
+@click.option(
+    "--save",
+    "-s",
+    metavar="PATH",
+    help="Save the vectors: .npy (an array) or .json (with the sentences).",
+)
+@click.option(
+    "--model",
+    "-m",
+    metavar="DIR",
+    help="A BERT checkpoint: config.json, model.safetensors, tokenizer.json.",
+)
+@click.option("--target", default="llvm", show_default=True, help="What to compile for.")
+@click.option(
+    "--max-tokens",
+    type=int,
+    metavar="N",
+    help="Cut sentences after N tokens (default: as the model says).",
+)
+@click.option("--no-cache", is_flag=True, help="Compile anew and keep nothing.")
+def embed(
+    sentences: tuple[str, ...],
+    file: str | None,
+    save: str | None,
+    model: str | None,
+    target: str,
+    max_tokens: int | None,
+    no_cache: bool,
+) -> None:
+    """Print or save the embeddings of SENTENCES (arguments, a file, or stdin)."""
+    if save is not None and not save.endswith((".npy", ".json")):
+        raise UsageError(
+            "bad-output", f"cannot save as {save!r}", help="end the name in .npy or .json"
+        )
+    if save is not None and not Path(save).resolve().parent.is_dir():
+        raise UsageError("bad-output", f"there is no directory {Path(save).parent}")
+    texts = read_sentences(sentences, file)
+    from models.sentence_embedding import SentenceEmbedder
+
+    notes = Console(stderr=True, highlight=False)
+    start = time.perf_counter()
+    with notes.status("loading the model") as status:
+        embedder = SentenceEmbedder.from_checkpoint(
+            model,
+            target=target,
+            max_tokens=max_tokens,
+            cache=not no_cache,
+            on_compile=lambda: status.update(
+                "compiling the model, once for every batch size and length"
+            ),
+        )
+    loaded = time.perf_counter()
+    with Progress(
+        TextColumn("embedding"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=notes,
+        transient=True,
+        disable=len(texts) < PROGRESS_FROM or not notes.is_terminal,
+    ) as bar:
+        task = bar.add_task("embedding", total=len(texts))
+        result = embedder.embed(texts, progress=lambda count: bar.advance(task, count))
+    finished = time.perf_counter()
+    for i in result.truncated:
+        notes.print(
+            f"note: sentence {i + 1} is longer than {embedder.max_tokens} tokens; its beginning was embedded: "
+            f"{shorten(texts[i], 40)}",
+            markup=False,
+        )
+    if save is None:
+        show(texts, result.vectors)
+    else:
+        write(save, texts, result.vectors)
+    notes.print(
+        f"{len(texts)} sentence{'s' * (len(texts) != 1)} × {result.vectors.shape[1]} numbers in "
+        f"{(finished - loaded) * 1e3:.0f} ms (model ready after {loaded - start:.2f} s)",
+        style="dim",
+    )
+
+
+def read_sentences(arguments: Sequence[str], file: str | None) -> list[str]:
+    """The sentences: arguments, or the lines of `file` that are not blank, or those of stdin."""
+    if arguments and file is not None:
+        raise UsageError(
+            "bad-arguments",
+            "sentences are given both as arguments and with --file",
+            help="give one",
+        )
+    if arguments:
+        lines = list(arguments)
+    elif file is not None and file != "-":
+        try:
+            lines = Path(file).read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                "unreadable-file", f"{file} is not text in UTF-8 (byte {error.start})"
+            ) from None
+        except OSError as error:
+            raise UsageError(
+                "unreadable-file", f"{file} cannot be read: {error.strerror}"
+            ) from None
+    elif file == "-" or not sys.stdin.isatty():
+        lines = sys.stdin.read().splitlines()
+    else:
+        lines = []
+    found = [line.strip() for line in lines if line.strip()]
+    if not found:
+        raise UsageError(
+            "no-sentences",
+            "there is no sentence to embed",
+            help='give some: relaxpy embed "A sentence." (or --file PATH, or stdin)',
+        )
+    return found
+
+
+def show(texts: Sequence[str], vectors: np.ndarray) -> None:
+    """Print the vectors' beginnings and, for a few sentences, how similar they are."""
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    for i, (text, vector) in enumerate(zip(texts[:SHOWN], vectors[:SHOWN], strict=True), 1):
+        numbers = " ".join(f"{number:+.4f}" for number in vector[:6])
+        console.print(f"{i:3}  {shorten(text, 48):48}  [{numbers} …]", markup=False)
+    if len(texts) > SHOWN:
+        console.print(f"… and {len(texts) - SHOWN} more; --save PATH keeps them all", markup=False)
+    if len(texts) in TABLE_SENTENCES:
+        console.print()
+        console.print(similarity_table(texts, vectors))
+
+
+def similarity_table(texts: Sequence[str], vectors: np.ndarray) -> Table:
+    """Cosines between all pairs; a row's nearest other sentence is bold."""
+    cosines = vectors @ vectors.T
+    table = Table(title="similarity (cosine)", title_justify="left")
+    table.add_column("", justify="right")
+    table.add_column("sentence")
+    for i in range(len(texts)):
+        table.add_column(str(i + 1), justify="right")
+    for i, text in enumerate(texts):
+        others = [cosines[i, j] if j != i else -2.0 for j in range(len(texts))]
+        nearest = int(np.argmax(others))
+        cells = [
+            f"[bold]{c:.2f}[/]" if j == nearest else f"{c:.2f}" for j, c in enumerate(cosines[i])
+        ]
+        table.add_row(str(i + 1), shorten(text, 40).replace("[", "\\["), *cells)
+    return table
+
+
+def write(path: str, texts: Sequence[str], vectors: np.ndarray) -> None:
+    """Save as .npy (float32, one row a sentence) or .json (a list of sentence and embedding)."""
+    if path.endswith(".npy"):
+        np.save(path, vectors)
+    else:
+        rows = [
+            {"sentence": text, "embedding": [float(f"{number:.9g}") for number in vector]}
+            for text, vector in zip(texts, vectors, strict=True)
+        ]
+        Path(path).write_text(
+            json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+        )
+    click.echo(f"saved {path}")
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` in at most `width` characters."""
+    return text if len(text) <= width else text[: width - 1] + "…"

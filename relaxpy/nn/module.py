@@ -1,0 +1,127 @@
+"""Modules and their parameters: a tree of Python objects, named by attribute as in torch and TVM's `nn`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from relaxpy.errors import UsageError
+from relaxpy.ir import DType, IRModule
+from relaxpy.nn.tensor import Value
+
+M = TypeVar("M", bound="Module")
+
+
+class Parameter(Value):
+    """A weight of fixed shape and dtype; `data` is None until it is loaded."""
+
+    def __init__(self, shape: Sequence[int], dtype: str = "float32") -> None:
+        self.shape = tuple(int(dim) for dim in shape)
+        self.dtype = DType(dtype)
+        self._data: np.ndarray | None = None
+
+    @property
+    def data(self) -> np.ndarray | None:
+        return self._data
+
+    @data.setter
+    def data(self, value: np.ndarray) -> None:
+        """Set the numbers; UsageError unless shape and dtype are the parameter's."""
+        value = np.asarray(value)
+        if value.shape != self.shape or value.dtype != self.dtype.numpy:
+            raise UsageError(
+                "bad-weights",
+                f"the parameter is {self.dtype}{list(self.shape)}, the value {value.dtype}{list(value.shape)}",
+            )
+        self._data = value
+
+    def __repr__(self) -> str:
+        return f"Parameter({self.dtype}{list(self.shape)})"
+
+
+class Module:
+    """Base of layers and models. Assign parameters and modules as attributes, write `forward`, call it like a function.
+
+    `forward` runs once, while exporting, on symbolic tensors; what it does to them becomes the program.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    forward: Callable[..., Any]
+
+    def children(self) -> Iterator[tuple[str, Module | Parameter]]:
+        """Direct parts, by attribute name."""
+        for name, value in vars(self).items():
+            if isinstance(value, (Module, Parameter)):
+                yield name, value
+
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
+        """Every parameter once, by dotted path, in the order of definition; a shared one under its first name."""
+        seen: set[int] = set()
+        for name, parameter in self._walk(prefix):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield name, parameter
+
+    def _walk(self, prefix: str) -> Iterator[tuple[str, Parameter]]:
+        for name, part in self.children():
+            if isinstance(part, Parameter):
+                yield prefix + name, part
+            else:
+                yield from part._walk(f"{prefix}{name}.")
+
+    def load(self, state: Mapping[str, np.ndarray]) -> None:
+        """Give every parameter its numbers, strictly: UsageError lists missing, unexpected and unfit names."""
+        parameters = dict(self.named_parameters())
+        problems = [f"missing: {name}" for name in parameters if name not in state]
+        problems += [f"unexpected: {name}" for name in state if name not in parameters]
+        for name, parameter in parameters.items():
+            if name in state:
+                try:
+                    parameter.data = state[name]
+                except UsageError as error:
+                    problems.append(f"{name}: {error.message}")
+        if problems:
+            raise UsageError("bad-weights", "the weights do not fit the module", notes=problems)
+
+    def export(
+        self, spec: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[IRModule, dict[str, np.ndarray]]:
+        """The methods named in `spec` as functions of a module, and the parameters that have data, by name.
+
+        `spec` says for each method what its arguments are: `{"forward": {"x": nn.spec.Tensor(("n", 4), "float32")}}`;
+        a dimension given by name is symbolic, the same one throughout the method. Every function takes the parameters
+        of this module after the arguments, under their paths with `_` for `.`; `relaxpy.build(mod, params=params)`
+        binds them. Counterpart in TVM: `Module.export_tvm`.
+        """
+        from relaxpy.nn.export import export_module  # export knows Module
+
+        return export_module(self, spec)
+
+
+class ModuleList(Module, Generic[M]):
+    """Modules in a row, named by their position."""
+
+    def __init__(self, modules: Sequence[M]) -> None:
+        self.modules = list(modules)
+
+    def children(self) -> Iterator[tuple[str, Module | Parameter]]:
+        return ((str(i), module) for i, module in enumerate(self.modules))
+
+    def __iter__(self) -> Iterator[M]:
+        return iter(self.modules)
+
+    def __len__(self) -> int:
+        return len(self.modules)
+
+    def __getitem__(self, index: int) -> M:
+        return self.modules[index]
+
+    def forward(self, x: Any) -> Any:
+        """The modules one after the other."""
+        for module in self.modules:
+            x = module(x)
+        return x
