@@ -1,0 +1,1 @@
+"""Symbolic shape reasoning: accept, join, erase, solve, prove."""

@@ -1,0 +1,217 @@
+"""Relations between annotations: may this value go there, and what do two values have in common.
+
+Everything is three-valued, because annotations may be coarse and dimensions symbolic: `Verdict.YES` (always), `NO` (never), `MAYBE`
+(known only at run time: the caller inserts a check). Dimensions are compared in normal form; callers that want more proof pass `equal`,
+usually `relaxpy.shape.prove.equal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+
+from relaxpy.ir.annotation import (
+    Annotation,
+    CallableType,
+    ObjectType,
+    PrimType,
+    ShapeType,
+    TensorType,
+    TupleType,
+)
+from relaxpy.ir.dim import Dim, DimLike, SymVar
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Var
+from relaxpy.ir.visitor import free_sym_vars, map_annotation
+
+
+class Verdict(IntEnum):
+    """How sure a relation is."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+def equal_dims(a: Dim, b: Dim) -> Verdict:
+    """Equality by normal form: YES if the same, NO if they differ by a constant, else MAYBE."""
+    if a == b:
+        return Verdict.YES
+    return Verdict.NO if (a - b).value is not None else Verdict.MAYBE
+
+
+EqualDims = Callable[[Dim, Dim], Verdict]
+
+
+def accepts(
+    pattern: Annotation,
+    actual: Annotation,
+    bound: dict[SymVar, Dim] | None = None,
+    equal: EqualDims = equal_dims,
+) -> Verdict:
+    """May a value of annotation `actual` be used as `pattern`?
+
+    With `bound`, the variables of `pattern` are those of another function (a callee's parameter): those that stand alone
+    as a dimension are bound to the actual dimension, and `bound` is filled in. Without it both sides share their variables.
+    """
+    return _Matcher(bound, equal).match(pattern, actual)
+
+
+class _Matcher:
+    def __init__(self, bound: dict[SymVar, Dim] | None, equal: EqualDims) -> None:
+        self.bound = bound
+        self.equal = equal
+
+    def match(self, pattern: Annotation, actual: Annotation) -> Verdict:
+        match pattern, actual:
+            case ObjectType(), _:
+                return Verdict.YES
+            case _, ObjectType():
+                return Verdict.MAYBE
+            case PrimType(), PrimType():
+                return min(
+                    Verdict.YES if pattern.dtype == actual.dtype else Verdict.NO,
+                    self.optional_dim(pattern.value, actual.value),
+                )
+            case ShapeType(), ShapeType():
+                return min(
+                    self.rank(pattern.ndim, actual.ndim), self.dims(pattern.dims, actual.dims)
+                )
+            case TensorType(), TensorType():
+                return min(
+                    self.rank(pattern.ndim, actual.ndim),
+                    _known_equal(pattern.dtype, actual.dtype),
+                    _known_equal(pattern.vdevice, actual.vdevice),
+                    self.shape(pattern, actual),
+                )
+            case TupleType(), TupleType():
+                if len(pattern.fields) != len(actual.fields):
+                    return Verdict.NO
+                pairs = zip(pattern.fields, actual.fields, strict=True)
+                return min((self.match(p, a) for p, a in pairs), default=Verdict.YES)
+            case CallableType(), CallableType():
+                return self.function(pattern, actual)
+            case _:
+                return Verdict.NO
+
+    def rank(self, pattern: int, actual: int) -> Verdict:
+        if pattern < 0 or pattern == actual:
+            return Verdict.YES
+        return Verdict.MAYBE if actual < 0 else Verdict.NO
+
+    def shape(self, pattern: TensorType, actual: TensorType) -> Verdict:
+        if isinstance(pattern.shape, Var):
+            return Verdict.YES if pattern.shape is actual.shape else Verdict.MAYBE
+        return self.dims(pattern.shape, actual.dims)
+
+    def dims(self, pattern: tuple[Dim, ...] | None, actual: tuple[Dim, ...] | None) -> Verdict:
+        if pattern is None:
+            return Verdict.YES
+        if actual is None:
+            return Verdict.MAYBE
+        if len(pattern) != len(actual):
+            return Verdict.NO
+        return min((self.dim(p, a) for p, a in zip(pattern, actual, strict=True)), default=Verdict.YES)
+
+    def optional_dim(self, pattern: Dim | None, actual: Dim | None) -> Verdict:
+        if pattern is None:
+            return Verdict.YES
+        return Verdict.MAYBE if actual is None else self.dim(pattern, actual)
+
+    def dim(self, pattern: Dim, actual: Dim) -> Verdict:
+        if self.bound is not None:
+            symbol = pattern.symbol
+            if symbol is not None and symbol not in self.bound:
+                self.bound[symbol] = actual
+                return Verdict.YES
+            if any(var not in self.bound for var in pattern.vars):
+                return Verdict.MAYBE
+            pattern = pattern.substitute(self.bound)
+        return self.equal(pattern, actual)
+
+    def function(self, pattern: CallableType, actual: CallableType) -> Verdict:
+        if pattern.pure and not actual.pure:
+            return Verdict.NO
+        if pattern.params is None:
+            return Verdict.YES
+        if actual.params is None:
+            return Verdict.MAYBE
+        if len(pattern.params) != len(actual.params):
+            return Verdict.NO
+        # Variables of function types are their own scope: compare up to what binding the parameters gives.
+        bound: dict[SymVar, Dim] = {}
+        inner = _Matcher(bound, self.equal)
+        verdicts = [inner.match(a, p) for p, a in zip(pattern.params, actual.params, strict=True)]
+        ret = substitute(actual.ret, bound)
+        verdicts.append(_Matcher(None, self.equal).match(pattern.ret, ret))
+        return min(verdicts)
+
+
+def _known_equal(pattern: object, actual: object) -> Verdict:
+    if pattern is None or pattern == actual:
+        return Verdict.YES
+    return Verdict.MAYBE if actual is None else Verdict.NO
+
+
+def substitute(annotation: Annotation, values: Mapping[SymVar, DimLike]) -> Annotation:
+    """Symbolic variables replaced everywhere."""
+    if not values:
+        return annotation
+    return map_annotation(annotation, lambda dim: dim.substitute(values))
+
+
+def erase(annotation: Annotation, keep: Callable[[SymVar], bool], keep_var: Callable[[Var], bool] = lambda _: True) -> Annotation:
+    """The annotation without dimensions that mention variables out of scope: a shape that has one keeps its rank."""
+    match annotation:
+        case TensorType(shape=tuple() as dims, dtype=dtype, ndim=ndim, vdevice=vdevice):
+            visible = all(keep(var) for dim in dims for var in dim.vars)
+            return annotation if visible else TensorType(None, dtype, ndim, vdevice)
+        case TensorType(shape=Var() as shape, dtype=dtype, ndim=ndim, vdevice=vdevice):
+            return annotation if keep_var(shape) else TensorType(None, dtype, ndim, vdevice)
+        case ShapeType(dims=tuple() as dims, ndim=ndim):
+            visible = all(keep(var) for dim in dims for var in dim.vars)
+            return annotation if visible else ShapeType(None, ndim)
+        case PrimType(dtype=dtype, value=Dim() as value):
+            return annotation if all(keep(var) for var in value.vars) else PrimType(dtype)
+        case TupleType(fields=fields):
+            return TupleType(erase(item, keep, keep_var) for item in fields)
+        case CallableType(params=params, ret=ret, pure=pure):
+            # a function type defines the variables of its parameters itself
+            own = set(free_sym_vars(params or ()))
+            inner = lambda var: var in own or keep(var)  # noqa: E731
+            return CallableType(params, erase(ret, inner, keep_var), pure)
+        case _:
+            return annotation
+
+
+def join(a: Annotation, b: Annotation) -> Annotation:
+    """The finest annotation that accepts both: what is known after a branch."""
+    match a, b:
+        case _ if a == b:
+            return a
+        case PrimType(), PrimType() if a.dtype == b.dtype:
+            return PrimType(a.dtype)
+        case ShapeType(), ShapeType():
+            return ShapeType(None, a.ndim if a.ndim == b.ndim else -1)
+        case TensorType(), TensorType():
+            same_rank = a.ndim == b.ndim
+            return TensorType(
+                a.shape if a.shape == b.shape else None,
+                a.dtype if a.dtype == b.dtype else None,
+                a.ndim if same_rank else -1,
+                a.vdevice if a.vdevice == b.vdevice else None,
+            )
+        case TupleType(), TupleType() if len(a.fields) == len(b.fields):
+            return TupleType(join(x, y) for x, y in zip(a.fields, b.fields, strict=True))
+        case CallableType(), CallableType():
+            if a.params == b.params:
+                return CallableType(a.params, join(a.ret, b.ret), a.pure and b.pure)
+            return CallableType(None, ObjectType(), a.pure and b.pure)
+        case _:
+            return ObjectType()
+
+
+def common_dtype(dtypes: Iterable[DType | None]) -> DType | None:
+    """The one dtype that all share, or None where one is unknown or two differ."""
+    found = set(dtypes)
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,52 @@
+"""Proof of relations between dimensions: normal form first, then TVM's arithmetic analyser, cached.
+
+The analyser is loaded only when the normal form does not decide. Variables are sizes, so at least 0, unless `bounds` says
+otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from relaxpy.ir.dim import Dim, DimLike, SymVar, dim_op
+from relaxpy.shape.lattice import Verdict
+
+Bounds = Mapping[SymVar, tuple[int | None, int | None]]
+"""Closed ranges of variables; None: open on that side."""
+
+
+def prove(condition: Dim, bounds: Bounds | None = None) -> bool:
+    """Is `condition` (a comparison made with `dim_op`, or any 0/1 dimension) true for all values in `bounds`?"""
+    if condition.value is not None:
+        return bool(condition.value)
+    return _prove(condition, _freeze(condition, bounds))
+
+
+def equal(a: DimLike, b: DimLike, bounds: Bounds | None = None) -> Verdict:
+    """Are two dimensions equal: always, never, or is it not known?"""
+    a, b = Dim.of(a), Dim.of(b)
+    if a == b:
+        return Verdict.YES
+    if (a - b).value is not None:
+        return Verdict.NO
+    if prove(dim_op("eq", a, b), bounds):
+        return Verdict.YES
+    if prove(dim_op("lt", a, b), bounds) or prove(dim_op("lt", b, a), bounds):
+        return Verdict.NO
+    return Verdict.MAYBE
+
+
+_Frozen = tuple[tuple[SymVar, int | None, int | None], ...]
+
+
+def _freeze(condition: Dim, bounds: Bounds | None) -> _Frozen:
+    given = bounds or {}
+    return tuple((var, *given.get(var, (0, None))) for var in condition.vars)
+
+
+@lru_cache(maxsize=16384)
+def _prove(condition: Dim, bounds: _Frozen) -> bool:
+    from relaxpy.tir.analyzer import can_prove
+
+    return can_prove(condition, bounds)

@@ -1,0 +1,27 @@
+"""Solving for a symbolic variable: `n * 4 + 2 == m` gives n = (m - 2) // 4, to be checked by putting it back."""
+
+from __future__ import annotations
+
+from relaxpy.ir.dim import Dim, SymVar, dim_op
+
+
+def solve_linear(expression: Dim, value: Dim, var: SymVar) -> Dim | None:
+    """The value of `var` with `expression == value`, rounded down, if `expression` is linear in it: `a * var + b` with
+    a constant a ≠ 0 and b without `var`. None otherwise. The caller checks `expression` at the solution, because the division may not
+    come out even."""
+    slope, rest = 0, Dim.of(0)
+    for monomial, coefficient in expression.terms:
+        term = Dim.of(coefficient)
+        for atom, power in monomial:
+            factor = atom.dim if isinstance(atom, SymVar) else dim_op(atom.op, *atom.args)
+            for _ in range(power):
+                term = term * factor
+        if var not in term.vars:
+            rest = rest + term
+        elif monomial == ((var, 1),):
+            slope = coefficient
+        else:
+            return None
+    if slope == 0:
+        return None
+    return (value - rest) // slope

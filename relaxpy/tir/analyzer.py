@@ -1,0 +1,134 @@
+"""Dimensions to TVM's integer expressions and back, and TVM's arithmetic analyser on dimensions.
+
+One `SymVar` is one TVM variable for as long as it lives, so that programs made from the same annotations share
+variables. Conversions are memoised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from relaxpy.errors import PassError
+from relaxpy.ir.dim import Dim, SymVar, dim_op
+from relaxpy.tir._tvm import tirx, tvm
+
+PrimExpr = Any
+
+_vars: WeakKeyDictionary[SymVar, PrimExpr] = WeakKeyDictionary()
+_exprs: WeakKeyDictionary[Dim, PrimExpr] = WeakKeyDictionary()
+
+
+def int64(value: int) -> PrimExpr:
+    """An int64 literal: in one program all indices have the same type (TVM refuses a mix of int32 and int64)."""
+    return tirx.IntImm("int64", value)
+
+
+def to_tvm_var(var: SymVar) -> PrimExpr:
+    """The TVM variable that stands for `var`."""
+    found = _vars.get(var)
+    if found is None:
+        found = _vars.setdefault(var, tirx.Var(var.name, var.dtype))
+    return found
+
+
+_BUILD: dict[str, Callable[..., PrimExpr]] = {
+    "floordiv": tirx.floordiv,
+    "floormod": tirx.floormod,
+    "min": tirx.min,
+    "max": tirx.max,
+    "eq": lambda a, b: (a == b).astype("int64"),
+    "ne": lambda a, b: (a != b).astype("int64"),
+    "lt": lambda a, b: (a < b).astype("int64"),
+    "le": lambda a, b: (a <= b).astype("int64"),
+    "and": lambda a, b: tirx.all(a != int64(0), b != int64(0)).astype("int64"),
+    "or": lambda a, b: tirx.any(a != int64(0), b != int64(0)).astype("int64"),
+    "not": lambda a: (a == int64(0)).astype("int64"),
+    "select": lambda c, a, b: tirx.Select(c != int64(0), a, b),
+}
+
+
+def to_tvm(dim: Dim) -> PrimExpr:
+    """The dimension as a TVM expression of int64."""
+    found = _exprs.get(dim)
+    if found is not None:
+        return found
+    total: PrimExpr = None
+    for monomial, coefficient in dim.terms:
+        factors: list[PrimExpr] = []
+        for atom, power in monomial:
+            if isinstance(atom, SymVar):
+                factor = to_tvm_var(atom)
+            else:
+                factor = _BUILD[atom.op](*map(to_tvm, atom.args))
+            factors += [factor] * power
+        if coefficient != 1 or not factors:
+            factors.append(int64(coefficient))
+        term = reduce(lambda a, b: a * b, factors)
+        total = term if total is None else total + term
+    result = int64(0) if total is None else total
+    _exprs[dim] = result
+    return result
+
+
+_READ = {
+    "FloorDiv": "floordiv", "FloorMod": "floormod", "Min": "min", "Max": "max", "EQ": "eq", "NE": "ne",
+    "LT": "lt", "LE": "le", "And": "and", "Or": "or",
+}  # fmt: skip
+
+
+class VarTable:
+    """TVM variables of one program and the `SymVar`s that stand for them."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[PrimExpr, SymVar] = {}
+
+    def symbol(self, var: PrimExpr) -> SymVar:
+        found = self.symbols.get(var)
+        if found is None:
+            found = self.symbols[var] = SymVar(str(var.name), str(var.ty.dtype))
+        return found
+
+    def to_dim(self, expr: PrimExpr) -> Dim:
+        """A TVM integer expression as a dimension. Raises `PassError` for what a dimension cannot say."""
+        kind = type(expr).__name__
+        match kind:
+            case "IntImm":
+                return Dim.of(int(expr.value))
+            case "Var":
+                return self.symbol(expr).dim
+            case "Add":
+                return self.to_dim(expr.a) + self.to_dim(expr.b)
+            case "Sub":
+                return self.to_dim(expr.a) - self.to_dim(expr.b)
+            case "Mul":
+                return self.to_dim(expr.a) * self.to_dim(expr.b)
+            case "Cast":
+                return self.to_dim(expr.value)
+            case "Not":
+                return dim_op("not", self.to_dim(expr.a))
+            case "GT" | "GE":
+                return dim_op("lt" if kind == "GT" else "le", self.to_dim(expr.b), self.to_dim(expr.a))
+            case "Select":
+                parts = (expr.condition, expr.true_value, expr.false_value)
+                return dim_op("select", *map(self.to_dim, parts))
+            case _ if kind in _READ:
+                return dim_op(_READ[kind], self.to_dim(expr.a), self.to_dim(expr.b))
+            case _:
+                raise PassError("dimension", f"{expr} is not an integer expression that a dimension can be")
+
+
+def can_prove(condition: Dim, bounds: tuple[tuple[SymVar, int | None, int | None], ...]) -> bool:
+    """Does TVM's analyser prove `condition` (0/1) true, given closed ranges of its variables?"""
+    analyzer = tvm.sym.Analyzer()
+    for var, low, high in bounds:
+        if low is not None and high is not None:
+            extent = tvm.ir.Range(int64(low), int64(high + 1))
+            analyzer.bind(to_tvm_var(var), extent)
+        elif low is not None:
+            analyzer.update(
+                to_tvm_var(var), tvm.sym.ConstIntBound(low, tvm.sym.ConstIntBound.POS_INF), override=True
+            )
+    return bool(analyzer.can_prove(to_tvm(condition) != int64(0)))

@@ -1,0 +1,78 @@
+"""Tensor programs: TVM's TensorIR function behind the interface that the IR knows (`relaxpy.ir.TensorProgram`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from relaxpy.errors import Span
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.module import BufferParam, ScalarParam, TensorProgram
+from relaxpy.tir import te
+from relaxpy.tir._tvm import tirx, tvm_ffi
+from relaxpy.tir._tvm import te as _te
+from relaxpy.tir.analyzer import VarTable, to_tvm_var
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrimFunc(TensorProgram):
+    """A TensorIR function. `func` is TVM's object; only `relaxpy.tir` and the schedule rules look at it."""
+
+    func: Any
+    span: Span | None = field(default=None, repr=False)
+
+    @property
+    def params(self) -> tuple[BufferParam | ScalarParam, ...]:
+        return _read_params(self.func)
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        attrs = self.func.attrs
+        return {} if attrs is None else {str(key): attrs[key] for key in attrs.keys()}
+
+    def script(self, name: str = "main") -> str:
+        from relaxpy.tir.printer import print_prim_func
+
+        return print_prim_func(self.func, name)
+
+    def structural_equal(self, other: TensorProgram) -> bool:
+        return isinstance(other, PrimFunc) and bool(
+            tvm_ffi.structural_equal(_without_symbol(self.func), _without_symbol(other.func), map_free_vars=True)
+        )
+
+    def structural_hash(self) -> int:
+        return int(tvm_ffi.structural_hash(_without_symbol(self.func), map_free_vars=True))
+
+    @property
+    def work(self) -> Dim | None:
+        from relaxpy.tir.cost import work
+
+        return work(self.func)
+
+    @staticmethod
+    def from_te(
+        inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor], scalars: Sequence[SymVar] = ()
+    ) -> PrimFunc:
+        """The program that computes `outputs` from `inputs`; `scalars` become int64 parameters at the end."""
+        func = _te.create_prim_func([*inputs, *outputs, *map(to_tvm_var, scalars)])
+        return PrimFunc(func.without_attr("global_symbol"))
+
+
+def _without_symbol(func: Any) -> Any:
+    return func.without_attr("global_symbol")
+
+
+@lru_cache(maxsize=4096)
+def _read_params(func: Any) -> tuple[BufferParam | ScalarParam, ...]:
+    table = VarTable()
+    read: list[BufferParam | ScalarParam] = []
+    for param in func.params:
+        if isinstance(param.ty, tirx.BufferType):
+            shape = tuple(table.to_dim(size) for size in param.ty.shape)
+            read.append(BufferParam(str(param.name), shape, DType(str(param.ty.dtype))))
+        else:
+            read.append(ScalarParam(str(param.name), table.symbol(param), DType(str(param.ty.dtype))))
+    return tuple(read)

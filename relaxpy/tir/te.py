@@ -1,0 +1,97 @@
+"""Tensor expressions: what an operator's `legalize` is written with.
+
+TVM's `te` with dimensions in place of index expressions: `compute((n * 4, 8), lambda i, j: …)` takes the `Dim`s of
+the deduced annotation. Inside the lambda are TVM expressions; `dim(n)` brings a dimension in. All indices are int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from relaxpy.ir.dim import Dim, DimLike
+from relaxpy.ir.dtype import DType
+from relaxpy.tir._tvm import te as _te
+from relaxpy.tir._tvm import tirx, tvm
+from relaxpy.tir.analyzer import PrimExpr, int64, to_tvm
+
+Tensor: TypeAlias = _te.Tensor
+Index: TypeAlias = "Dim | int | PrimExpr"
+
+topi = tvm.topi
+
+
+def dim(value: Index) -> PrimExpr:
+    """A dimension or Python integer as an index expression of int64; a TVM expression as it is."""
+    if isinstance(value, Dim):
+        return to_tvm(value)
+    return int64(value) if isinstance(value, int) else value
+
+
+def placeholder(shape: Sequence[DimLike], dtype: str, name: str) -> Tensor:
+    """An input tensor."""
+    return _te.placeholder([dim(Dim.of(d)) for d in shape], str(dtype), name=name)
+
+
+def compute(shape: Sequence[Index], body: Callable[..., PrimExpr], name: str = "compute") -> Tensor:
+    """The tensor of `shape` whose element at (i, j, …) is `body(i, j, …)`. A 0-d tensor's body takes no argument."""
+    dims = [dim(d) for d in shape]
+    if not dims:
+        return _te.compute((), lambda *_: body(), name=name)
+    return _te.compute(dims, lambda *i: body(*i), name=name)
+
+
+def reduce_axis(extent: Index, name: str = "k") -> Any:
+    """A loop that a reduction runs over."""
+    return _te.reduce_axis((int64(0), dim(extent)), name=name)
+
+
+def sum(value: PrimExpr, axis: Any) -> PrimExpr:  # noqa: A001 (te's own name)
+    """Reduction by addition."""
+    return _te.sum(value, axis=axis)
+
+
+def max(value: PrimExpr, axis: Any) -> PrimExpr:  # noqa: A001
+    """Reduction by maximum."""
+    return _te.max(value, axis=axis)
+
+
+def min(value: PrimExpr, axis: Any) -> PrimExpr:  # noqa: A001
+    """Reduction by minimum."""
+    return _te.min(value, axis=axis)
+
+
+def prod(value: PrimExpr, axis: Any) -> PrimExpr:
+    """Reduction by multiplication."""
+    combine = _te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="prod")
+    return combine(value, axis=axis)
+
+
+def const(value: float | int | bool, dtype: str) -> PrimExpr:
+    """A literal of `dtype`."""
+    return tirx.const(value, str(DType(dtype)))
+
+
+def select(condition: PrimExpr, then: PrimExpr, otherwise: PrimExpr) -> PrimExpr:
+    """Both sides are evaluated; for reads that must not happen use `if_then_else`."""
+    return tirx.Select(condition, then, otherwise)
+
+
+def if_then_else(condition: PrimExpr, then: PrimExpr, otherwise: PrimExpr) -> PrimExpr:
+    """Only the chosen side is evaluated."""
+    return tirx.if_then_else(condition, then, otherwise)
+
+
+def broadcast_index(shape: Sequence[DimLike], out: Sequence[DimLike], index: Sequence[PrimExpr]) -> list[PrimExpr]:
+    """Where an operand of `shape` is read for element `index` of a result of shape `out` (numpy's broadcasting,
+    aligned at the right). A dimension that may be 1 or the result's is decided at run time."""
+    shift = len(out) - len(shape)
+    picked: list[PrimExpr] = []
+    for size, target, i in zip(map(Dim.of, shape), map(Dim.of, out[shift:]), index[shift:], strict=True):
+        if size == target:
+            picked.append(i)
+        elif size == 1:
+            picked.append(int64(0))
+        else:
+            picked.append(tirx.Select(to_tvm(size) == int64(1), int64(0), i))
+    return picked
