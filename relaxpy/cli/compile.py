@@ -15,6 +15,7 @@ from relaxpy.cli.source import read_module
 
 @click.command(
     "compile",
+    short_help="Compile a program, once for all shapes.",
     epilog="""
 \b
 Examples:

@@ -101,11 +101,12 @@ def probe(target: str) -> Finding:
 
 
 @click.command(
+    short_help="What works on this machine.",
     epilog="""
 \b
 Each target is really tried, in a process of its own: for llvm a kernel is compiled, run and its numbers compared.
 The exit code is 0 if relaxpy can compile and run on this CPU, and 1 otherwise.
-"""
+""",
 )
 def doctor() -> None:
     """Say which versions are installed, which targets work here, and how to get what is missing."""

@@ -71,6 +71,8 @@ def cli() -> None:
 
 def describe(error: BaseException) -> tuple[str, int]:
     """The message that a user reads for `error`, and the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message(), 2
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx is not None else "relaxpy"
         return f"error: {error.format_message()}\n('{path} --help' explains)", 2

@@ -13,6 +13,7 @@ from relaxpy.errors import UsageError
 
 
 @click.command(
+    short_help="Run a compiled function.",
     epilog="""
 \b
 Inputs (repeat --input; names are those of the parameters):
@@ -26,7 +27,7 @@ Inputs (repeat --input; names are those of the parameters):
 Examples:
   relaxpy run mlp.rxe main --input 'x=f32[4,64]'
   relaxpy run mlp.rxe main --input x=batch.npy --save out.npy
-"""
+""",
 )
 @click.argument("executable", type=click.Path(exists=True, dir_okay=False))
 @click.argument("function", default="main")

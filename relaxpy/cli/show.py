@@ -10,6 +10,7 @@ from relaxpy.script import highlight
 
 
 @click.command(
+    short_help="Parse, check and print a program.",
     epilog="""
 \b
 Examples:
@@ -17,10 +18,12 @@ Examples:
   relaxpy show mlp.py --plain     without colours and line numbers, so that it can be read back
   cat mlp.py | relaxpy show -     from stdin
   relaxpy show mlp.rxe            the bytecode, constants and kernels of an executable
-"""
+""",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--plain", is_flag=True, help="No colours, no line numbers (as when not on a terminal).")
+@click.option(
+    "--plain", is_flag=True, help="No colours, no line numbers (as when not on a terminal)."
+)
 def show(file: str, plain: bool) -> None:
     """Parse, check and print FILE: a program (decorated Python or TVMScript) or an executable.
 

@@ -1,0 +1,134 @@
+"""What every command does when it fails: one message on stderr, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from relaxpy.cli import main as cli
+from relaxpy.errors import RelaxError, UsageError
+
+
+def relaxpy(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    return subprocess.run(
+        [sys.executable, "-m", "relaxpy", *args],
+        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **env},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """A command `fail` that raises what is put into the list."""
+    errors: list[BaseException] = []
+
+    @click.command()
+    def fail() -> None:
+        raise errors[0]
+
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda *_: fail)
+    return errors
+
+
+def run_main(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    """`main(args)` in this process: exit code, stdout, stderr."""
+    with pytest.raises(SystemExit) as stop:
+        cli.main(args)
+    out, err = capsys.readouterr()
+    return int(stop.value.code or 0), out, err
+
+
+def test_help_teaches() -> None:
+    """`--help` lists every command and shows a tour."""
+    done = relaxpy("--help")
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in cli.COMMANDS)
+    assert "relaxpy compile mlp.py" in done.stdout
+
+
+@pytest.mark.parametrize("command", list(cli.COMMANDS))
+def test_every_command_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`COMMAND --help` says what it does."""
+    code, out, _ = run_main(capsys, command, "--help")
+    assert code == 0
+    assert f"Usage: relaxpy {command}" in out
+    assert len(out.splitlines()) > 8
+
+
+def test_unknown_command_suggests(capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt command is answered with the nearest one."""
+    code, out, err = run_main(capsys, "shwo")
+    assert (code, out) == (2, "")
+    assert "did you mean show?" in err
+
+
+def test_unknown_option(capsys: pytest.CaptureFixture[str]) -> None:
+    """Wrong usage exits with 2 and says where help is."""
+    code, _, err = run_main(capsys, "show", "--colour")
+    assert code == 2
+    assert "--colour" in err
+    assert "'relaxpy show --help' explains" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UsageError("bad-input", "no such thing", help="do this"), 1, "error[bad-input]: no such thing"),
+        (FileNotFoundError(2, "No such file or directory", "x.rxe"), 1, "error: x.rxe: No such file or directory"),
+        (PermissionError(13, "Permission denied", "x.rxe"), 1, "error: x.rxe: Permission denied"),
+        (MemoryError(), 1, "error: out of memory"),
+        (ZeroDivisionError("division by zero"), 70, "internal error: ZeroDivisionError: division by zero"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)  # fmt: skip
+def test_failures_are_one_message(
+    failing: list[BaseException],
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    message: str,
+) -> None:
+    """Each kind of failure has its exit code; stdout stays empty and no traceback is shown."""
+    failing.append(error)
+    got, out, err = run_main(capsys, "fail")
+    assert (got, out) == (code, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_debug_shows_the_traceback(
+    failing: list[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RELAXPY_DEBUG=1 lets the exception through."""
+    monkeypatch.setenv("RELAXPY_DEBUG", "1")
+    failing.append(UsageError("bad-input", "no such thing"))
+    with pytest.raises(RelaxError):
+        cli.main(["fail"])
+
+
+def test_broken_pipe_is_quiet() -> None:
+    """A reader that goes away ends the command without a message."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "relaxpy", "--help"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    process.wait(timeout=60)
+    assert err == ""
+
+
+def test_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is not there is named in the message."""
+    code, _, err = run_main(capsys, "show", str(tmp_path / "nothing.py"))
+    assert code != 0
+    assert "nothing.py" in err
