@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from relaxpy.ir import IRModule as IRModule
     from relaxpy.ir import assert_structural_equal as assert_structural_equal
     from relaxpy.ir import structural_equal as structural_equal
+    from relaxpy.runtime import Device as Device
     from relaxpy.runtime import Executable as Executable
+    from relaxpy.runtime import Shape as Shape
+    from relaxpy.runtime import Tensor as Tensor
     from relaxpy.runtime import VirtualMachine as VirtualMachine
+    from relaxpy.runtime import cpu as cpu
     from relaxpy.runtime import load as load
     from relaxpy.runtime import num_threads as num_threads
     from relaxpy.runtime import register_function as register_function
@@ -39,12 +43,16 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "BlockBuilder": "relaxpy.ir",
+    "Device": "relaxpy.runtime",
     "Executable": "relaxpy.runtime",
     "IRModule": "relaxpy.ir",
+    "Shape": "relaxpy.runtime",
     "Target": "relaxpy.tir.target",
+    "Tensor": "relaxpy.runtime",
     "VirtualMachine": "relaxpy.runtime",
     "assert_structural_equal": "relaxpy.ir",
     "build": "relaxpy.build",
+    "cpu": "relaxpy.runtime",
     "load": "relaxpy.runtime",
     "num_threads": "relaxpy.runtime",
     "parse": "relaxpy.script",

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from relaxpy import errors
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "relaxpy"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -238,26 +240,31 @@ def test_tests_mirror_the_sources() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+|[a-z]+")
+CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+FAMILIES = {
+    name
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, errors.RelaxError)
+}
 
 
 def error_codes() -> dict[str, str]:
-    """Code → where it is raised, for every call of a RelaxError family with a literal code."""
+    """Code → where it is raised: literal codes given to a family of RelaxError, or to a function as `code=`."""
     found: dict[str, str] = {}
     for path in [*SOURCES, *MODEL_SOURCES]:
         for node in ast.walk(tree_of(path)):
-            if not isinstance(node, ast.Call) or not node.args:
+            if not isinstance(node, ast.Call):
                 continue
-            name = ast.unparse(node.func).split(".")[-1]
-            first = node.args[0]
-            if (
-                name.endswith("Error")
-                and isinstance(first, ast.Constant)
-                and isinstance(first.value, str)
-                and "-" in first.value
-                and CODE.fullmatch(first.value)
-            ):
-                found.setdefault(first.value, f"{path.relative_to(ROOT)}:{node.lineno}")
+            given = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+            if ast.unparse(node.func).split(".")[-1] in FAMILIES:
+                given += node.args[:1]
+            for value in given:
+                if (
+                    isinstance(value, ast.Constant)
+                    and isinstance(value.value, str)
+                    and CODE.fullmatch(value.value)
+                ):
+                    found.setdefault(value.value, f"{path.relative_to(ROOT)}:{node.lineno}")
     return found
 
 
