@@ -19,6 +19,7 @@ import linecache
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class RelaxError(Exception):
             lines.append(f"{pad} = help: {self.help}")
         return "\n".join(lines)
 
-    def located(self, span: Span | None) -> RelaxError:
+    def located(self, span: Span | None) -> Self:
         """Self, with `span` filled in if there was none."""
         if self.span is None:
             self.span = span
@@ -102,7 +103,15 @@ class ScriptError(RelaxError):
 
 
 class DeduceError(RelaxError):
-    """An operator or call whose arguments do not fit."""
+    """An operator or call whose arguments do not fit. `arg` names the argument at fault, so that whoever knows the
+    source can put the caret under it."""
+
+    arg: str | None = None
+
+    def about(self, arg: str | None) -> DeduceError:
+        """Self, with the argument at fault noted."""
+        self.arg = self.arg or arg
+        return self
 
 
 class VerifyError(RelaxError):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from relaxpy.ir.annotation import Annotation, CallableType, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, DimLike, SymVar
-from relaxpy.ir.expr import Constant, Function, MatchCast, Node, PrimValue, ShapeExpr, Var, VarBinding
+from relaxpy.ir.expr import Constant, Expr, Function, MatchCast, Node, PrimValue, ShapeExpr, Var, VarBinding
 
 N = TypeVar("N", bound=Node)
 A = TypeVar("A", bound=Annotation)
@@ -221,6 +221,40 @@ def map_annotation(
             return annotation
 
 
+class _FreeVars(Visitor):
+    def __init__(self) -> None:
+        self.bound: set[Var] = set()
+        self.free: dict[Var, None] = {}
+
+    def visit_Var(self, node: Var) -> None:
+        if node not in self.bound:
+            self.free[node] = None
+
+    visit_DataflowVar = visit_Var
+
+    def visit_VarBinding(self, node: VarBinding) -> None:
+        if isinstance(node.value, Function):
+            self.bound.add(node.var)  # a local function may call itself
+        self.visit(node.value)
+        self.bound.add(node.var)
+
+    def visit_MatchCast(self, node: MatchCast) -> None:
+        self.visit(node.value)
+        self.visit_annotation(node.annotation)
+        self.bound.add(node.var)
+
+    def visit_Function(self, node: Function) -> None:
+        self.bound.update(node.params)
+        self.visit(node.body)
+
+
+def free_vars(expr: Expr) -> tuple[Var, ...]:
+    """Variables used in `expr` and not defined in it, in order of first use."""
+    visitor = _FreeVars()
+    visitor.visit(expr)
+    return tuple(visitor.free)
+
+
 def free_sym_vars(annotations: Iterable[Annotation]) -> tuple[SymVar, ...]:
     """The symbolic variables that annotations mention, in order of first use."""
     found: dict[SymVar, None] = {}
@@ -235,6 +269,7 @@ __all__ = [
     "child_fields",
     "for_each_dim",
     "free_sym_vars",
+    "free_vars",
     "map_annotation",
     "rebuild",
 ]

@@ -1,0 +1,279 @@
+"""Building programs: emit → deduce → bind, in A-normal form.
+
+    bb = BlockBuilder()
+    n = SymVar("n")
+    x = Var("x", TensorType((n, 4), "float32"))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            y = bb.emit(op.exp(x))
+            out = bb.emit_output(op.add(y, x))
+        bb.emit_func_output(out)
+    mod = bb.get()
+
+The counterpart of `tvm.relax.BlockBuilder`. Nested calls are flattened: every argument that is no leaf is bound to a variable of its
+own first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from relaxpy.errors import DeduceError, Span, UsageError
+from relaxpy.ir.annotation import Annotation
+from relaxpy.ir.expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    MatchCast,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+    is_leaf,
+)
+from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.op.base import as_expr
+from relaxpy.op.deduce import deduce
+
+
+@dataclasses.dataclass
+class _Scope:
+    """A body under construction: finished blocks, and the bindings of the block that is open."""
+
+    blocks: list[BindingBlock] = dataclasses.field(default_factory=list)
+    bindings: list[Binding] = dataclasses.field(default_factory=list)
+    dataflow: bool = False
+
+    def close_block(self) -> None:
+        if self.bindings:
+            kind = DataflowBlock if self.dataflow else BindingBlock
+            self.blocks.append(kind(tuple(self.bindings)))
+        self.bindings = []
+
+
+class BlockBuilder:
+    """Builds modules, functions, and bodies; see the module's text."""
+
+    def __init__(self, mod: IRModule | None = None) -> None:
+        self._functions: dict[str, BaseFunc] = dict(mod.functions) if mod is not None else {}
+        self._mod = mod or IRModule()
+        self._scopes: list[_Scope] = []
+        self._output: Expr | None = None
+        self._names: set[str] = set()
+        self._snapshot: IRModule | None = None
+
+    # Modules and functions
+
+    def get(self) -> IRModule:
+        """The module built so far."""
+        return self._current()
+
+    def add_func(self, function: BaseFunc, name: str) -> GlobalVar:
+        """Add a function under `name` (or `name1`, …); gives its global name."""
+        unique = self._current().fresh_name(name)
+        self._set(unique, function)
+        return GlobalVar(unique)
+
+    def update_func(self, name: str, function: BaseFunc) -> None:
+        """Replace a function."""
+        self._set(name, function)
+
+    @contextmanager
+    def function(
+        self,
+        name: str,
+        params: Sequence[Var] = (),
+        *,
+        attrs: Mapping[str, Any] | None = None,
+        private: bool = False,
+        pure: bool = True,
+        ret: Annotation | None = None,
+        span: Span | None = None,
+    ) -> Iterator[None]:
+        """Build a function of the module; its body ends with `emit_func_output`."""
+        outer_names, self._names = self._names, {param.name for param in params}
+        outer_output, self._output = self._output, None
+        scope = self._open()
+        try:
+            yield
+        except BaseException:
+            self._scopes = self._scopes[: self._scopes.index(scope)]
+            raise
+        finally:
+            self._names = outer_names
+        output, self._output = self._output, outer_output
+        if output is None:
+            raise UsageError(
+                "builder", f"function {name} has no result", help="end it with bb.emit_func_output(value)"
+            )
+        body = self._close(scope, output)
+        given = dict(attrs or {})
+        if not private:
+            given.setdefault("global_symbol", name)
+        result = ret if ret is not None else deduce(body, self._current())
+        self._set(name, Function(tuple(params), body, result, pure, given, span=span))
+
+    def emit_func_output(self, output: Any) -> None:
+        """The result of the function being built."""
+        expr = as_expr(output)
+        self._output = expr if is_leaf(expr) else self.emit(expr)
+
+    # Bodies
+
+    @contextmanager
+    def dataflow(self) -> Iterator[None]:
+        """A dataflow block: what is emitted is seen only inside, but for `emit_output`."""
+        scope = self._scope()
+        if scope.dataflow:
+            raise UsageError("builder", "a dataflow block cannot be opened inside another")
+        scope.close_block()
+        scope.dataflow = True
+        yield
+        scope.close_block()
+        scope.dataflow = False
+
+    @contextmanager
+    def seq(self) -> Iterator[Any]:
+        """A body of its own (a branch): inside, bindings go to it; `result(value)` afterwards gives the `SeqExpr`."""
+        scope = self._open()
+        box: dict[str, SeqExpr] = {}
+        finished = {"done": False}
+
+        def result(value: Any) -> SeqExpr:
+            if not finished["done"]:
+                expr = as_expr(value)
+                leaf = expr if is_leaf(expr) else self.emit(expr)
+                box["seq"] = self._close(scope, leaf)
+                finished["done"] = True
+            return box["seq"]
+
+        try:
+            yield result
+        except BaseException:
+            if scope in self._scopes:
+                self._scopes = self._scopes[: self._scopes.index(scope)]
+            raise
+
+    def emit(self, value: Any, name: str = "lv", *, span: Span | None = None) -> Var:
+        """Bind `value` to a new variable of the deduced annotation; gives the variable."""
+        expr = self.normalize(as_expr(value))
+        return self._bind(expr, name, self._scope().dataflow, span)
+
+    def emit_output(self, value: Any, name: str = "gv", *, span: Span | None = None) -> Var:
+        """In a dataflow block: bind to a variable that is seen outside of it."""
+        return self._bind(self.normalize(as_expr(value)), name, False, span)
+
+    def match_cast(self, value: Any, annotation: Annotation, name: str = "lv", *, span: Span | None = None) -> Var:
+        """Bind `value` under an annotation that is checked at run time."""
+        expr = self.normalize(as_expr(value))
+        leaf = expr if is_leaf(expr) else self._bind(expr, name, self._scope().dataflow, span)
+        kind = DataflowVar if self._scope().dataflow else Var
+        var = kind(self.fresh_name(name), annotation, span=span)
+        self._scope().bindings.append(MatchCast(var, leaf, annotation, span=span))
+        return var
+
+    def emit_binding(self, binding: Binding) -> Var:
+        """Append a finished binding as it is."""
+        self._names.add(binding.var.name)
+        self._scope().bindings.append(binding)
+        return binding.var
+
+    def emit_if(self, cond: Any, then: SeqExpr, otherwise: SeqExpr, name: str = "gv", span: Span | None = None) -> Var:
+        """Bind the value of a branch."""
+        leaf = as_expr(cond)
+        leaf = leaf if is_leaf(leaf) else self.emit(leaf)
+        return self._bind(If(leaf, then, otherwise, span=span), name, False, span)
+
+    def call_te(self, func: Any, *args: Any, name: str | None = None, **kwargs: Any) -> Call:
+        """The call of a tensor program that `func` makes from te tensors; arguments are expressions."""
+        from relaxpy.tir.te_call import te_program
+
+        annotations = [deduce(as_expr(arg), self._current()) for arg in args]
+        program, out_ty, tir_vars = te_program(func, annotations, kwargs)
+        gvar = self.add_func(program, name or getattr(func, "__name__", "te_func"))
+        from relaxpy.op.call import call_tir
+
+        return call_tir(gvar, args, out_ty, tir_vars or None)
+
+    def normalize(self, expr: Expr) -> Expr:
+        """`expr` with leaves for arguments; what is not a leaf is emitted before it."""
+        match expr:
+            case Call():
+                args = tuple(self._leaf(arg) for arg in expr.args)
+                op = self._leaf(expr.op) if isinstance(expr.op, Expr) else expr.op
+                same = op is expr.op and all(a is b for a, b in zip(args, expr.args, strict=True))
+                return expr if same else dataclasses.replace(expr, op=op, args=args)
+            case Tuple():
+                fields = tuple(self._leaf(item) for item in expr.fields)
+                same = all(a is b for a, b in zip(fields, expr.fields, strict=True))
+                return expr if same else Tuple(fields, span=expr.span)
+            case TupleGetItem():
+                inner = self._leaf(expr.tuple)
+                return expr if inner is expr.tuple else TupleGetItem(inner, expr.index, span=expr.span)
+            case If():
+                cond = self._leaf(expr.cond)
+                return expr if cond is expr.cond else dataclasses.replace(expr, cond=cond)
+            case _:
+                return expr
+
+    def _leaf(self, expr: Expr) -> Expr:
+        expr = self.normalize(expr)
+        return expr if is_leaf(expr) else self._bind(expr, "lv", self._scope().dataflow, expr.span)
+
+    def fresh_name(self, hint: str) -> str:
+        """`hint`, or `hint1`, `hint2`, … if it is taken in this function."""
+        name, count = hint, 0
+        while name in self._names:
+            count += 1
+            name = f"{hint}{count}"
+        self._names.add(name)
+        return name
+
+    def _bind(self, expr: Expr, name: str, inner: bool, span: Span | None) -> Var:
+        where = span or expr.span
+        try:
+            annotation = deduce(expr, self._current())
+        except DeduceError as error:
+            raise error.located(where) from None
+        kind = DataflowVar if inner else Var
+        var = kind(self.fresh_name(name), annotation, span=where)
+        self._scope().bindings.append(VarBinding(var, expr, span=where))
+        return var
+
+    def _current(self) -> IRModule:
+        """The module, for deduction; made anew only after a function was added or replaced."""
+        if self._snapshot is None:
+            self._snapshot = self._mod.with_functions(self._functions)
+        return self._snapshot
+
+    def _set(self, name: str, function: BaseFunc) -> None:
+        self._functions[name] = function
+        self._snapshot = None
+
+    def _scope(self) -> _Scope:
+        if not self._scopes:
+            raise UsageError("builder", "there is no function being built", help="use bb.function(…)")
+        return self._scopes[-1]
+
+    def _open(self) -> _Scope:
+        scope = _Scope()
+        self._scopes.append(scope)
+        return scope
+
+    def _close(self, scope: _Scope, body: Expr) -> SeqExpr:
+        scope.close_block()
+        self._scopes.remove(scope)
+        return SeqExpr(tuple(scope.blocks), body)
+
+
+

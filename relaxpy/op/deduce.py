@@ -1,0 +1,154 @@
+"""Forward deduction: the annotation of any expression from those of its variables (paper §4.1).
+
+Calls of functions with a signature deduce across the boundary: symbolic variables of the callee's parameters are bound to the
+arguments' dimensions and replaced in its return annotation; what cannot be bound is erased to a coarser form. Nothing looks into the
+callee's body.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relaxpy.errors import DeduceError
+from relaxpy.ir.annotation import (
+    Annotation,
+    CallableType,
+    ObjectType,
+    PrimType,
+    ShapeType,
+    TensorType,
+    TupleType,
+)
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    ExternFunc,
+    Function,
+    GlobalVar,
+    If,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.op import Operator
+from relaxpy.ir.visitor import free_sym_vars, free_vars
+from relaxpy.op.call import packed_result
+from relaxpy.shape.lattice import Verdict, accepts, erase, join, substitute
+from relaxpy.shape.prove import equal
+
+
+def deduce(expr: Expr, mod: IRModule | None = None) -> Annotation:
+    """The annotation of `expr`; `mod` resolves global names. Raises `DeduceError` for a call that cannot be right."""
+    match expr:
+        case Var(annotation=annotation):
+            return annotation
+        case Constant(data=data):
+            return TensorType(np.shape(data), DType(data.dtype))
+        case ShapeExpr(dims=dims):
+            return ShapeType(dims)
+        case PrimValue(value=value, dtype=dtype):
+            return PrimType(dtype, value if isinstance(value, Dim) else None)
+        case Tuple(fields=fields):
+            return TupleType(deduce(item, mod) for item in fields)
+        case TupleGetItem():
+            return _item(expr, deduce(expr.tuple, mod))
+        case Call():
+            return deduce_call(expr, mod)
+        case Function():
+            return expr.annotation
+        case If():
+            return join(deduce(expr.then, mod), deduce(expr.otherwise, mod))
+        case SeqExpr():
+            return deduce_seq(expr, mod)
+        case GlobalVar(name=name):
+            found = mod.annotation_of(name) if mod is not None else None
+            return found if found is not None else CallableType()
+        case ExternFunc():
+            return CallableType(pure=False)
+        case _:
+            return ObjectType()
+
+
+def deduce_seq(expr: SeqExpr, mod: IRModule | None = None) -> Annotation:
+    """The annotation of a body as seen from outside: without its own variables and the symbols it defines."""
+    inner_vars = {binding.var for binding in expr.bindings}
+    outer = set(free_sym_vars(var.annotation for var in free_vars(expr)))
+    casts = [b.annotation for b in expr.bindings if isinstance(b, MatchCast)]
+    inner_syms = set(free_sym_vars(casts)) - outer
+    result = deduce(expr.body, mod)
+    return erase(result, lambda sym: sym not in inner_syms, lambda var: var not in inner_vars)
+
+
+def _item(expr: TupleGetItem, annotation: Annotation) -> Annotation:
+    if isinstance(annotation, TupleType):
+        if not 0 <= expr.index < len(annotation.fields):
+            raise DeduceError(
+                "tuple-index",
+                f"index {expr.index} is out of range for a tuple of {len(annotation.fields)}",
+                span=expr.span,
+            )
+        return annotation.fields[expr.index]
+    if isinstance(annotation, ObjectType):
+        return ObjectType()
+    raise DeduceError("tuple-index", f"{annotation} is not a tuple", span=expr.span)
+
+
+def deduce_call(call: Call, mod: IRModule | None = None) -> Annotation:
+    """The annotation of a call's result."""
+    if isinstance(call.op, Operator):
+        return call.op.deduce_call(call, lambda e: deduce(e, mod))
+    if isinstance(call.op, ExternFunc):
+        return packed_result(call)
+    if isinstance(call.op, GlobalVar) and mod is not None and call.op.name in mod:
+        callee = mod.annotation_of(call.op.name)
+        if callee is None:
+            raise DeduceError(
+                "call-prim-func",
+                f"{call.op.name} is a tensor program and cannot be called like a graph function",
+                span=call.span,
+                help=f"write R.call_tir(cls.{call.op.name}, (args,), out_ty=R.Tensor(…))",
+            )
+    else:
+        callee = deduce(call.op, mod)
+    if isinstance(callee, ObjectType):
+        return ObjectType()
+    if not isinstance(callee, CallableType):
+        raise DeduceError("call-callee", f"{callee} cannot be called", span=call.span)
+    return deduce_result(call, callee, mod)
+
+
+def deduce_result(call: Call, callee: CallableType, mod: IRModule | None) -> Annotation:
+    """The result of calling a function of this type (figure 7). Raises `DeduceError` if an argument can never fit."""
+    if callee.params is None:
+        return callee.ret
+    name = getattr(call.op, "name", "the function")
+    if len(call.args) != len(callee.params):
+        raise DeduceError(
+            "call-arity",
+            f"{name} takes {len(callee.params)} arguments, got {len(call.args)}",
+            span=call.span,
+            notes=[f"{name} is {callee}"],
+        )
+    bound: dict[SymVar, Dim] = {}
+    actuals = [deduce(arg, mod) for arg in call.args]
+    # The second time all that can be bound is bound, so that an earlier parameter may mention a later one's symbols.
+    for _ in range(2):
+        for i, (param, actual) in enumerate(zip(callee.params, actuals, strict=True)):
+            if accepts(param, actual, bound, equal) is Verdict.NO:
+                raise DeduceError(
+                    "call-argument",
+                    f"argument {i} of {name} must be {substitute(param, bound)}, got {actual}",
+                    span=call.span,
+                    notes=[f"{name} is {callee}"],
+                ).about(str(i))
+    ret = substitute(callee.ret, bound)
+    unbound = set(free_sym_vars([*callee.params, callee.ret])) - set(bound)
+    return erase(ret, lambda var: var not in unbound)
