@@ -1,0 +1,343 @@
+"""Matrix products on CPUs, for any extents: register tiles over packed panels, or straight from memory for few rows.
+
+The output is cut into panels of columns (two vector registers wide) and chunks of rows; one task makes one such piece,
+and every product of a batch has its own. Inside, two programs, chosen when the kernel runs:
+
+* *packed*, for many rows: the task copies a block of its right-hand panel (at most 512 deep, so that it stays in the
+  second-level cache) to contiguous memory, whichever way it lies in the source, and multiplies a tile of up to 12 rows
+  at a time with it. The tile's sums stay in vector registers over the block; between blocks they rest in the output.
+* *direct*, for at most one tile of rows: nothing would be read twice, so nothing is copied. The panel is as wide as
+  registers allow, because memory likes long rows.
+
+Ragged edges: columns past the end are masked out of loads and stores; a row past the end reads the last row again and
+is not stored. So no tile is smaller than it is in the middle, and nothing is read out of bounds.
+
+Every element is summed in the order of the depth by one fused multiply-add after another, whatever the tile, the
+program and the number of threads: a row's result depends on nothing but its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from relaxpy.schedule.cpu.matmul_pattern import MatmulForm, read_matmul
+from relaxpy.tir import loops
+from relaxpy.tir.contraction import read_contraction, substitute
+from relaxpy.tir.loops import Buffer, Expr, PrimFunc, Program, Stmt
+from relaxpy.tir.target import Target
+
+DEPTH_BLOCK = 512
+"""How deep a packed panel is at most: 512 rows of two registers are 64 KiB with AVX-512, half of it with AVX2."""
+
+CHUNK_TILES = 16
+"""Row tiles of a task: each packs its panel anew, so a task should multiply often with it."""
+
+FEW_TASKS = 32
+"""Below this many tasks chunks are halved: a dozen threads should find work."""
+
+_SUPPORTED = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
+"""Types of sums and their bits."""
+
+
+def matmul_program(func: PrimFunc, target: Target) -> PrimFunc | None:
+    """The function with its loops rewritten if it is a matrix product, or None.
+
+    The result has one kind of parallel loop, over tasks; run serially it computes the same bits.
+    """
+    contraction = read_contraction(func)
+    form = read_matmul(contraction) if contraction is not None else None
+    if form is None or target.kind != "llvm":
+        return None
+    dtype = str(form.out.buffer.dtype)
+    bits = _SUPPORTED.get(dtype)
+    if bits is None or any(str(o.buffer.dtype) != dtype for o in (form.lhs, form.rhs)):
+        return None
+    return func.with_body(_Writer(form, Tiling.of(target, bits), dtype).write())
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Register tiles for one kind of processor."""
+
+    lanes: int
+    """Elements of a vector register."""
+    registers: int
+    """Vector registers of the architecture."""
+    heights: tuple[int, ...]
+    """Heights that tiles come in; a remainder takes the smallest that covers it."""
+
+    panel_vectors = 2
+    """Vectors across a packed panel: with 12 rows, 24 sums hide the latency of the multiply-adds, and ragged columns
+    waste less than with wider panels."""
+
+    @classmethod
+    def of(cls, target: Target, bits: int) -> Tiling:
+        """The tiles that keep all sums in this target's registers."""
+        heights = (1, 2, 4, 8, 12) if target.vector_registers >= 32 else (1, 2, 4, 6)
+        return cls(target.lanes(bits), target.vector_registers, heights)
+
+    @property
+    def height(self) -> int:
+        """Rows of a whole tile."""
+        return self.heights[-1]
+
+    def direct_vectors(self, height: int) -> int:
+        """Vectors across a panel that is read from memory once: sums, one row of the panel and two more registers."""
+        return next(n for n in (8, 4, 2, 1) if height * n + n + 2 <= self.registers or n == 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Panel:
+    """Columns that a task computes: whole vectors, of which the last panel's may stick out."""
+
+    start: Expr
+    vectors: int
+    lanes: int
+    inside: Expr | bool
+    """Whether all its columns exist."""
+    columns: Expr
+    """How many columns the output has."""
+
+    def masks(self) -> list[Expr | None]:
+        """For every vector, which of its columns exist."""
+        left = self.columns - self.start
+        return [loops.first_lanes(left - n * self.lanes, self.lanes) for n in range(self.vectors)]
+
+    def no_masks(self) -> list[Expr | None]:
+        """For every vector: all columns exist."""
+        return [None] * self.vectors
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """Where a tile finds row `k` of the right-hand panel: at `start + k * stride`."""
+
+    buffer: Buffer
+    start: Expr
+    stride: Expr
+    masks: list[Expr | None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Range:
+    """The part of the depth that a tile adds up."""
+
+    start: Expr
+    count: Expr
+    is_first: Expr | bool
+    """Whether sums begin at zero, or where the output holds them."""
+
+
+class _Writer:
+    """Writes the program of one product."""
+
+    def __init__(self, form: MatmulForm, tiling: Tiling, dtype: str) -> None:
+        self.form, self.tiling, self.dtype = form, tiling, dtype
+        self.rows, self.columns = form.row.extent, form.column.extent
+        self.depth = form.depth.extent
+        self.program = p = Program()
+        self.out = p.flat_view(form.out.buffer)
+        self.lhs = p.flat_view(form.lhs.buffer)
+        shared = form.rhs.buffer.same_as(form.lhs.buffer)
+        self.rhs = self.lhs if shared else p.flat_view(form.rhs.buffer)
+        # Where in each view the product lies that a task works on; set by `_tasks`.
+        self.out_base = self.lhs_base = self.rhs_base = loops.int64(0)
+
+    def write(self) -> Stmt:
+        """The whole body: every program that some number of rows needs, under its condition."""
+        p, low = self.program, 0
+        if loops.constant(self.form.column.rhs) == 1:
+            for above, height in self._heights(self.rows):
+                with p.when(loops.between(self.rows, above, height)):
+                    self._direct(height)
+            low = self.tiling.height
+        with p.when(self.rows > low):
+            self._packed()
+        return p.body()
+
+    def _heights(self, rows: Expr) -> list[tuple[int, int]]:
+        """Tiles for up to a whole one's rows: the height, after the next lower. Exact where rows are known."""
+        known = loops.constant(rows)
+        if known is not None and 0 < known <= self.tiling.height:
+            return [(known - 1, known)]
+        heights = self.tiling.heights
+        return list(zip((0, *heights), heights, strict=False))
+
+    def _direct(self, height: int) -> None:
+        """At most one tile of rows: the panel is read where it lies."""
+        p, vectors = self.program, self.tiling.direct_vectors(height)
+        depth = _Range(loops.int64(0), self.depth, is_first=True)
+        with self._tasks(loops.ceildiv(self.columns, vectors * self.tiling.lanes)) as number:
+            panel = self._panel(number, vectors)
+            for masks in self._cases(panel):
+                start = self.rhs_base + panel.start
+                source = _Source(self.rhs, start, self.form.depth.rhs, masks)
+                self._tile(height, loops.int64(0), panel, source, depth)
+
+    def _packed(self) -> None:
+        """Any number of rows: chunks of them by panels that are copied, a block of the depth at a time."""
+        p, height, vectors = self.program, self.tiling.height, self.tiling.panel_vectors
+        width = vectors * self.tiling.lanes
+        panels = loops.ceildiv(self.columns, width)
+        tiles = p.let("tiles", loops.ceildiv(self.rows, height))
+        chunk = p.let("chunk_tiles", self._chunk_tiles(tiles, panels))
+        chunks = p.let("chunks", loops.ceildiv(tiles, chunk))
+        block_depth = min(DEPTH_BLOCK, loops.constant(self.depth) or DEPTH_BLOCK)
+        blocks = loops.maximum(1, loops.ceildiv(self.depth, block_depth))
+        with self._tasks(loops.simplify(chunks * panels)) as number:
+            panel = self._panel(p.let("panel", loops.floormod(number, panels)), vectors)
+            first = p.let("first_tile", loops.floordiv(number, panels) * chunk)
+            last = p.let("last_tile", loops.minimum(first + chunk, tiles))
+            packed = p.allocate("packed", block_depth * width, self.dtype)
+            with p.loop("block", blocks) as block:
+                start = p.let("k0", loops.simplify(block * block_depth))
+                count = p.let("block_depth", loops.minimum(self.depth - start, block_depth))
+                depth = _Range(start, count, loops.equals(block, 0))
+                self._pack(packed, panel, depth)
+                source = _Source(packed, loops.int64(0), loops.int64(width), panel.no_masks())
+                self._chunk(first, last, panel, source, depth)
+
+    def _chunk_tiles(self, tiles: Expr, panels: Expr) -> Expr:
+        """Row tiles a task: about `CHUNK_TILES`, chunks of equal size, more of them where tasks are few."""
+        tasks = loops.ceildiv(tiles, CHUNK_TILES) * panels * self._products()
+        aim = loops.select(tasks < FEW_TASKS, CHUNK_TILES // 2, CHUNK_TILES)
+        chunks = loops.maximum(1, loops.ceildiv(tiles, aim))
+        return loops.maximum(1, loops.ceildiv(tiles, chunks))
+
+    def _pack(self, packed: Buffer, panel: _Panel, depth: _Range) -> None:
+        """Copy a block of the panel: row after row of whole vectors, columns that do not exist undefined."""
+        p, form, lanes = self.program, self.form, panel.lanes
+        width = panel.vectors * lanes
+        origin = p.let("origin", self.rhs_base + depth.start * form.depth.rhs)
+        if loops.constant(form.column.rhs) != 1:
+            # The source is contiguous along the depth, if at all: read it that way.
+            with p.loop("column", width) as column:
+                exists = loops.minimum(panel.start + column, self.columns - 1)
+                line = p.let("line", origin + exists * form.column.rhs)
+                with p.loop("k", depth.count) as k:
+                    value = loops.load(self.rhs, line + k * form.depth.rhs)
+                    p.store(packed, k * width + column, value)
+            return
+        for masks in self._cases(panel):
+            with p.loop("k", depth.count) as k:
+                line = p.let("line", origin + k * form.depth.rhs + panel.start)
+                for n, mask in enumerate(masks):
+                    value = loops.load(self.rhs, line + n * lanes, lanes, mask)
+                    p.store(packed, k * width + n * lanes, value, lanes)
+
+    def _chunk(
+        self, first: Expr, last: Expr, panel: _Panel, source: _Source, depth: _Range
+    ) -> None:
+        """The tiles from `first` to `last` of one panel; the last of all rows may be a low one."""
+        p, height = self.program, self.tiling.height
+        whole = loops.floordiv(self.rows, height)
+        with p.loop("tile", loops.minimum(last, whole) - first) as tile:
+            row = p.let("i", (first + tile) * height)
+            self._tile(height, row, panel, source, depth, is_whole=True)
+        rest = loops.simplify(self.rows - whole * height)
+        with p.when(loops.both(last > whole, rest > 0)):
+            for above, low in self._heights(rest):
+                with p.when(loops.between(rest, above, low)):
+                    self._tile(low, p.let("i", whole * height), panel, source, depth)
+
+    def _tile(
+        self,
+        height: int,
+        row: Expr,
+        panel: _Panel,
+        source: _Source,
+        depth: _Range,
+        *,
+        is_whole: bool = False,
+    ) -> None:
+        """`out[row:, panel] (+)= lhs[row:, depth] @ source[depth]`, the sums in registers.
+
+        Unless it `is_whole`, rows past the end compute the last row and are not stored.
+        """
+        p, form, lanes = self.program, self.form, panel.lanes
+        lines: list[Expr] = []
+        targets: list[Expr] = []
+        for r in range(height):
+            exists = row + r if is_whole else loops.minimum(row + r, self.rows - 1)
+            line = self.lhs_base + exists * form.row.lhs + depth.start * form.depth.lhs
+            lines.append(p.let(f"line{r}", loops.simplify(line)))
+            target = self.out_base + exists * form.row.out + panel.start
+            targets.append(p.let(f"target{r}", loops.simplify(target)))
+        # One buffer a row: together they would be too large for the stack, and so for registers.
+        size = panel.vectors * lanes
+        sums = [p.allocate(f"sums{r}", size, self.dtype) for r in range(height)]
+        places = [(r, n * lanes) for r in range(height) for n in range(panel.vectors)]
+        with p.when(depth.is_first):
+            for r, at in places:
+                p.store(sums[r], at, loops.zero(self.dtype, lanes), lanes)
+        with p.otherwise(depth.is_first):
+            for masks in self._cases(panel):
+                for r, at in places:
+                    value = loops.load(self.out, targets[r] + at, lanes, masks[at // lanes])
+                    p.store(sums[r], at, value, lanes)
+        with p.loop("k", depth.count) as k:
+            start = p.let("at", source.start + k * source.stride)
+            rights = [
+                p.let(f"right{n}", loops.load(source.buffer, start + n * lanes, lanes, mask))
+                for n, mask in enumerate(source.masks)
+            ]
+            for r in range(height):
+                left = p.let(f"left{r}", loops.load(self.lhs, lines[r] + k * form.depth.lhs))
+                for n, right in enumerate(rights):
+                    before = loops.load(sums[r], n * lanes, lanes)
+                    value = before + loops.broadcast(left, lanes) * right
+                    p.store(sums[r], n * lanes, value, lanes)
+        for masks in self._cases(panel):
+            for r in range(height):
+                with p.when(True if is_whole else row + r < self.rows):
+                    for n, mask in enumerate(masks):
+                        value = loops.load(sums[r], n * lanes, lanes)
+                        p.store(self.out, targets[r] + n * lanes, value, lanes, mask)
+
+    def _cases(self, panel: _Panel) -> Iterator[list[Expr | None]]:
+        """For code that is written twice: for a panel inside (no masks), and for one that sticks out."""
+        with self.program.when(panel.inside):
+            yield panel.no_masks()
+        with self.program.otherwise(panel.inside):
+            yield panel.masks()
+
+    def _panel(self, number: Expr, vectors: int) -> _Panel:
+        """The panel of this number, that many vectors wide."""
+        lanes = self.tiling.lanes
+        width = vectors * lanes
+        start = self.program.let("j", loops.simplify(number * width))
+        is_exact = loops.constant(loops.floormod(self.columns, width)) == 0
+        inside = True if is_exact else start + width <= self.columns
+        return _Panel(start, vectors, lanes, inside, self.columns)
+
+    def _products(self) -> Expr:
+        """How many products the batch has."""
+        products = loops.int64(1)
+        for dim in self.form.batch:
+            products = loops.simplify(products * dim.extent)
+        return products
+
+    @contextmanager
+    def _tasks(self, pieces: Expr) -> Iterator[Expr]:
+        """The parallel loop over all pieces of all products; gives the number of the piece in its product."""
+        p, form = self.program, self.form
+        total = p.let("tasks", loops.simplify(self._products() * pieces))
+        with p.loop("task", total, parallel=True) as task:
+            piece = p.let("piece", loops.floormod(task, pieces))
+            left = p.let("product", loops.floordiv(task, pieces))
+            values: dict[Expr, Expr] = {}
+            bases = [loops.int64(0)] * 3
+            for n, dim in reversed(list(enumerate(form.batch))):
+                value = p.let(f"b{n}", loops.floormod(left, dim.extent) if n else left)
+                left = loops.floordiv(left, dim.extent)
+                if dim.var is not None:
+                    values[dim.var] = value
+                strides = (dim.out, dim.lhs, dim.rhs)
+                bases = [base + value * by for base, by in zip(bases, strides, strict=True)]
+            self.out_base, self.lhs_base, self.rhs_base = (
+                p.let("base", loops.simplify(base + substitute(operand.base, values)))
+                for base, operand in zip(bases, (form.out, form.lhs, form.rhs), strict=True)
+            )
+            yield piece

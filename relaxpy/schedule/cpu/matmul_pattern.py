@@ -1,0 +1,111 @@
+"""Which loops of a contraction are the rows, columns and depth of a matrix product.
+
+The roles follow from where a loop variable appears: in both factors and the output it counts products of a batch, in
+the output and one factor it is a row or a column, in both factors only it is the depth. Neighbouring loops of one role
+that walk memory as one become one (`(batch, tokens, k) @ (k, n)` has `batch * tokens` rows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from relaxpy.tir import loops
+from relaxpy.tir.contraction import Axis, Contraction, Operand, equal
+from relaxpy.tir.loops import Expr
+
+
+class _Role(Enum):
+    BATCH = auto()
+    ROW = auto()
+    COLUMN = auto()
+    DEPTH = auto()
+
+
+@dataclass(frozen=True, eq=False)
+class Dimension:
+    """One or several loops that advance through each buffer by a constant stride."""
+
+    extent: Expr
+    out: Expr
+    lhs: Expr
+    rhs: Expr
+    """Strides in elements; 0 where the buffer does not change along it."""
+    var: Expr | None = None
+    """The variable that stands for it in `Operand.base`, if any."""
+
+
+@dataclass(frozen=True, eq=False)
+class MatmulForm:
+    """`out[b, i, j] = sum_k lhs[b, i, k] * rhs[b, k, j]`, with `j` the contiguous index of the output."""
+
+    out: Operand
+    lhs: Operand
+    rhs: Operand
+    batch: tuple[Dimension, ...]
+    row: Dimension
+    column: Dimension
+    depth: Dimension
+
+
+def read_matmul(contraction: Contraction) -> MatmulForm | None:
+    """The contraction as a (batched) matrix product, its factors swapped where that makes columns contiguous.
+
+    None where the output's contiguous index walks both factors or none, where the depth is more than one loop in
+    memory, and for matrix-vector products with a single column, which are row reductions.
+    """
+    form = _read(contraction, contraction.lhs, contraction.rhs)
+    return form or _read(contraction, contraction.rhs, contraction.lhs)
+
+
+def _read(contraction: Contraction, lhs: Operand, rhs: Operand) -> MatmulForm | None:
+    found: dict[_Role, list[Dimension]] = {role: [] for role in _Role}
+    for n, axis in enumerate(contraction.axes):
+        strides = (contraction.out.strides[n], lhs.strides[n], rhs.strides[n])
+        role = _role(axis, *(stride is not None for stride in strides))
+        if role is None:
+            return None
+        out, left, right = (loops.int64(0) if stride is None else stride for stride in strides)
+        found[role].append(Dimension(axis.extent, out, left, right, axis.var))
+    rows, columns, depth = (
+        _merged(found[role]) for role in (_Role.ROW, _Role.COLUMN, _Role.DEPTH)
+    )
+    if len(depth) != 1 or not columns or loops.constant(columns[-1].out) != 1:
+        return None
+    if loops.constant(columns[-1].extent) == 1:
+        return None
+    row = rows[-1] if rows else _single()
+    batch = (*found[_Role.BATCH], *rows[:-1], *columns[:-1])
+    return MatmulForm(contraction.out, lhs, rhs, batch, row, columns[-1], depth[0])
+
+
+def _role(axis: Axis, out: bool, lhs: bool, rhs: bool) -> _Role | None:
+    if axis.is_reduction:
+        return _Role.DEPTH if lhs and rhs and not out and not axis.is_opaque else None
+    if axis.is_opaque or lhs == rhs:
+        return _Role.BATCH if out else None
+    if not out:
+        return None
+    return _Role.ROW if lhs else _Role.COLUMN
+
+
+def _single() -> Dimension:
+    """A dimension of extent 1, for a product that has no rows."""
+    zero = loops.int64(0)
+    return Dimension(loops.int64(1), zero, zero, zero)
+
+
+def _merged(dims: list[Dimension]) -> list[Dimension]:
+    """The dimensions, outer ones first, with every pair that is one walk through all buffers made one."""
+    merged: list[Dimension] = []
+    for inner in dims:
+        if merged and _one_walk(merged[-1], inner):
+            extent = loops.simplify(merged.pop().extent * inner.extent)
+            inner = Dimension(extent, inner.out, inner.lhs, inner.rhs)
+        merged.append(inner)
+    return merged
+
+
+def _one_walk(outer: Dimension, inner: Dimension) -> bool:
+    pairs = ((outer.out, inner.out), (outer.lhs, inner.lhs), (outer.rhs, inner.rhs))
+    return all(equal(a, b * inner.extent) for a, b in pairs)

@@ -1,0 +1,189 @@
+"""Reading a tensor program as a contraction: `out[...] = sum(lhs[...] * rhs[...])` over a rectangle of loops.
+
+Matrix products in all their dress (batched, batches broadcast, either side transposed, einsum) are one form: three
+buffers, each read or written at an offset that is linear in the loop variables. What a schedule needs to know of them
+is only the extent of every loop and its stride in each buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from relaxpy.tir import loops
+from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.loops import Buffer, Expr, PrimFunc
+
+_REDUCE = 2
+"""`IterVar.CommReduce`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """One of the three buffers: element number `base + sum(axis variable * stride)` of its flat view."""
+
+    buffer: Buffer
+    strides: tuple[Expr | None, ...]
+    """An entry an axis; None where the axis does not appear alone as an index."""
+    base: Expr
+    """What is not linear in single axes, such as a head number divided by the group size; over `Axis.var`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """One loop."""
+
+    var: Expr
+    extent: Expr
+    is_reduction: bool
+    is_opaque: bool
+    """Whether some `Operand.base` depends on it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """`out[...] += lhs[...] * rhs[...]` from zero, over all axes; factors converted to the output's dtype."""
+
+    axes: tuple[Axis, ...]
+    out: Operand
+    lhs: Operand
+    rhs: Operand
+
+
+def read_contraction(func: PrimFunc) -> Contraction | None:
+    """What the program computes if it is one contraction of its parameters and nothing else, or None."""
+    nest = _single_block(func)
+    if nest is None:
+        return None
+    extents, block = nest
+    store, init = block.body, block.init
+    if not isinstance(store, tirx.BufferStore) or not isinstance(init, tirx.BufferStore):
+        return None
+    factors = _product_into(store)
+    if factors is None or not _is_zero(init.value) or not _same_place(init, store):
+        return None
+    out = store.buffer
+    buffers = (out, *(factor.source for factor in factors))
+    if not all(any(buffer.same_as(param) for param in func.params) for buffer in buffers):
+        return None
+    if any(buffer.same_as(out) for buffer in buffers[1:]):
+        return None
+    iters = [iter_var.var for iter_var in block.iter_vars]
+    indices = (store.indices, *(factor.indices for factor in factors))
+    operands = [_operand(*access, iters) for access in zip(buffers, indices, strict=True)]
+    if any(operand is None for operand in operands):
+        return None
+    opaque = [var for operand in operands for var in _variables(operand.base)]
+    axes = tuple(
+        Axis(it.var, loops.int64(extent), it.iter_type == _REDUCE, _contains(opaque, it.var))
+        for it, extent in zip(block.iter_vars, extents, strict=True)
+    )
+    return Contraction(axes, *operands)
+
+
+def substitute(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    """The expression with variables replaced, simplified."""
+    replaced = tvm_ffi.structural_map(expr, (tvm.ir.Var, lambda var: values.get(var, var)))
+    return loops.simplify(replaced)
+
+
+def equal(a: Expr, b: Expr) -> bool:
+    """Whether two index expressions are equal for all values of their variables."""
+    return bool(tvm.sym.Analyzer().can_prove_equal(a, b))
+
+
+def _single_block(func: PrimFunc) -> tuple[list[Expr], s_tir.SBlock] | None:
+    """The extents, in the order of the block's variables, and the only block, bound one to one to the loops."""
+    realize = func.body
+    if not isinstance(realize, s_tir.SBlockRealize):
+        return None
+    if realize.block.iter_vars or realize.block.alloc_buffers or realize.block.match_buffers:
+        return None
+    stmt, extents = realize.block.body, {}
+    while isinstance(stmt, tirx.For):
+        if stmt.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL) or loops.constant(stmt.min) != 0:
+            return None
+        extents[stmt.loop_var] = stmt.extent
+        stmt = stmt.body
+    if not isinstance(stmt, s_tir.SBlockRealize) or loops.constant(stmt.predicate) != 1:
+        return None
+    block = stmt.block
+    if block.alloc_buffers or block.match_buffers:
+        return None
+    bound = [extents.pop(value, None) for value in stmt.iter_values if isinstance(value, tvm.ir.Var)]
+    # A loop that no variable is bound to would repeat the block; one bound twice would be a diagonal.
+    if len(bound) != len(block.iter_vars) or any(e is None for e in bound) or extents:
+        return None
+    return bound, block
+
+
+def _product_into(store: tirx.BufferStore) -> tuple[tvm.ir.TensorLoad, tvm.ir.TensorLoad] | None:
+    """The two loads of `out[i] = out[i] + a * b`, in any order, each maybe converted to the output's dtype."""
+    if not isinstance(store.value, tirx.Add):
+        return None
+    for total, product in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
+        if not isinstance(product, tirx.Mul) or not _is_load(total) or not _same_place(total, store):
+            continue
+        factors = tuple(_stripped(factor, store.buffer.dtype) for factor in (product.a, product.b))
+        if all(_is_load(factor) for factor in factors):
+            return factors
+    return None
+
+
+def _is_load(expr: Expr) -> bool:
+    return isinstance(expr, tvm.ir.TensorLoad)
+
+
+def _stripped(factor: Expr, dtype: str) -> Expr:
+    """The value under one conversion to the dtype."""
+    return factor.value if isinstance(factor, tirx.Cast) and factor.ty.dtype == dtype else factor
+
+
+def _is_zero(value: Expr) -> bool:
+    return isinstance(value, tirx.IntImm | tirx.FloatImm) and value.value == 0
+
+
+def _same_place(a: tvm.ir.TensorLoad | tirx.BufferStore, b: tirx.BufferStore) -> bool:
+    buffer = a.buffer if isinstance(a, tirx.BufferStore) else a.source
+    if not buffer.same_as(b.buffer) or len(a.indices) != len(b.indices):
+        return False
+    return all(
+        tvm_ffi.structural_equal(i, j, map_free_vars=False)
+        for i, j in zip(a.indices, b.indices, strict=True)
+    )
+
+
+def _operand(buffer: Buffer, indices: tuple[Expr, ...], iters: list[Expr]) -> Operand | None:
+    """The access as strides; None for buffers that are not compact and for indices that are read from memory."""
+    if buffer.strides or loops.constant(buffer.elem_offset) != 0:
+        return None
+    strides: list[Expr | None] = [None] * len(iters)
+    base, step = loops.int64(0), loops.int64(1)
+    for dim, index in zip(reversed(buffer.shape), reversed(indices), strict=True):
+        position = next((n for n, var in enumerate(iters) if var.same_as(index)), None)
+        if position is None:
+            if not _is_pure(index):
+                return None
+            base = base + loops.int64(index) * step
+        else:
+            before = strides[position]
+            strides[position] = step if before is None else loops.simplify(before + step)
+        step = loops.simplify(step * loops.int64(dim))
+    return Operand(buffer, tuple(strides), loops.simplify(base))
+
+
+def _is_pure(index: Expr) -> bool:
+    """Whether the index is arithmetic on variables: no loads, no calls."""
+    impure: list[object] = []
+    tvm_ffi.structural_walk(index, ((tvm.ir.TensorLoad, tvm.ir.Call), impure.append))
+    return not impure
+
+
+def _variables(expr: Expr) -> list[Expr]:
+    found: list[Expr] = []
+    tvm_ffi.structural_walk(expr, (tvm.ir.Var, found.append))
+    return found
+
+
+def _contains(found: list[Expr], var: Expr) -> bool:
+    return any(var.same_as(other) for other in found)

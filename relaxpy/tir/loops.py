@@ -1,0 +1,227 @@
+"""Loop nests written out by hand: what a schedule rule uses that writes a whole program instead of moving loops.
+
+    p = Program()
+    with p.loop("i", n) as i:
+        p.store(c, i, load(a, i) + load(b, i))
+    func = func.with_body(p.body())
+
+Nothing here is wrapped in blocks: such a function is lowered but not scheduled further. Indices are 64-bit, buffers
+are flat (one index), vectors are explicit (`lanes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from relaxpy.tir._tvm import tirx, tvm
+
+Expr = tvm.ir.Expr
+Stmt = tirx.Stmt
+Buffer = tvm.ir.Var
+"""A variable that carries a buffer type."""
+PrimFunc = tirx.PrimFunc
+Index = Expr | int
+
+
+def int64(value: Index) -> Expr:
+    """The value as a 64-bit index expression."""
+    if isinstance(value, int):
+        return tirx.IntImm("int64", value)
+    return value if value.ty.dtype == "int64" else value.astype("int64")
+
+
+def constant(value: Index) -> int | None:
+    """The integer that the expression is, or None where it depends on a variable."""
+    if isinstance(value, int):
+        return value
+    return int(value.value) if isinstance(value, tirx.IntImm) else None
+
+
+def simplify(value: Index) -> Expr:
+    """The expression in the analyser's normal form."""
+    return tvm.sym.Analyzer().simplify(int64(value))
+
+
+def ceildiv(value: Index, divisor: Index) -> Expr:
+    """`value / divisor` rounded up, simplified; both are positive or zero, the divisor is positive."""
+    return simplify(tirx.floordiv(int64(value) + int64(divisor) - 1, int64(divisor)))
+
+
+def maximum(a: Index, b: Index) -> Expr:
+    """The larger of two indices, simplified."""
+    return simplify(tirx.max(int64(a), int64(b)))
+
+
+def minimum(a: Index, b: Index) -> Expr:
+    """The smaller of two indices, simplified."""
+    return simplify(tirx.min(int64(a), int64(b)))
+
+
+def select(condition: Expr, yes: Index, no: Index) -> Expr:
+    """One of two indices; both are evaluated."""
+    return tirx.Select(condition, int64(yes), int64(no))
+
+
+def floordiv(value: Index, divisor: Index) -> Expr:
+    """`value // divisor`, simplified; the divisor is positive."""
+    return simplify(tirx.floordiv(int64(value), int64(divisor)))
+
+
+def floormod(value: Index, divisor: Index) -> Expr:
+    """`value % divisor`, simplified; the divisor is positive."""
+    return simplify(tirx.floormod(int64(value), int64(divisor)))
+
+
+def equals(a: Index, b: Index) -> Expr:
+    """Whether two indices are equal, as an expression."""
+    return tirx.EQ(int64(a), int64(b))
+
+
+def both(a: Expr, b: Expr) -> Expr:
+    """Whether both conditions hold."""
+    return tirx.And(a, b)
+
+
+def between(value: Index, above: Index, to: Index) -> Expr:
+    """Whether `above < value <= to`."""
+    return tirx.And(int64(above) < int64(value), int64(value) <= int64(to))
+
+
+def load(buffer: Buffer, index: Index, lanes: int = 1, mask: Expr | None = None) -> Expr:
+    """One element of a flat buffer, or `lanes` neighbours as a vector.
+
+    With a mask (a vector of bool) only the lanes that it names are read; what the others hold is not defined.
+    """
+    at = _neighbours(index, lanes)
+    if mask is None:
+        return tirx.BufferLoad(buffer, [at])
+    dtype = f"{buffer.dtype}x{lanes}"
+    return tirx.call_intrin(dtype, "tirx.masked_load", buffer, at, mask)
+
+
+def broadcast(value: Expr, lanes: int) -> Expr:
+    """A vector that holds the value in every lane."""
+    return value if lanes == 1 else tirx.Broadcast(value, lanes)
+
+
+def zero(dtype: str, lanes: int = 1) -> Expr:
+    """Zero of a type, as a vector where there are lanes."""
+    return broadcast(tirx.const(0, dtype), lanes)
+
+
+def first_lanes(count: Index, lanes: int) -> Expr:
+    """The mask of a vector's first `count` lanes; a negative count is none, one above `lanes` all of them."""
+    ramp = tirx.Ramp(int64(0), int64(1), lanes)
+    return ramp < tirx.Broadcast(int64(count), lanes)
+
+
+class Program:
+    """A program under construction: statements go where the innermost open `with` is."""
+
+    def __init__(self) -> None:
+        self._open: list[list[Stmt]] = [[]]
+
+    def body(self) -> Stmt:
+        """All statements so far."""
+        (stmts,) = self._open
+        return _sequence(stmts)
+
+    def store(
+        self, buffer: Buffer, index: Index, value: Expr, lanes: int = 1, mask: Expr | None = None
+    ) -> None:
+        """Write one element of a flat buffer, or `lanes` neighbours, of those only the lanes of the mask."""
+        at = _neighbours(index, lanes)
+        if mask is None:
+            self._add(tirx.BufferStore(buffer, value, [at]))
+            return
+        call = tirx.call_intrin("void", "tirx.masked_store", buffer, value, at, mask)
+        self._add(tirx.Evaluate(call))
+
+    def let(self, name: str, value: Expr) -> Expr:
+        """Compute the value here, under a name; a constant or a variable is returned as it is."""
+        if isinstance(value, tirx.IntImm | tvm.ir.Var):
+            return value
+        var = tirx.Var(name, value.ty)
+        self._add(tirx.Bind(var, value))
+        return var
+
+    def allocate(self, name: str, size: int, dtype: str) -> Buffer:
+        """A flat buffer that lives to the end of the innermost `with`.
+
+        Below 1024 bytes it lies on the stack, and in registers where every index into it is a constant: the scope
+        "global" is what makes TVM's code generator do so. Above, it is a workspace of the thread.
+        """
+        buffer = tirx.decl_buffer([int64(size)], dtype, name, scope="global", layout=None)
+        self._add(tirx.AllocBuffer(buffer))
+        return buffer
+
+    def flat_view(self, buffer: Buffer) -> Buffer:
+        """The elements of a compact buffer under one index.
+
+        The view is aligned to an element, which is all that a kernel may assume of its parameters.
+        """
+        size = int64(1)
+        for dim in buffer.shape:
+            size = size * int64(dim)
+        data = tirx.buffer.buffer_data(buffer)
+        align = max(1, tvm.DataType(buffer.dtype).bits // 8)
+        name = f"{buffer.name}_flat"
+        view = tirx.decl_buffer(
+            [simplify(size)], buffer.dtype, name, data=data, data_alignment=align, layout=None
+        )
+        self._add(tirx.DeclBuffer(view, data=data))
+        return view
+
+    @contextmanager
+    def loop(self, name: str, extent: Index, *, parallel: bool = False) -> Iterator[Expr]:
+        """`for name in range(extent)`; an extent of the constant 1 makes no loop."""
+        var = tirx.Var(name, "int64")
+        self._open.append([])
+        yield int64(0) if constant(extent) == 1 else var
+        body = _sequence(self._open.pop())
+        if constant(extent) != 1:
+            kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
+            body = tirx.For(var, int64(0), int64(extent), kind, body)
+        self._add(body)
+
+    @contextmanager
+    def when(self, condition: Expr | bool) -> Iterator[None]:
+        """`if condition`; what is decided here by the analyser makes no branch, or no code."""
+        self._open.append([])
+        yield
+        body = _sequence(self._open.pop())
+        known = _truth(condition)
+        if known is None:
+            self._add(tirx.IfThenElse(condition, body, None))
+        elif known:
+            self._add(body)
+
+    @contextmanager
+    def otherwise(self, condition: Expr | bool) -> Iterator[None]:
+        """`if not condition`."""
+        negated = not condition if isinstance(condition, bool) else tirx.Not(condition)
+        with self.when(negated):
+            yield
+
+    def _add(self, stmt: Stmt) -> None:
+        self._open[-1].append(stmt)
+
+
+def _sequence(stmts: list[Stmt]) -> Stmt:
+    if not stmts:
+        return tirx.Evaluate(tirx.IntImm("int32", 0))
+    return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
+
+
+def _neighbours(index: Index, lanes: int) -> Expr:
+    start = int64(index)
+    return start if lanes == 1 else tirx.Ramp(start, int64(1), lanes)
+
+
+def _truth(condition: Expr | bool) -> bool | None:
+    """What the condition always is, or None."""
+    if isinstance(condition, bool):
+        return condition
+    known = tvm.sym.Analyzer().simplify(condition)
+    return bool(known.value) if isinstance(known, tirx.IntImm) else None
