@@ -23,8 +23,8 @@ from relaxpy.nn import op
 MASKED = -1e30
 """What is added to the score of a padding token: large enough that exp gives 0, and far from overflow."""
 
-ACTIVATIONS = {"gelu": op.nn.gelu, "gelu_new": op.nn.gelu_tanh, "relu": op.nn.relu}
-"""`hidden_act` of a configuration → operator."""
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
+"""`hidden_act` of a configuration → operator of `op.nn`."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class BertLayer(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         self.attention = BertAttention(config)
         self.up = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = getattr(op.nn, ACTIVATIONS[config.hidden_act])
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
 
@@ -214,8 +214,11 @@ def sources(config: BertConfig) -> dict[str, Source]:
 
 
 def load_weights(model: BertEncoder, tensors: Mapping[str, np.ndarray]) -> None:
-    """Give the model its weights from a checkpoint's tensors (with or without the prefix `bert.`), strictly."""
-    if all(name.startswith("bert.") for name in tensors):
-        tensors = {name.removeprefix("bert."): value for name, value in tensors.items()}
+    """Give the model its weights from a checkpoint's tensors, strictly.
+
+    Where names begin with `bert.` (the encoder of a model with a head), the others are the head's and left alone.
+    """
+    if any(name.startswith("bert.") for name in tensors):
+        tensors = {n.removeprefix("bert."): value for n, value in tensors.items() if n.startswith("bert.")}
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     model.load(gather(tensors, sources(model.config), shapes, UNUSED))

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from relaxpy.errors import UsageError
-from relaxpy.ir import DType, IRModule
+from relaxpy.ir import DType, Expr, IRModule
 from relaxpy.nn.tensor import Value
 
 M = TypeVar("M", bound="Module")
@@ -36,6 +36,12 @@ class Parameter(Value):
                 f"the parameter is {self.dtype}{list(self.shape)}, the value {value.dtype}{list(value.shape)}",
             )
         self._data = value
+
+    @property
+    def __relax_expr__(self) -> Expr:
+        from relaxpy.nn.export import Exporter  # export knows Module
+
+        return Exporter.current().parameter(self)
 
     def __repr__(self) -> str:
         return f"Parameter({self.dtype}{list(self.shape)})"

@@ -13,6 +13,13 @@ from relaxpy.ir import Annotation, Dim, DType, Expr, TensorType
 class Value:
     """Anything that stands for a tensor in `forward`: a `Tensor`, or a `Parameter` of the module."""
 
+    __slots__ = ()
+
+    @property
+    def __relax_expr__(self) -> Expr:
+        """The expression that operators take it for."""
+        raise NotImplementedError
+
     def __add__(self, other: Any) -> Tensor:
         return _op("add")(self, other)
 
@@ -50,6 +57,10 @@ class Tensor(Value):
 
     expr: Expr
     annotation: Annotation
+
+    @property
+    def __relax_expr__(self) -> Expr:
+        return self.expr
 
     @property
     def shape(self) -> tuple[Dim, ...]:

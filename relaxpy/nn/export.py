@@ -1,0 +1,152 @@
+"""From modules to IR: a method runs once on symbolic tensors, and what it does to them becomes a function."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+import relaxpy
+from relaxpy.errors import Span, UsageError
+from relaxpy.ir import Dim, Expr, IRModule, SymVar, TensorType, Tuple, TupleGetItem, TupleType, Var
+from relaxpy.nn import spec
+from relaxpy.nn.module import Module, Parameter
+from relaxpy.nn.tensor import Tensor
+from relaxpy.op.block_builder import BlockBuilder
+
+_PACKAGE = str(Path(relaxpy.__file__).parent)
+_current: ContextVar[Exporter | None] = ContextVar("relaxpy.nn exporter", default=None)
+
+
+class Exporter:
+    """The function under construction."""
+
+    def __init__(self, builder: BlockBuilder, parameters: Mapping[int, Var]) -> None:
+        self.builder = builder
+        self.parameters = parameters
+        """By `id` of the `Parameter`."""
+
+    @staticmethod
+    def current() -> Exporter:
+        """The exporter that is at work. UsageError outside `Module.export`."""
+        exporter = _current.get()
+        if exporter is None:
+            raise UsageError(
+                "not-exporting",
+                "modules compute only while they are exported",
+                help="call module.export(spec), build the result, and call that",
+            )
+        return exporter
+
+    def emit(self, value: Expr, name: str, span: Span | None = None) -> Any:
+        """Bind `value`: a `Tensor`, or a tuple of what its fields give."""
+        var = self.builder.emit(value, name, span=span)
+        if isinstance(var.annotation, TupleType):
+            fields = range(len(var.annotation.fields))
+            return tuple(self.emit(TupleGetItem(var, i), name, span) for i in fields)
+        return Tensor(var, var.annotation)
+
+    def parameter(self, parameter: Parameter) -> Var:
+        """The variable that stands for a parameter here."""
+        var = self.parameters.get(id(parameter))
+        if var is None:
+            raise UsageError(
+                "foreign-parameter",
+                f"{parameter!r} is used but belongs to no part of the exported module",
+                help="assign it, or the module that holds it, as an attribute",
+            )
+        return var
+
+
+def _leaf(result: Any, name: str) -> Expr:
+    if isinstance(result, (Tensor, Parameter)):
+        return result.__relax_expr__
+    if isinstance(result, (tuple, list)):
+        return Tuple(tuple(_leaf(item, name) for item in result))
+    raise UsageError(
+        "bad-result",
+        f"{name} returned {type(result).__name__}; it must return tensors or tuples of tensors",
+    )
+
+
+def export_module(
+    module: Module, method_specs: Mapping[str, Mapping[str, Any]]
+) -> tuple[IRModule, dict[str, np.ndarray]]:
+    """See `Module.export`."""
+    builder = BlockBuilder(IRModule(name=type(module).__name__))
+    parameters = {
+        name.replace(".", "_"): parameter for name, parameter in module.named_parameters()
+    }
+    for name, args in method_specs.items():
+        _export_method(builder, module, name, args, parameters)
+    data = {
+        name: parameter.data for name, parameter in parameters.items() if parameter.data is not None
+    }
+    return builder.get(), data
+
+
+def _export_method(
+    builder: BlockBuilder,
+    module: Module,
+    name: str,
+    args: Mapping[str, Any],
+    parameters: Mapping[str, Parameter],
+) -> None:
+    method = getattr(module, name, None)
+    if not callable(method):
+        raise UsageError("bad-spec", f"{type(module).__name__} has no method {name!r}")
+    symbols: dict[str, SymVar] = {}
+    inputs = {arg: _input(arg, given, symbols) for arg, given in args.items()}
+    if both := inputs.keys() & parameters.keys():
+        raise UsageError(
+            "bad-spec", f"{sorted(both)[0]!r} is both an argument of {name} and a parameter"
+        )
+    weights = {path: Var(path, TensorType(p.shape, p.dtype)) for path, p in parameters.items()}
+    exporter = Exporter(builder, {id(p): weights[path] for path, p in parameters.items()})
+    token = _current.set(exporter)
+    try:
+        attrs = {"num_input": len(inputs)}
+        with builder.function(name, [*inputs.values(), *weights.values()], attrs=attrs):
+            with builder.dataflow():
+                result = method(**{arg: Tensor(var, var.annotation) for arg, var in inputs.items()})
+                output = builder.emit_output(_leaf(result, name))
+            builder.emit_func_output(output)
+    finally:
+        _current.reset(token)
+
+
+def _input(arg: str, given: Any, symbols: dict[str, SymVar]) -> Var:
+    if not isinstance(given, spec.Tensor):
+        raise UsageError(
+            "bad-spec",
+            f"argument {arg!r}: {given!r} is no spec",
+            help="write nn.spec.Tensor(shape, dtype)",
+        )
+    dims = [
+        symbols.setdefault(dim, SymVar(dim)).dim if isinstance(dim, str) else Dim.of(dim)
+        for dim in given.shape
+    ]
+    return Var(arg, TensorType(dims, given.dtype))
+
+
+def caller_span() -> Span | None:
+    """Where the nearest caller outside this package is: file, line and columns of the call."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    line, end_line, column, end_column = positions
+    return Span(
+        frame.f_code.co_filename,
+        line or frame.f_lineno,
+        column or 0,
+        end_line or 0,
+        end_column or 0,
+    )

@@ -1,0 +1,66 @@
+"""Operators on the tensors of `forward`: `op.matmul(x, w)`, `op.nn.softmax(x)`: all of `relaxpy.op`, by name.
+
+Nothing is listed here: a name is looked up in the table of operators, called with its arguments and attributes as in
+`R.<name>(…)`, and its result bound in the function that is being exported. A mistake is located at the line of the
+model that made it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from relaxpy.errors import RelaxError
+from relaxpy.nn.export import Exporter, caller_span
+from relaxpy.op import OPS
+
+
+def apply(name: str, *args: Any, **kwargs: Any) -> Any:
+    """Call the operator `name` and bind the result: a `Tensor`, or a tuple of them for several results."""
+    span = caller_span()
+    try:
+        return Exporter.current().emit(OPS[name].make(*args, **kwargs), name.rsplit(".")[-1], span)
+    except RelaxError as error:
+        raise error.located(span) from None
+
+
+class Namespace:
+    """The operators whose names begin with a prefix such as `nn.`."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Any:
+        return _lookup(self._prefix + name)
+
+    def __dir__(self) -> list[str]:
+        cut = len(self._prefix)
+        return sorted(n[cut:] for n in OPS if n.startswith(self._prefix))
+
+
+def _lookup(name: str) -> Callable[..., Any] | Namespace:
+    if name in OPS:
+
+        def operator(*args: Any, **kwargs: Any) -> Any:
+            return apply(name, *args, **kwargs)
+
+        operator.__name__ = operator.__qualname__ = name
+        operator.__doc__ = OPS[name].__doc__
+        return operator
+    if any(known.startswith(f"{name}.") for known in OPS):
+        return Namespace(f"{name}.")
+    near = difflib.get_close_matches(name, OPS, 1)
+    raise AttributeError(
+        f"there is no operator {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _lookup(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({name.split(".")[0] for name in OPS})

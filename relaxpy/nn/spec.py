@@ -1,0 +1,28 @@
+"""What the arguments of an exported method are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relaxpy.errors import UsageError
+from relaxpy.ir import DType
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Tensor:
+    """A tensor argument. A dimension is an integer, or a name: symbolic, the same one throughout the method."""
+
+    shape: tuple[int | str, ...]
+    dtype: DType
+
+    def __init__(self, shape: Sequence[int | str], dtype: str = "float32") -> None:
+        for dim in shape:
+            if isinstance(dim, str) and not dim.isidentifier():
+                raise UsageError(
+                    "bad-spec",
+                    f"dimension {dim!r} is neither an integer nor a name",
+                    help='write e.g. nn.spec.Tensor(("batch", 128), "float32")',
+                )
+        object.__setattr__(self, "shape", tuple(shape))
+        object.__setattr__(self, "dtype", DType(dtype))

