@@ -247,16 +247,20 @@ FAMILIES = {
     if isinstance(value, type) and issubclass(value, errors.RelaxError)
 }
 
+RAISERS = {"fail", "refuse"}
+"""Private functions that raise the error whose code is their first argument."""
+
 
 def error_codes() -> dict[str, str]:
-    """Code → where it is raised: literal codes given to a family of RelaxError, or to a function as `code=`."""
+    """Code → where it is raised: literal codes given to a family of RelaxError, to a raiser, or as `code=`."""
     found: dict[str, str] = {}
     for path in [*SOURCES, *MODEL_SOURCES]:
         for node in ast.walk(tree_of(path)):
             if not isinstance(node, ast.Call):
                 continue
             given = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
-            if ast.unparse(node.func).split(".")[-1] in FAMILIES:
+            function = ast.unparse(node.func).split(".")[-1]
+            if function in FAMILIES or function.strip("_") in RAISERS:
                 given += node.args[:1]
             for value in given:
                 if (

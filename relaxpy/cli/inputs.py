@@ -135,7 +135,7 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
         from safetensors.numpy import load_file
     except ImportError:
         raise UsageError(
-            "missing-extra",
+            "extra-missing",
             "reading .safetensors needs the package safetensors",
             help="pip install 'relaxpy[demo]'",
         ) from None
