@@ -1,4 +1,4 @@
-"""`relaxpy embed`: what it reads, prints, saves and refuses, with a stand-in for the encoder (tests/models has the real one)."""
+"""`relaxpy embed`: what it reads, prints, saves and refuses, with a stand-in for the encoder."""
 
 from __future__ import annotations
 
