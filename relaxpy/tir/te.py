@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from relaxpy.ir.dim import Dim, DimLike
+from relaxpy.ir.dim import Dim, DimLike, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.tir._tvm import te as _te
 from relaxpy.tir._tvm import tirx, tvm
 from relaxpy.tir.analyzer import PrimExpr, int64, to_tvm
 
 Tensor: TypeAlias = _te.Tensor
-Index: TypeAlias = "Dim | int | PrimExpr"
+Index: TypeAlias = "Dim | SymVar | int | PrimExpr"
 
 topi = tvm.topi
 
 
 def dim(value: Index) -> PrimExpr:
     """A dimension or Python integer as an index expression of int64; a TVM expression as it is."""
-    if isinstance(value, Dim):
-        return to_tvm(value)
+    if isinstance(value, (Dim, SymVar)):
+        return to_tvm(Dim.of(value))
     return int64(value) if isinstance(value, int) else value
 
 
