@@ -7,7 +7,7 @@ Each peer lives in a process of its own, so that no thread pool spins beside ano
 (`--rounds` times a shape, in an order that rotates), each turn being one call to warm up and a few timed ones. What is
 reported is the median over all timed calls. All compute fp32; OpenVINO, whose default on a CPU with bf16 instructions
 is bf16, is told so (`openvino-bf16` is that default, listed for information and never the "best peer"). Every peer's
-embeddings are compared with torch's.
+embeddings are compared with torch's. Then relaxpy runs again with a clock around each kernel: where the time goes.
 """
 
 from __future__ import annotations
@@ -263,6 +263,11 @@ def main() -> int:
         peer.stop()
 
     console.print(table(peers, results, args.threads))
+    profiles: list[dict[str, Any]] = []
+    if any(peer.name == "relaxpy" for peer in peers):
+        profiles = profile(checkpoint, config, shapes, args.threads)
+        for row in profiles:
+            console.print(profile_table(row))
     report = {
         "benchmark": "embed",
         "model": "all-MiniLM-L6-v2" if args.checkpoint is None else str(args.checkpoint),
@@ -270,6 +275,7 @@ def main() -> int:
         "load_seconds": {peer.name: round(peer.load_seconds, 3) for peer in peers},
         "absent": absent,
         "results": results,
+        "kernels": profiles,
     }
     args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps(report, indent=1) + "\n")
@@ -333,6 +339,58 @@ def table(peers: list[Peer], results: list[dict[str, Any]], threads: int) -> Tab
             difference = ours["max_difference_to_torch"]
             cells += [f"{ours['gflops']:.0f}", "" if difference is None else f"{difference:.1e}"]
         view.add_row(*cells)
+    return view
+
+
+def profile(
+    checkpoint: Path, config: Config, shapes: list[tuple[int, ...]], threads: int
+) -> list[dict[str, Any]]:
+    """For each shape: milliseconds of a call, and of each kernel in it (means over some calls)."""
+    os.environ["RELAXPY_NUM_THREADS"] = str(threads)
+    from benchmarks.kernel_times import recording
+    from models.sentence_embedding import SentenceEmbedder
+
+    with recording() as times:
+        embedder = SentenceEmbedder.from_checkpoint(checkpoint)
+    rows: list[dict[str, Any]] = []
+    for batch, seq in shapes:
+        ids = np.random.default_rng(0).integers(0, config["vocab_size"], (batch, seq))
+        mask = np.ones_like(ids)
+        embedder.embed_tokens(ids, mask)
+        calls = max(2, min(20, int(4e9 / flops(config, batch, seq))))
+        times.reset()
+        start = time.perf_counter()
+        for _ in range(calls):
+            embedder.embed_tokens(ids, mask)
+        total = (time.perf_counter() - start) / calls * 1e3
+        kernels = [
+            {"kernel": k.name, "calls": k.calls // calls, "ms": round(k.seconds / calls * 1e3, 4)}
+            for k in times.by_time()
+        ]
+        rows.append({"batch": batch, "seq": seq, "ms": round(total, 3), "kernels": kernels})
+    return rows
+
+
+def profile_table(row: dict[str, Any]) -> Table:
+    """One shape's kernels, longest first; the machine's own time last."""
+    view = Table(title=f"relaxpy at {row['batch']} × {row['seq']}: where {row['ms']:.2f} ms go")
+    for name in ("kernel", "calls", "ms", "share"):
+        view.add_column(name, justify="left" if name == "kernel" else "right")
+    shown = row["kernels"][:16]
+    rest = row["kernels"][16:]
+    for kernel in shown:
+        view.add_row(
+            kernel["kernel"],
+            str(kernel["calls"]),
+            f"{kernel['ms']:.3f}",
+            f"{kernel['ms'] / row['ms']:.0%}",
+        )
+    if rest:
+        ms = sum(kernel["ms"] for kernel in rest)
+        calls = sum(kernel["calls"] for kernel in rest)
+        view.add_row(f"{len(rest)} others", str(calls), f"{ms:.3f}", f"{ms / row['ms']:.0%}")
+    own = row["ms"] - sum(kernel["ms"] for kernel in row["kernels"])
+    view.add_row("outside of kernels", "", f"{own:.3f}", f"{own / row['ms']:.0%}", style="dim")
     return view
 
 
