@@ -1,0 +1,33 @@
+"""Loads and runs executables. Needs numpy and tvm_ffi, never the compiler: `tvm` is not imported here.
+
+The house from below: `bytecode` is what a function consists of; `executable` holds functions, constants and kernels and
+keeps them in files; `kernels` links the object code; `link` turns functions into Python over `frame`s; `program` ties that
+together for one process; `vm` is what users call.
+"""
+
+from __future__ import annotations
+
+from relaxpy.runtime.cpu import host_features
+from relaxpy.runtime.device import Device, cpu
+from relaxpy.runtime.executable import Executable, load
+from relaxpy.runtime.function import Function
+from relaxpy.runtime.library import register_function, register_library
+from relaxpy.runtime.tensor import Shape, Tensor
+from relaxpy.runtime.threads import num_threads, set_num_threads
+from relaxpy.runtime.vm import VirtualMachine
+
+__all__ = [
+    "Device",
+    "Executable",
+    "Function",
+    "Shape",
+    "Tensor",
+    "VirtualMachine",
+    "cpu",
+    "host_features",
+    "load",
+    "num_threads",
+    "register_function",
+    "register_library",
+    "set_num_threads",
+]

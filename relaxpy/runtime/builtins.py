@@ -1,0 +1,98 @@
+"""Functions of the runtime that programs call by name: conversions between shapes and tensors, and operators whose
+result's size depends on the data, on numpy.
+
+`FUNCTIONS` is the table; `relaxpy.runtime.library` looks names up in it after what users have registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy
+
+
+def shape_of(tensor: Tensor) -> Shape:
+    """The sizes of a tensor."""
+    return Shape(tensor.shape)
+
+
+def tensor_to_shape(tensor: Tensor) -> Shape:
+    """A 1-d integer tensor as a shape.
+
+    Raises: RuntimeCheckError (`shape-value`) for another rank or type, or a negative size.
+    """
+    array = tensor.numpy()
+    if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():
+        message = (
+            f"a shape is a 1-d tensor of integers from 0 up, got {array.dtype} {array.tolist()}"
+        )
+        raise RuntimeCheckError("shape-value", message)
+    return Shape(array.tolist())
+
+
+def shape_to_tensor(shape: Shape) -> Tensor:
+    """A shape as a 1-d int64 tensor."""
+    return from_numpy(np.array(shape, dtype=np.int64))
+
+
+def copy(tensor: Tensor) -> Tensor:
+    """The same numbers in memory of their own."""
+    return tensor.copy()
+
+
+def reshape(tensor: Tensor, shape: Shape) -> Tensor:
+    """The same numbers, in memory of their own, with another shape.
+
+    Raises: RuntimeCheckError (`shape-value`) if the number of items differs.
+    """
+    out = tensor.copy()
+    if int(np.prod(shape, dtype=np.int64)) != tensor.size:
+        raise RuntimeCheckError(
+            "shape-value", f"{list(tensor.shape)} has {tensor.size} items, {list(shape)} has not"
+        )
+    return Tensor(out.pointer, tuple(shape), out.dtype, out.owner)
+
+
+def unique(tensor: Tensor) -> Tensor:
+    """The distinct items of a tensor, sorted, as a 1-d tensor (`numpy.unique`)."""
+    return from_numpy(np.unique(tensor.numpy()))
+
+
+def nonzero(tensor: Tensor) -> Tensor:
+    """Indices of the items that are not zero: (number of dimensions, number of such items), int64."""
+    return from_numpy(np.ascontiguousarray(np.argwhere(tensor.numpy()).T.astype(np.int64)))
+
+
+def null_value() -> None:
+    """The value of a program that gives none."""
+
+
+def print_value(*values: object) -> None:
+    """Write values to standard output, one a line."""
+    for value in values:
+        print(value, flush=True)  # noqa: T201  (what a program that prints asks for)
+
+
+def zeros(shape: Shape, dtype: str) -> Tensor:
+    """A tensor of zeros."""
+    out = empty(tuple(shape), dtype)
+    out.numpy()[...] = 0
+    return out
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "vm.builtin.shape_of": shape_of,
+    "vm.builtin.tensor_to_shape": tensor_to_shape,
+    "vm.builtin.shape_to_tensor": shape_to_tensor,
+    "vm.builtin.copy": copy,
+    "vm.builtin.reshape": reshape,
+    "vm.builtin.null_value": null_value,
+    "vm.builtin.print": print_value,
+    "vm.builtin.zeros": zeros,
+    "relaxpy.unique": unique,
+    "relaxpy.nonzero": nonzero,
+}

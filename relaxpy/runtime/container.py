@@ -1,0 +1,235 @@
+"""A file of named, checksummed sections: how executables and weights are stored.
+
+    magic        8 bytes
+    version      u32
+    header size  u32       bytes from the beginning to the first section, padded
+    file size    u64
+    count        u32, and 4 bytes of zeros
+    table        count × (name 16 bytes, offset u64, length u64, stored u64, sha256 32 bytes)
+    sha256       of all the above
+    sections     each at a multiple of 64 bytes; `stored` is `length` with its padding, and what the checksum covers
+
+Little-endian. Every byte of the file is under a checksum, and `open_container` checks them all before anything is mapped or
+interpreted: a damaged library would end the process in the loader. Files are written beside their place and moved there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relaxpy.errors import ExecutableError
+
+MAGIC = b"RELAXPY\n"
+VERSION = 1
+ALIGNMENT = 64
+
+_HEAD = struct.Struct("<8sIIQI4x")
+_ENTRY = struct.Struct("<16sQQQ32s")
+_DIGEST = 32
+_MOST_SECTIONS = 64
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Where a section lies in its file."""
+
+    name: str
+    offset: int
+    length: int
+    stored: int
+    digest: bytes
+
+
+Data = bytes | Sequence["bytes | NDArray[np.uint8]"]
+"""A section's bytes, whole or in pieces."""
+
+
+def write_container(path: Path, sections: Mapping[str, Data]) -> dict[str, str]:
+    """Write a file. Same sections, same bytes. Returns each section's checksum in hexadecimal.
+
+    Raises: ExecutableError (`file-write`) where the file cannot be written; nothing is left behind then.
+    """
+    header = _pad(_HEAD.size + _ENTRY.size * len(sections) + _DIGEST)
+    entries: list[Section] = []
+    offset = header
+    for name, data in sections.items():
+        length = sum(len(piece) for piece in _pieces(data))
+        stored = _pad(length)
+        digest = hashlib.sha256()
+        for piece in _pieces(data):
+            digest.update(piece)
+        digest.update(bytes(stored - length))
+        entries.append(Section(name, offset, length, stored, digest.digest()))
+        offset += stored
+    head = _HEAD.pack(MAGIC, VERSION, header, offset, len(entries))
+    for entry in entries:
+        head += _ENTRY.pack(
+            entry.name.encode(), entry.offset, entry.length, entry.stored, entry.digest
+        )
+    head = head.ljust(header - _DIGEST, b"\0")
+    head += hashlib.sha256(head).digest()
+    try:
+        _write_beside(path, head, entries, sections)
+    except OSError as error:
+        raise ExecutableError(
+            "file-write", f"cannot write {path}: {error.strerror or error}"
+        ) from error
+    return {entry.name: entry.digest.hex() for entry in entries}
+
+
+def _write_beside(
+    path: Path, head: bytes, entries: Sequence[Section], sections: Mapping[str, Data]
+) -> None:
+    """Write to a temporary file in the same folder, then move it: readers see the old file or the new one."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(head)
+            for entry in entries:
+                for piece in _pieces(sections[entry.name]):
+                    file.write(piece)
+                file.write(bytes(entry.stored - entry.length))
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)  # mkstemp's files are the owner's alone
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _pieces(data: Data) -> Sequence[bytes | NDArray[np.uint8]]:
+    return [data] if isinstance(data, bytes) else data
+
+
+def _pad(length: int) -> int:
+    return -(-length // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A file whose checksums have been found right."""
+
+    path: Path
+    sections: dict[str, Section]
+
+    def read(self, name: str) -> bytes:
+        """A section's bytes. Raises: ExecutableError (`file-damaged`, `file-read`)."""
+        section = self.sections.get(name)
+        if section is None:
+            raise ExecutableError("file-damaged", f"{self.path} has no section {name!r}")
+        try:
+            with self.path.open("rb") as file:
+                file.seek(section.offset)
+                data = file.read(section.length)
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        # The file may have been replaced since it was checked.
+        if hashlib.sha256(data + bytes(section.stored - section.length)).digest() != section.digest:
+            raise ExecutableError(
+                "file-damaged", f"{self.path}: section {name!r} changed while it was read"
+            )
+        return data
+
+    def map(self, name: str) -> NDArray[np.uint8]:
+        """A section's bytes mapped into memory, read-only; pages are read when they are touched."""
+        section = self.sections[name]
+        if section.length == 0:
+            return np.zeros(0, np.uint8)
+        return np.memmap(self.path, np.uint8, "r", section.offset, (section.length,))
+
+
+def open_container(path: Path, what: str = "an executable") -> Container:
+    """Check a file, every byte of it.
+
+    Raises: ExecutableError: `file-read` (missing, no permission), `file-format` (not ours), `file-version`,
+    `file-truncated`, `file-damaged` (names the section).
+    """
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(_HEAD.size)
+            if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
+                raise ExecutableError("file-format", f"{path} is not {what} of relaxpy")
+            if len(head) < _HEAD.size:
+                raise _truncated(path, size, "its header")
+            _, version, header, total, count = _HEAD.unpack(head)
+            if version != VERSION:
+                raise ExecutableError(
+                    "file-version",
+                    f"{path} has format version {version}, this relaxpy reads {VERSION}",
+                    help="build it again with this version",
+                )
+            if count > _MOST_SECTIONS or header != _pad(_HEAD.size + _ENTRY.size * count + _DIGEST):
+                raise ExecutableError(
+                    "file-damaged", f"{path} is damaged: its header does not make sense"
+                )
+            head += file.read(header - len(head))
+            if len(head) < header:
+                raise _truncated(path, size, f"{header} bytes of header")
+            if hashlib.sha256(head[:-_DIGEST]).digest() != head[-_DIGEST:]:
+                raise ExecutableError(
+                    "file-damaged", f"{path} is damaged: the checksum of its header is wrong"
+                )
+            if size < total:
+                raise _truncated(path, size, f"{total} bytes")
+            if size > total:
+                raise ExecutableError(
+                    "file-damaged", f"{path} is damaged: {size - total} bytes follow its end"
+                )
+            sections = _table(head, count)
+            for section in sections.values():
+                _check(file, path, section)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return Container(path, sections)
+
+
+def _table(head: bytes, count: int) -> dict[str, Section]:
+    sections: dict[str, Section] = {}
+    for index in range(count):
+        name, *rest = _ENTRY.unpack_from(head, _HEAD.size + index * _ENTRY.size)
+        text = name.rstrip(b"\0").decode("ascii")
+        sections[text] = Section(text, *rest)
+    return sections
+
+
+def _check(file: BinaryIO, path: Path, section: Section) -> None:
+    """Read a section and compare its checksum."""
+    digest = hashlib.sha256()
+    left = section.stored
+    while left:
+        chunk = file.read(min(left, _CHUNK))
+        if not chunk:
+            raise _truncated(
+                path, section.offset + section.stored - left, f"section {section.name!r}"
+            )
+        digest.update(chunk)
+        left -= len(chunk)
+    if digest.digest() != section.digest:
+        raise ExecutableError(
+            "file-damaged", f"{path} is damaged: the checksum of section {section.name!r} is wrong"
+        )
+
+
+def _truncated(path: Path, size: int, wanted: str) -> ExecutableError:
+    return ExecutableError(
+        "file-truncated",
+        f"{path} is truncated: it ends after {size} bytes, before the end of {wanted}",
+        help="copy it again",
+    )
+
+
+def _unreadable(path: Path, error: OSError) -> ExecutableError:
+    return ExecutableError("file-read", f"cannot read {path}: {error.strerror or error}")

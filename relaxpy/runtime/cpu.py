@@ -1,0 +1,105 @@
+"""What this CPU can do, in LLVM's spelling of feature names, found without a compiler.
+
+An executable lists the features that its code needs (`target["features"]`); `relaxpy.runtime.load` compares them with
+`host_features()` and refuses a file that would die of an illegal instruction.
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+# /proc/cpuinfo's name -> LLVM's, where they differ. Everything else is the same after `_` is replaced.
+_X86 = {
+    "pni": "sse3", "bmi1": "bmi", "sse4_1": "sse4.1", "sse4_2": "sse4.2", "lahf_lm": "sahf", "abm": "lzcnt", "cmp_legacy": None,
+    "pclmulqdq": "pclmul", "rdrand": "rdrnd", "avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16",
+    "avx512_fp16": "avx512fp16", "avx512_vbmi2": "avx512vbmi2", "avx512_bitalg": "avx512bitalg",
+    "avx512_vpopcntdq": "avx512vpopcntdq", "avx512_vp2intersect": "avx512vp2intersect", "avx512_ifma": "avx512ifma",
+    "avx_vnni": "avxvnni", "avx_vnni_int8": "avxvnniint8", "avx_vnni_int16": "avxvnniint16", "avx_ifma": "avxifma",
+    "avx_ne_convert": "avxneconvert", "amx_tile": "amx-tile", "amx_int8": "amx-int8", "amx_bf16": "amx-bf16",
+    "amx_fp16": "amx-fp16", "sha_ni": "sha", "tsc_adjust": None, "3dnowprefetch": "prfchw", "cx16": "cx16",
+    "fsgsbase": "fsgsbase", "lm": "64bit",
+}  # fmt: skip
+_ARM = {
+    "asimd": "neon", "fp": "fp-armv8", "asimdhp": "fullfp16", "asimddp": "dotprod", "crc32": "crc", "atomics": "lse",
+    "sha2": "sha2", "sha3": "sha3", "asimdrdm": "rdm", "fphp": "fullfp16", "i8mm": "i8mm", "bf16": "bf16",
+    "sve": "sve", "sve2": "sve2", "sme": "sme", "lrcpc": "rcpc", "asimdfhm": "fp16fml", "jscvt": "jsconv",
+    "fcma": "complxnum", "paca": "pauth", "sb": "sb", "bti": "bti", "pmull": "aes",
+}  # fmt: skip
+_MAC_ARM = {
+    "AdvSIMD": "neon", "FEAT_FP16": "fullfp16", "FEAT_DotProd": "dotprod", "FEAT_LSE": "lse", "FEAT_I8MM": "i8mm",
+    "FEAT_BF16": "bf16", "FEAT_FHM": "fp16fml", "FEAT_AES": "aes", "FEAT_SHA256": "sha2", "FEAT_SHA3": "sha3",
+    "FEAT_CRC32": "crc", "FEAT_RDM": "rdm", "FEAT_FCMA": "complxnum", "FEAT_JSCVT": "jsconv", "FEAT_LRCPC": "rcpc",
+    "armv8_crc32": "crc",
+}  # fmt: skip
+
+
+@cache
+def host_features() -> frozenset[str]:
+    """Features of this CPU as LLVM names them, e.g. `avx2`, `avx512f`, `neon`; empty where they cannot be found."""
+    if sys.platform == "darwin":
+        return _features_macos()
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return frozenset()
+    return features_from_cpuinfo(text, platform.machine())
+
+
+def features_from_cpuinfo(text: str, machine: str) -> frozenset[str]:
+    """Features from the text of Linux's /proc/cpuinfo on a `machine` (`x86_64`, `aarch64`)."""
+    table, key = (_X86, "flags") if machine in ("x86_64", "AMD64") else (_ARM, "Features")
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return _translate(value.split(), table)
+    return frozenset()
+
+
+def _translate(
+    names: Iterable[str], table: dict[str, str] | dict[str, str | None]
+) -> frozenset[str]:
+    found = (table.get(name, name.replace("_", "-")) for name in names)
+    return frozenset(name for name in found if name)
+
+
+def _features_macos() -> frozenset[str]:
+    """From sysctl: `hw.optional.*` on Apple silicon, `machdep.cpu.*features` on Intel."""
+    try:
+        command = ["/usr/sbin/sysctl", "hw.optional", "machdep.cpu"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return frozenset()
+    return features_from_sysctl(done.stdout)
+
+
+def features_from_sysctl(text: str) -> frozenset[str]:
+    """Features from the output of `sysctl hw.optional machdep.cpu`."""
+    found: set[str] = set()
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        last = name.rpartition(".")[2]
+        if name.startswith("hw.optional.") and value.strip() == "1" and last in _MAC_ARM:
+            found.add(_MAC_ARM[last])
+        elif name.startswith("machdep.cpu.") and last.endswith("features"):
+            words = (word.lower().replace("avx1.0", "avx") for word in value.split())
+            found |= _translate(words, _X86)
+    return frozenset(found)
+
+
+def missing_features(needed: Iterable[str]) -> tuple[str, ...]:
+    """Those of `needed` (LLVM names, with or without a leading `+`) that this CPU lacks, in order.
+
+    A feature that this machine's kernel does not report by any name is not known to be absent where no feature is
+    known at all; then nothing is missing.
+    """
+    host = host_features()
+    if not host:
+        return ()
+    return tuple(
+        name for name in (item.lstrip("+") for item in needed) if name and name not in host
+    )

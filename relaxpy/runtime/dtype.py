@@ -1,0 +1,83 @@
+"""Element types as the runtime sees them: name, DLPack code, width, numpy type.
+
+The table is the runtime's own, so that it loads without the compiler. Types that numpy lacks come from `ml_dtypes`,
+which is imported when the first of them is met.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relaxpy.errors import RuntimeCheckError
+
+
+@dataclass(frozen=True, slots=True)
+class DTypeInfo:
+    """What the runtime needs to know of an element type."""
+
+    name: str
+    code: int
+    """DLPack type code."""
+    bits: int
+    itemsize: int
+    """Bytes an element."""
+
+
+# DLPack codes: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool, 7.. the float8 family (dlpack.h, DLDataTypeCode).
+_TABLE: dict[str, tuple[int, int]] = {
+    "bool": (6, 8),
+    "int8": (0, 8), "int16": (0, 16), "int32": (0, 32), "int64": (0, 64),
+    "uint8": (1, 8), "uint16": (1, 16), "uint32": (1, 32), "uint64": (1, 64),
+    "float16": (2, 16), "float32": (2, 32), "float64": (2, 64),
+    "bfloat16": (4, 16),
+    "float8_e3m4": (7, 8), "float8_e4m3": (8, 8), "float8_e4m3b11fnuz": (9, 8), "float8_e4m3fn": (10, 8),
+    "float8_e4m3fnuz": (11, 8), "float8_e5m2": (12, 8), "float8_e5m2fnuz": (13, 8), "float8_e8m0fnu": (14, 8),
+}  # fmt: skip
+
+INFO = {name: DTypeInfo(name, code, bits, bits // 8) for name, (code, bits) in _TABLE.items()}
+BY_CODE = {(info.code, info.bits): info.name for info in INFO.values()}
+_NUMPY_NAMES = frozenset(name for name, (code, _) in _TABLE.items() if code in (0, 1, 2, 6))
+
+
+def info(name: str) -> DTypeInfo:
+    """The entry of `name`.
+
+    Raises: RuntimeCheckError (`dtype`) for a type that tensors of the runtime cannot have.
+    """
+    found = INFO.get(name)
+    if found is None:
+        raise RuntimeCheckError("dtype", f"the runtime has no tensors of element type {name!r}")
+    return found
+
+
+@cache
+def to_numpy(name: str) -> np.dtype[Any]:
+    """The numpy type of `name`; from `ml_dtypes` where numpy has none."""
+    info(name)
+    if name in _NUMPY_NAMES:
+        return np.dtype(name)
+    import ml_dtypes  # heavy, and most programs have no such type
+
+    return np.dtype(getattr(ml_dtypes, name))
+
+
+@cache
+def from_numpy(dtype: np.dtype[Any]) -> str:
+    """Our name of a numpy type, whatever its byte order.
+
+    Raises: RuntimeCheckError (`dtype`) for strings, objects, records, complex numbers.
+    """
+    name = dtype.name
+    if name not in INFO:
+        raise RuntimeCheckError("dtype", f"arrays of numpy type {dtype} cannot be passed")
+    return name
+
+
+def is_native(array: NDArray[Any]) -> bool:
+    """Whether the items are in this machine's byte order."""
+    return array.dtype.isnative

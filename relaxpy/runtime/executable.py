@@ -1,0 +1,236 @@
+"""What the compiler makes and the virtual machine runs: functions, constants, kernels, and what they need.
+
+An `Executable` is immutable and shared: any number of virtual machines and threads use one. `save` and `load` keep it in a
+file of relaxpy's own format (`relaxpy.runtime.container`); same executable, same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from relaxpy.errors import ExecutableError, UsageError
+from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.bytecode import FunctionCode, KernelInfo
+from relaxpy.runtime.codec import decode, encode
+from relaxpy.runtime.container import ALIGNMENT, Container, open_container, write_container
+from relaxpy.runtime.cpu import missing_features
+from relaxpy.runtime.listing import listing, signature
+from relaxpy.runtime.tensor import Array
+
+_MACHINES = {62: ("x86_64", "amd64"), 183: ("aarch64", "arm64")}
+"""ELF's machine number → names that Python has for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Executable:
+    """A compiled module. Fields are not to be changed; constants are read-only once it has been saved and loaded."""
+
+    functions: tuple[FunctionCode, ...]
+    constants: tuple[Array, ...] = ()
+    """numpy arrays, of `ml_dtypes` where numpy has no such type."""
+    kernels: tuple[KernelInfo, ...] = ()
+    libraries: tuple[str, ...] = ()
+    """Names that `Library` instructions index."""
+    packed: tuple[str, ...] = ()
+    """Names that `Packed` instructions index."""
+    object_code: bytes = b""
+    """One relocatable object file with all kernels."""
+    target: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What it was built for: `kind`, `mcpu`, `features` (LLVM names that the code needs)."""
+    sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Kernel → its script, for `as_text`."""
+
+    def function(self, name: str) -> FunctionCode:
+        """The function `name`. Raises: UsageError (`function-name`)."""
+        for code in self.functions:
+            if code.name == name:
+                return code
+        names = ", ".join(code.name for code in self.functions)
+        raise UsageError(
+            "function-name",
+            f"the executable has no function {name!r}",
+            help=f"there are: {names or 'none'}",
+        )
+
+    def signature(self, name: str) -> str:
+        """What the function `name` takes and gives, as script."""
+        return signature(self.function(name))
+
+    def as_text(self, kernels: bool = False) -> str:
+        """A listing to read: functions instruction by instruction; with `kernels` the tensor programs as well."""
+        return listing(self, kernels)
+
+    def missing_features(self) -> tuple[str, ...]:
+        """Features that the code needs and this CPU lacks, in LLVM's spelling."""
+        return missing_features(self.target.get("features", ()))
+
+    def require_host(self) -> None:
+        """Raises: ExecutableError (`cpu-features`) if the kernels cannot run on this machine."""
+        if not self.object_code:
+            return
+        built = _machine(self.object_code)
+        if built and platform.machine().lower() not in built:
+            raise ExecutableError(
+                "cpu-features",
+                f"the kernels are for {built[0]}, this machine is a {platform.machine()}",
+            )
+        missing = self.missing_features()
+        if missing:
+            raise ExecutableError(
+                "cpu-features",
+                f"the kernels need CPU features that this machine lacks: {', '.join(missing)}",
+                help="build for this machine, or for what all machines have: target='llvm -mcpu=x86-64-v3'",
+            )
+
+    def save(
+        self, path: str | os.PathLike[str], weights: Literal["inside", "beside"] = "inside"
+    ) -> None:
+        """Write the executable to a file; with `weights="beside"` the constants to `<path>.weights`.
+
+        Raises: ExecutableError (`file-write`), UsageError (`weights`).
+        """
+        if weights not in ("inside", "beside"):
+            raise UsageError("weights", f"weights are 'inside' or 'beside', not {weights!r}")
+        file = Path(path)
+        table, pieces = _lay_out(self.constants)
+        meta: dict[str, Any] = {
+            "functions": encode(self.functions),
+            "kernels": encode(self.kernels),
+            "libraries": list(self.libraries),
+            "packed": list(self.packed),
+            "target": _plain(self.target),
+            "constants": table,
+        }
+        sections: dict[str, Any] = {
+            "object": self.object_code,
+            "sources": _json(dict(self.sources)),
+        }
+        if weights == "beside":
+            beside = _weights_path(file)
+            digests = write_container(beside, {"weights": pieces})
+            meta["weights"] = {"file": beside.name, "sha256": digests["weights"]}
+        else:
+            sections["weights"] = pieces
+        write_container(file, {"meta": _json(meta), **sections})
+
+
+def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
+    """Read an executable that `Executable.save` wrote. Every checksum is compared first; weights are mapped, not read.
+
+    `any_cpu`: read it also where its kernels cannot run, to look at it.
+
+    Raises: ExecutableError: `file-read`, `file-format` (not ours), `file-version`, `file-truncated`, `file-damaged`,
+    `weights-missing`, `weights-mismatch`, `cpu-features`.
+    """
+    file = Path(path)
+    container = open_container(file)
+    try:
+        exe = _decode(container, file)
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        # Checksums are right, so some other program wrote this.
+        raise ExecutableError("file-damaged", f"{file} cannot be understood: {error!r}") from error
+    if not any_cpu:
+        exe.require_host()
+    return exe
+
+
+def _decode(container: Container, file: Path) -> Executable:
+    meta = json.loads(container.read("meta"))
+    table: list[dict[str, Any]] = meta["constants"]
+    weights = _open_weights(meta["weights"], file) if "weights" in meta else container
+    target: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in meta["target"].items()
+    }
+    return Executable(
+        functions=decode(meta["functions"]),
+        constants=tuple(_constants(weights, table)),
+        kernels=decode(meta["kernels"]),
+        libraries=tuple(meta["libraries"]),
+        packed=tuple(meta["packed"]),
+        object_code=container.read("object"),
+        target=target,
+        sources=json.loads(container.read("sources")),
+    )
+
+
+def _open_weights(wanted: dict[str, str], file: Path) -> Container:
+    path = file.parent / wanted["file"]
+    if wanted["file"] != _weights_path(file).name:
+        path = (
+            _weights_path(file) if _weights_path(file).exists() else path
+        )  # the pair may have been renamed
+    if not path.exists():
+        raise ExecutableError(
+            "weights-missing",
+            f"{file} keeps its weights beside it, and {path.name} is not there",
+            help=f"put {path.name} into {file.parent}, or save with weights='inside'",
+        )
+    container = open_container(path, "a weights file")
+    section = container.sections.get("weights")
+    if section is None or section.digest.hex() != wanted["sha256"]:
+        raise ExecutableError(
+            "weights-mismatch", f"{path} holds the weights of another build than {file}"
+        )
+    return container
+
+
+def _weights_path(file: Path) -> Path:
+    return file.with_name(file.name + ".weights")
+
+
+def _constants(container: Container, table: list[dict[str, Any]]) -> list[Array]:
+    """Arrays over the mapped section."""
+    memory = container.map("weights")
+    arrays: list[Array] = []
+    for entry in table:
+        dtype = dtypes.to_numpy(entry["dtype"])
+        begin, shape = entry["offset"], tuple(entry["shape"])
+        end = begin + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        arrays.append(np.asarray(memory[begin:end]).view(dtype).reshape(shape))
+    return arrays
+
+
+def _lay_out(constants: tuple[Array, ...]) -> tuple[list[dict[str, Any]], list[bytes | Array]]:
+    """Where each constant goes in the weights section, and the section in pieces, each constant aligned."""
+    table: list[dict[str, Any]] = []
+    pieces: list[bytes | Array] = []
+    offset = 0
+    for array in constants:
+        compact = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
+        table.append(
+            {"dtype": dtypes.from_numpy(array.dtype), "shape": list(array.shape), "offset": offset}
+        )
+        pieces.append(compact.reshape(-1).view(np.uint8))
+        padding = -compact.nbytes % ALIGNMENT
+        if padding:
+            pieces.append(bytes(padding))
+        offset += compact.nbytes + padding
+    return table, pieces
+
+
+def _plain(target: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in sorted(target.items())
+    }
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+
+
+def _machine(object_code: bytes) -> tuple[str, ...]:
+    """The machine names that an ELF object is for; empty for another format."""
+    if object_code[:4] != b"\x7fELF":
+        return ()
+    (number,) = struct.unpack_from("<H", object_code, 18)
+    return _MACHINES.get(number, ())

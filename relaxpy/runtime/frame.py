@@ -1,0 +1,154 @@
+"""The memory of one call: shape heap, tensor records, planned storage.
+
+A frame is made once and used by one call at a time. Its records are what kernels take: runtime tensors whose `shape`
+points into the frame's int64 heap, so that new sizes are bound by writing the heap and nothing else. A record is a
+`tvm_ffi.Tensor`, the argument that a kernel accepts fastest, with its `DLTensor` written by us; it owns no memory.
+
+Planned storage grows to what a call needs and stays; storages whose sizes are the same expression are one group with one
+capacity and one check.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.kernels import ffi
+from relaxpy.runtime.tensor import Array, DLTensor, Tensor, allocate
+
+# An ffi object starts with its header (reference counts, type index, deleter); a tensor's DLTensor follows (c_api.h).
+_OBJECT_HEADER = 24
+
+
+@cache
+def _seed() -> Array:
+    """The array that every record is made from, and never points to afterwards."""
+    return np.zeros(1, np.uint8)
+
+
+def new_record(ndim: int, dtype: str, shape_address: int, data: int = 0) -> tuple[Any, int]:
+    """A tensor for kernels and the address of its data pointer, whose memory and shape belong to someone else."""
+    record = ffi().from_dlpack(_seed())
+    address: int = record.__chandle__() + _OBJECT_HEADER
+    fields = DLTensor.from_address(address)
+    info = dtypes.info(dtype)
+    fields.data = data
+    fields.ndim = ndim
+    fields.code, fields.bits, fields.lanes = info.code, info.bits, 1
+    fields.shape = shape_address
+    fields.strides = 0
+    fields.byte_offset = 0
+    return record, address
+
+
+class _OwnRecord:
+    """A tensor's own record and the sizes that it points to."""
+
+    __slots__ = ("record", "sizes")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.sizes = (ctypes.c_int64 * max(1, tensor.ndim))(*tensor.shape)
+        address = ctypes.addressof(self.sizes)
+        self.record, _ = new_record(tensor.ndim, tensor.dtype, address, tensor.pointer)
+
+
+def record_of(tensor: Tensor) -> Any:
+    """A record for a tensor that no frame has one for; made once a tensor. Valid while the tensor lives."""
+    own = tensor._record
+    if own is None:
+        own = tensor._record = _OwnRecord(tensor)
+    return own.record
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPlan:
+    """A record of a function's frames."""
+
+    ndim: int
+    dtype: str
+    shape: int
+    """Heap slot where its shape starts."""
+    storage: int
+    """The storage it lies in; -1: its pointer is written by the code."""
+
+
+@dataclass(slots=True)
+class FramePlan:
+    """What the frames of a function look like."""
+
+    heap: list[int]
+    records: list[RecordPlan] = field(default_factory=list[RecordPlan])
+    groups: list[list[int]] = field(default_factory=list[list[int]])
+    """Storages by equal size."""
+    fixed: dict[int, int] = field(default_factory=dict[int, int])
+    """Group → its size in bytes, where that is a constant."""
+
+    def names(self) -> list[str]:
+        """The local variables that `Frame.locals` fills: `h` the heap, `caps`, `t<i>` records, `d<i>` their pointers."""
+        pointers = [f"d{i}" for i, record in enumerate(self.records) if record.storage < 0]
+        return ["h", "caps", *(f"t{i}" for i in range(len(self.records))), *pointers]
+
+
+class Frame:
+    """See the module."""
+
+    __slots__ = ("_cells", "_groups", "_heap", "buffers", "caps", "locals", "pointers")
+
+    def __init__(self, plan: FramePlan) -> None:
+        self._heap = (ctypes.c_int64 * max(1, len(plan.heap)))(*plan.heap)
+        base = ctypes.addressof(self._heap)
+        count = sum(len(group) for group in plan.groups)
+        self._groups = plan.groups
+        self._cells: list[list[ctypes.c_int64]] = [[] for _ in range(count)]
+        self.buffers: list[Array | None] = [None] * count
+        """Owner of each storage."""
+        self.pointers = [0] * count
+        """Address of each storage."""
+        self.caps = [-1] * len(plan.groups)
+        """Capacity of each group in bytes; -1: nothing allocated yet."""
+        tensors: list[Any] = []
+        pointers: list[ctypes.c_int64] = []
+        for record in plan.records:
+            tensor, address = new_record(record.ndim, record.dtype, base + 8 * record.shape)
+            cell = ctypes.c_int64.from_address(address)
+            (pointers if record.storage < 0 else self._cells[record.storage]).append(cell)
+            tensors.append(tensor)
+        view = memoryview(self._heap).cast("B").cast("q")
+        self.locals = (view, self.caps, *tensors, *pointers)
+        for group, nbytes in plan.fixed.items():
+            self.grow(group, nbytes)
+
+    def grow(self, group: int, nbytes: int) -> None:
+        """Give each storage of the group `nbytes` bytes or more. What was in them is lost."""
+        if self.caps[group] > 0:
+            nbytes = max(
+                nbytes, self.caps[group] * 5 // 4
+            )  # lengths that creep up do not allocate at every call
+        for storage in self._groups[group]:
+            buffer, pointer = allocate(nbytes)
+            for cell in self._cells[storage]:
+                cell.value = pointer
+            self.buffers[storage], self.pointers[storage] = buffer, pointer
+        self.caps[group] = nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """Planned memory that the frame holds."""
+        return sum(buffer.nbytes for buffer in self.buffers if buffer is not None)
+
+
+def release(frames: list[Frame], frame: Frame, keep: int = 16) -> None:
+    """Put a frame back, unless a deep recursion has left enough of them."""
+    if len(frames) < keep:
+        frames.append(frame)
+
+
+def total_bytes(frames: Sequence[Frame]) -> int:
+    """Planned memory of frames that no call uses."""
+    return sum(frame.nbytes for frame in frames)

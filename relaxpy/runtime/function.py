@@ -1,0 +1,134 @@
+"""Functions of a virtual machine as Python calls them: `vm["main"]`, and closures that programs return."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from relaxpy.errors import RuntimeCheckError, UsageError
+from relaxpy.runtime.patterns import enter, leave
+from relaxpy.runtime.program import LinkedFunction
+from relaxpy.runtime.tensor import Tensor
+
+
+class Function:
+    """A callable function of a program, with the values that a closure has captured.
+
+    Arguments are numpy arrays, anything with DLPack, `Tensor`s, numbers, tuples, shapes as tuples of ints, and functions,
+    as the parameters' annotations say; positional or by name. What comes back is a `Tensor`, `Shape`, scalar, function or a
+    tuple of such.
+
+    Aliasing: an argument that is returned is the caller's object if that was a `Tensor`, and a `Tensor` over the caller's
+    memory otherwise; a view of an argument shares its memory; a returned constant is a copy; a value that is returned
+    twice is one object. Everything else is memory of its own, which later calls do not touch.
+    """
+
+    __slots__ = ("arity", "captured", "linked")
+
+    def __init__(self, linked: LinkedFunction, captured: tuple[Any, ...] = ()) -> None:
+        self.linked = linked
+        self.captured = captured
+        self.arity = len(linked.code.params) - len(captured)
+        """Number of parameters that are left."""
+
+    @property
+    def name(self) -> str:
+        return self.linked.code.name
+
+    @property
+    def source(self) -> str:
+        """The Python that runs: a line an instruction, each with its binding."""
+        return self.linked.source
+
+    @property
+    def signature(self) -> Signature:
+        return Signature(self.linked, self.arity)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return self.signature.inspect()
+
+    def check_arity(self, given: int) -> None:
+        """Raises: RuntimeCheckError (`arity`) for another number of arguments inside a program."""
+        if given != self.arity:
+            message = f"{self.name} takes {self.arity} arguments, a function value of it was called with {given}"
+            raise RuntimeCheckError("arity", message)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != self.arity:
+            args = self._bind(args, kwargs)
+        linked = self.linked
+        values = [
+            arg if arg.__class__ is Tensor and arg.shape else self._enter(position, arg)
+            for position, arg in enumerate(args)
+        ]
+        return leave(linked(*values, *self.captured))
+
+    def _enter(self, position: int, arg: Any) -> Any:
+        try:
+            return enter(arg, self.linked.patterns[position])
+        except RuntimeCheckError as error:
+            param = self.linked.code.params[position]
+            error.message = f"{self.name}: parameter {param.name}: {error.message}"
+            error.notes = (*error.notes, f"{param.name} is annotated {param.annotation}")
+            raise
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """All arguments in order.
+
+        Raises: UsageError (`arguments`) for too many, missing, unknown or doubled ones.
+        """
+        names = [param.name for param in self.linked.code.params[: self.arity]]
+        problems: list[str] = []
+        if len(args) > len(names):
+            problems.append(f"takes {len(names)} arguments, got {len(args)}")
+        bound = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in names:
+                problems.append(f"has no parameter {name!r}")
+            elif name in bound:
+                problems.append(f"got {name!r} twice")
+            bound[name] = value
+        missing = [name for name in names if name not in bound]
+        if missing:
+            problems.append(f"lacks {', '.join(missing)}")
+        if problems:
+            raise UsageError(
+                "arguments", f"{self.name} {'; '.join(problems)}", help=f"it is {self.signature}"
+            )
+        return tuple(bound[name] for name in names)
+
+    def __repr__(self) -> str:
+        captured = f", {len(self.captured)} values captured" if self.captured else ""
+        return f"<relaxpy function {self.signature}{captured}>"
+
+
+class Signature:
+    """What a function takes and gives, as script; `inspect()` is Python's object of the same."""
+
+    def __init__(self, linked: LinkedFunction, arity: int) -> None:
+        self.name = linked.code.name
+        self.params = linked.code.params[:arity]
+        self.ret = linked.code.ret
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Parameter → its annotation as script, in order."""
+        return {param.name: param.annotation for param in self.params}
+
+    def inspect(self) -> inspect.Signature:
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        params = [
+            inspect.Parameter(p.name, kind, annotation=p.annotation)
+            for p in self.params
+            if p.name.isidentifier()
+        ]
+        return inspect.Signature(params, return_annotation=self.ret or inspect.Signature.empty)
+
+    def __str__(self) -> str:
+        params = ", ".join(
+            f"{p.name}: {p.annotation}" if p.annotation else p.name for p in self.params
+        )
+        return f"{self.name}({params})" + (f" -> {self.ret}" if self.ret else "")
+
+    __repr__ = __str__

@@ -1,0 +1,206 @@
+"""Compiled kernels: loading them from an object file, and choosing how each call runs.
+
+The object is linked by `tvm_ffi_orcjit` against TVM's small runtime library; neither the compiler nor a C compiler
+takes part, and `tvm` is not imported.
+
+A kernel has up to four handles: the parallel program and its serial twin, each keeping or releasing the interpreter's
+lock (GIL) while it runs. Which one depends on the work of a call:
+
+* small: the serial twin, keeping the GIL: launching threads costs more than the work;
+* medium: parallel, keeping the GIL;
+* large: as medium, but timed; where a call is expected to take long the GIL is released, so that other Python threads
+  go on. Getting the GIL back costs up to 5 ms (`sys.getswitchinterval`), so a kernel must take as long for that to at
+  most double its time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from relaxpy.errors import ExecutableError
+from relaxpy.runtime import threads
+from relaxpy.runtime.bytecode import KernelInfo
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+Handle: TypeAlias = Callable[..., object]
+
+SMALL_WORK = 1 << 15
+"""Below this many scalar operations a kernel runs on the calling thread."""
+LARGE_WORK = 1 << 22
+"""From this many on, a call is timed: its microseconds are nothing beside the kernel's."""
+LONG_SECONDS = 5e-3
+"""A kernel that is expected to take longer releases the GIL."""
+HANDOVER_SECONDS = 2e-3
+"""A kernel that takes longer on one thread is worth handing to the launcher thread."""
+
+
+@cache
+def ffi() -> ModuleType:
+    """`tvm_ffi`, imported without torch.
+
+    It imports torch wherever that is installed (1 s, 200 MB), for conversions that the runtime does through DLPack.
+    """
+    if "tvm_ffi" in sys.modules or "torch" in sys.modules:
+        return importlib.import_module("tvm_ffi")
+    sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
+    try:
+        return importlib.import_module("tvm_ffi")
+    finally:
+        del sys.modules["torch"]
+
+
+@cache
+def _session() -> Any:
+    """The linker, with TVM's runtime library loaded so that kernels find its functions.
+
+    Raises: ExecutableError (`runtime-library`) where the library is not installed.
+    """
+    tvm_ffi = ffi()
+    folder = _library_folder()
+    threads.configure_environment()
+    _load(folder, "tvm_runtime")
+    orcjit = importlib.import_module("tvm_ffi_orcjit")
+    configure = tvm_ffi.get_global_func("runtime.config_threadpool", allow_missing=True)
+    if configure is not None:
+        threads.library_loaded(configure)
+    return orcjit.default_session()
+
+
+def _library_folder() -> Path:
+    """Where the `tvm` package keeps its libraries, without importing it."""
+    spec = importlib.util.find_spec("tvm")
+    if spec is None or not spec.submodule_search_locations:
+        raise ExecutableError(
+            "runtime-library",
+            "TVM's runtime library is not installed",
+            help="pip install apache-tvm==0.27.0.post1",
+        )
+    return Path(spec.submodule_search_locations[0], "lib")
+
+
+@cache
+def _load(folder: Path, name: str) -> ctypes.CDLL:
+    """A library of TVM's, its symbols visible to kernels; stays loaded."""
+    file = {"darwin": f"lib{name}.dylib", "win32": f"{name}.dll"}.get(sys.platform, f"lib{name}.so")
+    try:
+        return ctypes.CDLL(str(folder / file), ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise ExecutableError("runtime-library", f"cannot load {file}: {error}") from error
+
+
+class KernelHandles:
+    """The ways to call one kernel, and what its calls have cost so far."""
+
+    __slots__ = (
+        "info",
+        "parallel",
+        "parallel_rate",
+        "parallel_release",
+        "serial",
+        "serial_rate",
+        "serial_release",
+    )
+
+    def __init__(self, info: KernelInfo, get: Callable[[str, bool], Handle]) -> None:
+        self.info = info
+        self.serial = get(info.serial_symbol, False)
+        self.serial_release = get(info.serial_symbol, True)
+        alone = info.symbol == info.serial_symbol
+        self.parallel = self.serial if alone else get(info.symbol, False)
+        self.parallel_release = self.serial_release if alone else get(info.symbol, True)
+        self.serial_rate = 0.0
+        """Seconds for a unit of work, measured; 0: not yet. Races between threads lose a sample, nothing else."""
+        self.parallel_rate = 0.0
+
+    def run(self, work: int, *args: Any) -> None:
+        """One call of about `work` scalar operations, on as many threads as the calling thread may use."""
+        if self.parallel is not self.serial:
+            if threads.may_launch():
+                self._run_parallel(work, *args)
+                return
+            long = self.serial_rate * work > HANDOVER_SECONDS
+            if long and threads.run_elsewhere(self.run, (work, *args)):
+                return
+        start = perf_counter()
+        if self.serial_rate * work > LONG_SECONDS:
+            self.serial_release(*args)
+            self.serial_rate = min(self.serial_rate, (perf_counter() - start) / work)
+        else:
+            self.serial(*args)
+            self.serial_rate = (perf_counter() - start) / work
+
+    def _run_parallel(self, work: int, *args: Any) -> None:
+        start = perf_counter()
+        if self.parallel_rate * work > LONG_SECONDS:
+            self.parallel_release(*args)
+            # The time includes getting the GIL back, so it only ever lowers the estimate.
+            self.parallel_rate = min(self.parallel_rate, (perf_counter() - start) / work)
+        else:
+            self.parallel(*args)
+            self.parallel_rate = (perf_counter() - start) / work
+
+
+class KernelGroup:
+    """The kernels of a function whose calls have the same work: one decision serves them all."""
+
+    def __init__(self, kernels: Sequence[KernelHandles]) -> None:
+        self.kernels = tuple(kernels)
+        self.serial = tuple(kernel.serial for kernel in kernels)
+        self.parallel = tuple(kernel.parallel for kernel in kernels)
+
+    def pick(self, work: int) -> tuple[Handle, ...]:
+        """A handle for each kernel, for calls of `work` scalar operations (-1: unknown)."""
+        if 0 <= work < SMALL_WORK:
+            return self.serial
+        if 0 <= work < LARGE_WORK:
+            return self.parallel if threads.may_launch() else self.serial
+        return tuple(partial(kernel.run, max(work, LARGE_WORK)) for kernel in self.kernels)
+
+
+def load_kernels(object_code: bytes, infos: Sequence[KernelInfo]) -> list[KernelHandles]:
+    """Link an object and look its kernels up.
+
+    Raises: ExecutableError (`object-code`) for an object that cannot be linked or lacks a kernel.
+    """
+    if not infos:
+        return []
+    session = _session()
+    if b"tvm.contrib." in object_code:
+        # Sorting and its like are functions of TVM's larger runtime library, which kernels look up by name.
+        _load(_library_folder(), "tvm_runtime_extra")
+    try:
+        # A C++ compiler would only be asked for its standard library, which kernels do not use.
+        module = session.load_module(object_code, cxx=os.devnull)
+    except Exception as error:
+        raise ExecutableError(
+            "object-code", f"the kernels cannot be linked: {_last_line(error)}"
+        ) from error
+
+    def get(symbol: str, release_gil: bool) -> Handle:
+        try:
+            handle = module.get_function(symbol)
+        except Exception as error:
+            raise ExecutableError(
+                "object-code", f"no kernel {symbol}: {_last_line(error)}"
+            ) from error
+        if handle is None:
+            raise ExecutableError("object-code", f"the object has no kernel {symbol}")
+        handle.release_gil = release_gil
+        return handle
+
+    return [KernelHandles(info, get) for info in infos]
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,126 @@
+"""Functions that programs call by name: libraries (destination passing) and functions that return a value.
+
+A library function takes tensors and writes its outputs, which are its last arguments (`call_dps_library`); a registered
+function returns its result (`call_packed`). Either is a Python function, which gets `relaxpy.runtime.Tensor`s, or a
+`tvm_ffi.Function`. Names are resolved when a virtual machine is made; a name that was not registered is also looked for
+among `tvm_ffi`'s global functions.
+
+A library must not keep a tensor that it was given: the memory may be another tensor's in the next instruction.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from relaxpy.errors import ExecutableError, UsageError
+from relaxpy.runtime import builtins
+from relaxpy.runtime.frame import record_of
+from relaxpy.runtime.kernels import ffi
+from relaxpy.runtime.tensor import Tensor
+
+AnyFunction = Callable[..., Any]
+F = TypeVar("F", bound=AnyFunction)
+
+EXTRAS: dict[str, str] = {
+    "cublas": "cuda",
+    "cudnn": "cuda",
+    "cutlass": "cuda",
+    "torch.": "torch",
+    "jax.": "jax",
+}
+"""Beginning of a library function's name → the extra of relaxpy that brings it."""
+
+_libraries: dict[str, AnyFunction] = {}
+_functions: dict[str, AnyFunction] = dict(builtins.FUNCTIONS)
+
+
+@overload
+def register_library(name: str, func: F, *, extra: str | None = None) -> F: ...
+@overload
+def register_library(
+    name: str, func: None = None, *, extra: str | None = None
+) -> Callable[[F], F]: ...
+def register_library(name: str, func: Any = None, *, extra: str | None = None) -> Any:
+    """Make `func(*inputs, *outputs)` the library function `name`, replacing an earlier one; a decorator without `func`.
+
+    `extra` is the extra of relaxpy that brings functions of this name, for the message where it is missing.
+
+    Raises: UsageError (`library-name`) for a name or function of the wrong kind.
+    """
+    _check_name(name)
+    if extra is not None:
+        EXTRAS[name] = extra
+    return _register(_libraries, name, func)
+
+
+@overload
+def register_function(name: str, func: F) -> F: ...
+@overload
+def register_function(name: str, func: None = None) -> Callable[[F], F]: ...
+def register_function(name: str, func: Any = None) -> Any:
+    """Make `func(*args) -> value` the function `name` of `call_packed`; a decorator without `func`.
+
+    Raises: UsageError (`library-name`) for a name or function of the wrong kind.
+    """
+    _check_name(name)
+    return _register(_functions, name, func)
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise UsageError("library-name", f"a function is registered under a name, got {name!r}")
+
+
+def _register(table: dict[str, AnyFunction], name: str, func: Any) -> Any:
+    if func is None:
+        return lambda given: _register(table, name, given)
+    if not callable(func):
+        raise UsageError("library-name", f"{name!r} must be a function, got {func!r}")
+    table[name] = func
+    return func
+
+
+def find_library(name: str) -> AnyFunction:
+    """The library function `name`, ready to be called with tensors and scalars.
+
+    Raises: ExecutableError (`library-missing`), with the extra that brings it where that is known.
+    """
+    return _find(_libraries, name, "library function", "relaxpy.register_library")
+
+
+def find_function(name: str) -> AnyFunction:
+    """The function `name` of `call_packed`. Raises as `find_library`."""
+    return _find(_functions, name, "function", "relaxpy.register_function")
+
+
+def _find(table: dict[str, AnyFunction], name: str, what: str, register: str) -> AnyFunction:
+    func = table.get(name)
+    if func is None:
+        func = ffi().get_global_func(name, allow_missing=True)
+    if func is None:
+        raise ExecutableError(
+            "library-missing",
+            f"the {what} {name!r} is not registered",
+            help=_help(table, name, register),
+        )
+    return _with_records(func) if isinstance(func, ffi().Function) else func
+
+
+def _help(table: dict[str, AnyFunction], name: str, register: str) -> str:
+    for prefix, extra in EXTRAS.items():
+        if name.startswith(prefix):
+            return f'it comes with an extra: pip install "relaxpy[{extra}]"'
+    close = difflib.get_close_matches(name, table, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"register it first: {register}({name!r}, func){hint}"
+
+
+def _with_records(func: AnyFunction) -> AnyFunction:
+    """A `tvm_ffi` function that is given tensors as runtime records, without a copy."""
+
+    def call(*args: Any) -> Any:
+        return func(*(record_of(arg) if isinstance(arg, Tensor) else arg for arg in args))
+
+    return call

@@ -1,0 +1,754 @@
+"""Functions of an executable turned into straight-line Python over kernel handles.
+
+`link_function` translates one `FunctionCode` into Python source, one or a few lines an instruction, and compiles it. What
+the instructions say about memory is resolved here, once:
+
+* heap slots are local variables `s<i>`; those that a tensor's shape reads are written to the frame's heap as well;
+* a tensor that only kernels touch is a record `t<i>` of the frame and costs nothing at a call; a `Tensor` object is made
+  in the register's local `r<i>` only where Python, a library or the caller gets to see it;
+* the choice between serial and parallel kernels, and the check that storage is large enough, are made once for each
+  distinct expression (and not once a kernel), where its sizes are first known.
+
+A line of the source knows its instruction, and so its binding, at no cost: the source is entered in `linecache` with the
+bindings as comments, and an error is located by the line that its traceback names.
+
+Functions that call themselves through others, or call function values, become generators: they yield what they call to
+a trampoline (`relaxpy.runtime.program.drive`), so recursion is as deep as memory, not as Python's stack.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from relaxpy.runtime.bytecode import (
+    Alloc,
+    Assert,
+    Call,
+    CallablePattern,
+    Closure,
+    Const,
+    Eval,
+    FunctionCode,
+    Heap,
+    If,
+    Instr,
+    IntExpr,
+    IntOp,
+    Invoke,
+    Item,
+    Kernel,
+    Kill,
+    Library,
+    MakePrim,
+    MakeShape,
+    MakeTuple,
+    Match,
+    Move,
+    ObjectPattern,
+    Operand,
+    Packed,
+    Pattern,
+    PrimPattern,
+    Reg,
+    Return,
+    ShapePattern,
+    TensorPattern,
+    TuplePattern,
+    View,
+)
+from relaxpy.runtime.frame import FramePlan, RecordPlan
+from relaxpy.runtime.kernels import SMALL_WORK
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """What a register holds from one definition on."""
+
+    ndim: int = -1
+    dtype: str = ""
+    shape: int = -1
+    """Heap slot where its shape starts; -1: the shape is known only to the object."""
+    storage: int = -1
+    """Storage that it lies in."""
+    constant: int = -1
+    """Constant that it is."""
+    scalar: bool = False
+    record: int = -1
+    """Record of the frame, once something needs it."""
+    object: bool = False
+    """Something needs the Python object."""
+    arms: tuple[Value, ...] = ()
+    """Behind an `If`: what either arm made."""
+
+    def want_object(self) -> None:
+        """Note that something needs the Python object."""
+        self.object = True
+        for value in self.arms:
+            if not value.object:
+                value.want_object()
+
+    @property
+    def has_local(self) -> bool:
+        """Whether the register's local variable holds the object."""
+        return self.object or (self.storage < 0 and self.constant < 0 and not self.arms)
+
+
+@dataclass(slots=True)
+class Listing:
+    """The Python source of a function, and what its names mean."""
+
+    name: str
+    lines: list[str]
+    origin: list[int]
+    """Line (from 0) → instruction, -1 for the frame around them."""
+    plan: FramePlan
+    groups: list[list[int]]
+    """Kernel indices of each work group."""
+    generator: bool
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def translate(code: FunctionCode, generators: frozenset[int], generator: bool) -> Listing:
+    """The Python of a function. `generators` are the functions whose calls must be yielded."""
+    analysis = _Analysis(code)
+    analysis.block(0, len(code.code), {i: Value() for i in range(len(code.params))}, {})
+    return _Emitter(code, analysis, generators, generator).function()
+
+
+class _Analysis:
+    """Which value each operand is, and what each value needs: a record, an object, both, nothing."""
+
+    def __init__(self, code: FunctionCode) -> None:
+        self.code = code
+        self.plan = FramePlan(list(code.heap_init))
+        self.reads: dict[int, tuple[Value, ...]] = {}
+        """Instruction → values of the registers that it reads, in its own order."""
+        self.defines: dict[int, Value] = {}
+        self.match_records: dict[int, int] = {}
+        """`Match` → record that it fills for the value that it checks."""
+        self.kernel_records: dict[int, tuple[int, ...]] = {}
+        """`Kernel` → record of each register argument; -1: from the object, at run time."""
+        self.written = _written_slots(code)
+
+    def block(self, start: int, end: int, env: dict[int, Value], matched: dict[Value, int]) -> None:
+        """Walk instructions start…end. `matched`: values whose shape a dominating `Match` has bound, and where."""
+        at = start
+        while at < end:
+            instr = self.code.code[at]
+            if isinstance(instr, If):
+                self._read(at, env, (instr.cond,), wanted=True)
+                middle = at + 1 + instr.then_len
+                after = middle + instr.else_len
+                arms = (dict(env), dict(env))
+                self.block(at + 1, middle, arms[0], dict(matched))
+                self.block(middle, after, arms[1], dict(matched))
+                _join(env, *arms)
+                at = after
+                continue
+            self._instr(at, instr, env, matched)
+            at += 1
+
+    def _read(
+        self, at: int, env: dict[int, Value], regs: Sequence[int], wanted: bool
+    ) -> tuple[Value, ...]:
+        values = tuple(env[reg] for reg in regs)
+        self.reads[at] = values
+        if wanted:
+            for value in values:
+                value.want_object()
+        return values
+
+    def _instr(
+        self, at: int, instr: Instr, env: dict[int, Value], matched: dict[Value, int]
+    ) -> None:
+        made: Value | None = None
+        match instr:
+            case Match(src=src, pattern=pattern):
+                value = env[src]
+                known = value.shape >= 0 and isinstance(pattern, TensorPattern)
+                self._read(at, env, (src,), wanted=not known)
+                if isinstance(pattern, PrimPattern):
+                    value.scalar = True
+                if (
+                    isinstance(pattern, TensorPattern)
+                    and pattern.shape is not None
+                    and pattern.dtype
+                ):
+                    matched.setdefault(value, at)
+            case Alloc(shape=shape, ndim=ndim, dtype=dtype, storage=storage):
+                made = Value(ndim, dtype, shape, storage)
+            case View(src=src, shape=shape, ndim=ndim, dtype=dtype):
+                (value,) = self._read(at, env, (src,), wanted=env[src].storage < 0)
+                made = Value(ndim, dtype, shape, value.storage)
+            case Const(index=index):
+                made = Value(constant=index)
+            case MakePrim():
+                made = Value(scalar=True, object=True)
+            case Kernel(args=args):
+                values = self._read(at, env, _registers(args), wanted=False)
+                self.kernel_records[at] = tuple(self._record(value, matched) for value in values)
+            case Move(dst=dst, src=src):
+                self._read(at, env, (src,), wanted=False)
+                env[dst] = env[src]
+            case Library(args=args) | Packed(args=args):
+                self._read(at, env, _registers(args), wanted=True)
+                made = Value()
+            case Call(args=args):
+                self._read(at, env, args, wanted=True)
+                made = Value()
+            case Closure(captured=captured):
+                self._read(at, env, captured, wanted=True)
+                made = Value()
+            case Invoke(closure=closure, args=args):
+                self._read(at, env, (closure, *args), wanted=True)
+                made = Value()
+            case MakeTuple(fields=fields):
+                self._read(at, env, fields, wanted=True)
+                made = Value()
+            case Item(src=src) | Return(src=src):
+                self._read(at, env, (src,), wanted=True)
+                made = Value()
+            case MakeShape():
+                made = Value()
+            case _:
+                return
+        dst = getattr(instr, "dst", -1)
+        if made is not None and dst >= 0:
+            self.defines[at] = made
+            env[dst] = made
+
+    def _record(self, value: Value, matched: dict[Value, int]) -> int:
+        """The record by which kernels see a value; -1 if only its object, or a constant's own record, will do."""
+        if value.constant >= 0:
+            return -1
+        if value.shape >= 0:
+            if value.record < 0:
+                plan = RecordPlan(value.ndim, value.dtype, value.shape, value.storage)
+                # Tensors of one type that take turns in a storage are one record.
+                if plan.storage >= 0 and plan in self.plan.records:
+                    value.record = self.plan.records.index(plan)
+                else:
+                    value.record = len(self.plan.records)
+                    self.plan.records.append(plan)
+            return value.record
+        value.want_object()
+        if value.scalar or value not in matched:
+            return -1
+        at = matched[value]
+        if at not in self.match_records:
+            pattern = self._pattern(at)
+            assert pattern.shape is not None
+            self.match_records[at] = len(self.plan.records)
+            offset = len(self.plan.heap)
+            self.plan.heap.extend(size if isinstance(size, int) else 0 for size in pattern.shape)
+            self.plan.records.append(RecordPlan(len(pattern.shape), pattern.dtype, offset, -1))
+        return self.match_records[at]
+
+    def _pattern(self, at: int) -> TensorPattern:
+        instr = self.code.code[at]
+        assert isinstance(instr, Match)
+        assert isinstance(instr.pattern, TensorPattern)
+        return instr.pattern
+
+
+def _join(env: dict[int, Value], then: dict[int, Value], other: dict[int, Value]) -> None:
+    """What registers hold behind an `If`: where its arms differ, an object that either of them made."""
+    for reg in then.keys() & other.keys():
+        if then[reg] is other[reg]:
+            env[reg] = then[reg]
+        else:
+            env[reg] = Value(arms=(then[reg], other[reg]))
+
+
+def _registers(args: Sequence[Operand]) -> tuple[int, ...]:
+    return tuple(arg.index for arg in args if isinstance(arg, Reg))
+
+
+def _written_slots(code: FunctionCode) -> frozenset[int]:
+    """Heap slots that instructions write; the others are constants."""
+    found: set[int] = set()
+    for instr in code.code:
+        if isinstance(instr, Eval):
+            found.add(instr.dst)
+        elif isinstance(instr, Match):
+            found.update(_pattern_slots(instr.pattern))
+    return frozenset(found)
+
+
+def _pattern_slots(pattern: Pattern) -> list[int]:
+    """Heap slots that a pattern binds."""
+    match pattern:
+        case TensorPattern(shape=sizes) | ShapePattern(dims=sizes):
+            return [size.index for size in sizes or () if isinstance(size, Heap)]
+        case PrimPattern(value=Heap(index)):
+            return [index]
+        case TuplePattern(fields):
+            return [slot for item in fields for slot in _pattern_slots(item)]
+        case _:
+            return []
+
+
+@dataclass(slots=True)
+class _Scope:
+    """What has been computed on every path to the current instruction."""
+
+    groups: set[int] = field(default_factory=set[int])
+    storages: set[int] = field(default_factory=set[int])
+
+    def copy(self) -> _Scope:
+        return _Scope(set(self.groups), set(self.storages))
+
+
+class _Emitter:
+    """Writes the lines."""
+
+    def __init__(
+        self, code: FunctionCode, analysis: _Analysis, generators: frozenset[int], generator: bool
+    ) -> None:
+        self.code = code
+        self.info = analysis
+        self.plan = analysis.plan
+        self.generators = generators
+        self.generator = generator
+        self.lines: list[str] = []
+        self.origin: list[int] = []
+        self.at = -1
+        self.depth = 0
+        self.temps = 0
+        # A slot is kept in the heap where a record's shape reads it.
+        self.in_heap = frozenset(
+            slot
+            for record in self.plan.records
+            for slot in range(record.shape, record.shape + record.ndim)
+        )
+        self.group_exprs: list[IntExpr] = []
+        self.group_kernels: list[list[int]] = []
+        self.storage_exprs: list[IntExpr] = []
+        self.storage_group: dict[int, int] = {}
+        self._plan_storages()
+        self._plan_groups()
+
+    def _plan_storages(self) -> None:
+        used = {value.storage for value in self.info.defines.values() if value.storage >= 0}
+        seen: dict[IntExpr, int] = {}
+        for storage, nbytes in enumerate(self.code.storages):
+            size = self.fold(nbytes)
+            if size not in seen:
+                seen[size] = len(self.plan.groups)
+                self.plan.groups.append([])
+                self.storage_exprs.append(size)
+            self.plan.groups[seen[size]].append(storage)
+            self.storage_group[storage] = seen[size]
+            if isinstance(size, int) and storage in used:
+                self.plan.fixed[seen[size]] = size
+
+    def _plan_groups(self) -> None:
+        seen: dict[IntExpr, int] = {}
+        for instr in self.code.code:
+            if isinstance(instr, Kernel):
+                work = self.fold(instr.work)
+                if work not in seen:
+                    seen[work] = len(self.group_exprs)
+                    self.group_exprs.append(work)
+                    self.group_kernels.append([])
+                group = self.group_kernels[seen[work]]
+                if instr.index not in group:
+                    group.append(instr.index)
+        self.group_of = seen
+
+    # Expressions
+
+    def fold(self, expr: IntExpr) -> IntExpr:
+        """The expression with constant slots replaced by their numbers, and constant parts computed."""
+        if isinstance(expr, Heap):
+            return expr if expr.index in self.info.written else self.code.heap_init[expr.index]
+        if isinstance(expr, IntOp):
+            args = tuple(self.fold(arg) for arg in expr.args)
+            if all(isinstance(arg, int) for arg in args):
+                try:
+                    return int(eval(_python_op(expr.op, [repr(arg) for arg in args]), {}))
+                except ZeroDivisionError:
+                    pass  # fails when it is reached, with its place
+            return IntOp(expr.op, args)
+        return expr
+
+    def expr(self, expr: IntExpr) -> str:
+        expr = self.fold(expr)
+        if isinstance(expr, Heap):
+            return f"s{expr.index}"
+        if isinstance(expr, IntOp):
+            return _python_op(expr.op, [self.expr(arg) for arg in expr.args])
+        return repr(expr)
+
+    def dims(self, shape: int, ndim: int) -> str:
+        sizes = [self.expr(Heap(slot)) for slot in range(shape, shape + ndim)]
+        return f"({', '.join(sizes)},)" if sizes else "()"
+
+    def operand(self, arg: Operand) -> str:
+        match arg:
+            case Reg(index):
+                return f"r{index}"
+            case Heap():
+                return self.expr(arg)
+            case float() if not math.isfinite(arg):
+                return f"float({str(arg)!r})"
+            case _:
+                return repr(arg)
+
+    # Lines
+
+    def emit(self, line: str) -> None:
+        # One space a level: Python refuses more than 100 levels, not more than 100 columns.
+        self.lines.append(" " * self.depth + line)
+        self.origin.append(self.at)
+
+    def temp(self) -> str:
+        self.temps += 1
+        return f"x{self.temps}"
+
+    def function(self) -> Listing:
+        params = ", ".join(f"r{i}" for i in range(len(self.code.params)))
+        self.emit(f"def run({params}):")
+        self.depth = 1
+        framed = bool(self.plan.records or self.plan.groups)
+        if framed:
+            self.emit("try:")
+            self.emit(" f = pop()")
+            self.emit("except IndexError:")
+            self.emit(" f = new_frame()")
+        self.emit("try:")
+        self.depth = 2
+        if framed:
+            self.emit(f"({', '.join(self.plan.names())},) = f.locals")
+        self.block(0, len(self.code.code), _Scope())
+        self.at = -1
+        self.depth = 1
+        self.emit("except Exception as error:")
+        self.emit(" raise fail(error)")
+        if framed:
+            self.emit("finally:")
+            self.emit(" release(frames, f)" if self.generator else " push(f)")
+        if self.generator:
+            self.emit("yield")  # unreachable; makes a generator of a function without calls
+        return Listing(
+            self.code.name, self.lines, self.origin, self.plan, self.group_kernels, self.generator
+        )
+
+    def block(self, start: int, end: int, scope: _Scope) -> None:
+        at = start
+        while at < end:
+            instr = self.code.code[at]
+            self.at = at
+            if isinstance(instr, If):
+                middle = at + 1 + instr.then_len
+                after = middle + instr.else_len
+                self.emit(f"if truth(r{instr.cond}):{self.comment(instr)}")
+                self.arm(at + 1, middle, scope)
+                self.at = at
+                self.emit("else:")
+                self.arm(middle, after, scope)
+                at = after
+                continue
+            first = len(self.lines)
+            self.instr(at, instr, scope)
+            if len(self.lines) > first:
+                self.lines[-1] += self.comment(instr)
+            at += 1
+
+    def arm(self, start: int, end: int, scope: _Scope) -> None:
+        self.depth += 1
+        self.emit("pass")
+        self.block(start, end, scope.copy())
+        self.depth -= 1
+
+    def comment(self, instr: Instr) -> str:
+        if not 0 <= instr.loc < len(self.code.locations):
+            return ""
+        place = self.code.locations[instr.loc]
+        where = f", {place.file}:{place.line}" if place.file else ""
+        return f"  # {place.binding}{where}".replace("\n", " ")
+
+    # Instructions
+
+    def instr(self, at: int, instr: Instr, scope: _Scope) -> None:
+        match instr:
+            case Const(dst=dst, index=index):
+                if self.info.defines[at].object:
+                    self.emit(f"r{dst} = c{index}")
+            case Match():
+                self.match_value(at, instr, scope)
+            case Eval(dst=dst, expr=expr):
+                self.emit(f"s{dst} = {self.expr(expr)}")
+                self.slot_written(dst, scope)
+            case Assert(lhs=lhs, rhs=rhs, check=check):
+                left, right = self.expr(lhs), self.expr(rhs)
+                self.emit(
+                    f"if {left} != {right}: raise unequal({check}, {left}, {right}, locals())"
+                )
+            case Alloc():
+                self.alloc(at, instr, scope)
+            case View():
+                self.view(at, instr)
+            case Kernel():
+                self.kernel(at, instr, scope)
+            case Library(index=index, args=args):
+                self.emit(f"l{index}({', '.join(map(self.operand, args))})")
+            case Packed(dst=dst, index=index, args=args):
+                self.emit(f"r{dst} = to_value(p{index}({', '.join(map(self.operand, args))}))")
+            case Call(dst=dst, index=index, args=args):
+                wait = "yield " if index in self.generators else ""
+                self.emit(f"r{dst} = {wait}f{index}({_regs(args)})")
+            case Closure(dst=dst, index=index, captured=captured):
+                self.emit(f"r{dst} = closure({index}, ({_regs(captured, ',')}))")
+            case Invoke(dst=dst, closure=closure, args=args):
+                self.emit(
+                    f"if is_generator(r{closure}): r{dst} = yield begin(r{closure}, ({_regs(args, ',')}))"
+                )
+                self.emit(f"else: r{dst} = invoke(r{closure}, ({_regs(args, ',')}))")
+            case MakeTuple(dst=dst, fields=fields):
+                self.emit(f"r{dst} = ({_regs(fields, ',')})")
+            case Item(dst=dst, src=src, index=index):
+                self.emit(f"r{dst} = r{src}[{index}]")
+            case MakeShape(dst=dst, shape=shape, ndim=ndim):
+                self.emit(f"r{dst} = Shape({self.dims(shape, ndim)})")
+            case MakePrim(dst=dst, value=value):
+                self.emit(f"r{dst} = {self.operand(value)}")
+            case Move(dst=dst, src=src):
+                if self.info.reads[at][0].has_local:
+                    self.emit(f"r{dst} = r{src}")
+            case Kill(regs=regs):
+                if regs:
+                    self.emit(f"{' = '.join(f'r{reg}' for reg in regs)} = None")
+            case Return(src=src):
+                self.emit(f"return r{src}")
+            case _:
+                raise AssertionError(f"no translation of {type(instr).__name__}")
+
+    def slot_written(self, slot: int, scope: _Scope) -> None:
+        if slot in self.in_heap:
+            self.emit(f"h[{slot}] = s{slot}")
+        # A slot may be written again (in the other arm of an `If`, or by reuse): what was computed from it is stale.
+        scope.groups = {g for g in scope.groups if not _mentions(self.group_exprs[g], slot)}
+        scope.storages = {g for g in scope.storages if not _mentions(self.storage_exprs[g], slot)}
+
+    def alloc(self, at: int, instr: Alloc, scope: _Scope) -> None:
+        value = self.info.defines[at]
+        dims = self.dims(instr.shape, instr.ndim)
+        if instr.storage < 0:
+            self.emit(f"r{instr.dst} = empty({dims}, {instr.dtype!r})")
+            if value.record >= 0:
+                self.emit(f"d{value.record}.value = r{instr.dst}.pointer")
+            return
+        group = self.storage_group[instr.storage]
+        if group not in self.plan.fixed and group not in scope.storages:
+            scope.storages.add(group)
+            need = self.temp()
+            self.emit(f"{need} = {self.expr(self.storage_exprs[group])}")
+            self.emit(f"if {need} > caps[{group}]: f.grow({group}, {need})")
+        if value.object:
+            self.storage_tensor(instr.dst, value)
+
+    def storage_tensor(self, dst: int, value: Value) -> None:
+        s = value.storage
+        dims = self.dims(value.shape, value.ndim)
+        self.emit(f"r{dst} = Tensor(f.pointers[{s}], {dims}, {value.dtype!r}, f.buffers[{s}])")
+
+    def view(self, at: int, instr: View) -> None:
+        value = self.info.defines[at]
+        if value.storage >= 0:
+            if value.object:
+                self.storage_tensor(instr.dst, value)
+            return
+        dims = self.dims(instr.shape, instr.ndim)
+        self.emit(f"r{instr.dst} = view_of(r{instr.src}, {dims}, {instr.dtype!r})")
+        if value.record >= 0:
+            self.emit(f"d{value.record}.value = r{instr.dst}.pointer")
+
+    def kernel(self, at: int, instr: Kernel, scope: _Scope) -> None:
+        group = self.group_of[self.fold(instr.work)]
+        work = self.group_exprs[group]
+        always_small = isinstance(work, int) and 0 <= work < SMALL_WORK
+        if not always_small and group not in scope.groups:
+            scope.groups.add(group)
+            names = ", ".join(f"k{group}_{index}" for index in self.group_kernels[group])
+            if isinstance(work, int):
+                self.emit(f"({names},) = pick{group}({work})")
+            else:
+                size = self.temp()
+                self.emit(f"{size} = {self.expr(work)}")
+                self.emit(
+                    f"({names},) = serial{group} if 0 <= {size} < {SMALL_WORK} else pick{group}({size})"
+                )
+        records = iter(self.info.kernel_records[at])
+        values = iter(self.info.reads[at])
+        args: list[str] = []
+        for arg in instr.args:
+            if not isinstance(arg, Reg):
+                args.append(self.operand(arg))
+                continue
+            record, value = next(records), next(values)
+            if record >= 0:
+                args.append(f"t{record}")
+            elif value.constant >= 0:
+                args.append(f"ct{value.constant}")
+            elif value.scalar:
+                args.append(f"r{arg.index}")
+            else:
+                args.append(f"argument(r{arg.index})")
+        name = f"small{instr.index}" if always_small else f"k{group}_{instr.index}"
+        self.emit(f"{name}({', '.join(args)})")
+
+    # Match
+
+    def match_value(self, at: int, instr: Match, scope: _Scope) -> None:
+        value = self.info.reads[at][0]
+        src = f"r{instr.src}"
+        bad = f"raise mismatch({at}, {{}}, locals())"
+        if value.shape >= 0 and isinstance(instr.pattern, TensorPattern):
+            # A tensor that this function made: only its sizes are in question, and they are known.
+            self.match_known(instr, instr.pattern, value, scope)
+            return
+        bound: list[int] = []
+        sizes = self.match_pattern(instr.pattern, src, bad.format(src), bound)
+        for slot in bound:
+            self.slot_written(slot, scope)
+        record = self.info.match_records.get(at, -1)
+        if record >= 0 and isinstance(instr.pattern, TensorPattern):
+            self.emit(f"d{record}.value = {src}.pointer")
+            offset = self.plan.records[record].shape
+            for axis, size in enumerate(sizes):
+                if not size.isdigit():
+                    self.emit(f"h[{offset + axis}] = {size}")
+
+    def match_known(
+        self, instr: Match, pattern: TensorPattern, value: Value, scope: _Scope
+    ) -> None:
+        """Match a tensor whose type stands in this function; a rank or type that differs fails at every call."""
+        have = [self.expr(Heap(slot)) for slot in range(value.shape, value.shape + value.ndim)]
+        wrong_rank = (
+            pattern.ndim not in (-1, value.ndim)
+            if pattern.shape is None
+            else len(pattern.shape) != value.ndim
+        )
+        shown = (
+            f"shown({', '.join([f'({chr(44).join(have)},)' if have else '()', repr(value.dtype)])})"
+        )
+        bad = f"raise mismatch({self.at}, {shown}, locals())"
+        if pattern.dtype not in ("", value.dtype) or wrong_rank:
+            self.emit(bad)
+            return
+        for want, size in zip(pattern.shape or (), have, strict=False):
+            if isinstance(want, Heap):
+                self.emit(f"s{want.index} = {size}")
+                self.slot_written(want.index, scope)
+            elif want is not None and str(want) != size:
+                self.emit(f"if {size} != {want}: {bad}")
+
+    def match_pattern(self, pattern: Pattern, src: str, bad: str, bound: list[int]) -> list[str]:
+        """Check `src`, bind slots (appended to `bound`), and return the sizes as expressions, for a tensor."""
+        match pattern:
+            case TensorPattern(shape, ndim, dtype):
+                test = f"{src}.__class__ is not Tensor"
+                if dtype:
+                    test += f" or {src}.dtype != {dtype!r}"
+                return self.match_sizes(test, f"{src}.shape", shape, ndim, bad, bound)
+            case ShapePattern(dims, ndim):
+                self.match_sizes(f"{src}.__class__ is not Shape", src, dims, ndim, bad, bound)
+            case PrimPattern(dtype, wanted):
+                test = f"not prim_fits({src}, {dtype!r})"
+                if isinstance(wanted, int):
+                    test += f" or {src} != {wanted}"
+                self.emit(f"if {test}: {bad}")
+                if isinstance(wanted, Heap):
+                    self.emit(f"s{wanted.index} = int({src})")
+                    bound.append(wanted.index)
+            case TuplePattern(fields):
+                self.emit(f"if {src}.__class__ is not tuple or len({src}) != {len(fields)}: {bad}")
+                for index, item in enumerate(fields):
+                    name = self.temp()
+                    self.emit(f"{name} = {src}[{index}]")
+                    self.match_pattern(item, name, bad, bound)
+            case CallablePattern(arity):
+                test = f"not callable({src})"
+                if arity >= 0:
+                    test += f" or getattr({src}, 'arity', {arity}) != {arity}"
+                self.emit(f"if {test}: {bad}")
+            case ObjectPattern():
+                pass
+        return []
+
+    def match_sizes(
+        self,
+        test: str,
+        sizes: str,
+        wanted: tuple[None | int | Heap, ...] | None,
+        ndim: int,
+        bad: str,
+        bound: list[int],
+    ) -> list[str]:
+        if wanted is None:
+            if ndim >= 0:
+                test += f" or len({sizes}) != {ndim}"
+            self.emit(f"if {test}: {bad}")
+            return []
+        self.emit(f"if {test} or len({sizes}) != {len(wanted)}: {bad}")
+        if not wanted:
+            return []
+        names: list[str] = []
+        fixed: list[tuple[str, int]] = []
+        for want in wanted:
+            if isinstance(want, Heap):
+                names.append(f"s{want.index}")
+                bound.append(want.index)
+            else:
+                names.append(self.temp())
+                if want is not None:
+                    fixed.append((names[-1], want))
+        if len(fixed) == len(wanted):
+            self.emit(f"if {sizes} != {wanted!r}: {bad}")
+            return [str(want) for want in wanted]
+        self.emit(f"({', '.join(names)},) = {sizes}")
+        if fixed:
+            test = " or ".join(f"{name} != {want}" for name, want in fixed)
+            self.emit(f"if {test}: {bad}")
+        constants = dict(fixed)
+        return [str(constants.get(name, name)) for name in names]
+
+
+def _regs(regs: Sequence[int], end: str = "") -> str:
+    """Registers as an argument list; with `end` a comma, as the inside of a tuple."""
+    return ", ".join(f"r{reg}" for reg in regs) + (end if regs else "")
+
+
+def _mentions(expr: IntExpr, slot: int) -> bool:
+    if isinstance(expr, Heap):
+        return expr.index == slot
+    return isinstance(expr, IntOp) and any(_mentions(arg, slot) for arg in expr.args)
+
+
+_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%"}
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
+
+
+def _python_op(op: str, args: list[str]) -> str:
+    """An integer operation as a Python expression over its operands."""
+    if op in _SYMBOLS:
+        return f"({args[0]} {_SYMBOLS[op]} {args[1]})"
+    if op in _COMPARISONS:
+        return f"(1 if {args[0]} {_COMPARISONS[op]} {args[1]} else 0)"
+    match op:
+        case "min" | "max":
+            return f"{op}({', '.join(args)})"
+        case "and" | "or":
+            return f"(1 if {f' {op} '.join(args)} else 0)"
+        case "not":
+            return f"(0 if {args[0]} else 1)"
+        case "select":
+            return f"({args[1]} if {args[0]} else {args[2]})"
+        case _:
+            raise AssertionError(f"unknown integer operation {op}")

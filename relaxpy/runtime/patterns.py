@@ -1,0 +1,226 @@
+"""Values at the border between Python and a program: what comes in, what goes out, and why a value does not fit.
+
+`enter` turns what a caller passes into runtime values, guided by the parameter's pattern; it never refuses, since the
+function's own `Match` does, with the whole story, which `explain` tells. `leave` makes results safe to hand out.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from relaxpy.runtime.bytecode import (
+    CallablePattern,
+    Heap,
+    ObjectPattern,
+    Pattern,
+    PrimPattern,
+    ShapePattern,
+    TensorPattern,
+    TuplePattern,
+)
+from relaxpy.runtime.tensor import Shape, Tensor, from_any
+
+ANYTHING = ObjectPattern()
+
+
+def enter(value: Any, pattern: Pattern) -> Any:
+    """The runtime value for an argument. Tensors share the caller's memory where that is right (`tensor.from_any`).
+
+    Raises: RuntimeCheckError for numbers that do not fit a tensor parameter's type, memory on another device.
+    """
+    if isinstance(value, Tensor):
+        return value.item() if isinstance(pattern, PrimPattern) and not value.shape else value
+    match pattern:
+        case TensorPattern():
+            tensor = from_any(value, pattern.dtype)
+            return value if tensor is None else tensor
+        case ShapePattern():
+            return _shape(value)
+        case PrimPattern():
+            return value.item() if _is_scalar_array(value) else value
+        case TuplePattern(fields):
+            if isinstance(value, tuple | list) and len(value) == len(fields):
+                return tuple(enter(item, field) for item, field in zip(value, fields, strict=True))
+            return value
+        case _:
+            return to_value(value)
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        try:
+            return Shape(operator.index(size) for size in value)
+        except TypeError:
+            return value
+    return value
+
+
+def _is_scalar_array(value: Any) -> bool:
+    return isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
+
+
+def to_value(value: Any) -> Any:
+    """The runtime value of what a Python or registered function gave, or of an argument of any kind."""
+    if isinstance(value, Tensor | Shape | bool | int | float | str) or value is None:
+        return value
+    if isinstance(value, tuple):
+        return tuple(to_value(item) for item in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
+        return from_any(value)
+    return value
+
+
+def leave(value: Any) -> Any:
+    """A result as the caller gets it: constants are copied, everything else is what the program made."""
+    if value.__class__ is Tensor and not value.constant:
+        return value
+    return _leave(value, {})
+
+
+def _leave(value: Any, copies: dict[int, Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        if not value.constant:
+            return value
+        if id(value) not in copies:  # the same value twice stays the same object
+            copies[id(value)] = value.copy()
+        return copies[id(value)]
+    if isinstance(value, tuple) and not isinstance(value, Shape):
+        return tuple(_leave(item, copies) for item in value)
+    return value
+
+
+def describe(value: Any) -> str:
+    """What a value is, in the words of annotations."""
+    if isinstance(value, Tensor):
+        return f'R.Tensor({_tuple_text(value.shape)}, dtype="{value.dtype}")'
+    if isinstance(value, Shape):
+        return f"R.Shape({list(value)})"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}: ({', '.join(describe(item) for item in value[:8])})"
+    if isinstance(value, bool | int | float | str):
+        return f"the {type(value).__name__} {value!r}"
+    if value is None:
+        return "None"
+    return f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
+
+
+def _tuple_text(shape: tuple[int, ...]) -> str:
+    inner = ", ".join(map(str, shape))
+    return f"({inner},)" if len(shape) == 1 else f"({inner})"
+
+
+def explain(value: Any, pattern: Pattern, place: str = "") -> str:
+    """Why a value does not match, naming the first thing that is wrong.
+
+    `place` is where in a nested value we are, e.g. ` of field 1`.
+    """
+    match pattern:
+        case TensorPattern(shape, ndim, dtype):
+            if not isinstance(value, Tensor):
+                return f"expected a tensor{place}, got {describe(value)}"
+            if dtype and value.dtype != dtype:
+                return f"the element type{place} is {value.dtype}, not {dtype}"
+            return _explain_sizes(value.shape, shape, ndim, place)
+        case ShapePattern(dims, ndim):
+            if not isinstance(value, Shape):
+                return f"expected a shape{place}, got {describe(value)}"
+            return _explain_sizes(value, dims, ndim, place)
+        case PrimPattern(dtype, wanted):
+            if not prim_fits(value, dtype):
+                return f"expected a scalar of type {dtype or 'any'}{place}, got {describe(value)}"
+            return f"the value{place} is {value}, not {wanted}"
+        case TuplePattern(fields):
+            if not isinstance(value, tuple) or isinstance(value, Shape):
+                return f"expected a tuple of {len(fields)}{place}, got {describe(value)}"
+            if len(value) != len(fields):
+                return f"expected {len(fields)} fields{place}, got {len(value)}"
+            for index, (item, field) in enumerate(zip(value, fields, strict=True)):
+                if not fits(item, field):
+                    return explain(item, field, f" of field {index}{place}")
+            return f"the tuple{place} does not fit"
+        case CallablePattern(arity):
+            if not callable(value):
+                return f"expected a function{place}, got {describe(value)}"
+            return f"expected a function of {arity} parameters{place}, got one of {getattr(value, 'arity', '?')}"
+        case _:
+            return f"{describe(value)} does not fit{place}"
+
+
+def _explain_sizes(
+    sizes: tuple[int, ...],
+    wanted: tuple[None | int | Heap, ...] | None,
+    ndim: int,
+    place: str,
+) -> str:
+    if wanted is not None:
+        ndim = len(wanted)
+    if ndim >= 0 and len(sizes) != ndim:
+        return f"it{place} has {len(sizes)} dimensions, not {ndim}"
+    for axis, (size, want) in enumerate(zip(sizes, wanted or (), strict=False)):
+        if not _size_fits(size, want):
+            return f"dimension {axis}{place} is {size}, not {want}"
+    return f"the shape{place} does not fit"
+
+
+def _size_fits(size: int, want: None | int | Heap) -> bool:
+    return not isinstance(want, int) or want == size
+
+
+def prim_fits(value: Any, dtype: str) -> bool:
+    """Whether a Python scalar can be a value of `dtype` ("": of any)."""
+    if not dtype:
+        return isinstance(value, bool | int | float | str)
+    if dtype == "bool":
+        return isinstance(value, bool)
+    if dtype.startswith(("int", "uint")):
+        return isinstance(value, int) and not isinstance(value, bool) and _in_range(value, dtype)
+    if dtype in ("string", "str"):
+        return isinstance(value, str)
+    return isinstance(value, float | int) and not isinstance(value, bool)
+
+
+def _in_range(value: int, dtype: str) -> bool:
+    bits = int(dtype.lstrip("uint") or 64)
+    low, high = (0, 1 << bits) if dtype.startswith("u") else (-(1 << (bits - 1)), 1 << (bits - 1))
+    return low <= value < high
+
+
+def fits(value: Any, pattern: Pattern) -> bool:
+    """Whether a value matches, apart from what `Assert`s check."""
+    match pattern:
+        case TensorPattern(shape, ndim, dtype):
+            return (
+                isinstance(value, Tensor)
+                and dtype in ("", value.dtype)
+                and _sizes_fit(value.shape, shape, ndim)
+            )
+        case ShapePattern(dims, ndim):
+            return isinstance(value, Shape) and _sizes_fit(value, dims, ndim)
+        case PrimPattern(dtype, wanted):
+            return prim_fits(value, dtype) and _size_fits(value, wanted)
+        case TuplePattern(fields):
+            return (
+                isinstance(value, tuple)
+                and not isinstance(value, Shape)
+                and len(value) == len(fields)
+                and all(fits(item, field) for item, field in zip(value, fields, strict=True))
+            )
+        case CallablePattern(arity):
+            return callable(value) and (arity == -1 or getattr(value, "arity", arity) == arity)
+        case _:
+            return True
+
+
+def _sizes_fit(
+    sizes: tuple[int, ...], wanted: tuple[None | int | Heap, ...] | None, ndim: int
+) -> bool:
+    if wanted is not None:
+        ndim = len(wanted)
+    if ndim >= 0 and len(sizes) != ndim:
+        return False
+    return all(_size_fits(size, want) for size, want in zip(sizes, wanted or (), strict=False))

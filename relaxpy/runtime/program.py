@@ -1,0 +1,368 @@
+"""An executable linked into this process: kernels loaded, names resolved, functions compiled to Python.
+
+What `relaxpy.runtime.link` writes refers to names; this module gives them their values, runs the generators of recursive
+functions, and turns what fails on a line into an error that names the function, the binding and the source line.
+"""
+
+from __future__ import annotations
+
+import linecache
+import weakref
+from collections.abc import Callable, Generator, Mapping
+from itertools import count
+from types import CodeType, TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from relaxpy.errors import RelaxError, RuntimeCheckError, Span
+from relaxpy.runtime import library
+from relaxpy.runtime.bytecode import (
+    Assert,
+    Call,
+    Check,
+    FunctionCode,
+    Instr,
+    Invoke,
+    Kernel,
+    Library,
+    Match,
+    Packed,
+    Pattern,
+)
+from relaxpy.runtime.device import Device
+from relaxpy.runtime.frame import Frame, record_of, release
+from relaxpy.runtime.kernels import KernelGroup, KernelHandles, load_kernels
+from relaxpy.runtime.link import translate
+from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
+from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.executable import Executable
+
+Suspended: TypeAlias = Generator[Any, Any, Any]
+MAX_NOTES = 6
+"""Callers that an error names; a deep recursion has as many as it is deep."""
+MAX_DEPTH = 100
+"""Chains of calls that go deeper run on the trampoline, as recursion does."""
+
+_numbers = count()
+
+
+class LinkedFunction:
+    """A function of a program, ready to run."""
+
+    __slots__ = (
+        "__weakref__",
+        "code",
+        "frames",
+        "generator",
+        "origin",
+        "patterns",
+        "program",
+        "run",
+        "source",
+    )
+
+    def __init__(
+        self, program: Program, code: FunctionCode, generators: frozenset[int], generator: bool
+    ) -> None:
+        self.program = program
+        self.code = code
+        self.generator = generator
+        self.frames: list[Frame] = []
+        """Frames that no call uses."""
+        self.patterns = parameter_patterns(code)
+        listing = translate(code, generators, generator)
+        self.source = listing.text
+        self.origin = listing.origin
+        file = f"<relaxpy {code.name} {next(_numbers)}>"
+        linecache.cache[file] = (
+            len(self.source),
+            None,
+            self.source.splitlines(keepends=True),
+            file,
+        )
+        weakref.finalize(self, linecache.cache.pop, file, None)
+        plan = listing.plan
+        scope = dict(program.scope)
+        scope |= {
+            "pop": self.frames.pop,
+            "push": self.frames.append,
+            "frames": self.frames,
+            "release": release,
+            "new_frame": lambda: Frame(plan),
+            "fail": self.fail,
+            "mismatch": self.mismatch,
+            "unequal": self.unequal,
+        }
+        for number, kernels in enumerate(listing.groups):
+            group = KernelGroup([program.kernels[index] for index in kernels])
+            scope[f"serial{number}"] = group.serial
+            scope[f"pick{number}"] = group.pick
+        compiled: CodeType = compile(self.source, file, "exec")
+        exec(compiled, scope)
+        self.run: Callable[..., Any] = scope["run"]
+
+    def __call__(self, *args: Any) -> Any:
+        """Run with runtime values; no conversion of arguments or result."""
+        if self.generator:
+            return drive(self.run(*args))
+        return self.run(*args)
+
+    # Errors
+
+    def _instr_at(self, trace: TracebackType | None) -> int:
+        """The instruction that was running in this function, from an exception's traceback."""
+        while trace is not None:
+            if trace.tb_frame.f_code is self.run.__code__:
+                line = trace.tb_lineno - 1
+                return self.origin[line] if 0 <= line < len(self.origin) else -1
+            trace = trace.tb_next
+        return -1
+
+    def fail(self, error: Exception) -> Exception:
+        """The error that leaves the function for one that was raised inside it: located, told what was running."""
+        at = self._instr_at(error.__traceback__)
+        instr = self.code.code[at] if at >= 0 else None
+        place = (
+            self.code.locations[instr.loc]
+            if instr and 0 <= instr.loc < len(self.code.locations)
+            else None
+        )
+        binding = f", in the binding of {place.binding}" if place and place.binding else ""
+        if isinstance(error, RelaxError):
+            first = not any(note.startswith("in function ") for note in error.notes)
+            if first and place and place.file:
+                error.located(Span(place.file, place.line, place.column))
+            if len(error.notes) < MAX_NOTES:
+                where = f", {place.file}:{place.line}" if place and place.file else ""
+                how = "in function" if first else "called from"
+                error.notes = (*error.notes, f"{how} {self.code.name}{binding}{where}")
+            return error
+        code, what = self._what(instr, error)
+        located = RuntimeCheckError(code, f"{self.code.name}: {what}: {_reason(error)}")
+        located.__cause__ = error
+        if place and place.file:
+            located.located(Span(place.file, place.line, place.column))
+        located.notes = (f"in function {self.code.name}{binding}",)
+        return located
+
+    def _what(self, instr: Instr | None, error: Exception) -> tuple[str, str]:
+        """Error code and subject for an exception that an instruction ended in."""
+        exe = self.program.executable
+        if isinstance(error, MemoryError):
+            return "out-of-memory", "not enough memory"
+        match instr:
+            case Kernel(index=index):
+                return "kernel-failed", f"the kernel {exe.kernels[index].name} failed"
+            case Library(index=index):
+                return "library-failed", f"the library function {exe.libraries[index]} failed"
+            case Packed(index=index):
+                return "call-failed", f"the function {exe.packed[index]} failed"
+            case Invoke():
+                return "callback-failed", "a function that was passed in failed"
+            case Call(index=index):
+                return "call-failed", f"the call of {exe.functions[index].name} failed"
+            case _:
+                return "execution", f"{type(instr).__name__ if instr else 'the function'} failed"
+
+    def mismatch(self, at: int, value: Any, local: Mapping[str, Any]) -> RuntimeCheckError:
+        """The error of a `Match` that does not hold."""
+        instr = self.code.code[at]
+        assert isinstance(instr, Match)
+        check = self.code.checks[instr.check]
+        return self._check_error(check, explain(value, instr.pattern), describe(value), local)
+
+    def unequal(
+        self, check_index: int, came: int, wanted: int, local: Mapping[str, Any]
+    ) -> RuntimeCheckError:
+        """The error of an `Assert` that does not hold."""
+        check = self.code.checks[check_index]
+        detail = f"{check.detail} " if check.detail else ""
+        return self._check_error(check, f"{detail}must be {wanted}, got {came}", "", local)
+
+    def _check_error(
+        self, check: Check, reason: str, came: str, local: Mapping[str, Any]
+    ) -> RuntimeCheckError:
+        bound = [
+            f"{name} = {local[f's{slot}']}" for name, slot in check.symbols if f"s{slot}" in local
+        ]
+        notes = [f"{check.name} is annotated {check.annotation}"]
+        if came:
+            notes.append(f"what came is {came}")
+        if bound:
+            notes.append(f"bound so far: {', '.join(bound)}")
+        return RuntimeCheckError(
+            "check", f"{self.code.name}: {check.what} {check.name}: {reason}", notes=notes
+        )
+
+
+class Program:
+    """An executable linked for a device."""
+
+    def __init__(self, executable: Executable, device: Device) -> None:
+        self.executable = executable
+        self.device = device
+        self.libraries = [library.find_library(name) for name in executable.libraries]
+        self.packed = [library.find_function(name) for name in executable.packed]
+        self.kernels: list[KernelHandles] = load_kernels(executable.object_code, executable.kernels)
+        self.constants = [from_numpy(array, constant=True) for array in executable.constants]
+        for tensor in self.constants:
+            tensor.constant = True  # also where from_numpy had to copy
+        self.scope = self._names()
+        generators = trampolined(executable.functions)
+        self.functions = [
+            LinkedFunction(self, code, generators, index in generators)
+            for index, code in enumerate(executable.functions)
+        ]
+        for index, function in enumerate(self.functions):
+            self.scope[f"f{index}"] = function.run
+        for function in self.functions:
+            function.run.__globals__.update(self.scope)
+
+    def _names(self) -> dict[str, Any]:
+        """What the source of every function may refer to, but for the functions themselves."""
+        scope: dict[str, Any] = {
+            "Tensor": Tensor,
+            "Shape": Shape,
+            "empty": empty,
+            "argument": argument,
+            "truth": truth,
+            "view_of": view_of,
+            "shown": shown,
+            "prim_fits": prim_fits,
+            "to_value": to_value,
+            "closure": self.closure,
+            "is_generator": is_generator,
+            "begin": begin,
+            "invoke": invoke,
+        }
+        for index, tensor in enumerate(self.constants):
+            scope[f"c{index}"] = tensor
+            scope[f"ct{index}"] = record_of(tensor)
+        scope |= {f"small{i}": kernel.serial for i, kernel in enumerate(self.kernels)}
+        scope |= {f"l{i}": func for i, func in enumerate(self.libraries)}
+        scope |= {f"p{i}": func for i, func in enumerate(self.packed)}
+        return scope
+
+    def closure(self, index: int, captured: tuple[Any, ...]) -> Any:
+        """A function value of the program."""
+        from relaxpy.runtime.function import Function  # a function value refers back to its program
+
+        return Function(self.functions[index], captured)
+
+
+def parameter_patterns(code: FunctionCode) -> tuple[Pattern, ...]:
+    """What each parameter must look like: the pattern of its first `Match`, or anything."""
+    found: dict[int, Pattern] = {}
+    for instr in code.code:
+        if isinstance(instr, Match) and code.checks[instr.check].what == "parameter":
+            found.setdefault(instr.src, instr.pattern)
+    return tuple(found.get(i, ANYTHING) for i in range(len(code.params)))
+
+
+def trampolined(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
+    """Functions that run on the trampoline: in a cycle of calls, calling function values, deep, or calling such."""
+    calls = [sorted({i.index for i in code.code if isinstance(i, Call)}) for code in functions]
+    result = {
+        n for n, code in enumerate(functions) if any(isinstance(i, Invoke) for i in code.code)
+    }
+    depth: dict[int, int] = {}
+    # Depth from the leaves, level by level; what is left over after MAX_DEPTH levels is in a cycle, above one, or deep.
+    for level in range(MAX_DEPTH):
+        ready = [
+            n for n in range(len(functions)) if n not in depth and all(c in depth for c in calls[n])
+        ]
+        if not ready:
+            break
+        depth |= dict.fromkeys(ready, level)
+    result |= {n for n in range(len(functions)) if n not in depth}
+    changed = True
+    while changed:
+        more = {
+            n
+            for n in range(len(functions))
+            if n not in result and any(c in result for c in calls[n])
+        }
+        result |= more
+        changed = bool(more)
+    return frozenset(result)
+
+
+def drive(running: Suspended) -> Any:
+    """Run a generator of a function and those that it yields, on a stack of our own."""
+    stack: list[Suspended] = []
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            called = running.send(value) if error is None else running.throw(error)
+        except StopIteration as stop:
+            value, error = stop.value, None
+            if not stack:
+                return value
+            running = stack.pop()
+        except BaseException as raised:
+            # Every function on the stack gets it, to locate it and to give its frame back.
+            if not stack:
+                raise
+            value, error = None, raised
+            running = stack.pop()
+        else:
+            stack.append(running)
+            running, value, error = called, None, None
+
+
+# What the source of functions calls.
+
+
+def argument(value: Any) -> Any:
+    """A value as a kernel takes it."""
+    return record_of(value) if value.__class__ is Tensor else value
+
+
+def truth(value: Any) -> bool:
+    """The condition of an `If`: a bool or a 0-d bool tensor."""
+    if value.__class__ is Tensor:
+        return bool(value.numpy().item())
+    if isinstance(value, bool):
+        return value
+    raise RuntimeCheckError("condition", f"a condition must be a bool, got {describe(value)}")
+
+
+def view_of(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> Tensor:
+    """A tensor's memory seen with another shape and type."""
+    return Tensor(tensor.pointer, shape, dtype, tensor.owner, tensor.constant)
+
+
+def shown(shape: tuple[int, ...], dtype: str) -> Tensor:
+    """A tensor to be described in an error message: it has no memory."""
+    return Tensor(0, shape, dtype, None)
+
+
+def is_generator(func: Any) -> bool:
+    """Whether a function value must be run by the trampoline."""
+    linked = getattr(func, "linked", None)
+    return linked is not None and linked.generator
+
+
+def begin(func: Any, args: tuple[Any, ...]) -> Suspended:
+    """A call of such a function value, for the trampoline."""
+    func.check_arity(len(args))
+    return func.linked.run(*args, *func.captured)
+
+
+def invoke(func: Any, args: tuple[Any, ...]) -> Any:
+    """A call of any other function value: one of a program, or a Python function."""
+    linked = getattr(func, "linked", None)
+    if linked is not None:
+        func.check_arity(len(args))
+        return linked.run(*args, *func.captured)
+    if not callable(func):
+        raise RuntimeCheckError("not-callable", f"expected a function, got {describe(func)}")
+    return to_value(func(*args))
+
+
+def _reason(error: BaseException) -> str:
+    """An exception in one line. TVM's begin with a C++ trace."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__

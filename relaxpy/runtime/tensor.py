@@ -1,0 +1,368 @@
+"""Values of the runtime: tensors and shapes, and how anything that holds numbers becomes one without a copy.
+
+A `Tensor` is a pointer, a shape, an element type and whatever keeps the memory alive. It is always compact (row-major,
+no gaps) and aligned to its items, because that is what kernels take; `from_any` copies an input only where it is not so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.device import CPU, Device
+
+ALIGNMENT = 64
+"""Alignment in bytes of memory that the runtime allocates: a cache line, and the widest vector register."""
+
+Array: TypeAlias = NDArray[Any]
+
+_U8 = np.dtype(np.uint8)
+
+
+class Shape(tuple[int, ...]):
+    """A shape value: a tuple of ints, and not a tuple of values."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Shape({list(self)})"
+
+
+class Tensor:
+    """A compact tensor: `.numpy()` and DLPack give its memory without a copy."""
+
+    __slots__ = (
+        "__weakref__",
+        "_numpy",
+        "_record",
+        "constant",
+        "device",
+        "dtype",
+        "owner",
+        "pointer",
+        "shape",
+    )
+
+    pointer: int
+    """Address of the first item."""
+    shape: tuple[int, ...]
+    dtype: str
+    owner: object
+    """Keeps the memory alive."""
+    constant: bool
+    """Belongs to an executable: never written to, copied before it leaves a call."""
+    device: Device
+
+    def __init__(
+        self,
+        pointer: int,
+        shape: tuple[int, ...],
+        dtype: str,
+        owner: object,
+        constant: bool = False,
+    ) -> None:
+        self.pointer = pointer
+        self.shape = shape
+        self.dtype = dtype
+        self.owner = owner
+        self.constant = constant
+        self.device = CPU
+        self._numpy: Array | None = None
+        self._record: Any = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * dtypes.info(self.dtype).itemsize
+
+    def numpy(self) -> Array:
+        """A numpy array over the same memory, which it keeps alive. Read-only where the memory is."""
+        if self._numpy is None:
+            self._numpy = np.asarray(_ArrayInterface(self)).view(dtypes.to_numpy(self.dtype))
+            if self.constant:
+                self._numpy.flags.writeable = False
+        return self._numpy
+
+    def copy(self) -> Tensor:
+        """The same numbers in memory of their own."""
+        out = empty(tuple(self.shape), self.dtype)
+        ctypes.memmove(out.pointer, self.pointer, self.nbytes)
+        return out
+
+    def item(self) -> Any:
+        """The only item, as a Python scalar; ValueError if there are several."""
+        return self.numpy().item()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a 0-dimensional tensor has no length")
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device.dlpack
+
+    def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> object:
+        """A DLPack capsule over the same memory; a copy where it is read-only and the consumer cannot be told.
+
+        numpy makes the capsule, and so frees it without needing Python; types that DLPack has and numpy has not
+        travel as integers, and their type is then written into the capsule.
+        """
+        array = self.numpy()
+        info = dtypes.info(self.dtype)
+        if info.code in (0, 1, 2, 6):
+            exported = array
+        else:
+            exported = array.view(f"uint{info.bits}")
+        version = options.get("max_version")
+        if copy or (not exported.flags.writeable and copy is None and version is None):
+            exported = exported.copy()
+        capsule = exported.__dlpack__(**options)
+        if exported.dtype != array.dtype:
+            record = dlpack_record(capsule)
+            record.code, record.bits = info.code, info.bits
+        return capsule
+
+    def __repr__(self) -> str:
+        body = np.array2string(self.numpy(), separator=", ", threshold=32)
+        return f"Tensor({list(self.shape)}, {self.dtype})\n{body}"
+
+
+class _ArrayInterface:
+    """Hands a tensor's memory to numpy as unsigned integers of the item's width, and keeps the tensor's owner alive."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(self, tensor: Tensor) -> None:
+        item = dtypes.info(tensor.dtype).itemsize
+        self.owner = tensor.owner
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": tuple(tensor.shape),
+            "typestr": f"<u{item}" if item > 1 else "|u1",
+            "data": (tensor.pointer, tensor.constant),
+        }
+
+
+class DLTensor(ctypes.Structure):
+    """`DLTensor` of dlpack.h: how kernels and DLPack describe a tensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_int64),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_int64),
+        ("strides", ctypes.c_int64),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_capsule_name = ctypes.pythonapi.PyCapsule_GetName
+_capsule_name.restype = ctypes.c_char_p
+_capsule_name.argtypes = [ctypes.py_object]
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+# DLManagedTensorVersioned: version (2 × u32), manager_ctx, deleter, flags (u64), then the DLTensor.
+_VERSIONED_OFFSET = 32
+
+
+def dlpack_record(capsule: object) -> DLTensor:
+    """The record inside a DLPack capsule, in place. The capsule owns it."""
+    name: bytes = _capsule_name(capsule)
+    address: int = _capsule_pointer(capsule, name)
+    return DLTensor.from_address(
+        address + (_VERSIONED_OFFSET if name.endswith(b"versioned") else 0)
+    )
+
+
+def empty(shape: tuple[int, ...], dtype: str) -> Tensor:
+    """An uninitialised tensor in memory of its own, aligned to a cache line.
+
+    Raises: RuntimeCheckError (`out-of-memory`).
+    """
+    buffer, pointer = allocate(math.prod(shape) * dtypes.info(dtype).itemsize)
+    return Tensor(pointer, shape, dtype, buffer)
+
+
+def allocate(nbytes: int) -> tuple[Array, int]:
+    """Memory of at least `nbytes` bytes: its owner, and an address in it that is aligned to a cache line."""
+    try:
+        buffer = np.empty(nbytes + ALIGNMENT, _U8)
+    except (MemoryError, ValueError):
+        raise RuntimeCheckError("out-of-memory", f"cannot allocate {nbytes} bytes") from None
+    address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    return buffer, (address + ALIGNMENT - 1) & -ALIGNMENT
+
+
+def from_numpy(array: Array, constant: bool = False) -> Tensor:
+    """A tensor over the array's memory; over a copy where items are strided, misaligned or byte-swapped."""
+    name = dtypes.from_numpy(array.dtype)
+    # Zero-sized arrays have any strides; numpy calls them compact already.
+    if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+        constant = False
+    tensor = Tensor(array.__array_interface__["data"][0], array.shape, name, array, constant)
+    tensor._numpy = array
+    return tensor
+
+
+def from_any(value: object, dtype: str = "") -> Tensor | None:
+    """A tensor from what a caller may pass, or None if the value is no tensor in any sense.
+
+    numpy arrays and anything with DLPack on the CPU are taken as they are, sharing memory, unless strided or
+    misaligned. numpy scalars are copied. Python numbers and nested lists become `dtype` (a parameter's type; "": numpy's
+    choice); they have no type of their own, so only a value that does not fit is an error. Other types are never cast.
+
+    Raises: RuntimeCheckError (`dtype`, `lossy`, `device`).
+    """
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, np.ndarray):
+        return from_numpy(value)
+    if isinstance(value, np.generic):
+        return from_numpy(np.asarray(value))
+    if isinstance(value, bool | int | float):
+        return _from_python(value, dtype)
+    if isinstance(value, list):
+        return _from_python(value, dtype)
+    if hasattr(value, "__dlpack__"):
+        return _from_dlpack(value)
+    return None
+
+
+def _from_python(value: bool | int | float | list[Any], dtype: str) -> Tensor:
+    """Numbers without a type of their own, as `dtype` if every one of them fits."""
+    try:
+        natural = np.asarray(value)
+        name = dtypes.from_numpy(natural.dtype)
+    except (ValueError, OverflowError, RuntimeCheckError):
+        raise RuntimeCheckError("dtype", f"not a tensor: {_short(value)}") from None
+    if not dtype or dtype == name:
+        return from_numpy(natural)
+    target = dtypes.to_numpy(dtype)
+    kinds = {"bool": 0, "int": 1, "uint": 1, "float": 2, "bfloat": 2}
+    if natural.size == 0:
+        return from_numpy(natural.astype(target))
+    if kinds[name.rstrip("0123456789")] > kinds.get(dtype.split("_")[0].rstrip("0123456789"), 2):
+        raise RuntimeCheckError("lossy", f"{_short(value)} is not exact as {dtype}")
+    with np.errstate(all="ignore"):
+        cast = natural.astype(target)
+        if natural.dtype.kind == "f":  # rounding is what a float literal means; overflow is not
+            fits = np.array_equal(np.isfinite(natural), np.isfinite(cast.astype(np.float64)))
+        else:
+            fits = np.array_equal(
+                cast.astype(np.float64 if target.kind not in "iub" else object),
+                natural.astype(object),
+            )
+    if not fits:
+        raise RuntimeCheckError("lossy", f"{_short(value)} does not fit {dtype}")
+    return from_numpy(cast)
+
+
+def _from_dlpack(value: Any) -> Tensor:
+    """A tensor over the memory of any DLPack producer. The capsule is only read, so its owner stays its owner."""
+    kind, index = value.__dlpack_device__()
+    if kind != 1:
+        raise RuntimeCheckError(
+            "device", f"the value is on DLPack device {kind}:{index}, the program runs on the CPU"
+        )
+    if getattr(value, "requires_grad", False):
+        value = value.detach()  # torch refuses to export what it differentiates
+    try:
+        capsule = value.__dlpack__()
+    except (BufferError, TypeError, ValueError, RuntimeError) as error:
+        raise RuntimeCheckError(
+            "dlpack", f"a {type(value).__name__} did not give its memory: {error}"
+        ) from error
+    record = dlpack_record(capsule)
+    name = dtypes.BY_CODE.get((record.code, record.bits))
+    if name is None or record.lanes != 1:
+        raise RuntimeCheckError(
+            "dtype", f"DLPack type {record.code}:{record.bits}x{record.lanes} cannot be passed"
+        )
+    ndim = record.ndim
+    shape = tuple((ctypes.c_int64 * ndim).from_address(record.shape)) if ndim else ()
+    strides = (
+        tuple((ctypes.c_int64 * ndim).from_address(record.strides))
+        if ndim and record.strides
+        else None
+    )
+    if 0 in shape:
+        return empty(shape, name)  # producers may give a null pointer, which kernels refuse
+    pointer = record.data + record.byte_offset
+    item = dtypes.info(name).itemsize
+    if strides is not None and not _is_compact(shape, strides) or pointer % item:
+        return _copy_strided(pointer, shape, strides, name, capsule)
+    return Tensor(pointer, shape, name, capsule)
+
+
+def _is_compact(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the strides (in items) are those of row-major order; dimensions of 1 have any."""
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _copy_strided(
+    pointer: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, name: str, owner: object
+) -> Tensor:
+    """A compact copy of strided or misaligned memory."""
+    item = dtypes.info(name).itemsize
+    if strides is None:
+        strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+    class Strided:
+        __array_interface__ = {
+            "version": 3,
+            "shape": shape,
+            "strides": tuple(stride * item for stride in strides),
+            "typestr": f"<u{item}" if item > 1 else "|u1",
+            "data": (pointer, True),
+        }
+
+    copied = np.array(Strided(), order="C", copy=True).view(dtypes.to_numpy(name))
+    del owner  # alive until here
+    return from_numpy(copied)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

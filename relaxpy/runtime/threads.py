@@ -1,0 +1,161 @@
+"""How many threads a kernel may use, and who may start them.
+
+TVM's thread pool belongs to the Python thread that first launches a parallel kernel on it, and lives as long as the
+process. So only two threads launch: the main thread, and one launcher thread of ours to which other threads hand large
+kernels while it is idle; otherwise they run the kernel's serial twin. However many threads come and go, the process
+has at most two pools.
+
+The pool reads its settings from the environment when its library is loaded: `configure_environment` runs before that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from _thread import allocate_lock, get_ident
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from relaxpy.errors import UsageError
+
+_VARIABLE = "RELAXPY_NUM_THREADS"
+_requested: int | None = None
+_configure: Callable[[int, int], Any] | None = None
+"""TVM's `config_threadpool`, once the library is loaded. It acts on the pool of the thread that calls it."""
+_configured: dict[int, int] = {}
+"""Launching thread → number of threads that its pool was last told."""
+
+
+def _from_environment() -> int:
+    text = os.environ.get(_VARIABLE, "")
+    if text:
+        if not text.isdigit() or int(text) < 1:
+            raise UsageError(
+                "num-threads", f"{_VARIABLE} is {text!r}", help="set it to a number from 1 up"
+            )
+        return int(text)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def num_threads() -> int:
+    """How many threads a parallel kernel uses: `set_num_threads`, else RELAXPY_NUM_THREADS, else the processors.
+
+    Raises: UsageError (`num-threads`) if the variable is not a positive number.
+    """
+    return _requested if _requested is not None else _from_environment()
+
+
+def set_num_threads(count: int) -> None:
+    """Let parallel kernels use `count` threads from now on, in all virtual machines of the process.
+
+    Raises: UsageError (`num-threads`) unless `count` is a positive int.
+    """
+    global _requested  # a setting of the process, as the pool is
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise UsageError(
+            "num-threads", f"the number of threads must be a positive int, got {count!r}"
+        )
+    _requested = count
+
+
+def configure_environment() -> None:
+    """Set what TVM's pool reads when it is loaded: no pinning, little spinning, room for the threads of this machine."""
+    room = max(num_threads(), os.cpu_count() or 1)
+    os.environ["TVM_NUM_THREADS"] = str(room)
+    os.environ.setdefault("TVM_BIND_THREADS", "0")
+    os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "10000")
+
+
+def library_loaded(configure: Callable[[int, int], Any]) -> None:
+    """Tell this module TVM's `config_threadpool(mode, count)`."""
+    global _configure
+    _configure = configure
+
+
+def may_launch() -> bool:
+    """Whether the calling thread may run parallel kernels; its pool has the right size afterwards."""
+    me = get_ident()
+    if me != _main_thread and me != _launcher.ident:
+        return False
+    count = num_threads() if _requested is None and me not in _configured else _requested
+    if count is not None and _configured.get(me) != count:
+        _configured[me] = count
+        if _configure is not None:
+            _configure(0, count)
+    return _configured[me] > 1
+
+
+class _Launcher:
+    """A thread that runs one job at a time for other threads, started when the first job comes."""
+
+    def __init__(self) -> None:
+        self.ident: int | None = None
+        self._idle = allocate_lock()
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def run(self, func: Callable[..., object], args: tuple[Any, ...]) -> bool:
+        """Run func(*args) there and wait for it, exceptions included; False, at once, if it is busy."""
+        if not self._idle.acquire(blocking=False):
+            return False
+        try:
+            if self.ident is None:
+                self._start()
+            done = allocate_lock()
+            done.acquire()
+            failed: list[BaseException] = []
+
+            def job() -> None:
+                try:
+                    func(*args)
+                except BaseException as error:  # handed to the thread that waits
+                    failed.append(error)
+                finally:
+                    done.release()
+
+            self._jobs.put(job)
+            done.acquire()
+        finally:
+            self._idle.release()
+        if failed:
+            raise failed[0]
+        return True
+
+    def _start(self) -> None:
+        ready = allocate_lock()
+        ready.acquire()
+
+        def loop() -> None:
+            self.ident = get_ident()
+            ready.release()
+            while True:
+                self._jobs.get()()
+
+        threading.Thread(target=loop, name="relaxpy-launcher", daemon=True).start()
+        ready.acquire()
+
+
+_launcher = _Launcher()
+_main_thread = threading.main_thread().ident
+
+
+def run_elsewhere(func: Callable[..., object], args: tuple[Any, ...]) -> bool:
+    """Run func(*args) on the launcher thread and wait; False, having done nothing, if it has work already."""
+    if num_threads() < 2:
+        return False
+    return _launcher.run(func, args)
+
+
+def _after_fork() -> None:
+    """A child process has none of the parent's threads."""
+    global _launcher, _main_thread
+    _launcher = _Launcher()
+    _main_thread = get_ident()
+    _configured.clear()
+
+
+with contextlib.suppress(AttributeError):  # Windows has no fork
+    os.register_at_fork(after_in_child=_after_fork)

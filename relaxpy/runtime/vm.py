@@ -1,0 +1,80 @@
+"""The virtual machine: an executable, linked and ready to be called."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from relaxpy.errors import UsageError
+from relaxpy.runtime.device import Device
+from relaxpy.runtime.executable import Executable
+from relaxpy.runtime.frame import total_bytes
+from relaxpy.runtime.function import Function, Signature
+from relaxpy.runtime.program import Program
+
+
+class VirtualMachine:
+    """Runs an executable: `vm["main"](x, y)`. Any number of threads may call it at the same time.
+
+    Memory that calls need for intermediate values is kept for the next call; `release_memory` gives it back.
+
+    Raises: ExecutableError if a library function is not registered (`library-missing`), the CPU lacks a feature
+    (`cpu-features`) or the kernels cannot be linked (`object-code`).
+    """
+
+    def __init__(self, executable: Executable, device: Device | str | None = None) -> None:
+        if not isinstance(executable, Executable):
+            raise UsageError(
+                "executable",
+                f"a VirtualMachine runs an Executable, got a {type(executable).__name__}",
+                help="relaxpy.build(module) makes one, relaxpy.load(path) reads one",
+            )
+        executable.require_host()
+        self.executable = executable
+        self.device = Device.of(device)
+        self._program = Program(executable, self.device)
+        self._functions = {
+            linked.code.name: Function(linked)
+            for linked in self._program.functions
+            if linked.code.public
+        }
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the functions that can be called."""
+        return tuple(self._functions)
+
+    def __getitem__(self, name: str) -> Function:
+        """The function `name`. Raises: UsageError (`function-name`)."""
+        found = self._functions.get(name)
+        if found is None:
+            close = difflib.get_close_matches(str(name), self._functions, n=1)
+            hint = (
+                f"did you mean {close[0]!r}?"
+                if close
+                else f"there are: {', '.join(self._functions) or 'none'}"
+            )
+            raise UsageError("function-name", f"the executable has no function {name!r}", help=hint)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def signature(self, name: str) -> Signature:
+        """What the function `name` takes and gives; prints as script."""
+        return self[name].signature
+
+    def release_memory(self) -> int:
+        """Give back the memory kept for intermediate values, but for that of running calls. Returns bytes freed."""
+        freed = 0
+        for linked in self._program.functions:
+            dropped = list(linked.frames)
+            del linked.frames[: len(dropped)]
+            freed += total_bytes(dropped)
+        return freed
+
+    def __repr__(self) -> str:
+        return f"<relaxpy VirtualMachine on {self.device}: {', '.join(self._functions)}>"
