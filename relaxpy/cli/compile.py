@@ -66,6 +66,6 @@ def compile_command(
     exe.save(output, weights=weights)
     size = os.path.getsize(output)
     click.echo(f"{output}: {size / 1024:,.1f} KiB, compiled in {seconds:.2f} s")
-    vm_signatures = [exe.signature(name) for name in exe.public_functions]
-    for signature in vm_signatures:
-        click.echo(f"  {signature}")
+    for function in exe.functions:
+        if function.public:
+            click.echo(f"  {exe.signature(function.name)}")

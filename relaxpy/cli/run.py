@@ -10,6 +10,7 @@ import numpy as np
 import relaxpy
 from relaxpy.cli.inputs import parse_inputs
 from relaxpy.errors import UsageError
+from relaxpy.runtime.tensor import Shape, Tensor
 
 
 @click.command(
@@ -86,7 +87,7 @@ def run(
 
 def flatten(value: object, path: str) -> list[tuple[str, object]]:
     """The leaves of a nested tuple with their paths: "0", "1.0", ...; "" for a value that is no tuple."""
-    if isinstance(value, tuple) and not isinstance(value, relaxpy.runtime.Shape):
+    if isinstance(value, tuple) and not isinstance(value, Shape):
         prefix = f"{path}." if path else ""
         return [leaf for i, item in enumerate(value) for leaf in flatten(item, f"{prefix}{i}")]
     return [(path, value)]
@@ -94,7 +95,7 @@ def flatten(value: object, path: str) -> list[tuple[str, object]]:
 
 def summary(value: object) -> str:
     """One value as text: dtype, shape and (some of) the numbers."""
-    if isinstance(value, relaxpy.runtime.Tensor):
+    if isinstance(value, Tensor):
         array = value.numpy()
         numbers = np.array2string(array, threshold=12, edgeitems=3, precision=6)
         return f"{value.dtype}{list(array.shape)}\n{numbers}"
@@ -104,9 +105,7 @@ def summary(value: object) -> str:
 def save_results(path: str, leaves: dict[str, object]) -> None:
     """Write the tensors, shapes and numbers among `leaves` to an .npy or .npz file."""
     arrays = {
-        name or "result": np.asarray(
-            value.numpy() if isinstance(value, relaxpy.runtime.Tensor) else value
-        )
+        name or "result": np.asarray(value.numpy() if isinstance(value, Tensor) else value)
         for name, value in leaves.items()
     }
     odd = [name for name, array in arrays.items() if array.dtype.hasobject]

@@ -24,13 +24,14 @@ Examples:
 @click.option(
     "--plain", is_flag=True, help="No colours, no line numbers (as when not on a terminal)."
 )
-def show(file: str, plain: bool) -> None:
+@click.option("--kernels", is_flag=True, help="Of an executable: the tensor programs too.")
+def show(file: str, plain: bool, kernels: bool) -> None:
     """Parse, check and print FILE: a program (decorated Python or TVMScript) or an executable.
 
     Only names of the script language and literals are evaluated: showing a file never runs it. What is wrong with
     the program is reported with its place, all mistakes at once.
     """
     if is_executable(file):
-        highlight.show(relaxpy.load(file).as_text(), "text", plain)
+        highlight.show(relaxpy.load(file, any_cpu=True).as_text(kernels), "text", plain)
     else:
         highlight.show(read_module(file).script(), "python", plain)
