@@ -1,0 +1,129 @@
+"""BindParams: parameters become constants."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from relaxpy.errors import PassError
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Constant, Function
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.visitor import free_sym_vars
+from relaxpy.shape.lattice import Verdict, accepts, substitute
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.rebuild import Rebuilder
+
+
+@dataclass(frozen=True)
+class BindParams(Pass):
+    """Replace parameters by the arrays of the context's `params` (`BindParams` in TVM).
+
+    A name may be qualified by its function, `"main.w"`; unqualified it binds the parameter of that name in every public function.
+    Symbolic variables that only the bound parameters mention become numbers.
+
+    Before (with params = {"w": zeros(4)}):
+        @R.function
+        def main(x: R.Tensor(("n", 4), dtype="float32"), w: R.Tensor((4,), dtype="float32")) -> R.Tensor(("n", 4), dtype="float32"):
+            y = R.add(x, w)
+            return y
+    After:
+        @R.function
+        def main(x: R.Tensor(("n", 4), dtype="float32")) -> R.Tensor(("n", 4), dtype="float32"):
+            y = R.add(x, R.const([0.0, 0.0, 0.0, 0.0], dtype="float32"))
+            return y
+    """
+
+    name: ClassVar[str] = "bind-params"
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        if not ctx.params:
+            return mod
+        params = {name: as_constant(name, value) for name, value in ctx.params.items()}
+        used: set[str] = set()
+
+        def bind(name: str, function: Function) -> Function:
+            public = "global_symbol" in function.attrs
+            chosen: dict[str, Constant] = {}
+            for param in function.params:
+                for key in (f"{name}.{param.name}", param.name if public else ""):
+                    if key in params:
+                        chosen[param.name] = params[key]
+                        used.add(key)
+                        break
+            return _bind(mod, name, function, chosen) if chosen else function
+
+        result = mod.map_graph_functions(bind)
+        for key in params.keys() - used:
+            names = [f"{n}.{p.name}" for n, f in mod.graph_functions.items() for p in f.params]
+            near = difflib.get_close_matches(key, [*names, *(n.split(".", 1)[1] for n in names)], 1)
+            raise PassError(
+                "unknown-parameter",
+                f"there is no parameter {key!r} to bind",
+                help=f"did you mean {near[0]!r}?" if near else f"parameters are {', '.join(names)}",
+            )
+        return result
+
+
+def as_constant(name: str, value: Any) -> Constant:
+    """An array (or anything numpy or DLPack reads) as a constant, not copied."""
+    if isinstance(value, Constant):
+        return value
+    if not isinstance(value, np.ndarray):
+        numpy = getattr(value, "numpy", None)
+        value = numpy() if callable(numpy) else np.asarray(value)
+    try:
+        return Constant.shared(value)
+    except Exception as error:
+        raise PassError(
+            "parameter-value", f"the value of parameter {name!r} is no tensor: {error}"
+        ) from None
+
+
+def _bind(mod: IRModule, name: str, function: Function, values: Mapping[str, Constant]) -> Function:
+    bound: dict[SymVar, Dim] = {}
+    rebuilder = Rebuilder(mod)
+    kept = []
+    for param in function.params:
+        constant = values.get(param.name)
+        if constant is None:
+            kept.append(param)
+            continue
+        actual = TensorType(constant.data.shape, DType(constant.data.dtype))
+        if accepts(param.annotation, actual, bound) is Verdict.NO:
+            raise PassError(
+                "parameter-value",
+                f"parameter {param.name} of {name} is {substitute(param.annotation, bound)}, "
+                f"but its value is {actual}",
+                span=param.span,
+            )
+        rebuilder.vars[param] = constant
+    # A symbol that a remaining parameter mentions too is checked at run time against the number it got here.
+    if bound:
+        function, kept = _replace_symbols(function, kept, bound, rebuilder)
+    body = rebuilder.function(dataclasses.replace(function, params=tuple(kept))).body
+    return dataclasses.replace(function, params=tuple(kept), body=body)
+
+
+def _replace_symbols(
+    function: Function, kept: list[Any], bound: Mapping[SymVar, Dim], rebuilder: Rebuilder
+) -> tuple[Function, list[Any]]:
+    from relaxpy.ir.visitor import Rewriter
+
+    mentioned = set(free_sym_vars(p.annotation for p in function.params)) & set(bound)
+    if not mentioned:
+        return function, kept
+    rewriter = Rewriter()
+    rewriter.syms.update(bound)
+    new = rewriter.rewrite(function)
+    positions = {param: i for i, param in enumerate(function.params)}
+    replaced = {param: new.params[i] for param, i in positions.items()}
+    rebuilder.vars = {replaced[var]: value for var, value in rebuilder.vars.items() if var in replaced}
+    return new, [replaced[param] for param in kept]

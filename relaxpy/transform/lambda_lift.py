@@ -1,0 +1,208 @@
+"""LambdaLift: nested functions become functions of the module; what they captured becomes parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+from relaxpy.ir.annotation import ShapeType
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import (
+    BindingBlock,
+    Call,
+    Expr,
+    Function,
+    GlobalVar,
+    MatchCast,
+    SeqExpr,
+    ShapeExpr,
+    Tuple,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.ir.visitor import Rewriter, Visitor, free_sym_vars, free_vars
+from relaxpy.op.call import CallDPSLibrary, CallTIR
+from relaxpy.op.memory import MakeClosure
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.rebuild import Rebuilder
+
+
+@dataclass(frozen=True)
+class LambdaLift(Pass):
+    """Closure lifting (`LambdaLift` in TVM): a nested function becomes a private function of the module whose last parameters are the
+    variables it captured (and a shape with the symbols that it captured); where it stood, `vm.make_closure` fills those in. A function
+    of the module that is used as a value becomes a closure that captured nothing.
+
+    Before:
+        @R.function
+        def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+            n = T.int64()
+            @R.function
+            def inner(y: R.Tensor((n,), dtype="float32")) -> R.Tensor((n,), dtype="float32"):
+                z = R.add(y, x)
+                return z
+            gv = inner(x)
+            return gv
+    After:
+        @R.function(private=True)
+        def main_inner(y: R.Tensor(("n",), dtype="float32"), x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+            z = R.add(y, x)
+            return z
+        @R.function
+        def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+            inner = R.vm.make_closure(cls.main_inner, x)
+            gv = inner(x)
+            return gv
+    """
+
+    name: ClassVar[str] = "lambda-lift"
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        lifter = _Lifter(mod)
+        functions: dict[str, BaseFunc] = {}
+        for name, function in mod.functions.items():
+            if isinstance(function, Function):
+                lifter.prefix = name
+                functions[name] = lifter.function(function)
+            else:
+                functions[name] = function
+        return mod.with_functions({**functions, **lifter.lifted})
+
+
+class _Lifter(Rebuilder):
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.prefix = ""
+        self.lifted: dict[str, BaseFunc] = {}
+
+    def binding(self, binding: VarBinding | MatchCast) -> None:
+        if isinstance(binding, VarBinding) and isinstance(binding.value, Function):
+            self.lift(binding.var, binding.value)
+        else:
+            super().binding(binding)
+
+    def value(self, value: Expr) -> Expr:
+        match value:
+            case GlobalVar() if self._is_graph(value):
+                return MakeClosure()(value)
+            case Call(op=op, args=args):
+                names_callee = isinstance(op, (CallTIR, CallDPSLibrary, MakeClosure))
+                new = tuple(
+                    arg if names_callee and i == 0 else self.closed(arg) for i, arg in enumerate(args)
+                )
+                if all(a is b for a, b in zip(new, args, strict=True)):
+                    return value
+                return dataclasses.replace(value, args=new)
+            case Tuple():
+                return self.closed(value)
+            case _:
+                return value
+
+    def finish(self, function: Function, body: Expr) -> Expr:
+        return self.closed(body)
+
+    def closed(self, leaf: Expr) -> Expr:
+        """A leaf with function names in it bound to closures."""
+        if isinstance(leaf, GlobalVar) and self._is_graph(leaf):
+            return self.emit(MakeClosure()(leaf), leaf.name)
+        if isinstance(leaf, Tuple):
+            fields = tuple(map(self.closed, leaf.fields))
+            same = all(a is b for a, b in zip(fields, leaf.fields, strict=True))
+            return leaf if same else Tuple(fields, span=leaf.span)
+        return leaf
+
+    def _is_graph(self, name: GlobalVar) -> bool:
+        return isinstance(self.mod.functions.get(name.name), Function)
+
+    def lift(self, var: Var, function: Function) -> None:
+        captured = [v for v in free_vars(function) if v is not var]
+        own = set(free_sym_vars(p.annotation for p in (*function.params, *captured)))
+        symbols = [s for s in _symbols(function) if s not in own and s not in _defined_inside(function)]
+        recursive = _mentions(function, var)
+        name = self._fresh_global(f"{self.prefix}_{var.name}")
+        rewriter = Rewriter()
+        for symbol in {**dict.fromkeys(own), **dict.fromkeys(symbols), **dict.fromkeys(_symbols(function))}:
+            rewriter.syms[symbol] = SymVar(symbol.name).dim
+        extra: list[Var] = []
+        for outer in captured:
+            inner = Var(outer.name, rewriter.rewrite_annotation(outer.annotation), span=outer.span)
+            rewriter.vars[outer] = inner
+            extra.append(inner)
+        if symbols:
+            extra.append(Var("symbols", ShapeType([rewriter.syms[s] for s in symbols])))
+        self_var = Var(var.name, rewriter.rewrite_annotation(function.annotation), span=var.span)
+        rewriter.vars[var] = self_var
+        lifted = rewriter.rewrite(function)
+        attrs = {k: v for k, v in lifted.attrs.items() if k != "global_symbol"}
+        params = (*lifted.params, *extra)
+        body = lifted.body
+        if recursive:
+            closure = MakeClosure()(GlobalVar(name), *extra)
+            start = BindingBlock((VarBinding(self_var, closure),))
+            body = SeqExpr((start, *body.blocks), body.body, span=body.span)
+        lifted = dataclasses.replace(lifted, params=params, body=body, attrs=attrs)
+        self.lifted[name] = lifted
+        self.mod = self.mod.with_function(name, lifted)
+        saved = self.vars, self.bindings, self.in_dataflow
+        self.vars, self.bindings = {}, []
+        self.lifted[name] = self.function(lifted)  # functions nested deeper
+        self.vars, self.bindings, self.in_dataflow = saved
+        self.mod = self.mod.with_function(name, self.lifted[name])
+        values: list[Expr] = [self.use(v) for v in captured]
+        if symbols:
+            values.append(ShapeExpr([s.dim for s in symbols]))
+        closure = MakeClosure()(GlobalVar(name), *values)
+        self.bindings.append(VarBinding(var, closure, span=function.span))
+
+    def _fresh_global(self, hint: str) -> str:
+        return self.mod.fresh_name(hint)
+
+
+class _Symbols(Visitor):
+    def __init__(self) -> None:
+        self.found: dict[SymVar, None] = {}
+        self.vars: set[Var] = set()
+        self.cast: set[SymVar] = set()
+
+    def visit_Var(self, node: Var) -> None:
+        if node not in self.vars:
+            self.vars.add(node)
+            self.visit_annotation(node.annotation)
+
+    visit_DataflowVar = visit_Var
+
+    def visit_MatchCast(self, node: MatchCast) -> None:
+        before = set(self.found)
+        super().visit_MatchCast(node)
+        self.cast |= set(free_sym_vars([node.annotation])) - before
+
+    def visit_dim(self, dim: Dim) -> None:
+        self.found.update(dict.fromkeys(dim.vars))
+
+
+def _symbols(function: Function) -> list[SymVar]:
+    visitor = _Symbols()
+    visitor.visit(function)
+    return list(visitor.found)
+
+
+def _defined_inside(function: Function) -> set[SymVar]:
+    visitor = _Symbols()
+    visitor.visit(function)
+    return visitor.cast
+
+
+def _mentions(function: Function, var: Var) -> bool:
+    class Uses(Visitor):
+        found = False
+
+        def visit_Var(self, node: Var) -> None:
+            self.found = self.found or node is var
+
+        visit_DataflowVar = visit_Var
+
+    visitor = Uses()
+    visitor.visit(function)
+    return visitor.found

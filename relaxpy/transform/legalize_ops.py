@@ -1,0 +1,173 @@
+"""LegalizeOps: operators become calls of tensor programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from relaxpy.errors import PassError
+from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import Call, Expr, GlobalVar, PrimValue, ShapeExpr, Tuple, TupleGetItem
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.visitor import free_sym_vars, map_annotation
+from relaxpy.op.base import Deduction, Op
+from relaxpy.op.call import CallTIR
+from relaxpy.op.deduce import deduce
+from relaxpy.op.memory import CheckDim
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.rebuild import Rebuilder
+
+
+@dataclass(frozen=True)
+class LegalizeOps(Pass):
+    """Replace each operator call by `call_tir` of the tensor program that the operator's `legalize` makes (paper §4.7; `LegalizeOps` in
+    TVM). Calls alike up to the names of their symbols share one program. What deduction could not decide (are n and m equal?) is
+    checked before the call, at run time.
+
+    Before:
+        @I.ir_module
+        class Module:
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                gv = R.exp(x)
+                return gv
+    After:
+        @I.ir_module
+        class Module:
+            @T.prim_func(private=True, s_tir=True)
+            def exp(x: T.Buffer(("n",), "float32"), out: T.Buffer(("n",), "float32")):
+                ...
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                cls = Module
+                n = T.int64()
+                gv = R.call_tir(cls.exp, (x,), out_ty=R.Tensor((n,), dtype="float32"))
+                return gv
+    """
+
+    name: ClassVar[str] = "legalize-ops"
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        legalizer = _Legalizer(mod)
+        result = legalizer.run()
+        return result.with_functions({**legalizer.programs, **result.functions})
+
+
+class _Legalizer(Rebuilder):
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.programs: dict[str, Any] = {}
+        self.cache: dict[Any, tuple[str, tuple[int, ...] | None]] = {}
+
+    def value(self, value: Expr) -> Expr:
+        if not isinstance(value, Call) or not isinstance(value.op, Op) or value.op.legalize is None:
+            return value
+        deduction = Deduction(value.op, value, lambda e: deduce(e, self.mod), exact=True)
+        out = deduction.run()
+        args = deduction.arguments()
+        for annotation in (*args, out):
+            self.require_dims(value.op, annotation)
+        for requirement in deduction.requirements:
+            check = CheckDim(message=requirement.message)(PrimValue(requirement.condition))
+            self.emit(check, "_")
+        return self.call_program(value, args, out)
+
+    def require_dims(self, op: Op, annotation: Annotation | None) -> None:
+        match annotation:
+            case TupleType(fields=fields):
+                for item in fields:
+                    self.require_dims(op, item)
+            case TensorType() if annotation.dims is None or annotation.dtype is None:
+                missing = "rank" if annotation.ndim < 0 else "shape" if annotation.dims is None else "dtype"
+                raise PassError(
+                    "unknown-rank" if missing == "rank" else f"unknown-{missing}",
+                    f"{op.name}: the {missing} of an argument or of the result is unknown: {annotation}",
+                    span=self.span,
+                    help=f"say what it is: R.match_cast(x, R.Tensor((n, m), dtype=\"float32\"))",
+                )
+            case _:
+                pass
+
+    def call_program(self, call: Call, args: Sequence[Annotation | None], out: Annotation) -> Call:
+        from relaxpy.tir.te_call import legal_program
+
+        op = call.op
+        assert isinstance(op, Op)
+        canonical = _Canonical()
+        key_args = [None if a is None else canonical.annotation(a) for a in args]
+        key_out = canonical.annotation(out)
+        key = (op, tuple(key_args), key_out)
+        tensors = [e for e, a in zip(call.args, args, strict=False) for e in _tensor_leaves(e, a, self)]
+        found = self.cache.get(key)
+        if found is None:
+            names = canonical.symbols
+            program, tir_vars = legal_program(op, key_args, key_out)
+            name = self._fresh_program(op.name.rsplit(".", 1)[-1])
+            self.programs[name] = program
+            order = list(names.values())
+            picked = None if tir_vars is None else tuple(_index(order, dim) for dim in tir_vars.dims)
+            found = self.cache[key] = (name, picked)
+        name, picked = found
+        extra: tuple[Expr, ...] = ()
+        if picked is not None:
+            actual = list(canonical.symbols)
+            extra = (ShapeExpr([actual[i].dim for i in picked]),)
+        outs = out.fields if isinstance(out, TupleType) else (out,)
+        return Call(CallTIR(), (GlobalVar(name), Tuple(tuple(tensors)), *extra), tuple(outs), span=call.span)
+
+    def _fresh_program(self, hint: str) -> str:
+        name, count = hint, 0
+        while name in self.mod or name in self.programs:
+            count += 1
+            name = f"{hint}{count}"
+        return name
+
+
+class _Canonical:
+    """Symbols renamed in order of first use, so that calls alike but for names have one key."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[SymVar, SymVar] = {}
+
+    def annotation(self, annotation: Annotation) -> Annotation:
+        for var in free_sym_vars([annotation]):
+            if var not in self.symbols:
+                self.symbols[var] = _canonical_var(len(self.symbols))
+        return map_annotation(annotation, self.dim)
+
+    def dim(self, dim: Dim) -> Dim:
+        return dim.substitute(self.symbols)
+
+
+_CANONICAL: list[SymVar] = []
+
+
+def _canonical_var(index: int) -> SymVar:
+    while len(_CANONICAL) <= index:
+        _CANONICAL.append(SymVar("nmklijpqrs"[len(_CANONICAL)] if len(_CANONICAL) < 10 else f"n{len(_CANONICAL)}"))
+    return _CANONICAL[index]
+
+
+def _index(order: list[SymVar], dim: Dim) -> int:
+    symbol = dim.symbol
+    assert symbol is not None
+    return order.index(symbol)
+
+
+def _tensor_leaves(expr: Expr, annotation: Annotation | None, rebuilder: Rebuilder) -> list[Expr]:
+    """The tensors among an argument: itself, or the fields of a tuple; nothing for shapes and scalars."""
+    match annotation:
+        case TensorType():
+            return [expr]
+        case TupleType(fields=fields):
+            if isinstance(expr, Tuple):
+                items: list[Expr] = list(expr.fields)
+            else:
+                items = [rebuilder.emit(TupleGetItem(expr, i)) for i in range(len(fields))]
+            return [t for e, a in zip(items, fields, strict=True) for t in _tensor_leaves(e, a, rebuilder)]
+        case ShapeType() | None:
+            return []
+        case _:
+            return []

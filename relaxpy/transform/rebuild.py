@@ -1,0 +1,205 @@
+"""Rebuilding functions binding by binding, with deduction done anew: the base of passes that change calls.
+
+A subclass overrides `value` (what a binding's value becomes) and may `emit` bindings before it. Annotations of variables follow: one
+whose value became more precise is replaced at all its uses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from relaxpy.errors import RelaxError, Span
+from relaxpy.ir.annotation import Annotation
+from relaxpy.ir.expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    DataflowVar,
+    Expr,
+    Function,
+    If,
+    MatchCast,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.visitor import Rewriter
+from relaxpy.op.deduce import deduce
+
+
+class Rebuilder:
+    """Rebuilds the graph functions of a module; see the module's text."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        self.vars: dict[Var, Expr] = {}
+        self.bindings: list[Binding] = []
+        self.in_dataflow = False
+        self.span: Span | None = None
+        self.names: set[str] = set()
+
+    # What subclasses override
+
+    def value(self, value: Expr) -> Expr:
+        """What the value of a binding becomes; its uses of variables are mapped already."""
+        return value
+
+    def start(self, function: Function) -> None:
+        """Called when the body of a function begins: may emit bindings."""
+
+    def finish(self, function: Function, body: Expr) -> Expr:
+        """Called with the mapped result at the end of a function: may emit bindings; gives the result."""
+        return body
+
+    # The walk
+
+    def run(self) -> IRModule:
+        """The module with all its graph functions rebuilt."""
+        return self.mod.map_graph_functions(lambda _, f: self.function(f))
+
+    def function(self, function: Function) -> Function:
+        outer_names, self.names = self.names, {param.name for param in function.params}
+        self.names |= _names(function.body)
+        body = self.seq(function.body, function)
+        self.names = outer_names
+        return function if body is function.body else dataclasses.replace(function, body=body)
+
+    def seq(self, seq: SeqExpr, function: Function | None = None) -> SeqExpr:
+        blocks: list[BindingBlock] = []
+        outer, outer_dataflow = self.bindings, self.in_dataflow
+        if function is not None:
+            self.bindings, self.in_dataflow = [], False
+            self.start(function)
+            if self.bindings:
+                blocks.append(BindingBlock(tuple(self.bindings)))
+        for block in seq.blocks:
+            self.bindings = []
+            self.in_dataflow = self.is_dataflow(block)
+            for binding in block.bindings:
+                self.span = binding.span
+                self.binding(binding)
+            if self.bindings:
+                blocks.append(self.block(block, tuple(self.bindings)))
+        self.bindings, self.in_dataflow = [], False
+        body = self.use(seq.body)
+        if function is not None:
+            body = self.finish(function, body)
+        if self.bindings:
+            blocks.append(BindingBlock(tuple(self.bindings)))
+        self.bindings, self.in_dataflow = outer, outer_dataflow
+        same = body is seq.body and len(blocks) == len(seq.blocks)
+        if same and all(a is b for a, b in zip(blocks, seq.blocks, strict=True)):
+            return seq
+        return SeqExpr(tuple(blocks), body, span=seq.span)
+
+    def is_dataflow(self, block: BindingBlock) -> bool:
+        """Are new variables of this block seen only inside it?"""
+        return type(block) is not BindingBlock
+
+    def block(self, old: BindingBlock, bindings: tuple[Binding, ...]) -> BindingBlock:
+        same = len(bindings) == len(old.bindings)
+        if same and all(a is b for a, b in zip(bindings, old.bindings, strict=True)):
+            return old
+        return dataclasses.replace(old, bindings=bindings)
+
+    def binding(self, binding: Binding) -> None:
+        value = self.use(binding.value)
+        if isinstance(binding, MatchCast):
+            same = value is binding.value
+            var = binding.var
+            self.bindings.append(binding if same else MatchCast(var, value, binding.annotation, span=binding.span))
+            return
+        try:
+            value = self.value(value)
+            annotation = deduce(value, self.mod)
+        except RelaxError as error:
+            raise error.located(binding.span) from None
+        var = self.define(binding.var, annotation, value)
+        same = value is binding.value and var is binding.var
+        self.bindings.append(binding if same else VarBinding(var, value, span=binding.span))
+
+    def define(self, var: Var, annotation: Annotation, value: Expr) -> Var:
+        """The variable of a binding: a new one where deduction knows something else than before."""
+        if annotation == var.annotation or isinstance(value, Function):
+            return var
+        fresh = type(var)(var.name, annotation, span=var.span)
+        self.vars[var] = fresh
+        return fresh
+
+    def use(self, expr: Expr) -> Expr:
+        """`expr` with its variables mapped; nested bodies are rebuilt."""
+        match expr:
+            case Var():
+                return self.vars.get(expr, expr)
+            case Call(op=op, args=args):
+                new_op = self.use(op) if isinstance(op, Expr) else op
+                new_args = self.uses(args)
+                ty_args = tuple(map(self.annotation, expr.ty_args))
+                if new_op is op and new_args is args and ty_args == expr.ty_args:
+                    return expr
+                return dataclasses.replace(expr, op=new_op, args=new_args, ty_args=ty_args)
+            case Tuple(fields=fields):
+                new = self.uses(fields)
+                return expr if new is fields else Tuple(new, span=expr.span)
+            case TupleGetItem():
+                inner = self.use(expr.tuple)
+                return expr if inner is expr.tuple else TupleGetItem(inner, expr.index, span=expr.span)
+            case If():
+                cond, then, other = self.use(expr.cond), self.seq(expr.then), self.seq(expr.otherwise)
+                if (cond, then, other) == (expr.cond, expr.then, expr.otherwise):
+                    return expr
+                return If(cond, then, other, span=expr.span)
+            case Function():
+                return self.function(expr)
+            case _:
+                return expr
+
+    def uses(self, exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        new = tuple(map(self.use, exprs))
+        return exprs if all(a is b for a, b in zip(new, exprs, strict=True)) else new
+
+    def annotation(self, annotation: Annotation) -> Annotation:
+        """An annotation with shape variables mapped."""
+        rewriter = Rewriter()
+        rewriter.vars.update(self.vars)
+        return rewriter.rewrite_annotation(annotation)
+
+    # What subclasses emit
+
+    def emit(self, value: Expr, name: str = "lv", annotation: Annotation | None = None) -> Var:
+        """Bind `value` before the binding at hand; gives the new variable."""
+        found = annotation if annotation is not None else deduce(value, self.mod)
+        var = self.new_var(name, found)
+        self.bindings.append(VarBinding(var, value, span=self.span))
+        return var
+
+    def emit_match_cast(self, value: Expr, annotation: Annotation, name: str) -> Var:
+        """Bind `value` under a checked annotation before the binding at hand."""
+        var = self.new_var(name, annotation)
+        self.bindings.append(MatchCast(var, value, annotation, span=self.span))
+        return var
+
+    def new_var(self, name: str, annotation: Annotation) -> Var:
+        kind: Any = DataflowVar if self.in_dataflow else Var
+        return kind(self.fresh_name(name), annotation, span=self.span)
+
+    def fresh_name(self, hint: str) -> str:
+        name, count = hint, 0
+        while name in self.names:
+            count += 1
+            name = f"{hint}{count}"
+        self.names.add(name)
+        return name
+
+
+def _names(seq: SeqExpr) -> set[str]:
+    names: set[str] = set()
+    for binding in seq.bindings:
+        names.add(binding.var.name)
+        if isinstance(binding.value, If):
+            names |= _names(binding.value.then) | _names(binding.value.otherwise)
+    return names
