@@ -19,8 +19,9 @@ import ml_dtypes
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.runtime.tensor import Shape
 
-Value: TypeAlias = "np.ndarray | int | float | bool | tuple[int, ...]"
+Value: TypeAlias = "np.ndarray | int | float | bool | Shape"
 
 SHORT_DTYPES = {
     "f16": "float16", "f32": "float32", "f64": "float64", "bf16": "bfloat16",
@@ -76,7 +77,7 @@ def parse_value(text: str, random: np.random.Generator) -> Value:
         dims = parse_dims(match["dims"])
         return generate(match["dtype"], dims, None if below is None else int(below), random)
     if match := SHAPE.fullmatch(text):
-        return parse_dims(match["dims"])
+        return Shape(parse_dims(match["dims"]))
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for number in (int, float):

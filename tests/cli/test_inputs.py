@@ -9,6 +9,7 @@ import pytest
 
 from relaxpy.cli.inputs import parse_inputs, read_arrays
 from relaxpy.errors import RelaxError
+from relaxpy.runtime import Shape
 
 
 def test_generated_tensor_is_reproducible() -> None:
@@ -52,7 +53,7 @@ def test_integers_stay_below_the_limit() -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [("3", 3), ("-3", -3), ("0.5", 0.5), ("1e-5", 1e-5), ("true", True), ("False", False),
-     ("(2,3)", (2, 3)), ("()", ()), ("(4,)", (4,))],
+     ("(2,3)", Shape((2, 3))), ("()", Shape()), ("(4,)", Shape((4,)))],
 )  # fmt: skip
 def test_scalars_and_shapes(text: str, value: object) -> None:
     """Numbers, booleans and shapes are Python values of the right type."""
