@@ -127,6 +127,10 @@ class Program:
         (stmts,) = self._open
         return _sequence(stmts)
 
+    def add(self, stmt: Stmt) -> None:
+        """A statement made elsewhere."""
+        self._add(stmt)
+
     def store(
         self, buffer: Buffer, index: Index, value: Expr, lanes: int = 1, mask: Expr | None = None
     ) -> None:
@@ -164,14 +168,25 @@ class Program:
         size = int64(1)
         for dim in buffer.shape:
             size = size * int64(dim)
-        data = tirx.buffer.buffer_data(buffer)
+        # A pointer of its own: passes that replace the parameter must not touch the view's declaration, or masked
+        # accesses lose it.
+        data = self.let(f"{buffer.name}_data", tirx.buffer.buffer_data(buffer))
         align = max(1, tvm.DataType(buffer.dtype).bits // 8)
         name = f"{buffer.name}_flat"
+        # Rewriters that meet an expression in a buffer's type make a new buffer of it and lose the uses of this one.
+        extent = self.let(f"{buffer.name}_size", simplify(size))
         view = tirx.decl_buffer(
-            [simplify(size)], buffer.dtype, name, data=data, data_alignment=align, layout=None
+            [int64(1 << 40)], buffer.dtype, name, data=data, data_alignment=align, layout=None
         )
         self._add(tirx.DeclBuffer(view, data=data))
         return view
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Statements with buffers of their own."""
+        self._open.append([])
+        yield
+        self._add(_sequence(self._open.pop()))
 
     @contextmanager
     def loop(self, name: str, extent: Index, *, parallel: bool = False) -> Iterator[Expr]:

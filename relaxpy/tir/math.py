@@ -59,7 +59,7 @@ _ERF_LIMIT = 3.7439211627767994
 
 
 def exp(x: Expr) -> Expr:
-    """e to the power x; 0 below -103.98, infinity above 88.72."""
+    """E to the power x; 0 below -103.98, infinity above 88.72."""
     return _through_float32(x, _exp, tirx.exp)
 
 
