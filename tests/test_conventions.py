@@ -6,6 +6,7 @@ Each is a rule that reviewers would otherwise repeat; docs/decisions says why it
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import relaxpy
 from relaxpy import errors
 
 ROOT = Path(__file__).parents[1]
@@ -153,6 +155,18 @@ def test_runtime_stands_alone() -> None:
         )
     ]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", sorted(relaxpy._PUBLIC))
+def test_public_names_exist(name: str) -> None:
+    """Every name of the public interface can be had, and is what its module calls so."""
+    assert getattr(relaxpy, name).__name__ == name
+
+
+def test_build_stays_the_function() -> None:
+    """Importing the package `relaxpy.build` does not put it in the function's place."""
+    importlib.import_module("relaxpy.build")
+    assert callable(relaxpy.build)
 
 
 @pytest.mark.parametrize("name", ["relaxpy", "relaxpy.errors", "relaxpy.cli.main"])
