@@ -42,7 +42,11 @@ with _process_state_kept():
     import tvm.tirx
     import tvm_ffi
     from tvm import s_tir, te, tirx
+    from tvm.script.ir_builder import IRBuilder
+    from tvm.script.parser import core as script_core
     from tvm.script.parser import ir as script_ir
     from tvm.script.parser import tirx as script_tirx
 
-__all__ = ["s_tir", "script_ir", "script_tirx", "te", "tirx", "tvm", "tvm_ffi"]
+__all__ = [
+    "IRBuilder", "s_tir", "script_core", "script_ir", "script_tirx", "te", "tirx", "tvm", "tvm_ffi",
+]  # fmt: skip

@@ -1,0 +1,182 @@
+"""`T.prim_func` in Python syntax to a tensor program.
+
+TVM's own parser reads it, driven on this one function definition: so line and column of every error are exact, and the
+names that the body may use are those that we give. `spelling` prepares the tree, `program_check` looks at the result,
+because TVM accepts programs that cannot be right.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from relaxpy.errors import ScriptError
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.tir._tvm import IRBuilder, script_core, script_tirx, tirx, tvm
+from relaxpy.tir.analyzer import int64, to_tvm
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.program_check import check_program
+from relaxpy.tir.spelling import (
+    ARITHMETIC,
+    CHECKED,
+    COMPARISONS,
+    INDEX,
+    OPERATOR,
+    STORED,
+    Prepared,
+    Source,
+    prepare,
+)
+
+
+def parse_prim_func(node: ast.FunctionDef, source: str, file: str, extra_vars: Mapping[str, Any]) -> PrimFunc:
+    """The tensor program of a `@T.prim_func` definition.
+
+    `source` is the text that `node` was parsed from, `file` its name; `extra_vars` are values of names that the program
+    does not define itself (the namespace `T` is always known). Raises `ScriptError`, with its place: `tir-syntax`,
+    `undefined-name`, `tir-none` before TVM's parser runs, `tir-script` for what that refuses, and `tir-index`,
+    `tir-dtype`, `tir-extent`, `tir-undefined` for what it should have refused.
+    """
+    where = Source(source, file)
+    prepared = prepare(node, where, extra_vars)
+    func = _parse(prepared, where)
+    check_program(func, where, node)
+    return PrimFunc(func.without_attr("global_symbol"), span=where.span(node))
+
+
+def _parse(prepared: Prepared, where: Source) -> Any:
+    """TVM's function of a prepared tree."""
+    values: dict[str, Any] = {name: _to_tvm(value) for name, value in prepared.names.items()}
+    values |= {name: tirx.Var(name, dtype) for name, dtype in prepared.symbols.items()}
+    values |= {"T": script_tirx, INDEX: _index, CHECKED: _checked, STORED: _stored, **_OPERATORS}
+    parser = _Parser(_Text(prepared.node, where), {})
+    with IRBuilder() as builder:
+        parser.parse(extra_vars=values)
+    return builder.get()
+
+
+def _to_tvm(value: Any) -> Any:
+    return to_tvm(Dim.of(value)) if isinstance(value, (Dim, SymVar)) else value
+
+
+def _index(value: Any) -> Any:
+    """An extent or index as TVM takes it: Python's integers as int64."""
+    if isinstance(value, bool) or value is None:
+        raise ScriptError("tir-none" if value is None else "tir-index", f"{value} cannot be a size or an index")
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_index, value))
+    if isinstance(value, int):
+        return int64(value)
+    if isinstance(value, float):
+        raise ScriptError("tir-index", f"{value} is no integer, so it cannot be a size or an index")
+    return to_tvm(Dim.of(value)) if isinstance(value, (Dim, SymVar)) else value
+
+
+def _checked(value: Any) -> Any:
+    """The value, which must not be None: in C++ that is a null pointer."""
+    if value is None:
+        raise ScriptError("tir-none", "None is not a value of a tensor program")
+    return value
+
+
+def _dtype(value: Any) -> str | None:
+    """The dtype of a scalar TVM expression, None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, tvm.ir.Expr) and not tirx.buffer.is_buffer_var(value):
+        dtype = getattr(getattr(value, "ty", None), "dtype", None)
+        return None if dtype is None else str(dtype)
+    return None
+
+
+def _differ(a: str | None, b: str | None) -> bool:
+    """Would TVM convert one to the other without a word? Integers may differ in width: indices do."""
+    if a is None or b is None or a == b:
+        return False
+    return a.startswith(("float", "bfloat")) or b.startswith(("float", "bfloat"))
+
+
+def _strict(name: str) -> Callable[[Any, Any], Any]:
+    """An operator that does not convert floats."""
+    apply = getattr(operator, _PYTHON_NAMES.get(name, name.lower()))
+
+    def checked(left: Any, right: Any) -> Any:
+        a, b = _dtype(left), _dtype(right)
+        if _differ(a, b):
+            raise ScriptError(
+                "tir-dtype", f"the dtypes of the operands differ: {a} and {b}",
+                help=f'convert one of them: T.Cast("{a}", …)',
+            )  # fmt: skip
+        if name == "Div" and "int" in (a or "") and "int" in (b or ""):
+            raise ScriptError("tir-dtype", "integers are divided by // (rounding down)")
+        return apply(left, right)
+
+    return checked
+
+
+_PYTHON_NAMES = {"Mult": "mul", "Div": "truediv", "LtE": "le", "GtE": "ge", "NotEq": "ne"}
+_OPERATORS = {OPERATOR + name: _strict(name) for name in ARITHMETIC | COMPARISONS}
+
+
+def _stored(buffer: Any, value: Any) -> Any:
+    """`value`, if its dtype is that of the buffer."""
+    if not tirx.buffer.is_buffer_var(buffer):
+        return value
+    target = str(buffer.dtype)
+    if isinstance(value, float) and "float" not in target:
+        raise ScriptError("tir-dtype", f"the float {value} cannot be stored in {buffer.name}, which holds {target}")
+    if _differ(target, _dtype(value)):
+        raise ScriptError(
+            "tir-dtype", f"{_dtype(value)} cannot be stored in {buffer.name}, which holds {target}",
+            help=f'convert it: T.Cast("{target}", …)',
+        )  # fmt: skip
+    return value
+
+
+class _Text(script_core.diagnostics.Source):
+    """The one function definition as TVM's source, at its place in the file."""
+
+    def __init__(self, node: ast.FunctionDef, where: Source) -> None:
+        self.node = node
+        self.source_name = where.file
+        self.start_line = 1
+        self.start_column = 0
+        self.source = self.full_source = where.text
+
+    def as_ast(self) -> Any:
+        return script_core.doc.to_doc(ast.Module([self.node], []))
+
+
+class _Parser(script_core.parser.Parser):
+    """TVM's parser with our errors."""
+
+    def get_dispatch_token(self, node: Any) -> str:
+        # TVM evaluates the decorator to find out; that inspects the stack, which takes longer than the rest.
+        if node.decorator_list and "inline" not in str(getattr(node.decorator_list[-1], "attr", "")):
+            return "tirx"
+        return super().get_dispatch_token(node)
+
+    def report_error(self, node: Any, err: Exception | str) -> NoReturn:
+        if isinstance(err, script_core.error.ParserError):
+            node, err = err.node, err.args[0]
+        source: _Text = self.diag.source  # type: ignore[assignment]
+        place = Source(source.full_source, source.source_name).span(node)
+        if isinstance(err, ScriptError):
+            raise err.located(place)
+        raise ScriptError("tir-script", _message(err), span=place) from None
+
+
+def _message(err: Exception | str) -> str:
+    """The telling line of an error, C++ traces left out."""
+    lines = [line.strip() for line in str(err).splitlines() if line.strip()]
+    if not lines:
+        return type(err).__name__
+    text = lines[-1]
+    for prefix in ("ValueError: ", "TypeError: ", "InternalError: ", "Check failed: "):
+        text = text.removeprefix(prefix)
+    if isinstance(err, AttributeError) and "has no attribute" in text:
+        return f"the namespace T has no {text.rsplit(' ', 1)[-1].strip(chr(39))}"
+    return f"there is no {text}" if isinstance(err, KeyError) else text
+

@@ -1,0 +1,110 @@
+"""What TVM's parser accepts in a tensor program and should not: float indices, negative extents, dtypes that nobody
+has, variables used where they are not defined."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from relaxpy.errors import ScriptError, Span, UsageError
+from relaxpy.ir.dtype import DType
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.spelling import Source
+
+_VECTOR = re.compile(r"(\w+?)x\d+")
+
+
+def check_program(func: Any, source: Source, node: ast.FunctionDef) -> None:
+    """Raise a located `ScriptError` (`tir-index`, `tir-extent`, `tir-dtype`, `tir-undefined`) if the program cannot be
+    right."""
+    _ProgramCheck(source, node).run(func)
+
+
+class _ProgramCheck:
+    def __init__(self, source: Source, node: ast.FunctionDef) -> None:
+        self.source = source
+        self.node = node
+        # An exception does not survive the way through TVM's walker: errors are kept, and raised after it.
+        self.errors: list[ScriptError] = []
+        self.seen: set[Any] = set()
+
+    def run(self, func: Any) -> None:
+        callbacks = [
+            (tirx.For, self.loop),
+            (tirx.IterVar, self.axis),
+            (tvm.ir.TensorLoad, self.access),
+            (tirx.BufferStore, self.access),
+            (tvm.ir.Var, self.variable),
+        ]
+        for param in func.params:
+            self.variable(param)
+        tvm_ffi.structural_walk(func.body, callbacks)
+        if self.errors:
+            raise min(self.errors, key=lambda error: (error.span.line, error.span.column) if error.span else (0, 0))
+        self.definitions(func)
+
+    def refuse(self, where: Any, code: str, message: str, help: str | None = None) -> None:
+        self.errors.append(ScriptError(code, message, span=self.span(where), help=help))
+
+    def span(self, where: Any) -> Span:
+        span = getattr(where, "span", None)
+        if span is None:
+            return self.source.span(self.node)
+        columns = (span.column - 1, span.end_column - 1)
+        return Span(self.source.file, span.line, columns[0], span.end_line, columns[1], self.source.text)
+
+    def loop(self, loop: Any) -> None:
+        self.extent(loop.extent, f"loop {loop.loop_var.name}", loop)
+        self.integer(loop.min, f"the start of loop {loop.loop_var.name}", loop)
+
+    def axis(self, axis: Any) -> None:
+        if axis.dom is not None:
+            self.extent(axis.dom.extent, f"axis {axis.var.name}", axis.var)
+
+    def variable(self, var: Any) -> None:
+        if var in self.seen or not isinstance(var.ty, tirx.BufferType):
+            return
+        self.seen.add(var)
+        for size in var.ty.shape:
+            self.extent(size, f"a dimension of {var.name}", var)
+        name = str(var.ty.dtype)
+        vector = _VECTOR.fullmatch(name)
+        if name == "handle" or name.startswith(("float8", "float4")):
+            return
+        try:
+            DType(vector[1] if vector else name)
+        except UsageError as error:
+            self.refuse(var, "tir-dtype", error.message, error.help)
+
+    def access(self, access: Any) -> None:
+        for index in access.indices:
+            self.integer(index, "an index", index if getattr(index, "span", None) else access)
+
+    def extent(self, size: Any, what: str, where: Any) -> None:
+        place = size if getattr(size, "span", None) is not None else where
+        self.integer(size, f"the extent of {what}", place)
+        if isinstance(size, tirx.IntImm) and int(size.value) < 0:
+            self.refuse(place, "tir-extent", f"the extent of {what} is negative: {size.value}")
+
+    def integer(self, value: Any, what: str, where: Any) -> None:
+        dtype = str(value.ty.dtype)
+        if not dtype.startswith(("int", "uint")):
+            self.refuse(
+                where, "tir-index", f"{what} must be an integer, got {dtype}",
+                'convert it: T.Cast("int64", …)',
+            )  # fmt: skip
+
+    def definitions(self, func: Any) -> None:
+        module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+        try:
+            tvm.s_tir.analysis.verify_well_formed(module)
+        except Exception as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            text = re.sub(r"^\w*Error: ", "", lines[-1] if lines else "undefined variable")
+            named = re.search(r"variable (\w+)", text)
+            where = next(
+                (n for n in ast.walk(self.node) if named and isinstance(n, ast.Name) and n.id == named[1]),
+                self.node,
+            )
+            raise ScriptError("tir-undefined", text, span=self.source.span(where)) from None
