@@ -23,10 +23,10 @@ from relaxpy.version import __version__
 
 if TYPE_CHECKING:
     from relaxpy.build import build as build
-    from relaxpy.ir import BlockBuilder as BlockBuilder
+    from relaxpy.op.block_builder import BlockBuilder as BlockBuilder
     from relaxpy.ir import IRModule as IRModule
-    from relaxpy.ir import assert_structural_equal as assert_structural_equal
-    from relaxpy.ir import structural_equal as structural_equal
+    from relaxpy.ir.structural import assert_structural_equal as assert_structural_equal
+    from relaxpy.ir.structural import structural_equal as structural_equal
     from relaxpy.runtime import Device as Device
     from relaxpy.runtime import Executable as Executable
     from relaxpy.runtime import Shape as Shape
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from relaxpy.tir.target import Target as Target
 
 _PUBLIC = {
-    "BlockBuilder": "relaxpy.ir",
+    "BlockBuilder": "relaxpy.op.block_builder",
     "Device": "relaxpy.runtime",
     "Executable": "relaxpy.runtime",
     "IRModule": "relaxpy.ir",
@@ -50,7 +50,7 @@ _PUBLIC = {
     "Target": "relaxpy.tir.target",
     "Tensor": "relaxpy.runtime",
     "VirtualMachine": "relaxpy.runtime",
-    "assert_structural_equal": "relaxpy.ir",
+    "assert_structural_equal": "relaxpy.ir.structural",
     "build": "relaxpy.build",
     "cpu": "relaxpy.runtime",
     "load": "relaxpy.runtime",
@@ -59,7 +59,7 @@ _PUBLIC = {
     "register_function": "relaxpy.runtime",
     "register_library": "relaxpy.runtime",
     "set_num_threads": "relaxpy.runtime",
-    "structural_equal": "relaxpy.ir",
+    "structural_equal": "relaxpy.ir.structural",
 }
 """Public name → module that defines it."""
 

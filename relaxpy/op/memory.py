@@ -146,11 +146,13 @@ class MakeClosure(Intrinsic):
 @_define
 class Match(Intrinsic):
     """`vm.match(x, slots=[…], what=…)`: check x against its annotation and write its dimensions to heap slots: one entry a dimension,
-    in order; -1 where the dimension is a constant to compare with."""
+    in order; -1 where the dimension is a constant to compare with. `of` and `annotation` are what errors speak of."""
 
     name = "vm.match"
     slots: tuple[int, ...] = ()
     what: str = "parameter"
+    of: str = ""
+    annotation: str = ""
 
 
 @_define

@@ -126,9 +126,7 @@ class _Planner:
                 new = dataclasses.replace(value, args=(shape, storage))
                 out.append(VarBinding(binding.var, new, span=binding.span))
             elif isinstance(value, If):
-                # Storage that is free before a branch may be used in both arms; what an arm adds is free after it.
-                then = self.seq(value.then)
-                other = self.seq(value.otherwise)
+                then, other = self.arm(value.then), self.arm(value.otherwise)
                 same = then is value.then and other is value.otherwise
                 changed = value if same else If(value.cond, then, other, span=value.span)
                 assert isinstance(binding, VarBinding)
@@ -141,6 +139,13 @@ class _Planner:
         if len(out) == len(bindings) and all(a is b for a, b in zip(out, bindings, strict=True)):
             return seq
         return SeqExpr((BindingBlock(tuple(out)),), seq.body, span=seq.span)
+
+    def arm(self, seq: SeqExpr) -> SeqExpr:
+        """A branch: it may use what is free before it; storages that it adds are seen only inside it."""
+        before = {size: list(storages) for size, storages in self.free.items()}
+        result = self.seq(seq)
+        self.free = defaultdict(list, before)
+        return result
 
     def take(self, size: Dim, out: list[Binding], at: Binding) -> Var:
         if self.free[size]:

@@ -1,0 +1,514 @@
+"""VM code generation: lowered functions to register bytecode.
+
+Takes a module after the pipeline: no operators are left but instructions (`relaxpy.op.memory`), calls, tuples and branches. Every
+variable gets a register of its own, used again when the variable is dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relaxpy.errors import BuildError, Span
+from relaxpy.ir.annotation import (
+    Annotation,
+    CallableType,
+    PrimType,
+    ShapeType,
+    TensorType,
+    TupleType,
+)
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import (
+    Call,
+    Constant,
+    DataTypeImm,
+    Expr,
+    ExternFunc,
+    Function,
+    GlobalVar,
+    If,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    StringImm,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import BufferParam, IRModule, TensorProgram
+from relaxpy.ir.visitor import Visitor
+from relaxpy.op.base import Op, as_expr
+from relaxpy.op.call import CallPurePacked
+from relaxpy.op.memory import (
+    AllocStorage,
+    AllocTensor,
+    CallDPS,
+    CheckDim,
+    CheckEqual,
+    Kill,
+    MakeClosure,
+    MakeShape,
+    Match,
+    Store,
+    View,
+)
+from relaxpy.runtime import bytecode as bc
+from relaxpy.shape.lattice import accepts
+from relaxpy.transform.lower_shapes import HEAP_ATTR
+
+UNKNOWN_WORK = -1
+
+
+@dataclass
+class Program:
+    """What code generation collects over all functions."""
+
+    functions: list[bc.FunctionCode] = field(default_factory=list)
+    constants: list[np.ndarray] = field(default_factory=list)
+    kernels: list[str] = field(default_factory=list)
+    """Names of tensor programs, in order of first use."""
+    libraries: list[str] = field(default_factory=list)
+    packed: list[str] = field(default_factory=list)
+
+
+def generate(mod: IRModule) -> Program:
+    """The bytecode of all graph functions of a lowered module."""
+    program = Program()
+    index = {name: i for i, name in enumerate(mod.graph_functions)}
+    constants: dict[int, int] = {}
+    for name, function in mod.graph_functions.items():
+        writer = _FunctionWriter(mod, program, index, constants, name, function)
+        program.functions.append(writer.write())
+    return program
+
+
+class _FunctionWriter:
+    def __init__(
+        self,
+        mod: IRModule,
+        program: Program,
+        index: dict[str, int],
+        constants: dict[int, int],
+        name: str,
+        function: Function,
+    ) -> None:
+        self.mod = mod
+        self.program = program
+        self.index = index
+        self.constants = constants
+        self.name = name
+        self.source = function
+        self.code: list[bc.Instr] = []
+        self.checks: list[bc.Check] = []
+        self.locations: dict[bc.Location, int] = {}
+        self.loc = 0
+        self.regs: dict[Var, int] = {}
+        self.num_regs = 0
+        self.free: list[int] = []
+        self.slots: dict[Dim, int] = {}
+        self.heap: list[int] = [0] * int(function.attrs.get(HEAP_ATTR, 0))
+        self.storages: list[bc.IntExpr] = []
+        self.storage_of: dict[Var, int] = {}
+
+    def write(self) -> bc.FunctionCode:
+        function = self.source
+        for param in function.params:
+            self.regs[param] = self.new_reg()
+        self.at("return", function.span)
+        result = self.seq(function.body)
+        self.emit(bc.Return, result)
+        params = tuple(bc.Param(p.name, str(p.annotation)) for p in function.params)
+        return bc.FunctionCode(
+            name=self.name,
+            params=params,
+            ret=str(function.ret),
+            num_regs=self.num_regs,
+            heap_init=tuple(self.heap),
+            storages=tuple(self.storages),
+            code=tuple(self.code),
+            checks=tuple(self.checks),
+            locations=tuple(self.locations),
+            public="global_symbol" in function.attrs,
+        )
+
+    # Registers, places, instructions
+
+    def new_reg(self) -> int:
+        if self.free:
+            return self.free.pop()
+        self.num_regs += 1
+        return self.num_regs - 1
+
+    def at(self, binding: str, span: Span | None) -> None:
+        where = bc.Location(binding)
+        if span is not None:
+            where = bc.Location(binding, span.file, span.line, span.column)
+        self.loc = self.locations.setdefault(where, len(self.locations))
+
+    def emit(self, kind: type[bc.Instr], *operands: Any) -> None:
+        self.code.append(kind(self.loc, *operands))
+
+    # Bodies
+
+    def seq(self, seq: SeqExpr) -> int:
+        """Write a body; gives the register of its value. Registers of variables bound in it are free after their last
+        use."""
+        bindings = list(seq.bindings)
+        last: dict[Var, int] = {}
+        for i, binding in enumerate(bindings):
+            for var in _used(binding.value):
+                last[var] = i
+        for var in _used(seq.body):
+            last[var] = len(bindings)
+        dead_at: dict[int, list[Var]] = {}
+        for i, binding in enumerate(bindings):
+            dead_at.setdefault(last.get(binding.var, i), []).append(binding.var)
+        for i, binding in enumerate(bindings):
+            self.at(binding.var.name, binding.span)
+            if isinstance(binding, MatchCast):
+                self.bind(binding.var, self.value(binding.value))
+            else:
+                self.binding(binding)
+            self.kill(dead_at.get(i, ()))
+        self.at("return", seq.span or self.source.span)
+        return self.value(seq.body)
+
+    def kill(self, variables: Iterable[Var]) -> None:
+        dead = [self.regs[var] for var in variables if var in self.regs]
+        if dead:
+            self.emit(bc.Kill, tuple(dead))
+            self.free.extend(dead)
+
+    def bind(self, var: Var, src: int) -> None:
+        """Another name of a value: a register of its own, so that each lives as long as it is used."""
+        dst = self.new_reg()
+        self.regs[var] = dst
+        self.emit(bc.Move, dst, src)
+
+    def binding(self, binding: VarBinding) -> None:
+        var, value = binding.var, binding.value
+        match value:
+            case Call():
+                self.call(var, value)
+            case If():
+                self.branch(var, value)
+            case Tuple(fields=fields):
+                regs = tuple(map(self.value, fields))
+                self.emit(bc.MakeTuple, self.define(var), regs)
+            case TupleGetItem():
+                src = self.value(value.tuple)
+                self.emit(bc.Item, self.define(var), src, value.index)
+            case Var():
+                self.bind(var, self.value(value))
+            case Constant() | PrimValue() | StringImm() | DataTypeImm():
+                self.leaf_into(self.define(var), value)
+            case _:
+                raise BuildError(
+                    "not-lowered",
+                    f"{type(value).__name__} cannot be turned into VM code",
+                    span=binding.span,
+                    help="build with the whole pipeline: relaxpy.build(mod)",
+                )
+
+    def define(self, var: Var) -> int:
+        reg = self.new_reg()
+        self.regs[var] = reg
+        return reg
+
+    def value(self, expr: Expr) -> int:
+        """The register that holds a leaf."""
+        if isinstance(expr, Var):
+            return self.regs[expr]
+        reg = self.new_reg()
+        self.leaf_into(reg, expr)
+        return reg
+
+    def leaf_into(self, reg: int, expr: Expr) -> None:
+        match expr:
+            case Constant(data=data):
+                self.emit(bc.Const, reg, self.constant(data))
+            case PrimValue(value=value, dtype=dtype):
+                operand = self.int_operand(value) if isinstance(value, Dim) else value
+                self.emit(bc.MakePrim, reg, operand, str(dtype))
+            case StringImm(value=value):
+                self.emit(bc.MakePrim, reg, value, "")
+            case DataTypeImm(dtype=dtype):
+                self.emit(bc.MakePrim, reg, str(dtype), "")
+            case Tuple(fields=fields):
+                self.emit(bc.MakeTuple, reg, tuple(map(self.value, fields)))
+            case ShapeExpr(dims=dims) if all(d.value is not None for d in dims):
+                start = len(self.heap)
+                self.heap += [d.value or 0 for d in dims]
+                self.emit(bc.MakeShape, reg, start, len(dims))
+            case _:
+                raise BuildError(
+                    "not-lowered", f"{type(expr).__name__} cannot be turned into VM code", span=expr.span
+                )
+
+    def constant(self, data: np.ndarray) -> int:
+        found = self.constants.get(id(data))
+        if found is None:
+            found = self.constants[id(data)] = len(self.program.constants)
+            self.program.constants.append(data)
+        return found
+
+    def branch(self, var: Var, value: If) -> None:
+        cond = self.value(value.cond)
+        dst = self.define(var)
+        at = len(self.code)
+        self.emit(bc.If, cond, 0, 0)
+        loc = self.loc
+        lengths: list[int] = []
+        for arm in (value.then, value.otherwise):
+            start = len(self.code)
+            slots, free, regs = dict(self.slots), list(self.free), dict(self.regs)
+            src = self.seq(arm)
+            self.emit(bc.Move, dst, src)
+            # what an arm bound is not seen after it; registers that it took are free for the other arm
+            self.slots, self.regs = slots, regs
+            self.free = free + [r for r in range(self.num_regs) if r not in regs.values() and r not in free]
+            lengths.append(len(self.code) - start)
+        self.code[at] = bc.If(loc, cond, *lengths)
+
+    # Calls
+
+    def call(self, var: Var, call: Call) -> None:
+        op, args = call.op, call.args
+        match op:
+            case AllocStorage():
+                size = args[0]
+                assert isinstance(size, PrimValue) and isinstance(size.value, Dim)
+                self.storage_of[var] = len(self.storages)
+                self.storages.append(self.int_expr(size.value))
+            case AllocTensor(dtype=dtype, at=at):
+                storage = self.storage_of[args[1]] if len(args) > 1 else -1  # type: ignore[index]
+                ndim = _ndim(args[0])
+                self.emit(bc.Alloc, self.define(var), at, ndim, dtype, storage)
+            case View(dtype=dtype, at=at):
+                src = self.value(args[0])
+                self.emit(bc.View, self.define(var), src, at, _ndim(args[1]), dtype)
+            case CallDPS():
+                self.call_dps(call)
+            case Match():
+                self.match(op, args[0])
+            case Store(slot=slot):
+                self.store(slot, args[0])
+            case CheckEqual():
+                came, expected = (self.int_expr(_dim(a)) for a in args)
+                self.emit(bc.Assert, came, expected, self.check(op.what, op.of, op.annotation, op.detail, _dims_of(args)))
+            case CheckDim(message=message):
+                check = self.check("relation", var.name, "", message, _dims_of(args))
+                self.emit(bc.Assert, self.int_expr(_dim(args[0])), 1, check)
+            case MakeShape(at=at):
+                self.emit(bc.MakeShape, self.define(var), at, _ndim(args[0]))
+            case MakeClosure():
+                callee = args[0]
+                assert isinstance(callee, GlobalVar)
+                captured = tuple(map(self.value, args[1:]))
+                self.emit(bc.Closure, self.define(var), self.index[callee.name], captured)
+            case Kill():
+                self.emit(bc.Kill, tuple(map(self.value, args)))
+            case CallPurePacked():
+                assert isinstance(args[0], ExternFunc)
+                self.packed(var, args[0].name, args[1:])
+            case ExternFunc(name=name):
+                self.packed(var, name, args)
+            case GlobalVar(name=name):
+                regs = tuple(map(self.value, args))
+                self.emit(bc.Call, self.define(var), self.index[name], regs)
+            case Var():
+                regs = tuple(map(self.value, args))
+                closure = self.value(op)
+                self.emit(bc.Invoke, self.define(var), closure, regs)
+            case Op() if getattr(op, "runtime", None):
+                self.packed(var, str(getattr(op, "runtime")), (*args, *_attr_args(op)))
+            case _:
+                raise BuildError(
+                    "not-lowered",
+                    f"{getattr(op, 'name', op)} has no tensor program and is no instruction of the VM",
+                    span=call.span,
+                )
+
+    def packed(self, var: Var, name: str, args: tuple[Expr, ...]) -> None:
+        operands = tuple(map(self.operand, args))
+        index = _intern(self.program.packed, name)
+        self.emit(bc.Packed, self.define(var), index, operands)
+
+    def operand(self, expr: Expr) -> bc.Operand:
+        match expr:
+            case PrimValue(value=Dim() as value):
+                return self.int_operand(value)
+            case PrimValue(value=value):
+                return value
+            case StringImm(value=value):
+                return value
+            case DataTypeImm(dtype=dtype):
+                return str(dtype)
+            case _:
+                return bc.Reg(self.value(expr))
+
+    def call_dps(self, call: Call) -> None:
+        callee, args = call.args[0], call.args[1:]
+        operands = tuple(map(self.operand, args))
+        if isinstance(callee, ExternFunc):
+            index = _intern(self.program.libraries, callee.name)
+            self.emit(bc.Library, index, operands)
+            return
+        assert isinstance(callee, GlobalVar)
+        kernel = self.mod[callee.name]
+        assert isinstance(kernel, TensorProgram)
+        index = _intern(self.program.kernels, callee.name)
+        self.emit(bc.Kernel, index, operands, self.work(kernel, args))
+
+    def work(self, kernel: TensorProgram, args: tuple[Expr, ...]) -> bc.IntExpr:
+        """The kernel's cost at this call's dimensions."""
+        work = kernel.work
+        if work is None:
+            return UNKNOWN_WORK
+        bound: dict[SymVar, Dim] = {}
+        for param, arg in zip(kernel.params, args, strict=False):
+            if isinstance(param, BufferParam):
+                if isinstance(arg, Var):
+                    accepts(TensorType(param.shape, param.dtype), arg.annotation, bound)
+            elif isinstance(arg, PrimValue) and isinstance(arg.value, Dim):
+                bound[param.var] = arg.value
+        if any(var not in bound for var in work.vars):
+            return UNKNOWN_WORK
+        return self.int_expr(work.substitute(bound))
+
+    # The heap
+
+    def match(self, op: Match, target: Expr) -> None:
+        assert isinstance(target, Var)
+        slots = iter(op.slots)
+        fresh: list[tuple[Dim, int]] = []
+
+        def dim(d: Dim) -> int | bc.Heap:
+            slot = next(slots)
+            if slot < 0:
+                assert d.value is not None
+                return d.value
+            fresh.append((d, slot))
+            return bc.Heap(slot)
+
+        pattern = _pattern(target.annotation, dim)
+        for d, slot in fresh:
+            self.slots.setdefault(d, slot)
+        symbols = tuple((str(d), slot) for d, slot in fresh)
+        check = self.add_check(bc.Check(op.what, op.of or target.name, op.annotation or str(target.annotation), "", symbols))
+        self.emit(bc.Match, self.value(target), pattern, check)
+
+    def store(self, slot: int, value: Expr) -> None:
+        dim = _dim(value)
+        if dim.value is not None:
+            self.heap[slot] = dim.value
+        else:
+            self.emit(bc.Eval, slot, self.int_expr(dim))
+        self.slots.setdefault(dim, slot)
+
+    def check(self, what: str, name: str, annotation: str, detail: str, dims: Iterable[Dim]) -> int:
+        symbols: dict[str, int] = {}
+        for dim in dims:
+            for var in dim.vars:
+                if var.dim in self.slots:
+                    symbols[var.name] = self.slots[var.dim]
+        return self.add_check(bc.Check(what, name, annotation, detail, tuple(symbols.items())))
+
+    def add_check(self, check: bc.Check) -> int:
+        self.checks.append(check)
+        return len(self.checks) - 1
+
+    def int_operand(self, dim: Dim) -> int | bc.Heap:
+        if dim.value is not None:
+            return dim.value
+        return bc.Heap(self.slots[dim])
+
+    def int_expr(self, dim: Dim) -> bc.IntExpr:
+        """A dimension as an expression over the heap, in the order of its normal form."""
+        if dim.value is not None:
+            return dim.value
+        if dim in self.slots:
+            return bc.Heap(self.slots[dim])
+        total: bc.IntExpr | None = None
+        for monomial, coefficient in dim.terms:
+            term: bc.IntExpr | None = None
+            for atom, power in monomial:
+                if isinstance(atom, SymVar):
+                    factor: bc.IntExpr = bc.Heap(self.slots[atom.dim])
+                else:
+                    factor = bc.IntOp(atom.op, tuple(map(self.int_expr, atom.args)))
+                for _ in range(power):
+                    term = factor if term is None else bc.IntOp("mul", (term, factor))
+            if term is None:
+                term = coefficient
+            elif coefficient != 1:
+                term = bc.IntOp("mul", (term, coefficient))
+            total = term if total is None else bc.IntOp("add", (total, term))
+        assert total is not None
+        return total
+
+
+def _pattern(annotation: Annotation, dim: Any) -> bc.Pattern:
+    match annotation:
+        case TensorType(ndim=ndim, dtype=dtype):
+            shape = None if annotation.dims is None else tuple(map(dim, annotation.dims))
+            return bc.TensorPattern(shape, ndim, str(dtype or ""))
+        case ShapeType(dims=dims, ndim=ndim):
+            return bc.ShapePattern(None if dims is None else tuple(map(dim, dims)), ndim)
+        case PrimType(dtype=dtype, value=value):
+            return bc.PrimPattern(str(dtype), None if value is None else dim(value))
+        case TupleType(fields=fields):
+            return bc.TuplePattern(tuple(_pattern(item, dim) for item in fields))
+        case CallableType(params=params):
+            return bc.CallablePattern(-1 if params is None else len(params))
+        case _:
+            return bc.ObjectPattern()
+
+
+class _Uses(Visitor):
+    def __init__(self) -> None:
+        self.found: dict[Var, None] = {}
+
+    def visit_Var(self, node: Var) -> None:
+        self.found[node] = None
+
+    visit_DataflowVar = visit_Var
+
+
+def _used(expr: Expr) -> Iterable[Var]:
+    if isinstance(expr, Var):
+        return (expr,)
+    visitor = _Uses()
+    visitor.visit(expr)
+    return visitor.found
+
+
+def _dim(expr: Expr) -> Dim:
+    assert isinstance(expr, PrimValue) and isinstance(expr.value, Dim)
+    return expr.value
+
+
+def _dims_of(args: Iterable[Expr]) -> list[Dim]:
+    return [_dim(arg) for arg in args]
+
+
+def _ndim(shape: Expr) -> int:
+    assert isinstance(shape, ShapeExpr)
+    return len(shape.dims)
+
+
+def _intern(names: list[str], name: str) -> int:
+    if name not in names:
+        names.append(name)
+    return names.index(name)
+
+
+def _attr_args(op: Op) -> tuple[Expr, ...]:
+    """Attributes of an operator that the runtime does, as arguments behind its inputs."""
+    return tuple(as_expr(getattr(op, name)) for name in op.attr_names())

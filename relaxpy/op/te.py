@@ -1,0 +1,51 @@
+"""What `legalize` is written with: tensor expressions (`relaxpy.tir.te`), functions of one element (`relaxpy.tir.scalar`), and
+reading the arguments' dimensions. Loaded when first used, so that importing the operators does not import TVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from relaxpy.ir.annotation import PrimType, ShapeType
+from relaxpy.ir.dim import Dim
+
+if TYPE_CHECKING:
+    from relaxpy.tir.scalar import *  # noqa: F403
+    from relaxpy.tir.te import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    from relaxpy.tir import scalar, te
+
+    found = getattr(scalar, name, None)
+    return found if found is not None else getattr(te, name)
+
+
+def dims(value: Any) -> tuple[Dim, ...]:
+    """The dimensions of a tensor, in the symbols that its annotation has; those of a shape argument."""
+    if isinstance(value, ShapeType):
+        assert value.dims is not None
+        return value.dims
+    if isinstance(value, (tuple, list)):
+        return tuple(map(Dim.of, value))
+    from relaxpy.tir.analyzer import VarTable
+
+    table = VarTable(shared=True)
+    return tuple(map(table.to_dim, value.shape))
+
+
+def scalar_dim(value: Any) -> Any:
+    """An integer scalar argument as an index."""
+    from relaxpy.tir import te
+
+    return te.dim(value.value if isinstance(value, PrimType) else value)
+
+
+def broadcast(x: Any, out: Sequence[Dim], index: Sequence[Any]) -> Any:
+    """The element of `x` that belongs to element `index` of a result of shape `out`, by numpy's broadcasting."""
+    from relaxpy.tir import te
+
+    return x(*te.broadcast_index(dims(x), out, index))

@@ -1,0 +1,95 @@
+"""Tensor programs from annotations: what an operator's `legalize`, or any function on te tensors, makes for given arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from relaxpy.errors import PassError
+from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
+from relaxpy.ir.dim import SymVar
+from relaxpy.ir.expr import ShapeExpr
+from relaxpy.ir.visitor import free_sym_vars
+from relaxpy.tir import te
+from relaxpy.tir.analyzer import VarTable, to_tvm_var
+from relaxpy.tir.prim_func import PrimFunc
+
+
+def legal_program(
+    op: Any, args: Sequence[Annotation | None], out: Annotation
+) -> tuple[PrimFunc, ShapeExpr | None]:
+    """The tensor program of an operator for these arguments, and the symbols that it takes as scalars at the end (those that are no
+    dimension of a parameter by themselves; None if there are none).
+
+    `op.legalize` gets `out` and, for each argument: a te tensor, a tuple of them, a shape's dimensions, a scalar's value, or None.
+    """
+    names = [spec.name for spec in op.args]
+    inputs: list[te.Tensor] = []
+    values = [_te_value(a, name, inputs) for a, name in zip(args, names, strict=False)]
+    results = op.legalize(out, *values)
+    outputs = list(results) if isinstance(results, (tuple, list)) else [results]
+    outputs = [_copied(o) if any(o.same_as(i) for i in inputs) else o for o in outputs]
+    annotations = [*(a for a in args if a is not None), out]
+    symbols = _scalars(annotations, free_sym_vars(annotations))
+    program = PrimFunc.from_te(inputs, outputs, symbols)
+    return program, ShapeExpr(s.dim for s in symbols) if symbols else None
+
+
+def te_program(
+    func: Callable[..., Any], annotations: Sequence[Annotation], kwargs: Mapping[str, Any]
+) -> tuple[PrimFunc, Annotation | list[Annotation], ShapeExpr | None]:
+    """The program of `func` applied to te tensors for these annotations, its outputs' annotations, and the scalars it takes."""
+    inputs: list[te.Tensor] = []
+    values = [_te_value(a, f"x{i}", inputs) for i, a in enumerate(annotations)]
+    results = func(*values, **kwargs)
+    outputs = list(results) if isinstance(results, (tuple, list)) else [results]
+    outputs = [_copied(o) if any(o.same_as(i) for i in inputs) else o for o in outputs]
+    symbols = free_sym_vars(annotations)
+    table = VarTable()
+    table.symbols.update({to_tvm_var(s): s for s in symbols})
+    out = [TensorType([table.to_dim(d) for d in o.shape], str(o.dtype)) for o in outputs]
+    scalars = _scalars([*annotations, *out], symbols)
+    program = PrimFunc.from_te(inputs, outputs, scalars)
+    tir_vars = ShapeExpr(s.dim for s in scalars) if scalars else None
+    return program, out[0] if len(out) == 1 else list(out), tir_vars
+
+
+def _te_value(annotation: Annotation | None, name: str, inputs: list[te.Tensor]) -> Any:
+    match annotation:
+        case None:
+            return None
+        case TensorType() if annotation.dims is not None and annotation.dtype is not None:
+            tensor = te.placeholder(annotation.dims, annotation.dtype, name)
+            inputs.append(tensor)
+            return tensor
+        case TupleType(fields=fields):
+            return tuple(_te_value(item, f"{name}{i}", inputs) for i, item in enumerate(fields))
+        case ShapeType(dims=dims) if dims is not None:
+            return dims
+        case PrimType(value=value):
+            return value
+        case _:
+            raise PassError("unknown-shape", f"no tensor program can be made for {annotation}")
+
+
+def _copied(tensor: te.Tensor) -> te.Tensor:
+    """A result that is an input: destination-passing programs must still write their output."""
+    return te.compute(list(tensor.shape), lambda *i: tensor[i] if i else tensor(), "out")
+
+
+def _scalars(annotations: Iterable[Annotation], symbols: Iterable[SymVar]) -> list[SymVar]:
+    """The symbols that no tensor has alone as a dimension: the program cannot read them from a buffer's shape."""
+    alone: set[SymVar] = set()
+
+    def collect(annotation: Annotation) -> None:
+        if isinstance(annotation, TensorType):
+            for dim in annotation.dims or ():
+                if dim.symbol is not None:
+                    alone.add(dim.symbol)
+        elif isinstance(annotation, TupleType):
+            for item in annotation.fields:
+                collect(item)
+
+    for annotation in annotations:
+        collect(annotation)
+    return [s for s in symbols if s not in alone]

@@ -1,0 +1,26 @@
+"""Passes: module → module, one a file. `relaxpy.build.pipeline` says in which order they run."""
+
+from relaxpy.transform.base import Instrument, Pass, PassContext, Sequential
+from relaxpy.transform.bind_params import BindParams
+from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
+from relaxpy.transform.lambda_lift import LambdaLift
+from relaxpy.transform.legalize_ops import LegalizeOps
+from relaxpy.transform.lower_call_tir import LowerCallTIR
+from relaxpy.transform.lower_shapes import LowerShapes
+from relaxpy.transform.normalize import Normalize
+from relaxpy.transform.plan_memory import PlanMemory
+
+__all__ = [
+    "BindParams",
+    "BindUnknownShapes",
+    "Instrument",
+    "LambdaLift",
+    "LegalizeOps",
+    "LowerCallTIR",
+    "LowerShapes",
+    "Normalize",
+    "Pass",
+    "PassContext",
+    "PlanMemory",
+    "Sequential",
+]

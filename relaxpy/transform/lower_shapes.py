@@ -1,0 +1,430 @@
+"""LowerShapes: symbolic dimensions become slots of the integer heap."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from relaxpy.errors import PassError, Span
+from relaxpy.ir.annotation import (
+    VOID,
+    Annotation,
+    CallableType,
+    ObjectType,
+    PrimType,
+    ShapeType,
+    TensorType,
+    TupleType,
+)
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    Expr,
+    ExternFunc,
+    Function,
+    If,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    Tuple,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.visitor import map_annotation
+from relaxpy.op.call import CallPurePacked
+from relaxpy.op.deduce import deduce
+from relaxpy.op.memory import (
+    AllocStorage,
+    AllocTensor,
+    CheckDim,
+    CheckEqual,
+    MakeShape,
+    Match,
+    Store,
+    View,
+)
+from relaxpy.shape.lattice import Verdict, accepts
+from relaxpy.shape.prove import equal
+from relaxpy.shape.solve import solve_linear
+from relaxpy.transform.base import Pass, PassContext
+
+HEAP_ATTR = "vm.heap"
+"""Function attribute: how many slots its heap has."""
+
+
+@dataclass(frozen=True)
+class LowerShapes(Pass):
+    """Make shape computation explicit (paper §4.7; `VMShapeLower` in TVM). Every symbolic variable and every shape that is computed
+    gets slots of the function's int64 heap. At a function's start and at a `match_cast`, `vm.match` checks a value against its
+    annotation and writes its dimensions to slots; `vm.store` computes one slot from others, where it is first needed;
+    `vm.check_equal` compares what came with a relation (`n * 4`). A dimension that occurs in no parameter alone is solved for.
+    The declared return annotation is checked where it is not proved.
+
+    Before:
+        @R.function
+        def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n * 2",), dtype="float32"):
+            n = T.int64()
+            gv = R.memory.alloc_tensor(R.shape([n * 2]), dtype="float32")
+            _ = R.vm.call_dps(cls.twice, x, gv)
+            return gv
+    After:
+        @R.function
+        def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n * 2",), dtype="float32"):
+            n = T.int64()
+            R.func_attr({"vm.heap": 2})
+            _ = R.vm.match(x, slots=[0])
+            _ = R.vm.store(n * 2, slot=1)
+            gv = R.memory.alloc_tensor(R.shape([n * 2]), dtype="float32", at=1)
+            _ = R.vm.call_dps(cls.twice, x, gv)
+            return gv
+    """
+
+    name: ClassVar[str] = "lower-shapes"
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        return mod.map_graph_functions(lambda name, f: _Lowerer(mod, name, f).function())
+
+
+class _Scope:
+    """What the heap holds at a point: slots of dimensions and of shapes; an arm of a branch sees its outer scope."""
+
+    def __init__(self, outer: _Scope | None = None) -> None:
+        self.outer = outer
+        self.slots: dict[Dim, int] = {}
+        self.shapes: dict[tuple[Dim, ...], int] = {}
+
+    def slot(self, dim: Dim) -> int | None:
+        scope: _Scope | None = self
+        while scope is not None:
+            if dim in scope.slots:
+                return scope.slots[dim]
+            scope = scope.outer
+        return None
+
+    def shape(self, dims: tuple[Dim, ...]) -> int | None:
+        scope: _Scope | None = self
+        while scope is not None:
+            if dims in scope.shapes:
+                return scope.shapes[dims]
+            scope = scope.outer
+        return None
+
+    def knows(self, dim: Dim) -> bool:
+        return all(self.slot(var.dim) is not None for var in dim.vars)
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """The dimension that came must equal what the annotation says."""
+
+    var: Var
+    annotation: Annotation
+    came: Dim
+    expected: Dim
+    index: int
+    span: Span | None
+
+
+class _SeenDims:
+    """Goes through an annotation's dimensions: a symbol without a value binds, a constant is compared, all else gets a
+    symbol of its own and a relation."""
+
+    def __init__(self, scope: _Scope, name: str) -> None:
+        self.scope = scope
+        self.name = name
+        self.bound: set[Dim] = set()
+        self.relations: dict[int, tuple[Dim, Dim]] = {}
+        self.count = 0
+
+    def dim(self, dim: Dim) -> Dim:
+        index, self.count = self.count, self.count + 1
+        if dim.value is not None:
+            return dim
+        if dim.symbol is not None and self.scope.slot(dim) is None and dim not in self.bound:
+            self.bound.add(dim)
+            return dim
+        came = SymVar(f"{self.name}_{index}").dim
+        self.relations[index] = (came, dim)
+        return came
+
+
+class _Lowerer:
+    def __init__(self, mod: IRModule, name: str, function: Function) -> None:
+        self.mod = mod
+        self.name = name
+        self.original = function
+        self.size = 0
+        self.scope = _Scope()
+        self.out: list[Binding] = []
+        self.span: Span | None = None
+
+    def function(self) -> Function:
+        function = self.original
+        self.match_all([(p, p.annotation, p.span) for p in function.params], "parameter")
+        body = self.body(function.body)
+        body = self.check_return(body)
+        attrs = {**function.attrs, HEAP_ATTR: self.size}
+        seq = SeqExpr((BindingBlock(tuple(self.out)),) if self.out else (), body, span=function.body.span)
+        return dataclasses.replace(function, body=seq, attrs=attrs)
+
+    def body(self, seq: SeqExpr) -> Expr:
+        for binding in seq.bindings:
+            self.span = binding.span
+            self.binding(binding)
+        return self.leaf(seq.body)
+
+    def check_return(self, body: Expr) -> Expr:
+        declared = self.original.ret
+        actual = deduce(body, self.mod)
+        verdict = accepts(declared, actual, None, equal)
+        if verdict is Verdict.NO:
+            raise PassError(
+                "return-annotation",
+                f"{self.name} is declared to return {declared}, but returns {actual}",
+                span=self.original.span,
+            )
+        if verdict is Verdict.YES or not _checkable(declared):
+            return body
+        # a value of the declared annotation, matched: its symbols are the parameters'
+        if not isinstance(body, Var):
+            checked = self.emit(body, "ret", actual)
+        else:
+            checked = body
+        cast = Var(checked.name, declared, span=checked.span)
+        self.out.append(MatchCast(cast, checked, declared, span=checked.span or self.original.span))
+        self.match_all([(cast, declared, checked.span)], "return value")
+        return cast
+
+    # Bindings
+
+    def binding(self, binding: Binding) -> None:
+        value = binding.value
+        if isinstance(binding, MatchCast):
+            self.out.append(dataclasses.replace(binding, value=self.leaf(value)))
+            self.match_all([(binding.var, binding.annotation, binding.span)], "match_cast")
+            return
+        match value:
+            case Call(op=AllocTensor(dtype=dtype), args=(ShapeExpr(dims=dims), *rest)):
+                at = self.shape(dims)
+                value = Call(AllocTensor(dtype=dtype, at=at), (value.args[0], *rest), span=value.span)
+            case Call(op=View(dtype=dtype), args=(tensor, ShapeExpr(dims=dims))):
+                at = self.shape(dims)
+                value = Call(View(dtype=dtype, at=at), (tensor, value.args[1]), span=value.span)
+            case Call(op=AllocStorage(), args=(PrimValue(value=Dim() as size),)):
+                for var in size.vars:
+                    self.need(var.dim)
+            case Call(op=CheckDim(), args=(PrimValue(value=Dim() as condition),)):
+                for var in condition.vars:
+                    self.need(var.dim)
+            case Call(op=(ExternFunc() | CallPurePacked()), ty_args=types):
+                value = self.call(value)
+                self.out.append(VarBinding(binding.var, value, span=binding.span))
+                if types and _checkable(binding.var.annotation):
+                    self.match_all([(binding.var, binding.var.annotation, binding.span)], "result")
+                return
+            case Call():
+                value = self.call(value)
+            case If(cond=cond):
+                arms = [self.arm(value.then), self.arm(value.otherwise)]
+                value = If(self.leaf(cond), *arms, span=value.span)
+            case _:
+                value = self.leaf(value)
+        self.out.append(VarBinding(binding.var, value, span=binding.span))
+
+    def call(self, call: Call) -> Call:
+        args = tuple(map(self.leaf, call.args))
+        if all(a is b for a, b in zip(args, call.args, strict=True)):
+            return call
+        return dataclasses.replace(call, args=args)
+
+    def arm(self, seq: SeqExpr) -> SeqExpr:
+        outer, self.out = self.out, []
+        self.scope = _Scope(self.scope)
+        body = self.body(seq)
+        blocks = (BindingBlock(tuple(self.out)),) if self.out else ()
+        self.out = outer
+        assert self.scope.outer is not None
+        self.scope = self.scope.outer
+        return SeqExpr(blocks, body, span=seq.span)
+
+    def leaf(self, expr: Expr) -> Expr:
+        """A leaf with shape values made from the heap; dimensions of scalars are stored."""
+        match expr:
+            case ShapeExpr(dims=dims):
+                at = self.shape(dims)
+                return self.emit(MakeShape(at=at)(expr), "shape", ShapeType(dims))
+            case PrimValue(value=Dim() as value):
+                if value.value is None:
+                    self.need(value)
+                return expr
+            case Tuple(fields=fields):
+                new = tuple(map(self.leaf, fields))
+                same = all(a is b for a, b in zip(new, fields, strict=True))
+                return expr if same else Tuple(new, span=expr.span)
+            case _:
+                return expr
+
+    def emit(self, value: Expr, name: str, annotation: Annotation = VOID) -> Var:
+        var = Var(name, annotation, span=self.span)
+        self.out.append(VarBinding(var, value, span=self.span))
+        return var
+
+    # The heap
+
+    def reserve(self, count: int) -> int:
+        start = self.size
+        self.size += count
+        return start
+
+    def need(self, dim: Dim) -> int:
+        """The slot that holds `dim`, computed here if none does yet."""
+        found = self.scope.slot(dim)
+        if found is not None:
+            return found
+        self.check_known(dim)
+        slot = self.reserve(1)
+        self.store(dim, slot)
+        self.scope.slots[dim] = slot
+        return slot
+
+    def shape(self, dims: tuple[Dim, ...]) -> int:
+        """Where the heap holds these dimensions one behind the other."""
+        found = self.scope.shape(dims)
+        if found is not None:
+            return found
+        for dim in dims:
+            self.check_known(dim)
+        if len(dims) == 1 and (slot := self.scope.slot(dims[0])) is not None:
+            self.scope.shapes[dims] = slot
+            return slot
+        start = self.reserve(len(dims))
+        for i, dim in enumerate(dims):
+            self.store(dim, start + i)
+            if self.scope.slot(dim) is None:
+                self.scope.slots[dim] = start + i
+        self.scope.shapes[dims] = start
+        return start
+
+    def store(self, dim: Dim, slot: int) -> None:
+        self.emit(Store(slot=slot)(PrimValue(dim)), "_")
+
+    def check_known(self, dim: Dim) -> None:
+        for var in dim.vars:
+            if self.scope.slot(var.dim) is None:
+                raise PassError(
+                    "undefined-symbol",
+                    f"the symbolic variable {var.name} is used in {dim}, but nothing gives it a value",
+                    span=self.span or self.original.span,
+                    help=f"a parameter or match_cast must have {var.name} alone as a dimension, or linearly "
+                    f"in one, or pass it: s: R.Shape([\"{var.name}\"])",
+                )
+
+    # Matching values against annotations
+
+    def match_all(self, values: list[tuple[Var, Annotation, Span | None]], what: str) -> None:
+        """Check values and bind the symbols that are new: first all that stand alone, then by solving."""
+        relations: list[_Relation] = []
+        for var, annotation, span in values:
+            self.span = span or self.span
+            if isinstance(annotation, ObjectType):
+                continue
+            seen = _SeenDims(self.scope, var.name)
+            came = _map_dims(annotation, seen.dim)
+            target = var
+            if seen.relations:
+                # What came gets symbols of its own; how they relate to the annotation's is checked below.
+                target = Var(f"{var.name}_came", came, span=var.span)
+                self.out.append(MatchCast(target, var, came, span=self.span))
+            slots: list[int] = []
+            for dim in _dims(came):
+                known = dim.value is not None
+                slots.append(-1 if known else self.reserve(1))
+                if not known:
+                    self.scope.slots[dim] = slots[-1]
+            match = Match(slots=tuple(slots), what=what, of=var.name, annotation=str(annotation))
+            self.emit(match(target), "_")
+            for index, (symbol, dim) in seen.relations.items():
+                relations.append(_Relation(var, annotation, symbol, dim, index, self.span))
+        self.solve(relations)
+        for relation in relations:
+            self.span = relation.span
+            for used in relation.expected.vars:
+                self.check_known(used.dim)
+            check = CheckEqual(
+                what=what,
+                of=relation.var.name,
+                annotation=str(relation.annotation),
+                detail=f"dimension {_position(relation.annotation, relation.index)} must be {relation.expected}",
+            )
+            self.emit(check(PrimValue(relation.came), PrimValue(relation.expected)), "_")
+
+    def solve(self, relations: list[_Relation]) -> None:
+        """Give values to symbols that occur nowhere alone, as long as a relation has just one that is unknown."""
+        progress = True
+        while progress:
+            progress = False
+            for relation in relations:
+                unknown = [v for v in relation.expected.vars if self.scope.slot(v.dim) is None]
+                if len(unknown) != 1:
+                    continue
+                solution = solve_linear(relation.expected, relation.came, unknown[0])
+                if solution is not None:
+                    self.need_as(solution, unknown[0])
+                    progress = True
+
+    def need_as(self, solution: Dim, symbol: SymVar) -> None:
+        slot = self.reserve(1)
+        self.store(solution, slot)
+        self.scope.slots[symbol.dim] = slot
+
+
+def _dims(annotation: Annotation) -> Iterator[Dim]:
+    """Dimensions of an annotation in the order of `vm.match`'s slots; those of function types are their own scope."""
+    match annotation:
+        case TensorType(shape=tuple() as dims) | ShapeType(dims=tuple() as dims):
+            yield from dims
+        case PrimType(value=Dim() as value):
+            yield value
+        case TupleType(fields=fields):
+            for item in fields:
+                yield from _dims(item)
+        case _:
+            pass
+
+
+def _map_dims(annotation: Annotation, change: Callable[[Dim], Dim]) -> Annotation:
+    """The annotation with the dimensions that `_dims` lists replaced, in the same order."""
+    match annotation:
+        case TupleType(fields=fields):
+            return TupleType(_map_dims(item, change) for item in fields)
+        case CallableType():
+            return annotation
+        case _:
+            return map_annotation(annotation, change)
+
+
+def _position(annotation: Annotation, index: int) -> str:
+    """How a person finds dimension `index` of all that an annotation has."""
+    match annotation:
+        case TupleType(fields=fields):
+            for i, item in enumerate(fields):
+                count = sum(1 for _ in _dims(item))
+                if index < count:
+                    return f"{_position(item, index)} of field {i}"
+                index -= count
+    return str(index)
+
+
+def _checkable(annotation: Annotation) -> bool:
+    """Is there anything to check at run time?"""
+    if isinstance(annotation, TupleType):
+        return True
+    return not isinstance(annotation, (ObjectType, CallableType)) or (
+        isinstance(annotation, CallableType) and annotation.params is not None
+    )
