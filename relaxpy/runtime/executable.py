@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,5 +231,4 @@ def _machine(object_code: bytes) -> tuple[str, ...]:
     """The machine names that an ELF object is for; empty for another format."""
     if object_code[:4] != b"\x7fELF":
         return ()
-    (number,) = struct.unpack_from("<H", object_code, 18)
-    return _MACHINES.get(number, ())
+    return _MACHINES.get(int.from_bytes(object_code[18:20], "little"), ())

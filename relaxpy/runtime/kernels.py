@@ -9,8 +9,11 @@ lock (GIL) while it runs. Which one depends on the work of a call:
 * small: the serial twin, keeping the GIL: launching threads costs more than the work;
 * medium: parallel, keeping the GIL;
 * large: as medium, but timed; where a call is expected to take long the GIL is released, so that other Python threads
-  go on. Getting the GIL back costs up to 5 ms (`sys.getswitchinterval`), so a kernel must take as long for that to at
-  most double its time.
+  go on.
+
+Getting the GIL back from a busy thread costs up to 5 ms (`sys.getswitchinterval`), and while the GIL is released that
+thread takes a core from the kernel's workers; keeping it, a call beside a busy thread takes at most twice its time. So
+only kernels that would hold other threads up for long let go of it.
 """
 
 from __future__ import annotations
@@ -36,12 +39,12 @@ Handle: TypeAlias = Callable[..., object]
 
 SMALL_WORK = 1 << 15
 """Below this many scalar operations a kernel runs on the calling thread."""
-LARGE_WORK = 1 << 22
+LARGE_WORK = 1 << 18
 """From this many on, a call is timed: its microseconds are nothing beside the kernel's."""
-LONG_SECONDS = 5e-3
+LONG_SECONDS = 50e-3
 """A kernel that is expected to take longer releases the GIL."""
-HANDOVER_SECONDS = 2e-3
-"""A kernel that takes longer on one thread is worth handing to the launcher thread."""
+HANDOVER_SECONDS = 20e-3
+"""A kernel that takes longer on one thread is worth handing to the launcher thread, beside a busy thread as well."""
 
 
 @cache

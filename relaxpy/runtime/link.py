@@ -126,6 +126,7 @@ class _Analysis:
     def __init__(self, code: FunctionCode) -> None:
         self.code = code
         self.plan = FramePlan(list(code.heap_init))
+        self._shared: dict[RecordPlan, int] = {}
         self.reads: dict[int, tuple[Value, ...]] = {}
         """Instruction → values of the registers that it reads, in its own order."""
         self.defines: dict[int, Value] = {}
@@ -230,11 +231,11 @@ class _Analysis:
             if value.record < 0:
                 plan = RecordPlan(value.ndim, value.dtype, value.shape, value.storage)
                 # Tensors of one type that take turns in a storage are one record.
-                if plan.storage >= 0 and plan in self.plan.records:
-                    value.record = self.plan.records.index(plan)
-                else:
-                    value.record = len(self.plan.records)
+                shared = self._shared.get(plan) if plan.storage >= 0 else None
+                if shared is None:
+                    shared = self._shared[plan] = len(self.plan.records)
                     self.plan.records.append(plan)
+                value.record = shared
             return value.record
         value.want_object()
         if value.scalar or value not in matched:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +132,7 @@ class Tensor:
         return self.device.dlpack
 
     def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> object:
-        """A DLPack capsule over the same memory; a copy where it is read-only and the consumer cannot be told.
+        """A DLPack capsule over the same memory; a copy where that is read-only, which consumers do not heed.
 
         numpy makes the capsule, and so frees it without needing Python; types that DLPack has and numpy has not
         travel as integers, and their type is then written into the capsule.
@@ -143,8 +143,7 @@ class Tensor:
             exported = array
         else:
             exported = array.view(f"uint{info.bits}")
-        version = options.get("max_version")
-        if copy or (not exported.flags.writeable and copy is None and version is None):
+        if copy or (copy is None and not exported.flags.writeable):
             exported = exported.copy()
         capsule = exported.__dlpack__(**options)
         if exported.dtype != array.dtype:
@@ -265,7 +264,7 @@ def from_any(value: object, dtype: str = "") -> Tensor | None:
     return None
 
 
-def _from_python(value: bool | int | float | list[Any], dtype: str) -> Tensor:
+def _from_python(value: float | list[Any], dtype: str) -> Tensor:
     """Numbers without a type of their own, as `dtype` if every one of them fits."""
     try:
         natural = np.asarray(value)
@@ -326,7 +325,7 @@ def _from_dlpack(value: Any) -> Tensor:
         return empty(shape, name)  # producers may give a null pointer, which kernels refuse
     pointer = record.data + record.byte_offset
     item = dtypes.info(name).itemsize
-    if strides is not None and not _is_compact(shape, strides) or pointer % item:
+    if (strides is not None and not _is_compact(shape, strides)) or pointer % item:
         return _copy_strided(pointer, shape, strides, name, capsule)
     return Tensor(pointer, shape, name, capsule)
 
@@ -350,7 +349,7 @@ def _copy_strided(
         strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
     class Strided:
-        __array_interface__ = {
+        __array_interface__: ClassVar[dict[str, Any]] = {
             "version": 3,
             "shape": shape,
             "strides": tuple(stride * item for stride in strides),

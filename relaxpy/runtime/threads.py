@@ -63,7 +63,7 @@ def set_num_threads(count: int) -> None:
 
 
 def configure_environment() -> None:
-    """Set what TVM's pool reads when it is loaded: no pinning, little spinning, room for the threads of this machine."""
+    """Set what TVM's pool reads when it is loaded: no pinning, little spinning, as many threads as processors."""
     room = max(num_threads(), os.cpu_count() or 1)
     os.environ["TVM_NUM_THREADS"] = str(room)
     os.environ.setdefault("TVM_BIND_THREADS", "0")

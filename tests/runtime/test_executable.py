@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from relaxpy.errors import ExecutableError, UsageError
+from relaxpy.runtime import Executable, VirtualMachine, load
+from relaxpy.runtime.bytecode import Alloc, Const, Heap, Kernel, MakeTuple, Reg, Return
+from tests.runtime.support import ADD1, BF16_COPY, executable, f32, floats, function, times
+
+
+def sample(**fields: object) -> Executable:
+    """`main(x) = (x + 1 + 1, a bfloat16 constant through a kernel)`."""
+    main = function(
+        "main",
+        [("x", f32(Heap(0)))],
+        [
+            Alloc(1, 1, 0, 1, "float32", 0),
+            Kernel(1, ADD1, (Reg(0), Reg(1)), Heap(0)),
+            Alloc(2, 2, 0, 1, "float32", -1),
+            Kernel(2, ADD1, (Reg(1), Reg(2)), Heap(0)),
+            Const(3, 3, 0),
+            Alloc(3, 4, 1, 1, "bfloat16", -1),
+            Kernel(3, BF16_COPY, (Reg(3), Reg(4)), 5),
+            MakeTuple(4, 5, (2, 4)),
+            Return(4, 5),
+        ],
+        heap=(0, 5),
+        storages=[times(0, 4)],
+    )
+    constants = (
+        np.arange(5).astype(ml_dtypes.bfloat16),
+        np.zeros((0, 3), np.int8),
+        np.array(7, np.int64),
+    )
+    return executable(main, constants=constants, sources={"add1": "def add1(): ..."}, **fields)
+
+
+def check(exe: Executable) -> None:
+    total, constant = VirtualMachine(exe)["main"](floats(1, 2, 3))
+    np.testing.assert_array_equal(total.numpy(), [3, 4, 5])
+    np.testing.assert_array_equal(constant.numpy().astype(np.float32), np.arange(5))
+
+
+@pytest.mark.parametrize("weights", ["inside", "beside"])
+def test_save_and_load(tmp_path: Path, weights: str) -> None:
+    exe = sample()
+    check(exe)
+    exe.save(tmp_path / "m.rx", weights=weights)  # type: ignore[arg-type]
+    back = load(tmp_path / "m.rx")
+    check(back)
+    assert back.functions == exe.functions
+    assert back.kernels == exe.kernels
+    assert back.target == exe.target
+    assert back.sources == exe.sources
+    for mine, given in zip(back.constants, exe.constants, strict=True):
+        assert mine.dtype == given.dtype
+        assert mine.shape == given.shape
+        assert not mine.flags.writeable or mine.size == 0
+
+
+def test_same_executable_same_bytes(tmp_path: Path) -> None:
+    sample().save(tmp_path / "a.rx")
+    sample().save(tmp_path / "b.rx")
+    assert (tmp_path / "a.rx").read_bytes() == (tmp_path / "b.rx").read_bytes()
+
+
+def test_constants_are_mapped(tmp_path: Path) -> None:
+    exe = replace(
+        sample(), constants=(np.arange(5).astype(ml_dtypes.bfloat16), np.ones(1000, np.float32))
+    )
+    exe.save(tmp_path / "m.rx")
+    array = load(tmp_path / "m.rx").constants[1]
+    assert array.__array_interface__["data"][0] % 64 == 0
+    base = array
+    while base.base is not None and not isinstance(base, np.memmap):
+        base = base.base  # type: ignore[assignment]
+    assert isinstance(base, np.memmap)
+
+
+def test_weights_beside(tmp_path: Path) -> None:
+    file = tmp_path / "m.rx"
+    sample().save(file, weights="beside")
+    weights = tmp_path / "m.rx.weights"
+    good = weights.read_bytes()
+    weights.unlink()
+    with pytest.raises(ExecutableError) as caught:
+        load(file)
+    assert caught.value.code == "weights-missing"
+    replace(sample(), constants=(np.ones(5, ml_dtypes.bfloat16),)).save(
+        tmp_path / "o.rx", weights="beside"
+    )
+    (tmp_path / "o.rx.weights").rename(weights)
+    with pytest.raises(ExecutableError) as caught:
+        load(file)
+    assert caught.value.code == "weights-mismatch"
+    weights.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    with pytest.raises(ExecutableError) as caught:
+        load(file)
+    assert caught.value.code == "file-damaged"
+    # The pair may be renamed together.
+    weights.write_bytes(good)
+    weights.rename(tmp_path / "new.rx.weights")
+    check(load(file.rename(tmp_path / "new.rx")))
+    with pytest.raises(UsageError):
+        sample().save(file, weights="elsewhere")  # type: ignore[arg-type]
+
+
+def test_200_corruptions_are_200_clear_errors(tmp_path: Path) -> None:
+    file = tmp_path / "m.rx"
+    sample().save(file)
+    good = file.read_bytes()
+    for seed in range(200):
+        pick = random.Random(seed)
+        bad = bytearray(good)
+        match seed % 4:
+            case 0:
+                del bad[pick.randrange(len(bad)) :]
+            case 1:
+                bad[pick.randrange(len(bad))] ^= 1 << pick.randrange(8)
+            case 2:
+                at = pick.randrange(len(bad))
+                bad[at : at + 64] = pick.randbytes(64)
+            case _:
+                at = pick.randrange(len(bad))
+                bad[at:at] = pick.randbytes(pick.randrange(1, 32))
+        file.write_bytes(bad)
+        with pytest.raises(ExecutableError) as caught:
+            load(file)
+        assert caught.value.code.startswith("file-")
+        assert str(file) in caught.value.message
+
+
+def test_another_cpu_is_refused(tmp_path: Path) -> None:
+    exe = replace(sample(), target={"kind": "llvm", "features": ("avx2", "avx1024f")})
+    exe.save(tmp_path / "m.rx")
+    with pytest.raises(ExecutableError, match="avx1024f") as caught:
+        load(tmp_path / "m.rx")
+    assert caught.value.code == "cpu-features"
+    with pytest.raises(ExecutableError):
+        VirtualMachine(exe)
+    assert "add1" in load(tmp_path / "m.rx", any_cpu=True).as_text()
+
+
+def test_another_machine_is_refused() -> None:
+    exe = sample()
+    other = bytearray(exe.object_code)
+    other[18:20] = (183 if other[18] != 183 else 62).to_bytes(2, "little")
+    with pytest.raises(ExecutableError, match="kernels are for") as caught:
+        VirtualMachine(replace(exe, object_code=bytes(other)))
+    assert caught.value.code == "cpu-features"
+
+
+def test_a_broken_object_is_refused() -> None:
+    for code in (b"\x7fELF", b"not an object"):
+        with pytest.raises(ExecutableError) as caught:
+            VirtualMachine(replace(sample(), object_code=code, target={}))
+        assert caught.value.code == "object-code"
+
+
+def test_signature_and_names() -> None:
+    exe = sample()
+    assert exe.signature("main") == "main(x: annotation of x) -> R.Object"
+    with pytest.raises(UsageError, match="there are: main"):
+        exe.function("mian")
+
+
+def test_foreign_content_with_right_checksums(tmp_path: Path) -> None:
+    from relaxpy.runtime.container import write_container
+
+    write_container(tmp_path / "m.rx", {"meta": b'{"functions": [{"Nonsense": []}]}'})
+    with pytest.raises(ExecutableError) as caught:
+        load(tmp_path / "m.rx")
+    assert caught.value.code == "file-damaged"
+
+
+FRESH = """
+import os, sys, time
+start = time.perf_counter()
+import numpy as np
+import relaxpy.runtime as rt
+exe = rt.load(sys.argv[1])
+vm = rt.VirtualMachine(exe)
+total, _ = vm["main"](np.zeros(4, np.float32))
+assert total.numpy().tolist() == [2, 2, 2, 2]
+banned = [n for n in ("tvm", "torch", "relaxpy.tir", "sympy") if n in sys.modules]
+assert not banned, banned
+"""
+
+
+def test_a_fresh_process_needs_neither_compiler_nor_path(tmp_path: Path) -> None:
+    sample().save(tmp_path / "m.rx")
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH, str(tmp_path / "m.rx")],
+        env={"PATH": "", "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import ctypes
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.dtype import INFO, to_numpy
+from relaxpy.runtime.tensor import Shape, Tensor, empty, from_any, from_numpy
+
+
+def taken(value: object, dtype: str = "") -> Tensor:
+    tensor = from_any(value, dtype)
+    assert tensor is not None
+    return tensor
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize("name", sorted(INFO))
+def test_every_element_type_round_trips_without_a_copy(name: str) -> None:
+    array = np.zeros((2, 3), to_numpy(name))
+    tensor = taken(array)
+    assert tensor.dtype == name
+    assert tensor.pointer == address(array)
+    assert Tensor(tensor.pointer, (2, 3), name, array).numpy().dtype == array.dtype
+
+
+def test_numpy_view_keeps_memory_alive() -> None:
+    array = empty((1000,), "float32").numpy()
+    array[:] = 3
+    _ = [np.ones(1000, np.float32) for _ in range(10)]
+    assert (array == 3).all()
+
+
+def test_own_memory_is_aligned_and_writable() -> None:
+    tensor = empty((5, 3), "float32")
+    assert tensor.pointer % 64 == 0
+    tensor.numpy()[...] = 2
+    assert tensor.copy().numpy().sum() == 30
+    assert tensor.nbytes == 60
+
+
+def test_what_is_compact_is_not_copied() -> None:
+    base = np.arange(40, dtype=np.float32)
+    unaligned = base[1:9]  # aligned to its items, not to 64 bytes
+    readonly = base[:8].view()
+    readonly.flags.writeable = False
+    for array in (unaligned, readonly, base[:0], np.array(3, np.float32), base[3:4].reshape(1, 1)):
+        assert taken(array).pointer == address(array)
+        assert taken(array).shape == array.shape
+
+
+def test_what_is_not_compact_is_copied() -> None:
+    base = np.arange(40, dtype=np.float32)
+    raw = np.zeros(33, np.uint8)
+    misaligned = raw[1:].view(np.float32)
+    for array in (base[::2], base.reshape(5, 8).T, base.astype(">f4"), misaligned):
+        tensor = taken(array)
+        assert tensor.pointer != address(array)
+        assert tensor.pointer % 4 == 0
+        np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+def test_torch_is_taken_and_given_without_a_copy() -> None:
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.float32, torch.bfloat16, torch.bool, torch.int64, torch.float16):
+        source = torch.ones(2, 3).to(dtype)
+        tensor = taken(source)
+        assert tensor.pointer == source.data_ptr()
+        back = torch.from_dlpack(tensor)
+        assert back.dtype == dtype
+        assert back.data_ptr() == source.data_ptr()
+
+
+def test_torch_tensors_of_every_kind() -> None:
+    torch = pytest.importorskip("torch")
+    strided = torch.arange(6.0).reshape(2, 3).T
+    np.testing.assert_array_equal(taken(strided).numpy(), strided.numpy())
+    bf16 = torch.arange(6.0).to(torch.bfloat16).reshape(2, 3).T
+    assert taken(bf16).numpy().dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(taken(bf16).numpy().astype(np.float32), bf16.float().numpy())
+    assert taken(torch.zeros(0, 4)).shape == (0, 4)
+    assert taken(torch.tensor(2.5)).item() == 2.5
+    assert taken(torch.ones(2, requires_grad=True)).shape == (2,)
+
+
+def test_jax_arrays() -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    np.testing.assert_array_equal(taken(jnp.arange(4.0)).numpy(), [0, 1, 2, 3])
+
+
+def test_capsule_outlives_the_tensor() -> None:
+    torch = pytest.importorskip("torch")
+    back = torch.from_dlpack(taken(np.full(1000, 7, ml_dtypes.bfloat16)))
+    _ = [np.zeros(1000, ml_dtypes.bfloat16) for _ in range(10)]
+    assert (back == 7).all()
+
+
+def test_a_constant_is_copied_on_export_to_who_cannot_be_told() -> None:
+    array = np.ones(3, np.float32)
+    array.flags.writeable = False
+    constant = from_numpy(array, constant=True)
+    assert not constant.numpy().flags.writeable
+    torch = pytest.importorskip("torch")
+    torch.from_dlpack(constant)[0] = 5
+    assert array[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        (3, "float32", 3.0),
+        (0.1, "float32", np.float32(0.1)),
+        (True, "bool", True),
+        ([[1, 2], [3, 4]], "int8", [[1, 2], [3, 4]]),
+        ([], "float32", []),
+        (2**40, "int64", 2**40),
+        (1, "bfloat16", 1.0),
+    ],
+)
+def test_python_numbers_become_the_wanted_type(value: object, dtype: str, expected: object) -> None:
+    tensor = taken(value, dtype)
+    assert tensor.dtype == dtype
+    np.testing.assert_array_equal(tensor.numpy(), np.array(expected, to_numpy(dtype)))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (1.5, "int32"),
+        (300, "int8"),
+        (-1, "uint8"),
+        (2**24 + 1, "float32"),
+        (1e300, "float32"),
+        (2, "bool"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(value: object, dtype: str) -> None:
+    with pytest.raises(RuntimeCheckError) as caught:
+        from_any(value, dtype)
+    assert caught.value.code == "lossy"
+
+
+@pytest.mark.parametrize("value", ["text", object(), None, {"a": 1}])
+def test_what_is_no_tensor_is_left_alone(value: object) -> None:
+    assert from_any(value) is None
+
+
+@pytest.mark.parametrize("value", [np.array(["a"]), np.zeros(2, complex), [[1], [2, 3]], ["x"]])
+def test_arrays_of_other_things_are_refused(value: object) -> None:
+    with pytest.raises(RuntimeCheckError) as caught:
+        from_any(value)
+    assert caught.value.code == "dtype"
+
+
+def test_values_show_themselves() -> None:
+    assert repr(Shape((1, 2))) == "Shape([1, 2])"
+    assert repr(taken(np.ones(2, np.float32))).startswith("Tensor([2], float32)")
+    assert len(taken(np.zeros((4, 2)))) == 4
+    assert float(taken(2.5)) == 2.5
+    assert int(taken(3)) == 3
+    with pytest.raises(TypeError):
+        len(taken(1.0))
+
+
+def test_dlpack_device() -> None:
+    assert taken(1).__dlpack_device__() == (1, 0)
+
+
+def test_array_protocol() -> None:
+    tensor = taken(np.arange(3))
+    assert np.asarray(tensor).dtype == np.int64
+    assert np.asarray(tensor, np.float32).dtype == np.float32
+    assert ctypes.sizeof(ctypes.c_int64) * 3 == tensor.nbytes
