@@ -12,7 +12,7 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.module import BufferParam, ScalarParam, TensorProgram
 from relaxpy.tir import te
-from relaxpy.tir._tvm import tirx, tvm_ffi
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir._tvm import te as _te
 from relaxpy.tir.analyzer import VarTable, to_tvm_var
 
@@ -58,7 +58,19 @@ class PrimFunc(TensorProgram):
     ) -> PrimFunc:
         """The program that computes `outputs` from `inputs`; `scalars` become int64 parameters at the end."""
         func = _te.create_prim_func([*inputs, *outputs, *map(to_tvm_var, scalars)])
-        return PrimFunc(func.without_attr("global_symbol"))
+        return PrimFunc(_int64_ranges(func.without_attr("global_symbol")))
+
+
+def _int64_ranges(func: Any) -> Any:
+    """The function with every range of one dtype: te starts its axes at an int32 zero, whatever their extent."""
+
+    def same(found: Any) -> Any:
+        dtype = str(found.extent.ty.dtype)
+        if isinstance(found.min, tirx.IntImm) and str(found.min.ty.dtype) != dtype:
+            return tvm.ir.Range.from_min_extent(tirx.IntImm(dtype, found.min.value), found.extent)
+        return found
+
+    return tvm_ffi.structural_map(func, (tvm.ir.Range, same))
 
 
 def _without_symbol(func: Any) -> Any:

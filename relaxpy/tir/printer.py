@@ -1,0 +1,71 @@
+"""Tensor programs as text: a `@T.prim_func` definition that parses back to an equal program.
+
+TVM prints the body. We take off its header (imports, `n = TypeVar("n")`), quote the dimensions in the signature, and write int64
+literals bare, because our parser reads extents and indices as int64. Bare literals are not always read back the same (an
+int64 value is not an index), so the short text is parsed and compared, and the explicit one taken if it differs.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from typing import Any
+
+from relaxpy.errors import RelaxError
+from relaxpy.tir._tvm import tvm_ffi
+
+_EXPLICIT, _SHORT = "int32", "int64"
+"""The dtype of literals that are printed without their dtype."""
+
+
+def print_prim_func(func: Any, name: str) -> str:
+    """TVM's PrimFunc as the definition of `name`, without header lines or indentation."""
+    return _print(func.without_attr("global_symbol"), name)
+
+
+@lru_cache(maxsize=1024)
+def _print(func: Any, name: str) -> str:
+    short = _definition(func, name, _SHORT)
+    return short if _parses_back(short, func) else _definition(func, name, _EXPLICIT)
+
+
+def _definition(func: Any, name: str, int_dtype: str) -> str:
+    text = func.with_attr("global_symbol", name).script(int_dtype=int_dtype)
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("@T.prim_func"))
+    body = "\n".join(["@T.prim_func", *lines[start + 1 :]]).rstrip() + "\n"
+    return _quote_dimensions(body)
+
+
+def _quote_dimensions(text: str) -> str:
+    """Dimensions that name symbols in quotes: Python evaluates annotations, where symbols are not defined."""
+    (definition,) = ast.parse(text).body
+    assert isinstance(definition, ast.FunctionDef)
+    scalars = {a.arg for a in definition.args.args if not isinstance(a.annotation, ast.Call)}
+    edits: list[tuple[int, int, int]] = []
+    for arg in definition.args.args:
+        if isinstance(arg.annotation, ast.Call) and arg.annotation.args:
+            shape = arg.annotation.args[0]
+            for size in shape.elts if isinstance(shape, ast.Tuple) else [shape]:
+                names = {n.id for n in ast.walk(size) if isinstance(n, ast.Name)} - {"T"}
+                if names or scalars & names:
+                    end = size.end_col_offset
+                    assert end is not None
+                    edits.append((size.lineno - 1, size.col_offset, end))
+    lines = text.splitlines()
+    for line, start, end in sorted(edits, reverse=True):
+        row = lines[line].encode()
+        lines[line] = (row[:start] + b'"' + row[start:end] + b'"' + row[end:]).decode()
+    return "\n".join(lines) + "\n"
+
+
+def _parses_back(text: str, func: Any) -> bool:
+    from relaxpy.tir.parse import parse_prim_func
+
+    (node,) = ast.parse(text).body
+    assert isinstance(node, ast.FunctionDef)
+    try:
+        parsed = parse_prim_func(node, text, "<printed>", {})
+    except RelaxError:
+        return False
+    return bool(tvm_ffi.structural_equal(parsed.func, func, map_free_vars=True))
