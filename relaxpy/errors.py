@@ -121,6 +121,9 @@ class VerifyError(RelaxError):
 class PassError(RelaxError):
     """A pass that cannot take this module."""
 
+    module: object = None
+    """The module before the pass, where the pass crashed."""
+
 
 class BuildError(RelaxError):
     """A module or target that cannot be built."""

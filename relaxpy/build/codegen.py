@@ -170,7 +170,8 @@ class _FunctionWriter:
         for i, binding in enumerate(bindings):
             dead_at.setdefault(last.get(binding.var, i), []).append(binding.var)
         for i, binding in enumerate(bindings):
-            self.at(binding.var.name, binding.span)
+            # an instruction without a value is named `_x` after the variable that it is for
+            self.at(binding.var.name.lstrip("_") or _subject(binding.value), binding.span)
             if isinstance(binding, MatchCast):
                 self.bind(binding.var, self.value(binding.value))
             else:
@@ -487,6 +488,13 @@ def _used(expr: Expr) -> Iterable[Var]:
     visitor = _Uses()
     visitor.visit(expr)
     return visitor.found
+
+
+def _subject(value: Expr) -> str:
+    """What an instruction without a value is about, for locations."""
+    if isinstance(value, Call) and value.args and isinstance(value.args[0], Var):
+        return value.args[0].name
+    return ""
 
 
 def _dim(expr: Expr) -> Dim:

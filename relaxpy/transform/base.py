@@ -54,11 +54,13 @@ class Sequential(Pass):
             except RelaxError:
                 raise
             except Exception as error:
-                raise PassError(
+                crash = PassError(
                     "pass-crash",
                     f"pass {step.name} failed: {type(error).__name__}: {error}",
-                    help="this is a bug in relaxpy; the module before the pass is in the exception's `module`",
-                ) from error
+                    help="this is a bug in relaxpy; the module before the pass is this error's `module`",
+                )
+                crash.module = mod
+                raise crash from error
             for instrument in ctx.instruments:
                 instrument(number, step, before, mod)
         return mod

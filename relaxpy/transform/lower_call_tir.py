@@ -16,6 +16,7 @@ from relaxpy.ir.expr import (
     ShapeExpr,
     Tuple,
     Var,
+    VarBinding,
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.op.call import CallDPSLibrary, CallTIR
@@ -57,18 +58,32 @@ class _Lowerer(Rebuilder):
             return fresh
         return super().define(var, annotation, value)
 
-    def value(self, value: Expr) -> Expr:
+    def binding(self, binding: Binding) -> None:
+        value = binding.value
         if not (isinstance(value, Call) and isinstance(value.op, (CallTIR, CallDPSLibrary))):
-            return value
-        callee, args = value.args[0], value.args[1]
+            super().binding(binding)
+            return
+        call = self.use(value)
+        assert isinstance(call, Call)
+        callee, args = call.args[0], call.args[1]
         assert isinstance(args, Tuple)
-        outputs = [self.alloc(out) for out in value.ty_args]
+        if len(call.ty_args) == 1:
+            outputs = [self.define(binding.var, call.ty_args[0], call)]
+        else:
+            outputs = [self.new_var(f"{binding.var.name}_{i}", out) for i, out in enumerate(call.ty_args)]
+        self.bindings += [self.alloc(out, binding) for out in outputs]
         symbols: list[Expr] = []
-        if len(value.args) > 2 and isinstance(value.args[2], ShapeExpr):
-            symbols = [PrimValue(dim) for dim in value.args[2].dims]
-        self.emit(CallDPS()(callee, *args.fields, *outputs, *symbols), "_")
-        return outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
+        if len(call.args) > 2 and isinstance(call.args[2], ShapeExpr):
+            symbols = [PrimValue(dim) for dim in call.args[2].dims]
+        self.emit(CallDPS()(callee, *args.fields, *outputs, *symbols), f"_{binding.var.name}")
+        if len(call.ty_args) != 1:
+            result = Tuple(tuple(outputs), span=value.span)
+            var = self.define(binding.var, binding.var.annotation, result)
+            self.bindings.append(VarBinding(var, result, span=binding.span))
 
-    def alloc(self, out: Annotation) -> Var:
-        assert isinstance(out, TensorType) and out.dims is not None and out.dtype is not None
-        return self.emit(AllocTensor(dtype=str(out.dtype))(ShapeExpr(out.dims)), "alloc")
+    def alloc(self, out: Var, binding: Binding) -> VarBinding:
+        annotation = out.annotation
+        assert isinstance(annotation, TensorType)
+        assert annotation.dims is not None and annotation.dtype is not None
+        call = AllocTensor(dtype=str(annotation.dtype))(ShapeExpr(annotation.dims))
+        return VarBinding(out, call, span=binding.span)
