@@ -1,8 +1,8 @@
 """A tensor program as a list of stages: what the schedule rules for processors reason about.
 
 Operators are legalised to programs in which each block writes each element of one buffer once, from a scalar
-expression or a reduction of one (`te.create_prim_func`). `read_stages` reads such a program back into values that can be
-inlined, fused and written out again as loops; it gives None for everything else.
+expression or a reduction of one (`te.create_prim_func`). `read_stages` reads such a program back into values that can
+be inlined, fused and written out again as loops; it gives None for everything else.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Stage:
 
 
 def read_stages(func: PrimFunc) -> list[Stage] | None:
-    """The stages of a program in order, each buffer written once and before it is read; None if it is not such a one."""
+    """The stages of a program in order, each buffer written once and before it is read; None where that is not so."""
     realize = func.body
     if not isinstance(realize, s_tir.SBlockRealize) or len(realize.iter_values) != 0:
         return None
@@ -121,8 +121,8 @@ def is_output(stage: Stage, func: PrimFunc) -> bool:
 def inline_stages(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]:
     """Write element-wise intermediates into their uses, so that they need no memory.
 
-    Not inlined is what costs much and would be computed again and again: a value per row used for every element (it stays
-    a stage), and a value used by several stages that has a place to live, the output (`share_output`).
+    Not inlined is what costs much and would be computed again and again: a value per row used for every element (it
+    stays a stage), and a value used by several stages that has a place to live, the output (`share_output`).
     """
     current = share_output(list(stages), func)
     for stage in list(current):
@@ -222,7 +222,7 @@ def loads_of(node: Expr | Stmt) -> list[Load]:
 
 
 def step(indices: Sequence[Expr], shape: Sequence[Expr], var: Var) -> int | None:
-    """By how many elements an access to a compact buffer moves when `var` grows by one; None if that is not constant."""
+    """By how many elements an access to a compact buffer moves when `var` grows by one; None if that varies."""
     analyzer = tvm.sym.Analyzer()
     offset: Expr = int64(0)
     for index, extent in zip(indices, shape, strict=True):

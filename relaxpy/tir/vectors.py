@@ -1,8 +1,8 @@
 """Vector code from scalar statements: whole vectors, the masked rest, and the fold of a vector to one number.
 
 A statement is written for one element with a variable for its place; `vectorise` gives the statement for `lanes`
-elements at once. TVM's own pass does the rewriting; what it cannot do (it would leave a loop over scalars) is reported as
-None, and the caller writes that loop.
+elements at once. TVM's own pass does the rewriting; what it cannot do (it would leave a loop over scalars) is reported
+as None, and the caller writes that loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Element-wise, broadcasting and index-shuffling programs: one pass, vectors inside, parallel outside.
 
-What reads and writes all its tensors in order runs as one long array, whatever its shape. Everything else keeps its last
-axis as the vector loop and makes one parallel loop of the others.
+What reads and writes all its tensors in order runs as one long array, whatever its shape. Everything else keeps its
+last axis as the vector loop and makes one parallel loop of the others.
 """
 
 from __future__ import annotations

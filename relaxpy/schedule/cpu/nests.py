@@ -1,9 +1,9 @@
 """Stages written out as loops for a processor: vectors inside, accumulators in registers, symbolic extents throughout.
 
 A `StageWriter` writes one stage given where its row axes stand (`at`); what is not fixed becomes loops. Element-wise
-stages run whole vectors along their last axis. Reductions run along whichever of the last reduced and the last kept axis
-lies side by side in memory: *rows* keep several vectors of partial results and fold them at the end, *columns* keep one
-result a lane. The order of additions depends on the program and the target's vector width, never on threads.
+stages run whole vectors along their last axis. Reductions run along whichever of the last reduced and the last kept
+axis lies side by side in memory: *rows* keep several vectors of partial results and fold them at the end, *columns*
+keep one result a lane. The order of additions depends on the program and the target's vector width, never on threads.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ At = Mapping[Var, Expr]
 """Where axes stand."""
 
 _CHEAP_UNROLL, _EXPENSIVE_UNROLL = 4, 2
-"""Accumulators that run side by side: enough to cover an addition's latency; elementary functions cover it alone."""
+"""Accumulators of a row that run side by side: enough to cover an addition's latency."""
+TILE_VECTORS = 8
+"""Vectors of neighbouring results that a reduction over outer axes keeps in registers."""
 
 
 class Lanes(Enum):
@@ -191,7 +193,7 @@ class StageWriter:
         p, lanes = self.program, self.lanes(stage)
         *outer, axis = free_axes(stage, at)
         start, extent = span if span is not None else (int64(0), extent_of(stage, axis))
-        unroll = _EXPENSIVE_UNROLL if s.is_expensive(stage.value) else _CHEAP_UNROLL
+        unroll = TILE_VECTORS
         with ExitStack() as loops:
             fixed = {**at, **self._loops(loops, stage, outer)}
             probe = vector_value(lambda i: s.substitute(stage.value, {**fixed, axis: i}), lanes)

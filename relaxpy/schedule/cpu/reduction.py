@@ -8,14 +8,24 @@ order: the number of threads does not change a bit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from relaxpy.schedule.cpu.elementwise import product, split_index, write_elementwise
-from relaxpy.schedule.cpu.nests import Lanes, StageWriter, extent_of
+from relaxpy.schedule.cpu.nests import TILE_VECTORS, Lanes, StageWriter, extent_of
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx
-from relaxpy.tir.loops import Buffer, PrimFunc, Program, ceildiv, constant, int64, minimum, simplify
+from relaxpy.tir.loops import (
+    Buffer,
+    Expr,
+    PrimFunc,
+    Program,
+    ceildiv,
+    constant,
+    int64,
+    minimum,
+    simplify,
+)
 from relaxpy.tir.stages import Stage
 from relaxpy.tir.target import Target
 
@@ -29,7 +39,10 @@ def schedule_reduction(func: PrimFunc, target: Target) -> PrimFunc | None:
     writer = StageWriter(Program(), target)
     rows = s.common_rows(stages)
     if len(stages) > 1 and constant(product(stages[-1].buffer.shape[:rows])) != 1:
-        _write_rows(writer, stages, rows, func)
+        if _is_columns(writer, stages, rows):
+            _write_columns(writer, stages, func)
+        else:
+            _write_rows(writer, stages, rows, func)
     else:
         _write_in_turn(writer, stages, func)
     return func.with_body(writer.program.body())
@@ -53,7 +66,7 @@ def _write_reduction(writer: StageWriter, stage: Stage) -> None:
     axes, extents = list(stage.axes), list(stage.extents)
     if axes and writer.vector_axis(stage, {}) is Lanes.KEPT:
         axis, extent = axes.pop(), extents.pop()
-        width = 4 * writer.lanes(stage)
+        width = TILE_VECTORS * writer.lanes(stage)
         groups = ceildiv(extent, width)
         with p.loop("row", product([*extents, groups]), parallel=True) as row:
             *places, group = split_index(p, row, [*extents, groups])
@@ -79,6 +92,53 @@ def _write_rows(writer: StageWriter, stages: Sequence[Stage], rows: int, func: P
                 if isinstance(axis, s.Var)
             }
             writer.write(_without_rows(stage, rows, func), fixed)
+
+
+def _is_columns(writer: StageWriter, stages: Sequence[Stage], rows: int) -> bool:
+    """Whether every stage has just the common rows as dimensions and a reduction wants the last one in vectors."""
+    if any(len(stage.index) != rows or not isinstance(stage.index[-1], s.Var) for stage in stages):
+        return False
+    for stage in stages:
+        outer = dict.fromkeys(stage.axes[:-1], int64(0))
+        if stage.combiner is not None and writer.vector_axis(stage, outer) is Lanes.KEPT:
+            return True
+    return False
+
+
+def _write_columns(writer: StageWriter, stages: Sequence[Stage], func: PrimFunc) -> None:
+    """Stages that agree on all dimensions, a tile of neighbouring results at a time: a mean over an outer axis."""
+    p = writer.program
+    extents = list(stages[-1].buffer.shape)
+    width = TILE_VECTORS * min(writer.lanes(stage) for stage in stages)
+    groups = ceildiv(extents[-1], width)
+    with p.loop("row", product([*extents[:-1], groups]), parallel=True) as row:
+        *places, group = split_index(p, row, [*extents[:-1], groups])
+        start = p.let("start", simplify(group * int64(width)))
+        length = p.let("length", minimum(width, extents[-1] - start))
+        tiles: dict[Buffer, Buffer] = {}
+        for stage in stages:
+            if not s.is_output(stage, func):
+                tiles[stage.buffer] = p.allocate(stage.name, width, str(stage.buffer.dtype))
+        for stage in stages:
+            fixed = {
+                axis: place
+                for axis, place in zip(stage.index[:-1], places, strict=True)
+                if isinstance(axis, s.Var)
+            }
+            writer.write(_tiled(stage, tiles, start), fixed, (start, length))
+
+
+def _tiled(stage: Stage, tiles: Mapping[Buffer, Buffer], start: Expr) -> Stage:
+    """The stage with its intermediates in tiles whose first element is place `start` of the last dimension."""
+
+    def change(node: s.Load) -> Expr:
+        tile = tiles.get(node.source)
+        return node if tile is None else tirx.BufferLoad(tile, [node.indices[-1] - start])
+
+    tiled = replace(stage, value=s.map_loads(stage.value, change))
+    if stage.buffer not in tiles:
+        return tiled
+    return replace(tiled, buffer=tiles[stage.buffer], index=(stage.index[-1] - start,))
 
 
 def _localised(p: Program, stages: Sequence[Stage], rows: int, func: PrimFunc) -> list[Stage]:
