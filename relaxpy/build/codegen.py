@@ -441,16 +441,18 @@ class _FunctionWriter:
             term: bc.IntExpr | None = None
             for atom, power in monomial:
                 if isinstance(atom, SymVar):
-                    factor: bc.IntExpr = bc.Heap(self.slots[atom.dim])
+                    base: bc.IntExpr = bc.Heap(self.slots[atom.dim])
                 else:
-                    factor = bc.IntOp(atom.op, tuple(map(self.int_expr, atom.args)))
+                    base = bc.IntOp(atom.op, tuple(map(self.int_expr, atom.args)))
                 for _ in range(power):
-                    term = factor if term is None else bc.IntOp("mul", (term, factor))
+                    term = base if term is None else bc.IntOp("mul", (term, base))
+            subtracted = total is not None and coefficient < 0
+            factor = -coefficient if subtracted else coefficient
             if term is None:
-                term = coefficient
-            elif coefficient != 1:
-                term = bc.IntOp("mul", (term, coefficient))
-            total = term if total is None else bc.IntOp("add", (total, term))
+                term = factor
+            elif factor != 1:
+                term = bc.IntOp("mul", (term, factor))
+            total = term if total is None else bc.IntOp("sub" if subtracted else "add", (total, term))
         assert total is not None
         return total
 

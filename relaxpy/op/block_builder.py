@@ -46,7 +46,7 @@ from relaxpy.op.base import as_expr
 from relaxpy.op.deduce import deduce
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Scope:
     """A body under construction: finished blocks, and the bindings of the block that is open."""
 
@@ -59,6 +59,27 @@ class _Scope:
             kind = DataflowBlock if self.dataflow else BindingBlock
             self.blocks.append(kind(tuple(self.bindings)))
         self.bindings = []
+
+
+class SeqBuilder:
+    """A branch under construction; see `BlockBuilder.seq`."""
+
+    def __init__(self, builder: BlockBuilder) -> None:
+        self._builder = builder
+        self.value: Expr | None = None
+        self.finished: SeqExpr | None = None
+
+    def result(self, value: Any) -> None:
+        """The value of the body."""
+        expr = as_expr(value)
+        self.value = expr if is_leaf(expr) else self._builder.emit(expr)
+
+    @property
+    def seq(self) -> SeqExpr:
+        """The finished body."""
+        if self.finished is None:
+            raise UsageError("builder", "the body is not finished: use `seq` after the with block")
+        return self.finished
 
 
 class BlockBuilder:
@@ -143,26 +164,25 @@ class BlockBuilder:
         scope.dataflow = False
 
     @contextmanager
-    def seq(self) -> Iterator[Any]:
-        """A body of its own (a branch): inside, bindings go to it; `result(value)` afterwards gives the `SeqExpr`."""
+    def seq(self) -> Iterator[SeqBuilder]:
+        """A body of its own (a branch): inside, bindings go to it; end it with `result(value)`; then `.seq` is the body.
+
+            with bb.seq() as then:
+                then.result(bb.emit(op.exp(x)))
+            with bb.seq() as otherwise:
+                otherwise.result(x)
+            y = bb.emit_if(cond, then.seq, otherwise.seq)
+        """
         scope = self._open()
-        box: dict[str, SeqExpr] = {}
-        finished = {"done": False}
-
-        def result(value: Any) -> SeqExpr:
-            if not finished["done"]:
-                expr = as_expr(value)
-                leaf = expr if is_leaf(expr) else self.emit(expr)
-                box["seq"] = self._close(scope, leaf)
-                finished["done"] = True
-            return box["seq"]
-
+        building = SeqBuilder(self)
         try:
-            yield result
-        except BaseException:
+            yield building
+            if building.value is None:
+                raise UsageError("builder", "a body has no result", help="end it with result(value)")
+            building.finished = self._close(scope, building.value)
+        finally:
             if scope in self._scopes:
                 self._scopes = self._scopes[: self._scopes.index(scope)]
-            raise
 
     def emit(self, value: Any, name: str = "lv", *, span: Span | None = None) -> Var:
         """Bind `value` to a new variable of the deduced annotation; gives the variable."""
