@@ -109,6 +109,9 @@ def _strict(name: str) -> Callable[[Any, Any], Any]:
                 "tir-dtype", f"the dtypes of the operands differ: {a} and {b}",
                 help=f'convert one of them: T.Cast("{a}", …)',
             )  # fmt: skip
+        if name in COMPARISONS and b is not None and isinstance(left, (int, float)):
+            # Python would turn `0 <= i` round, into `i >= 0`.
+            left = tirx.const(left, b)
         if name == "Div" and "int" in (a or "") and "int" in (b or ""):
             raise ScriptError("tir-dtype", "integers are divided by // (rounding down)")
         return apply(left, right)

@@ -26,7 +26,7 @@ class PrimFunc(TensorProgram):
 
     @property
     def params(self) -> tuple[BufferParam | ScalarParam, ...]:
-        return _read_params(self.func)
+        return _read_params(self.func)[0]
 
     @property
     def attrs(self) -> Mapping[str, Any]:
@@ -78,7 +78,7 @@ def _without_symbol(func: Any) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _read_params(func: Any) -> tuple[BufferParam | ScalarParam, ...]:
+def _read_params(func: Any) -> tuple[tuple[BufferParam | ScalarParam, ...], VarTable]:
     table = VarTable()
     read: list[BufferParam | ScalarParam] = []
     for param in func.params:
@@ -87,4 +87,9 @@ def _read_params(func: Any) -> tuple[BufferParam | ScalarParam, ...]:
             read.append(BufferParam(str(param.name), shape, DType(str(param.ty.dtype))))
         else:
             read.append(ScalarParam(str(param.name), table.symbol(param), DType(str(param.ty.dtype))))
-    return tuple(read)
+    return tuple(read), table
+
+
+def read_symbols(func: Any) -> VarTable:
+    """The program's variables and the `SymVar`s that stand for them in `PrimFunc.params`."""
+    return _read_params(func)[1]

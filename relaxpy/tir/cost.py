@@ -1,0 +1,126 @@
+"""About how much a tensor program does, as an expression of its symbolic variables.
+
+The runtime decides by it, at every call, whether to run a kernel in parallel and whether to let go of the interpreter's lock; a
+factor of two does not matter there. Every store counts once for each iteration of the loops around it, times one plus
+the operations in its value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relaxpy.errors import PassError
+from relaxpy.ir.dim import Dim
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.analyzer import VarTable
+from relaxpy.tir.prim_func import read_symbols
+
+_CHEAP = frozenset({
+    "Add", "Sub", "Mul", "Min", "Max", "EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or", "Not", "Select", "Cast",
+    "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "LShift", "RShift",
+})  # fmt: skip
+_DIVISIONS = frozenset({"Div", "Mod", "FloorDiv", "FloorMod"})
+_DIVISION, _FUNCTION = 4, 8
+"""What a division and an elementary function cost in additions, when vectorised."""
+_FREE_CALLS = frozenset({"tirx.if_then_else", "tirx.likely", "tirx.reinterpret", "tirx.fma"})
+
+
+def work(func: Any) -> Dim | None:
+    """About how many scalar operations a run of TVM's PrimFunc does, over the symbols of its parameters; None where the
+    extent of a loop is no expression of them."""
+    counter = _Counter(func)
+    return counter.total(func.body)
+
+
+def bytes_touched(func: Any) -> Dim | None:
+    """How many bytes the parameters of the program hold: what a run must move at least; None as for `work`."""
+    table = read_symbols(func)
+    total = Dim.of(0)
+    for param in func.params:
+        if not isinstance(param.ty, tirx.BufferType):
+            continue
+        size = Dim.of(max(1, tvm.DataType(str(param.ty.dtype)).bits // 8))
+        try:
+            for extent in param.ty.shape:
+                size = size * table.to_dim(extent)
+        except PassError:
+            return None
+        total = total + size
+    return total
+
+
+class _Counter:
+    def __init__(self, func: Any) -> None:
+        self.table = VarTable()
+        self.table.symbols.update(read_symbols(func).symbols)
+        self.known = set(self.table.symbols)
+        self.largest: dict[Any, Dim] = {}
+        """Loop variables and axes with the largest value that they take."""
+
+    def total(self, body: Any) -> Dim | None:
+        try:
+            return self.stmt(body)
+        except PassError:
+            return None
+
+    def stmt(self, node: Any) -> Dim:
+        """The work of a statement, one iteration of what is around it."""
+        match type(node).__name__:
+            case "For":
+                extent = self.dim(node.extent)
+                self.largest[node.loop_var] = self.dim(node.min) + extent - 1
+                return extent * self.stmt(node.body)
+            case "SBlockRealize":
+                for axis in node.block.iter_vars:
+                    self.largest[axis.var] = self.dim(axis.dom.min) + self.dim(axis.dom.extent) - 1
+                return self.stmt(node.block.body)
+            case "SeqStmt":
+                return sum((self.stmt(part) for part in node.seq), Dim.of(0))
+            case "IfThenElse":
+                otherwise = Dim.of(0) if node.else_case is None else self.stmt(node.else_case)
+                return self.stmt(node.then_case) + otherwise
+            case "BufferStore":
+                lanes = tvm.DataType(str(node.value.ty.dtype)).lanes
+                return Dim.of(lanes * (1 + operations(node.value)))
+            case "Evaluate" | "Bind":
+                return Dim.of(operations(node.value))
+            case "AttrStmt" | "LetStmt" | "AssertStmt":
+                return self.stmt(node.body) if getattr(node, "body", None) is not None else Dim.of(0)
+            case "AllocBuffer" | "DeclBuffer":
+                body = getattr(node, "body", None)
+                return Dim.of(0) if body is None else self.stmt(body)
+            case kind:
+                raise PassError("dimension", f"the work of a {kind} is not known")
+
+    def dim(self, expr: Any) -> Dim:
+        """An extent over the program's symbols: what depends on loops around it is taken at its largest."""
+        dim = self.table.to_dim(expr)
+        replaced = {}
+        for var in dim.vars:
+            tvm_var = next(v for v, symbol in self.table.symbols.items() if symbol is var)
+            if tvm_var in self.largest:
+                replaced[var] = self.largest[tvm_var]
+            elif tvm_var not in self.known:
+                raise PassError("dimension", f"{var} is known only when the program runs")
+        return dim.substitute(replaced)
+
+
+def operations(value: Any) -> int:
+    """The operations of one expression, index arithmetic left out."""
+    count = 0
+
+    def visit(node: Any) -> Any:
+        nonlocal count
+        kind = type(node).__name__
+        if kind == "TensorLoad":
+            return tvm_ffi.WalkResult.SKIP
+        if kind in _CHEAP:
+            count += 1
+        elif kind in _DIVISIONS:
+            count += _DIVISION
+        elif kind == "Call":
+            count += 1 if str(getattr(node.op, "name", "")) in _FREE_CALLS else _FUNCTION
+        return None
+
+    tvm_ffi.structural_walk(value, (tvm.ir.Expr, visit), order="pre")
+    return count
