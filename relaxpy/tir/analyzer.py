@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from relaxpy.errors import PassError
 from relaxpy.ir.dim import Dim, SymVar, dim_op
@@ -19,6 +19,7 @@ PrimExpr = Any
 
 _vars: WeakKeyDictionary[SymVar, PrimExpr] = WeakKeyDictionary()
 _exprs: WeakKeyDictionary[Dim, PrimExpr] = WeakKeyDictionary()
+_symbols: WeakValueDictionary[PrimExpr, SymVar] = WeakValueDictionary()
 
 
 def int64(value: int) -> PrimExpr:
@@ -31,6 +32,7 @@ def to_tvm_var(var: SymVar) -> PrimExpr:
     found = _vars.get(var)
     if found is None:
         found = _vars.setdefault(var, tirx.Var(var.name, var.dtype))
+        _symbols[found] = var
     return found
 
 
@@ -80,13 +82,17 @@ _READ = {
 
 
 class VarTable:
-    """TVM variables of one program and the `SymVar`s that stand for them."""
+    """TVM variables of one program and the `SymVar`s that stand for them: new ones, or with `shared` those that the
+    variables were made for by `to_tvm_var`."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: bool = False) -> None:
+        self.shared = shared
         self.symbols: dict[PrimExpr, SymVar] = {}
 
     def symbol(self, var: PrimExpr) -> SymVar:
         found = self.symbols.get(var)
+        if found is None and self.shared:
+            found = _symbols.get(var)
         if found is None:
             found = self.symbols[var] = SymVar(str(var.name), str(var.ty.dtype))
         return found

@@ -1,0 +1,98 @@
+"""The operators: each in one place (`relaxpy.op.base` says what that means), by subject in the files of this package.
+
+`relaxpy.op.matmul(x, w)`, `relaxpy.op.nn.softmax(x)` make a call of each, with the arguments and then the attributes of the class, as
+`R.matmul` does in script; `OPS` has them all by name. `call_tir` and its kin are in `relaxpy.op.call`, memory and VM instructions in
+`relaxpy.op.memory`.
+"""
+
+from relaxpy.op import (
+    binary,
+    compare,
+    create,
+    datatype,
+    index,
+    intrinsic,
+    linear_algebra,
+    manipulate,
+    memory,
+    nn,
+    reduce,
+    set,
+    unary,
+)
+from relaxpy.op.base import OPS, Op
+from relaxpy.op.call import call_dps_library, call_packed, call_pure_packed, call_tir
+
+abs = unary.Abs.make
+erf = unary.Erf.make
+exp = unary.Exp.make
+log = unary.Log.make
+logical_not = unary.LogicalNot.make
+negative = unary.Negative.make
+rsqrt = unary.Rsqrt.make
+sigmoid = unary.Sigmoid.make
+sqrt = unary.Sqrt.make
+tanh = unary.Tanh.make
+
+add = binary.Add.make
+divide = binary.Divide.make
+floor_divide = binary.FloorDivide.make
+floor_mod = binary.FloorMod.make
+logical_and = binary.LogicalAnd.make
+logical_or = binary.LogicalOr.make
+maximum = binary.Maximum.make
+minimum = binary.Minimum.make
+multiply = binary.Multiply.make
+power = binary.Power.make
+subtract = binary.Subtract.make
+
+equal = compare.Equal.make
+greater = compare.Greater.make
+greater_equal = compare.GreaterEqual.make
+less = compare.Less.make
+less_equal = compare.LessEqual.make
+not_equal = compare.NotEqual.make
+
+max = reduce.Max.make
+mean = reduce.Mean.make
+min = reduce.Min.make
+sum = reduce.Sum.make
+
+matmul = linear_algebra.Matmul.make
+
+broadcast_to = manipulate.BroadcastTo.make
+concat = manipulate.Concat.make
+expand_dims = manipulate.ExpandDims.make
+flatten = manipulate.Flatten.make
+permute_dims = manipulate.PermuteDims.make
+reshape = manipulate.Reshape.make
+split = manipulate.Split.make
+squeeze = manipulate.Squeeze.make
+
+strided_slice = index.StridedSlice.make
+take = index.Take.make
+where = index.Where.make
+
+arange = create.Arange.make
+full = create.Full.make
+ones = create.Ones.make
+zeros = create.Zeros.make
+
+astype = datatype.Astype.make
+unique = set.Unique.make
+
+assert_op = intrinsic.AssertOp.make
+print = intrinsic.Print.make
+shape_of = intrinsic.ShapeOf.make
+shape_to_tensor = intrinsic.ShapeToTensor.make
+tensor_to_shape = intrinsic.TensorToShape.make
+
+__all__ = [
+    "OPS", "Op", "abs", "add", "arange", "assert_op", "astype", "broadcast_to", "call_dps_library", "call_packed",
+    "call_pure_packed", "call_tir", "concat", "divide", "equal", "erf", "exp", "expand_dims", "flatten", "floor_divide",
+    "floor_mod", "full", "greater", "greater_equal", "less", "less_equal", "log", "logical_and", "logical_not",
+    "logical_or", "matmul", "max", "maximum", "mean", "memory", "min", "minimum", "multiply", "negative", "nn",
+    "not_equal", "ones", "permute_dims", "power", "print", "reshape", "rsqrt", "shape_of", "shape_to_tensor", "sigmoid",
+    "split", "sqrt", "squeeze", "strided_slice", "subtract", "sum", "take", "tanh", "tensor_to_shape", "unique", "where",
+    "zeros",
+]  # fmt: skip

@@ -1,0 +1,190 @@
+"""Shapes as values, and calls for their effect: instructions of the virtual machine or functions of the runtime, no tensor programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from relaxpy.errors import DeduceError, RuntimeCheckError
+from relaxpy.ir.annotation import (
+    VOID,
+    Annotation,
+    ObjectType,
+    PrimType,
+    ShapeType,
+    TensorType,
+    TupleType,
+)
+from relaxpy.ir.expr import Call, Expr, Tuple
+from relaxpy.op.base import Deduction, Op, Sample, as_expr, define_op, print_attr, rand, sample, wrong
+
+
+@define_op
+class ShapeOf(Op):
+    """The shape of a tensor as a value."""
+
+    name = "shape_of"
+    legalize = None
+    packed: ClassVar[str] = "vm.builtin.shape_of"
+    """The runtime's function."""
+
+    def deduce(self, d: Deduction, x: TensorType) -> ShapeType:
+        return ShapeType(x.dims, x.ndim)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return ShapeType()
+
+    def reference(self, x: np.ndarray) -> tuple[int, ...]:
+        return x.shape
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 0), dims="n m")
+        yield sample(cls(), rand())
+        yield wrong(cls(), (3, 4), code="op-arguments", match="must be a tensor")
+
+
+@define_op
+class ShapeToTensor(Op):
+    """The dimensions of a shape as an int64 tensor."""
+
+    name = "shape_to_tensor"
+    legalize = None
+    packed: ClassVar[str] = "vm.builtin.shape_to_tensor"
+    """The runtime's function."""
+
+    def deduce(self, d: Deduction, input: ShapeType) -> TensorType:
+        return TensorType((input.ndim,), "int64")
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return TensorType(None, "int64", 1)
+
+    def reference(self, input: tuple[int, ...]) -> np.ndarray:
+        return np.asarray(input, np.int64).reshape(len(input))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), (3, 4), dims="n m")
+        yield sample(cls(), ())
+        yield wrong(cls(), rand(3), code="op-arguments", match="must be a shape")
+
+
+@define_op
+class TensorToShape(Op):
+    """The elements of an int64 vector as a shape."""
+
+    name = "tensor_to_shape"
+    legalize = None
+    packed: ClassVar[str] = "vm.builtin.tensor_to_shape"
+    """The runtime's function."""
+
+    def deduce(self, d: Deduction, input: TensorType) -> ShapeType:
+        d.require(input.dtype == "int64", f"input must be int64, got {input.dtype}", arg="input", code="op-dtype")
+        d.require(input.ndim == 1, f"input must have one dimension, got {input.ndim}", arg="input", code="op-rank")
+        assert input.dims is not None
+        count = input.dims[0].value
+        return ShapeType(None, -1 if count is None else count)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return ShapeType()
+
+    def reference(self, input: np.ndarray) -> tuple[int, ...]:
+        return tuple(int(size) for size in input)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), np.array([3, 0, 4], np.int64))
+        yield sample(cls(), np.array([3, 4], np.int64), dims="n")
+        yield wrong(cls(), rand(3), code="op-dtype", match="int64")
+        yield wrong(cls(), rand(2, 3, dtype="int64"), code="op-rank", match="one dimension")
+
+
+class Effect(Op):
+    """A call for its effect, with any number of values at the end: `args` is the only argument of the call, a tuple."""
+
+    pure = False
+    legalize = None
+    fixed: ClassVar[int] = 0
+    """How many arguments come before the values."""
+
+    @classmethod
+    def make(cls, *args: Any, **attrs: Any) -> Call:
+        """The call `R.<name>(…)`: values by position, attributes by keyword."""
+        unknown = [key for key in attrs if key not in cls.attr_names()]
+        if unknown or len(args) < cls.fixed:
+            problem = f"has no argument {unknown[0]!r}" if unknown else "needs a condition"
+            raise DeduceError("op-arguments", f"{cls.name} {problem}")
+        lead = [as_expr(arg) for arg in args[: cls.fixed]]
+        values = Tuple(tuple(as_expr(arg) for arg in args[cls.fixed :]))
+        return Call(cls(**attrs), (*lead, values))
+
+    def print_args(self, call: Call, arg: Callable[[Expr], str]) -> list[str]:
+        values = call.args[-1]
+        assert isinstance(values, Tuple)
+        shown = [arg(value) for value in (*call.args[:-1], *values.fields)]
+        for name in self.attr_names():
+            if (value := getattr(self, name)) != getattr(type(self)(), name):
+                shown.append(f"{name}={print_attr(value)}")
+        return shown
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return VOID
+
+
+@define_op
+class Print(Effect):
+    """Print values at run time: each on a line of its own, or in the places `{}` of `format`."""
+
+    name = "print"
+    packed: ClassVar[str] = "vm.builtin.print"
+    """The runtime's function."""
+    format: str = ""
+
+    def deduce(self, d: Deduction, values: TupleType) -> TupleType:
+        return VOID
+
+    def reference(self, values: Sequence[Any]) -> tuple[()]:
+        if self.format:
+            print(self.format.format(*values))  # noqa: T201  (what the program asks for)
+        else:
+            for value in values:
+                print(value)  # noqa: T201
+        return ()
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), (rand(3), (rand(2))), dims="n, 2")
+        yield sample(cls(format="x is {}"), (rand(0),), dims="n")
+
+
+@define_op
+class AssertOp(Effect):
+    """Stop with an error unless the condition, a 0-d bool tensor or a scalar, is true; values fill the `{}` of `format`."""
+
+    name = "assert_op"
+    packed: ClassVar[str] = "vm.builtin.assert_op"
+    """The runtime's function."""
+    fixed = 1
+    format: str = "the assertion does not hold"
+
+    def deduce(self, d: Deduction, condition: Annotation, values: TupleType) -> TupleType:
+        fits = isinstance(condition, ObjectType) or (
+            condition.dtype in ("bool", None) and getattr(condition, "ndim", 0) <= 0
+            if isinstance(condition, (TensorType, PrimType))
+            else False
+        )
+        d.require(fits, f"condition must be a bool without dimensions, got {condition}", arg="condition", code="op-dtype")
+        return VOID
+
+    def reference(self, condition: Any, values: Sequence[Any]) -> tuple[()]:
+        if not bool(condition):
+            raise RuntimeCheckError("assertion-failed", self.format.format(*values))
+        return ()
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), np.array(True), ())
+        yield sample(cls(format="got {}"), np.array(True), (rand(2),), dims=", n")
+        yield wrong(cls(), rand(2, dtype="bool"), (), code="op-dtype", match="condition")

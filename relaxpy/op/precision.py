@@ -1,0 +1,30 @@
+"""Half-precision on numpy: float16 and bfloat16 are computed as float32 and rounded once, as the tensor programs do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.dtype import DType
+
+
+def widened(x: np.ndarray) -> np.ndarray:
+    """`x`, as float32 where it is narrower."""
+    return x.astype(np.float32) if DType(x.dtype) in ("float16", "bfloat16") else x
+
+
+def narrowed(value: Any, like: np.ndarray) -> np.ndarray:
+    """`value` as an array of the dtype of `like`."""
+    return np.asarray(value).astype(like.dtype)
+
+
+def converted(x: np.ndarray, dtype: str) -> np.ndarray:
+    """`x` as `dtype`: from float to integer towards zero, saturating, NaN as 0 (numpy leaves these undefined)."""
+    source, target = DType(x.dtype), DType(dtype)
+    if not (source.is_float and target.is_int):
+        return x.astype(target.numpy)
+    wide, limits = widened(x), np.iinfo(target.numpy)
+    high, low = wide >= wide.dtype.type(limits.max), wide <= wide.dtype.type(limits.min)
+    inside = np.where(high | low | np.isnan(wide), 0, wide).astype(target.numpy)
+    return np.where(high, limits.max, np.where(low, limits.min, inside)).astype(target.numpy)
