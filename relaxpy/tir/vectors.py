@@ -47,7 +47,7 @@ def masked_value(value: Expr, mask: Expr) -> Expr | None:
             return None
 
     def masked(node: tvm.ir.TensorLoad) -> Expr:
-        if _lanes(node.indices[-1]) == 1:
+        if not node.indices or _lanes(node.indices[-1]) == 1:
             return node
         args = (node.source, *node.indices, mask)
         return tirx.call_intrin(node.ty.dtype, "tirx.masked_load", *args)
@@ -57,7 +57,7 @@ def masked_value(value: Expr, mask: Expr) -> Expr | None:
 
 def masked_store(stmt: tirx.BufferStore, mask: Expr) -> Stmt | None:
     """The vector store for the lanes of the mask only; None where it touches elements that are not neighbours."""
-    if not _is_maskable(stmt.indices) or _lanes(stmt.indices[-1]) == 1:
+    if not stmt.indices or not _is_maskable(stmt.indices) or _lanes(stmt.indices[-1]) == 1:
         return None
     value = masked_value(stmt.value, mask)
     if value is None:
@@ -119,6 +119,8 @@ def _shifted(body: ElementStmt, start: Expr, lanes: int) -> tirx.BufferStore:
 
 def _is_maskable(indices: Sequence[Expr]) -> bool:
     """Whether the access is to one element, or to neighbours along the last dimension."""
+    if not indices:
+        return True  # a 0-d tensor has one element
     *outer, last = indices
     if any(_lanes(index) != 1 for index in outer):
         return False
