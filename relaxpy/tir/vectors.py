@@ -24,7 +24,10 @@ def vectorise(body: ElementStmt, lanes: int) -> tirx.BufferStore | None:
     var = tirx.Var("lane", "int64")
     scalar = tirx.For(var, int64(0), int64(lanes), tirx.ForKind.VECTORIZED, body(var))
     module = tvm.IRModule({"body": tirx.PrimFunc([], scalar)})
-    result = tirx.transform.VectorizeLoop(True)(module)["body"].body
+    try:
+        result = tirx.transform.VectorizeLoop(True)(module)["body"].body
+    except tvm.error.InternalError:
+        return None  # lanes in another index than the last: TVM has no form for it
     return result if isinstance(result, tirx.BufferStore) else None
 
 
