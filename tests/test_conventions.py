@@ -42,8 +42,9 @@ ALLOWED["build"] |= {
     "runtime"
 }  # bytecode is what code generation makes, Executable what `build` returns
 
-PRINTING = {"relaxpy.script.printer", "relaxpy.script.highlight"}
-"""What `ir` may import inside a method: `.script()` and `.show()` belong to the nodes, printing to `script`."""
+PRINTING = {"relaxpy.script.printer", "relaxpy.script.highlight", "relaxpy.shape.prove"}
+"""What `ir` may import inside a function: `.script()` and `.show()` belong to the nodes, printing to `script`;
+`structural_equal(…, prove=True)` asks for proof."""
 
 RUNTIME_ALLOWED = {"numpy", "ml_dtypes", "tvm_ffi", "tvm_ffi_orcjit", "relaxpy"}
 """What `relaxpy/runtime` may import besides the standard library."""
