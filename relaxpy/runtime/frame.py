@@ -20,10 +20,12 @@ import numpy as np
 
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.kernels import ffi
-from relaxpy.runtime.tensor import Array, DLTensor, Tensor, allocate
+from relaxpy.runtime.tensor import Array, Tensor, allocate
 
 # An ffi object starts with its header (reference counts, type index, deleter); a tensor's DLTensor follows (c_api.h).
 _OBJECT_HEADER = 24
+_DLTensorWords = ctypes.c_int64 * 6
+"""`DLTensor` as words: data, device, (ndim, type), shape, strides, byte offset. One assignment instead of seven."""
 
 
 @cache
@@ -36,14 +38,11 @@ def new_record(ndim: int, dtype: str, shape_address: int, data: int = 0) -> tupl
     """A tensor for kernels and the address of its data pointer, whose memory and shape belong to someone else."""
     record = ffi().from_dlpack(_seed())
     address: int = record.__chandle__() + _OBJECT_HEADER
-    fields = DLTensor.from_address(address)
     info = dtypes.info(dtype)
-    fields.data = data
-    fields.ndim = ndim
-    fields.code, fields.bits, fields.lanes = info.code, info.bits, 1
-    fields.shape = shape_address
-    fields.strides = 0
-    fields.byte_offset = 0
+    kind = ndim | info.code << 32 | info.bits << 40 | 1 << 48  # ndim, type code, bits, lanes
+    words = _DLTensorWords.from_address(address)
+    words[0] = data
+    words[2:6] = (kind, shape_address, 0, 0)  # no strides: compact; no byte offset
     return record, address
 
 

@@ -44,7 +44,8 @@ LARGE_WORK = 1 << 18
 LONG_SECONDS = 50e-3
 """A kernel that is expected to take longer releases the GIL."""
 HANDOVER_SECONDS = 20e-3
-"""A kernel that takes longer on one thread is worth handing to the launcher thread, beside a busy thread as well."""
+"""A kernel or a call that takes longer on one thread is worth handing to the launcher thread: with a third, busy
+thread about, the two of them wait for the GIL twice."""
 
 
 @cache
@@ -132,7 +133,7 @@ class KernelHandles:
                 self._run_parallel(work, *args)
                 return
             long = self.serial_rate * work > HANDOVER_SECONDS
-            if long and threads.run_elsewhere(self.run, (work, *args)):
+            if long and threads.run_elsewhere(self.run, (work, *args))[0]:
                 return
         start = perf_counter()
         if self.serial_rate * work > LONG_SECONDS:

@@ -10,13 +10,13 @@ import linecache
 import weakref
 from collections.abc import Callable, Generator, Mapping
 from itertools import count
+from time import perf_counter
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from relaxpy.errors import RelaxError, RuntimeCheckError, Span
-from relaxpy.runtime import library
+from relaxpy.runtime import library, threads
 from relaxpy.runtime.bytecode import (
-    Assert,
     Call,
     Check,
     FunctionCode,
@@ -30,7 +30,7 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.frame import Frame, record_of, release
-from relaxpy.runtime.kernels import KernelGroup, KernelHandles, load_kernels
+from relaxpy.runtime.kernels import HANDOVER_SECONDS, KernelGroup, KernelHandles, load_kernels
 from relaxpy.runtime.link import translate
 from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
 from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy
@@ -55,19 +55,30 @@ class LinkedFunction:
         "code",
         "frames",
         "generator",
+        "movable",
         "origin",
         "patterns",
         "program",
         "run",
+        "serial_seconds",
         "source",
     )
 
     def __init__(
-        self, program: Program, code: FunctionCode, generators: frozenset[int], generator: bool
+        self,
+        program: Program,
+        code: FunctionCode,
+        generators: frozenset[int],
+        generator: bool,
+        movable: bool,
     ) -> None:
         self.program = program
         self.code = code
         self.generator = generator
+        self.movable = movable
+        """May run in another thread than the caller's."""
+        self.serial_seconds = 0.0
+        """What the last call took in a thread that runs serial kernels."""
         self.frames: list[Frame] = []
         """Frames that no call uses."""
         self.patterns = parameter_patterns(code)
@@ -103,10 +114,28 @@ class LinkedFunction:
         self.run: Callable[..., Any] = scope["run"]
 
     def __call__(self, *args: Any) -> Any:
-        """Run with runtime values; no conversion of arguments or result."""
+        """Run with runtime values; no conversion of arguments or result.
+
+        A thread that may not launch parallel kernels hands long calls to the thread that may, if nothing of the caller's
+        runs in them (Python functions may depend on their thread).
+        """
         if self.generator:
             return drive(self.run(*args))
+        if self.movable and not threads.is_launching_thread():
+            return self._call_from_another_thread(args)
         return self.run(*args)
+
+    def _call_from_another_thread(self, args: tuple[Any, ...]) -> Any:
+        start = perf_counter()
+        if self.serial_seconds > HANDOVER_SECONDS:
+            done, value = threads.run_elsewhere(self.run, args)
+            if done:
+                # Two threads at best halve the time; a call that was short after all stays here the next time.
+                self.serial_seconds = 2 * (perf_counter() - start)
+                return value
+        value = self.run(*args)
+        self.serial_seconds = perf_counter() - start
+        return value
 
     # Errors
 
@@ -177,6 +206,9 @@ class LinkedFunction:
     ) -> RuntimeCheckError:
         """The error of an `Assert` that does not hold."""
         check = self.code.checks[check_index]
+        if check.what == "relation":
+            # the condition says it all: which sizes do not fit
+            return self._check_error(check, check.detail, "", local)
         detail = f"{check.detail} " if check.detail else ""
         return self._check_error(check, f"{detail}must be {wanted}, got {came}", "", local)
 
@@ -186,7 +218,7 @@ class LinkedFunction:
         bound = [
             f"{name} = {local[f's{slot}']}" for name, slot in check.symbols if f"s{slot}" in local
         ]
-        notes = [f"{check.name} is annotated {check.annotation}"]
+        notes = [f"{check.name} is annotated {check.annotation}"] if check.annotation else []
         if came:
             notes.append(f"what came is {came}")
         if bound:
@@ -210,8 +242,9 @@ class Program:
             tensor.constant = True  # also where from_numpy had to copy
         self.scope = self._names()
         generators = trampolined(executable.functions)
+        movable = without_python(executable.functions) - generators
         self.functions = [
-            LinkedFunction(self, code, generators, index in generators)
+            LinkedFunction(self, code, generators, index in generators, index in movable)
             for index, code in enumerate(executable.functions)
         ]
         for index, function in enumerate(self.functions):
@@ -286,6 +319,20 @@ def trampolined(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
         result |= more
         changed = bool(more)
     return frozenset(result)
+
+
+def without_python(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
+    """Functions in whose calls no Python of users runs."""
+    foreign = (Invoke, Packed, Library)
+    result = {
+        n for n, code in enumerate(functions) if not any(isinstance(i, foreign) for i in code.code)
+    }
+    calls = [{i.index for i in code.code if isinstance(i, Call)} for code in functions]
+    while True:
+        fewer = {n for n in result if calls[n] <= result}
+        if fewer == result:
+            return frozenset(result)
+        result = fewer
 
 
 def drive(running: Suspended) -> Any:

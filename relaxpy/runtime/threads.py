@@ -2,7 +2,7 @@
 
 TVM's thread pool belongs to the Python thread that first launches a parallel kernel on it, and lives as long as the
 process. So only two threads launch: the main thread, and one launcher thread of ours to which other threads hand large
-kernels while it is idle; otherwise they run the kernel's serial twin. However many threads come and go, the process
+kernels, or whole calls, while it is idle; otherwise they run a kernel's serial twin. However many threads come and go, the process
 has at most two pools.
 
 The pool reads its settings from the environment when its library is loaded: `configure_environment` runs before that.
@@ -16,9 +16,11 @@ import threading
 from _thread import allocate_lock, get_ident
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from relaxpy.errors import UsageError
+
+T = TypeVar("T")
 
 _VARIABLE = "RELAXPY_NUM_THREADS"
 _requested: int | None = None
@@ -78,9 +80,9 @@ def library_loaded(configure: Callable[[int, int], Any]) -> None:
 
 def may_launch() -> bool:
     """Whether the calling thread may run parallel kernels; its pool has the right size afterwards."""
-    me = get_ident()
-    if me != _main_thread and me != _launcher.ident:
+    if not is_launching_thread():
         return False
+    me = get_ident()
     count = num_threads() if _requested is None and me not in _configured else _requested
     if count is not None and _configured.get(me) != count:
         _configured[me] = count
@@ -97,20 +99,21 @@ class _Launcher:
         self._idle = allocate_lock()
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
-    def run(self, func: Callable[..., object], args: tuple[Any, ...]) -> bool:
-        """Run func(*args) there and wait for it, exceptions included; False, at once, if it is busy."""
+    def run(self, func: Callable[..., T], args: tuple[Any, ...]) -> tuple[bool, T | None]:
+        """(True, func(*args)), run there while this thread waits, exceptions included; (False, None) if it is busy."""
         if not self._idle.acquire(blocking=False):
-            return False
+            return False, None
         try:
             if self.ident is None:
                 self._start()
             done = allocate_lock()
             done.acquire()
+            results: list[T] = []
             failed: list[BaseException] = []
 
             def job() -> None:
                 try:
-                    func(*args)
+                    results.append(func(*args))
                 except BaseException as error:  # handed to the thread that waits
                     failed.append(error)
                 finally:
@@ -122,7 +125,7 @@ class _Launcher:
             self._idle.release()
         if failed:
             raise failed[0]
-        return True
+        return True, results[0]
 
     def _start(self) -> None:
         ready = allocate_lock()
@@ -142,11 +145,17 @@ _launcher = _Launcher()
 _main_thread = threading.main_thread().ident
 
 
-def run_elsewhere(func: Callable[..., object], args: tuple[Any, ...]) -> bool:
-    """Run func(*args) on the launcher thread and wait; False, having done nothing, if it has work already."""
+def run_elsewhere(func: Callable[..., T], args: tuple[Any, ...]) -> tuple[bool, T | None]:
+    """(True, func(*args)) from the launcher thread; (False, None), having done nothing, if it has work already."""
     if num_threads() < 2:
-        return False
+        return False, None
     return _launcher.run(func, args)
+
+
+def is_launching_thread() -> bool:
+    """Whether the calling thread is one of the two that run parallel kernels."""
+    me = get_ident()
+    return me == _main_thread or me == _launcher.ident
 
 
 def _after_fork() -> None:

@@ -454,7 +454,7 @@ def test_an_error_names_its_callers() -> None:
     assert caught.value.message.startswith("inner: parameter x")
 
 
-def counter(depth_first: bool = True) -> Any:
+def counter() -> Any:
     """`main(x, k) = x if k == 0 else main(x + 1, k - 1)`."""
     body = [
         Packed(0, 2, 0, (Reg(1),)),
@@ -469,11 +469,12 @@ def counter(depth_first: bool = True) -> Any:
     return function("main", [("x", VECTOR), ("k", PrimPattern("int64"))], body)
 
 
-def test_recursion_100_000_deep() -> None:
+@pytest.mark.parametrize("depth", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_recursion_is_as_deep_as_memory(depth: int) -> None:
     register_function("test.is_zero", lambda k: k == 0)
     register_function("test.minus_one", lambda k: k - 1)
     main = run(counter(), packed=("test.is_zero", "test.minus_one"))
-    assert main(floats(0), 100_000).numpy().tolist() == [100_000]
+    assert main(floats(0), depth).numpy().tolist() == [depth]
     assert main(floats(0), 3).numpy().tolist() == [3]
 
 

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relaxpy.errors import ExecutableError, UsageError
+from relaxpy.runtime import Tensor, register_function, register_library
+from relaxpy.runtime.kernels import ffi
+from relaxpy.runtime.library import find_function, find_library
+from relaxpy.runtime.tensor import empty, from_numpy
+
+
+def test_decorators_and_plain_calls() -> None:
+    @register_library("test.lib.one")
+    def one(x: Tensor, out: Tensor) -> None:
+        out.numpy()[...] = x.numpy()
+
+    assert find_library("test.lib.one") is one
+    assert register_library("test.lib.two", one) is one
+    assert register_function("test.fun", len) is len
+    assert find_function("test.fun") is len
+
+
+def test_the_extra_is_named() -> None:
+    register_library("mkl2.", lambda: None, extra="mkl2")
+    with pytest.raises(ExecutableError, match=r"relaxpy\[mkl2\]"):
+        find_library("mkl2.gemm")
+
+
+@pytest.mark.parametrize(("name", "func"), [("", len), (3, len), ("x", 3)])
+def test_wrong_registrations(name: object, func: object) -> None:
+    with pytest.raises(UsageError):
+        register_library(name, func)  # type: ignore[call-overload]
+
+
+def test_functions_of_tvm_ffi_take_tensors() -> None:
+    """A C++ (or Python) function of tvm_ffi sees the same memory, without a copy."""
+    tvm_ffi = ffi()
+
+    @tvm_ffi.register_global_func("test.ffi_double", override=True)
+    def double(x: object, out: object) -> None:
+        np.from_dlpack(out)[...] = np.from_dlpack(x) * 2
+
+    x, out = from_numpy(np.arange(3, dtype=np.float32)), empty((3,), "float32")
+    find_library("test.ffi_double")(x, out)
+    np.testing.assert_array_equal(out.numpy(), [0, 2, 4])
+
+
+def test_unknown() -> None:
+    with pytest.raises(ExecutableError, match="register_function"):
+        find_function("test.nothing")
