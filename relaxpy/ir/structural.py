@@ -487,4 +487,4 @@ def _short_annotation(node: Annotation) -> str:
 def _text(node: Any) -> str:
     """A module, function or annotation as script; anything else in a few words."""
     script = getattr(node, "script", None)
-    return script() if callable(script) else _brief(node)
+    return str(script()) if callable(script) else _brief(node)

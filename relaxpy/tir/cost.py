@@ -1,8 +1,8 @@
 """About how much a tensor program does, as an expression of its symbolic variables.
 
-The runtime decides by it, at every call, whether to run a kernel in parallel and whether to let go of the interpreter's lock; a
-factor of two does not matter there. Every store counts once for each iteration of the loops around it, times one plus
-the operations in its value.
+The runtime decides by it, at every call, whether to run a kernel in parallel and whether to let go of the
+interpreter's lock; a factor of two does not matter there. Every store counts once for each iteration of the loops
+around it, times one plus the operations in its value.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Tensor programs as text: a `@T.prim_func` definition that parses back to an equal program.
 
-TVM prints the body. We take off its header (imports, `n = TypeVar("n")`), quote the dimensions in the signature, and write int64
-literals bare, because our parser reads extents and indices as int64. Bare literals are not always read back the same (an
-int64 value is not an index), so the short text is parsed and compared, and the explicit one taken if it differs.
+TVM prints the body. We take off its header (imports, `n = TypeVar("n")`), quote the dimensions in the signature, and
+write int64 literals bare, because our parser reads extents and indices as int64. Bare literals are not always read back
+the same (an int64 value is not an index), so the short text is parsed and compared, and the explicit one taken if it
+differs.
 """
 
 from __future__ import annotations
@@ -41,14 +42,13 @@ def _quote_dimensions(text: str) -> str:
     """Dimensions that name symbols in quotes: Python evaluates annotations, where symbols are not defined."""
     (definition,) = ast.parse(text).body
     assert isinstance(definition, ast.FunctionDef)
-    scalars = {a.arg for a in definition.args.args if not isinstance(a.annotation, ast.Call)}
     edits: list[tuple[int, int, int]] = []
     for arg in definition.args.args:
         if isinstance(arg.annotation, ast.Call) and arg.annotation.args:
             shape = arg.annotation.args[0]
             for size in shape.elts if isinstance(shape, ast.Tuple) else [shape]:
                 names = {n.id for n in ast.walk(size) if isinstance(n, ast.Name)} - {"T"}
-                if names or scalars & names:
+                if names:
                     end = size.end_col_offset
                     assert end is not None
                     edits.append((size.lineno - 1, size.col_offset, end))

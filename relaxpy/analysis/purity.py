@@ -1,0 +1,27 @@
+"""Which calls have an effect, and so must not be removed, moved or repeated."""
+
+from __future__ import annotations
+
+from relaxpy.errors import DeduceError
+from relaxpy.ir.annotation import CallableType
+from relaxpy.ir.expr import Call, ExternFunc, Function, GlobalVar
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.op import Operator
+from relaxpy.op.deduce import deduce
+
+
+def is_pure(call: Call, mod: IRModule) -> bool:
+    """May this call stand in a dataflow block? A function that nothing is known of may do anything."""
+    callee = call.op
+    if isinstance(callee, Operator):
+        return callee.pure
+    if isinstance(callee, ExternFunc):
+        return False
+    if isinstance(callee, GlobalVar):
+        function = mod.functions.get(callee.name)
+        return function.pure if isinstance(function, Function) else True
+    try:
+        annotation = deduce(callee, mod)
+    except DeduceError:
+        return True
+    return isinstance(annotation, CallableType) and annotation.pure

@@ -1,0 +1,45 @@
+"""Which symbolic variables annotations define: what parameters and `match_cast` bind when values come in.
+
+A symbol is determined where it stands alone as a dimension; then every dimension that is linear in one symbol more
+determines that one (`n * 2` gives n, and `n + m` gives m once n is known).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.shape.solve import solve_linear
+
+
+def defined_symbols(
+    annotations: Iterable[Annotation], known: AbstractSet[SymVar] = frozenset()
+) -> set[SymVar]:
+    """The symbols, besides those `known`, whose values follow from values of these annotations."""
+    dims = [dim for annotation in annotations for dim in matched_dims(annotation)]
+    found = {dim.symbol for dim in dims if dim.symbol is not None and dim.symbol not in known}
+    waiting = [dim for dim in dims if dim.symbol is None]
+    progress = True
+    while progress:
+        progress = False
+        for dim in waiting:
+            unknown = [var for var in dim.vars if var not in known and var not in found]
+            if len(unknown) == 1 and solve_linear(dim, Dim.of(0), unknown[0]) is not None:
+                found.add(unknown[0])
+                progress = True
+    return found
+
+
+def matched_dims(annotation: Annotation) -> list[Dim]:
+    """The dimensions that are matched against a value, in order. Those of a function type are its own affair."""
+    match annotation:
+        case TensorType(shape=tuple() as dims) | ShapeType(dims=tuple() as dims):
+            return list(dims)
+        case PrimType(value=Dim() as value):
+            return [value]
+        case TupleType(fields=fields):
+            return [dim for item in fields for dim in matched_dims(item)]
+        case _:
+            return []
