@@ -1,0 +1,232 @@
+"""`R.Tensor(…)` and its siblings: how annotations are written.
+
+Each is a factory. The parser calls `build` with a function that reads one dimension in its scope; called from ordinary Python
+(`R.Tensor(("n", 4), "float32")` as a value, or evaluated by Python in the body of a class) names become new variables.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from relaxpy.errors import ScriptError
+from relaxpy.ir.annotation import (
+    VOID,
+    Annotation,
+    CallableType,
+    ObjectType,
+    PrimType,
+    ShapeType,
+    TensorType,
+    TupleType,
+)
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Constant, DataTypeImm, Expr, PrimValue, StringImm, Var
+from relaxpy.script.dims import parse_dim
+
+
+class Text(str):
+    """A string literal that knows its place."""
+
+    span: Any = None
+
+
+class DimReader:
+    """Reads what stands for a dimension: an integer, a variable, a text. Here: names are new, one variable a name."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[str, SymVar] = {}
+
+    def __call__(self, value: Any) -> Dim:
+        """The dimension that `value` is. Raises `ScriptError`."""
+        if isinstance(value, str):
+            return parse_dim(value, self.symbol, getattr(value, "span", None))
+        dim = as_dim(value)
+        if dim is None:
+            raise ScriptError(
+                "bad-annotation",
+                f"{value!r} is not a dimension",
+                help='a dimension is an integer, a symbolic variable, or an expression of them in quotes ("n * 4")',
+            )
+        return dim
+
+    def symbol(self, name: str) -> Dim:
+        """The variable that a quoted name means."""
+        return self.symbols.setdefault(name, SymVar(name)).dim
+
+
+def as_dim(value: Any) -> Dim | None:
+    """`value` as a dimension; None if it is none."""
+    if isinstance(value, (Dim, SymVar)):
+        return Dim.of(value)
+    if isinstance(value, typing.TypeVar):
+        return Dim.var(value.__name__)
+    if isinstance(value, PrimValue) and isinstance(value.value, Dim):
+        return value.value
+    if isinstance(value, Var) and isinstance(value.annotation, PrimType):
+        return value.annotation.value
+    if isinstance(value, Constant) and value.data.ndim == 0 and value.data.dtype.kind in "iu":
+        return Dim.of(int(value.data))
+    if isinstance(value, bool) or isinstance(value, (float, complex, str)):
+        return None
+    try:
+        return Dim.of(value.__index__())
+    except (AttributeError, TypeError):
+        return None
+
+
+class AnnotationFactory:
+    """One kind of annotation; `build` is `__call__` with a given reader of dimensions."""
+
+    def __init__(self, name: str, build: Callable[..., Annotation]) -> None:
+        self.name = name
+        self._build = build
+        self.__doc__ = build.__doc__
+
+    def build(self, dims: DimReader, *args: Any, **kwargs: Any) -> Annotation:
+        """The annotation. Raises `ScriptError` for arguments that this kind does not take."""
+        try:
+            return self._build(dims, *args, **kwargs)
+        except TypeError as error:
+            problem = str(error).removeprefix(f"{self._build.__name__}() ")
+        raise ScriptError(
+            "bad-annotation", f"R.{self.name}: {problem}", help=f"write {_EXAMPLES[self.name]}"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Annotation:
+        return self.build(DimReader(), *args, **kwargs)
+
+    def __getitem__(self, items: Any) -> Annotation:
+        """`R.Tuple[A, B]`, as the paper writes it."""
+        return self(*(items if isinstance(items, tuple) else (items,)))
+
+    def __or__(self, other: object) -> AnnotationFactory:
+        return self
+
+    def __repr__(self) -> str:
+        return f"R.{self.name}"
+
+
+_EXAMPLES = {
+    "Tensor": 'R.Tensor(("n", 4), dtype="float32"), or R.Tensor(dtype="float32", ndim=2)',
+    "Shape": 'R.Shape(["n", 4]) or R.Shape(ndim=2)',
+    "Tuple": "R.Tuple(R.Tensor, R.Object)",
+    "Callable": "R.Callable((R.Tensor,), R.Tensor)",
+    "Prim": 'R.Prim("int64") or R.Prim(value="n")',
+    "Object": "R.Object",
+}
+
+
+def as_annotation(value: Any, dims: DimReader) -> Annotation:
+    """What was written as an annotation, as one. Raises `ScriptError`."""
+    if isinstance(value, AnnotationFactory):
+        return value.build(dims)
+    if isinstance(value, Annotation):
+        return value
+    if value is None or (isinstance(value, tuple) and not value):
+        return VOID
+    if isinstance(value, (tuple, list)):
+        return TupleType(as_annotation(item, dims) for item in value)
+    shown = value.__name__ if isinstance(value, type) else repr(value)
+    raise ScriptError(
+        "bad-annotation",
+        f"{shown} is not an annotation",
+        help="write R.Tensor(…), R.Shape(…), R.Tuple(…), R.Callable(…), R.Prim(…) or R.Object",
+    )
+
+
+def _dtype(value: Any) -> DType | None:
+    if isinstance(value, DataTypeImm):
+        return value.dtype
+    if isinstance(value, StringImm):
+        return DType(value.value)
+    if isinstance(value, str):
+        return DType(str(value))
+    return None if value is None else DType(value)
+
+
+def _tensor(
+    dims: DimReader,
+    shape: Any = None,
+    dtype: Any = None,
+    vdevice: Any = None,
+    ndim: int = -1,
+) -> Annotation:
+    """`R.Tensor(shape, dtype, vdevice, ndim)`: a tensor; what is left out is unknown."""
+    if isinstance(shape, (str, DType, DataTypeImm)) and dtype is None:
+        shape, dtype = None, shape
+    device = None if vdevice is None else str(vdevice)
+    if shape is None:
+        return TensorType(None, _dtype(dtype), int(ndim), device)
+    if isinstance(shape, Var):
+        if not isinstance(shape.annotation, (ShapeType, ObjectType)):
+            raise ScriptError(
+                "bad-annotation",
+                f"{shape.name} is {shape.annotation}, not a shape",
+                help="a tensor's shape is a tuple of dimensions, or a variable that holds a shape",
+            )
+        return TensorType(shape, _dtype(dtype), int(ndim), device)
+    known = _dims(dims, shape)
+    if ndim not in (-1, len(known)):
+        raise ScriptError("bad-annotation", f"a shape of {len(known)} dimensions with ndim={ndim}")
+    return TensorType(known, _dtype(dtype), len(known), device)
+
+
+def _dims(dims: DimReader, values: Any) -> tuple[Dim, ...]:
+    if isinstance(values, Expr) and hasattr(values, "dims"):
+        return values.dims  # type: ignore[attr-defined]
+    if not isinstance(values, (tuple, list)):
+        raise ScriptError(
+            "bad-annotation",
+            f"{values!r} is not a shape",
+            help='a shape is a tuple: ("n", 4); one dimension is ("n",), with a comma',
+        )
+    return tuple(dims(value) for value in values)
+
+
+def _shape(dims: DimReader, values: Any = None, ndim: int = -1) -> Annotation:
+    """`R.Shape(values, ndim)`: a shape value."""
+    return ShapeType(None, int(ndim)) if values is None else ShapeType(_dims(dims, values))
+
+
+def _tuple(dims: DimReader, *fields: Any) -> Annotation:
+    """`R.Tuple(A, B)`: a tuple of values."""
+    if len(fields) == 1 and isinstance(fields[0], (tuple, list)):
+        fields = tuple(fields[0])
+    return TupleType(as_annotation(item, dims) for item in fields)
+
+
+def _callable(
+    dims: DimReader,
+    params: Any = None,
+    ret: Any = ObjectType(),  # noqa: B008
+    purity: bool = True,
+    pure: bool | None = None,
+) -> Annotation:
+    """`R.Callable((A, B), R, purity)`: a function."""
+    pure = bool(purity) if pure is None else pure
+    if params is None:
+        return CallableType(None, as_annotation(ret, dims), pure)
+    items: Sequence[Any] = params if isinstance(params, (tuple, list)) else (params,)
+    known = [as_annotation(item, dims) for item in items]
+    return CallableType(known, as_annotation(ret, dims), pure)
+
+
+def _prim(dims: DimReader, dtype: Any = None, value: Any = None) -> Annotation:
+    """`R.Prim(dtype)` or `R.Prim(value=n)`: a scalar."""
+    return PrimType(_dtype(dtype) or "int64", None if value is None else dims(value))
+
+
+def _object(dims: DimReader) -> Annotation:
+    """`R.Object`: any value."""
+    return ObjectType()
+
+
+Tensor = AnnotationFactory("Tensor", _tensor)
+Shape = AnnotationFactory("Shape", _shape)
+Tuple = AnnotationFactory("Tuple", _tuple)
+Callable_ = AnnotationFactory("Callable", _callable)
+Prim = AnnotationFactory("Prim", _prim)
+Object = AnnotationFactory("Object", _object)

@@ -1,0 +1,234 @@
+"""What can follow `R.` in a script and is no operator: statements, constants, calls across levels.
+
+`relaxpy.script.relax` gives these their names in the script.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from relaxpy.errors import ScriptError
+from relaxpy.ir.annotation import Annotation
+from relaxpy.ir.expr import (
+    Call,
+    Constant,
+    DataTypeImm,
+    Expr,
+    ExternFunc,
+    Function,
+    GlobalVar,
+    PrimValue,
+    ShapeExpr,
+    StringImm,
+    Tuple,
+)
+from relaxpy.ir.dtype import DType
+from relaxpy.op import call
+from relaxpy.op.base import as_expr
+from relaxpy.script.annotations import DimReader, as_annotation, as_dim
+from relaxpy.script.constants import decode_constant
+
+
+class Statement:
+    """A word that means something at its place in a function only; the parser knows it by identity."""
+
+    def __init__(self, name: str, usage: str) -> None:
+        self.name = name
+        self.usage = usage
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise ScriptError(
+            "statement-place",
+            f"R.{self.name} stands in a function decorated with @R.function only",
+            help=f"write {self.usage}",
+        )
+
+    def __repr__(self) -> str:
+        return f"R.{self.name}"
+
+
+dataflow = Statement("dataflow", "with R.dataflow(): …")
+output = Statement("output", "R.output(y) as the last line of a dataflow block")
+match_cast = Statement("match_cast", 'y = R.match_cast(x, R.Tensor(("m",), "float32"))')
+func_attr = Statement("func_attr", 'R.func_attr({"key": 1}) as the first line of a function')
+func_ret_value = Statement("func_ret_value", "return value")
+
+
+@overload
+def function(func: F) -> Function: ...
+@overload
+def function(*, private: bool = False, pure: bool = True, name: str | None = None) -> Any: ...
+def function(
+    func: Any = None,
+    *,
+    private: bool = False,
+    pure: bool = True,
+    name: str | None = None,
+    check_well_formed: bool = True,
+) -> Any:
+    """Make a graph-level function of a Python function: `@R.function`, `@R.function(private=True, pure=False)`.
+
+    In a class that `@I.ir_module` takes, the function is left as it is: the class is read as a whole.
+    """
+    del private, pure, name, check_well_formed  # read from the source
+    if func is None:
+        return function
+    from relaxpy.script.parser import in_class_body, parse_decorated_function
+
+    frame = sys._getframe(1)
+    return func if in_class_body(frame) else parse_decorated_function(func, frame)
+
+
+def const(value: Any, dtype: str | None = None) -> Constant:
+    """A tensor constant, from a number, nested lists or an array. Python floats are float32, integers int32 (as in TVM)."""
+    if isinstance(value, Constant):
+        value = value.data
+    if isinstance(value, Expr):
+        raise ScriptError(
+            "bad-value", "R.const takes a Python value", help="a value of the program is used as it is"
+        )
+    if isinstance(dtype, DataTypeImm):
+        dtype = dtype.dtype
+    if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__"):
+        value = np.from_dlpack(value)
+    array = np.asarray(value)
+    if array.dtype.kind in "OUSM":
+        raise ScriptError("bad-value", f"a constant cannot be made of {type(value).__name__}")
+    if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
+        dtype = {"f": "float32", "i": "int32"}.get(array.dtype.kind)
+    try:
+        return Constant(array, dtype)
+    except OverflowError as error:
+        problem = str(error)
+    raise ScriptError("bad-value", f"R.const: {problem}")
+
+
+def const_data(data: str, shape: Sequence[int], dtype: str) -> Constant:
+    """A constant as the printer writes large ones: its bytes, compressed, as text."""
+    return Constant.shared(decode_constant(data, tuple(shape), dtype))
+
+
+def shape(dims: Any) -> ShapeExpr:
+    """A shape value: `R.shape([n, 4])`."""
+    if isinstance(dims, ShapeExpr):
+        return dims
+    if not isinstance(dims, (tuple, list)):
+        raise ScriptError(
+            "bad-value", f"R.shape takes a list of dimensions, not {dims!r}", help="write R.shape([n, 4])"
+        )
+    read = DimReader()
+    return ShapeExpr([read(value) for value in dims])
+
+
+def prim_value(value: Any, dtype: str | None = None) -> PrimValue:
+    """A scalar: `R.prim_value(n + 1)`, `R.prim_value(0.5)`."""
+    if isinstance(value, PrimValue):
+        return value
+    if isinstance(value, (bool, float)):
+        return PrimValue(value, dtype)
+    dim = as_dim(value)
+    if dim is None:
+        raise ScriptError(
+            "bad-value",
+            f"R.prim_value takes a number or an expression of dimensions, not {value!r}",
+        )
+    return PrimValue(dim, dtype)
+
+
+def string(value: Any) -> StringImm:
+    """A string, as argument."""
+    return value if isinstance(value, StringImm) else StringImm(str(value))
+
+
+def data_type(value: Any) -> DataTypeImm:
+    """A data type, as argument."""
+    return value if isinstance(value, DataTypeImm) else DataTypeImm(DType(value))
+
+
+def tuple_(*fields: Any) -> Tuple:
+    """A tuple of values: `R.tuple(x, y)`; `R.tuple()` is the empty one."""
+    return Tuple(tuple(as_expr(item) for item in fields))
+
+
+def extern_func(name: Any) -> ExternFunc:
+    """A function that is known by its name at run time only."""
+    return name if isinstance(name, ExternFunc) else ExternFunc(str(name))
+
+
+def call_tir(
+    func: GlobalVar,
+    args: Any,
+    out_ty: Any = None,
+    tir_vars: Any = None,
+    *,
+    out_sinfo: Any = None,
+) -> Call:
+    """Call a tensor program: `R.call_tir(cls.f, (x,), out_ty=R.Tensor((n, 4), "float32"))`."""
+    if not isinstance(func, GlobalVar):
+        raise ScriptError(
+            "bad-value",
+            f"R.call_tir calls a tensor program of the module, not {_name(func)}",
+            help="write cls.f, where f is a @T.prim_func of the same class",
+        )
+    return call.call_tir(func, args, _outputs("call_tir", out_ty, out_sinfo), tir_vars)
+
+
+def call_dps_library(func: Any, args: Any, out_ty: Any = None, *, out_sinfo: Any = None) -> Call:
+    """Call a library function that writes its outputs: `R.call_dps_library("lib.f", (x,), out_ty=R.Tensor(…))`."""
+    name = _function_name("call_dps_library", func)
+    return call.call_dps_library(name, args, _outputs("call_dps_library", out_ty, out_sinfo))
+
+
+call_dps_packed = call_dps_library
+
+
+def call_packed(func: Any, *args: Any, ty_args: Any = (), sinfo_args: Any = ()) -> Call:
+    """Call a registered function by name; it may have side effects."""
+    name = _function_name("call_packed", func)
+    return call.call_packed(name, *args, ty_args=_annotations(ty_args or sinfo_args))
+
+
+def call_pure_packed(func: Any, *args: Any, ty_args: Any = (), sinfo_args: Any = ()) -> Call:
+    """Call a registered function by name that has no side effects."""
+    name = _function_name("call_pure_packed", func)
+    return call.call_pure_packed(name, *args, ty_args=_annotations(ty_args or sinfo_args))
+
+
+def _function_name(word: str, func: Any) -> str:
+    if isinstance(func, ExternFunc):
+        return func.name
+    if isinstance(func, StringImm):
+        return func.value
+    if isinstance(func, str):
+        return str(func)
+    raise ScriptError(
+        "bad-value", f"R.{word} takes a function's name, not {_name(func)}", help=f'write R.{word}("library.f", …)'
+    )
+
+
+def _name(value: Any) -> str:
+    return str(getattr(value, "name", None) or repr(value))
+
+
+def _outputs(word: str, out_ty: Any, out_sinfo: Any) -> Any:
+    given = out_ty if out_ty is not None else out_sinfo
+    if given is None:
+        raise ScriptError(
+            "bad-value",
+            f"R.{word} needs out_ty, what it gives",
+            help='write out_ty=R.Tensor((n, 4), dtype="float32")',
+        )
+    return _annotations(given)
+
+
+def _annotations(given: Any) -> Any:
+    reader = DimReader()
+    if isinstance(given, (list, tuple)):
+        return [as_annotation(item, reader) for item in given]
+    return as_annotation(given, reader)
+
+

@@ -1,0 +1,49 @@
+"""The namespace I: the module.
+
+    from relaxpy.script import ir as I
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from relaxpy.ir.expr import ExternFunc
+from relaxpy.ir.module import IRModule
+
+
+def ir_module(cls: Any = None, **options: Any) -> Any:
+    """Make a module of a class of functions: `@I.ir_module`, above `class Module: …`."""
+    del options  # TVM's spelling `@I.ir_module(s_tir=True)`
+    if cls is None:
+        return ir_module
+    from relaxpy.script.parser import parse_decorated_class
+
+    module: IRModule = parse_decorated_class(cls, sys._getframe(1))
+    return module
+
+
+def module_attrs(attrs: dict[str, Any], allow_overwrite: bool = False) -> None:
+    """Attributes of the module: `I.module_attrs({"key": 1})`. Read from the source; run by Python it does nothing."""
+
+
+def module_global_infos(infos: dict[str, list[Any]]) -> None:
+    """Global information, e.g. virtual devices: `I.module_global_infos({"vdevice": ["cpu:0"]})`."""
+
+
+def module_get_attrs() -> dict[str, Any]:
+    """Of use to TVM's parser only."""
+    return {}
+
+
+def vdevice(target: Any = None, device: int = 0, memory_scope: str = "global") -> str:
+    """A virtual device, by its name `target:device:memory_scope`."""
+    return f"{target}:{device}:{memory_scope}"
+
+
+def extern(symbol: str) -> ExternFunc:
+    """A function of the module that a library brings: `f = I.extern("library.f")`."""
+    return ExternFunc(str(symbol))
+
+
+__all__ = ["extern", "ir_module", "module_attrs", "module_get_attrs", "module_global_infos", "vdevice"]

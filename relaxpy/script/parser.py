@@ -1,0 +1,257 @@
+"""Where reading begins: `relaxpy.parse` for a text or file, and what the decorators call.
+
+A text is parsed, never run: its imports of script namespaces, its literals and its symbols are understood, everything else of Python is
+passed over. Decorated code may use any value of the Python around it.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from types import FrameType, FunctionType
+from typing import Any
+
+from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Span, UsageError
+from relaxpy.ir.dim import Dim
+from relaxpy.ir.expr import Function
+from relaxpy.ir.module import IRModule, TensorProgram
+from relaxpy.script import ir as namespace_i
+from relaxpy.script import relax as namespace_r
+from relaxpy.script import tir as namespace_t
+from relaxpy.script.parser_expr import ExprParser
+from relaxpy.script.parser_module import ModuleParser, decorator_kind, read_prim_func
+from relaxpy.script.scope import Skip, Surroundings, Symbols
+from relaxpy.script.source import Source, find_definition, parse_python, source_of_frame
+
+SCRIPT_MODULES = {
+    "ir": namespace_i,
+    "relax": namespace_r,
+    "tir": namespace_t,
+    "tirx": namespace_t,
+}
+"""Namespaces by the name they are imported by, ours and TVM's."""
+
+NESTING = 20_000
+"""Python frames that reading may take: an expression nested 200 deep takes about 2000."""
+
+
+def parse(text: str | PathLike[str], filename: str | None = None) -> IRModule:
+    """The module that a text, or the file at a path, defines. Nothing of it is run.
+
+    The text holds one class decorated with `@I.ir_module`, or functions on their own, which make a module together. `filename` is what
+    errors call the text. Raises `ScriptError`, or `ErrorGroup` for several mistakes.
+    """
+    if isinstance(text, PathLike) or ("\n" not in text and text.endswith(".py")):
+        path = Path(text)
+        try:
+            filename, text = filename or str(path), path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            problem = str(error)
+            raise UsageError("not-a-script", f"{path} cannot be read: {problem}") from None
+    source = Source(text, filename or "<text>")
+    bag = ErrorBag()
+    with deep_recursion():
+        mod = _TextParser(source, bag).module()
+    bag.raise_if_any()
+    assert mod is not None
+    return mod
+
+
+class _TextParser:
+    """The top level of a text."""
+
+    def __init__(self, source: Source, bag: ErrorBag) -> None:
+        self.source = source
+        self.bag = bag
+        self.values: dict[str, Any] = {"I": namespace_i, "R": namespace_r, "T": namespace_t}
+        self.not_run: dict[str, Span] = {}
+        self.around = Surroundings(self.values, False, self.not_run)
+        self.scope = ExprParser(source, self.around, Symbols())
+
+    def module(self) -> IRModule | None:
+        classes: list[tuple[ast.ClassDef, dict[str, Any]]] = []
+        functions: list[ast.FunctionDef] = []
+        for node in parse_python(self.source).body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                with self.bag.collect():
+                    kind, options = decorator_kind(node, self.scope)
+                    if kind == "ir_module" and isinstance(node, ast.ClassDef):
+                        classes.append((node, options))
+                    elif kind is not None and isinstance(node, ast.FunctionDef):
+                        functions.append(node)
+                    else:
+                        self.not_run[node.name] = self.source.span(node)
+            else:
+                self.passing(node)
+        if len(classes) > 1:
+            second = classes[1][0]
+            self.bag.add(
+                ScriptError(
+                    "not-a-module",
+                    f"there are several modules: {', '.join(c.name for c, _ in classes)}",
+                    span=self.source.span(second),
+                    help="give one at a time",
+                )
+            )
+            return None
+        if classes:
+            node = classes[0][0]
+            for function in functions:
+                self.not_run[function.name] = self.source.span(function)
+            parser = ModuleParser(self.source, self.around, self.bag, node.name)
+            return parser.module(node.body, self.source.span(node))
+        if not functions:
+            if not self.bag.errors:
+                self.bag.add(self.nothing())
+            return None
+        return ModuleParser(self.source, self.around, self.bag).module(functions)
+
+    def nothing(self) -> ScriptError:
+        undecorated = next(iter(self.not_run.items()), None)
+        return ScriptError(
+            "not-a-module",
+            "there is no module and no function in this text",
+            span=undecorated[1] if undecorated is not None else None,
+            help="decorate a class with @I.ir_module, or a function with @R.function",
+        )
+
+    def passing(self, node: ast.stmt) -> None:
+        """A statement of Python: imports of namespaces, literals and symbols are understood."""
+        match node:
+            case ast.ImportFrom(module=module, names=names):
+                for alias in names:
+                    self.imported(module or "", alias, node)
+            case ast.Import(names=names):
+                for alias in names:
+                    name = alias.asname or alias.name.split(".")[0]
+                    self.not_run[name] = self.source.span(node)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                try:
+                    self.scope.env[name] = self.values[name] = self.symbol(name, self.scope.eval(value))
+                except (RelaxError, Skip):
+                    self.not_run[name] = self.source.span(node)
+            case _:
+                for child in ast.walk(node):
+                    if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+                        self.not_run[child.id] = self.source.span(node)
+
+    def symbol(self, name: str, value: Any) -> Any:
+        if isinstance(value, Dim) and value.symbol is not None and not value.symbol.name:
+            return Dim.var(name)
+        return value
+
+    def imported(self, module: str, alias: ast.alias, node: ast.stmt) -> None:
+        name = alias.asname or alias.name
+        ours = module.split(".")[:2] in (["relaxpy", "script"], ["tvm", "script"])
+        if ours and alias.name in SCRIPT_MODULES:
+            self.values[name] = SCRIPT_MODULES[alias.name]
+        elif module == "typing" and alias.name == "TypeVar":
+            self.values[name] = namespace_t.int64
+        elif module != "__future__":
+            self.not_run[name] = self.source.span(node)
+
+
+# What the decorators call
+
+
+def in_class_body(frame: FrameType) -> bool:
+    """Is this frame the body of a class?"""
+    return "__qualname__" in frame.f_locals and "__module__" in frame.f_locals
+
+
+def parse_decorated_class(cls: type, frame: FrameType) -> IRModule:
+    """The module that a class decorated with `@I.ir_module` defines."""
+    source = source_of_frame(frame, cls.__name__)
+    node = find_definition(source, cls.__name__, frame.f_lineno)
+    assert isinstance(node, ast.ClassDef)
+    values = scope_of_frame(frame)
+    for member in vars(cls).values():
+        if isinstance(member, FunctionType):
+            values = {**closure(member), **values}
+    bag = ErrorBag()
+    with deep_recursion():
+        parser = ModuleParser(source, Surroundings(values, True), bag, cls.__name__)
+        mod = parser.module(node.body, source.span(node))
+    bag.raise_if_any()
+    return mod
+
+
+def parse_decorated_function(func: FunctionType, frame: FrameType) -> Function:
+    """The function that a definition decorated with `@R.function` stands for."""
+    mod = _parse_single(func, frame)
+    found = mod.functions[next(iter(mod.functions))]
+    assert isinstance(found, Function)
+    return found
+
+
+def parse_decorated_prim_func(func: FunctionType, frame: FrameType) -> TensorProgram:
+    """The tensor program that a definition decorated with `@T.prim_func` stands for."""
+    source = source_of_frame(frame, func.__name__)
+    node = find_definition(source, func.__name__, func.__code__.co_firstlineno)
+    assert isinstance(node, ast.FunctionDef)
+    around = Surroundings({**scope_of_frame(frame), **closure(func)}, True)
+    from relaxpy.script.parser_module import python_values
+
+    return read_prim_func(node, source, python_values(node, around, {}))
+
+
+def _parse_single(func: FunctionType, frame: FrameType) -> IRModule:
+    source = source_of_frame(frame, func.__name__)
+    node = find_definition(source, func.__name__, func.__code__.co_firstlineno)
+    around = Surroundings({**scope_of_frame(frame), **closure(func)}, True)
+    bag = ErrorBag()
+    with deep_recursion():
+        mod = _SingleParser(source, around, bag).module([node])
+    bag.raise_if_any()
+    return mod
+
+
+class _SingleParser(ModuleParser):
+    """One function without a module: functions of the Python around become local ones."""
+
+    def adopt(self, name: str, value: Any, span: Span) -> Any:
+        if isinstance(value, Function):
+            return value
+        raise ScriptError(
+            "bad-value",
+            f"{name} is a tensor program, and a function on its own has no module to hold it",
+            span=span,
+            help="put both into a class decorated with @I.ir_module",
+        )
+
+    def adopt_captured(self, name: str) -> None:
+        """Left to their use."""
+
+
+def scope_of_frame(frame: FrameType) -> dict[str, Any]:
+    """Names that code in this frame sees: its globals, and its locals over them."""
+    return {**frame.f_globals, **frame.f_locals}
+
+
+def closure(func: FunctionType) -> dict[str, Any]:
+    """Values of the names that a function takes from the functions around it."""
+    found: dict[str, Any] = {}
+    for name, cell in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:
+            continue  # not bound yet: the function itself, or one defined later
+    return found
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Allow deeply nested expressions inside."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, NESTING))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+__all__: Sequence[str] = ["parse"]

@@ -1,0 +1,299 @@
+"""Classes of functions to modules: first all signatures, then all bodies, so that functions may call each other in any order."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Span
+from relaxpy.ir.annotation import ObjectType
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import Expr, ExternFunc, Function, GlobalVar, SeqExpr, Tuple
+from relaxpy.ir.module import BaseFunc, IRModule, TensorProgram
+from relaxpy.script import ir as namespace_i
+from relaxpy.script import relax as namespace_r
+from relaxpy.script import tir as namespace_t
+from relaxpy.script.parser_expr import ExprParser
+from relaxpy.script.parser_function import FunctionParser, Signature, literal_attr
+from relaxpy.script.scope import ModuleRef, Skip, Surroundings, Symbols, suggest
+from relaxpy.script.source import Source
+
+KINDS = {
+    "function": "@R.function",
+    "prim_func": "@T.prim_func",
+    "ir_module": "@I.ir_module",
+}
+
+
+def decorator_kind(
+    node: ast.ClassDef | ast.FunctionDef, scope: ExprParser
+) -> tuple[str | None, dict[str, Any]]:
+    """Which word of the script a definition is decorated with (a key of KINDS), and the decorator's arguments."""
+    for decorator in node.decorator_list:
+        call = decorator if isinstance(decorator, ast.Call) else None
+        func = call.func if call is not None else decorator
+        if not isinstance(func, (ast.Attribute, ast.Name)):
+            continue
+        try:
+            value = scope.eval(func)
+        except (RelaxError, Skip):
+            if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id in "RTI":
+                known = suggest(func.attr, KINDS)
+                raise ScriptError(
+                    "unknown-name", f"there is no decorator {ast.unparse(func)}", span=scope.span(func), help=known
+                ) from None
+            continue
+        kind = {
+            namespace_r.function: "function",
+            namespace_t.prim_func: "prim_func",
+            namespace_i.ir_module: "ir_module",
+        }.get(value if callable(value) else None)  # type: ignore[arg-type]
+        if kind is not None:
+            keywords = call.keywords if call is not None else []
+            options = {k.arg: scope.eval(k.value) for k in keywords if k.arg is not None}
+            return kind, options
+    return None, {}
+
+
+class ModuleParser:
+    """Reads the functions of one module. `bodies` are the statements of its class, or single definitions."""
+
+    def __init__(self, source: Source, around: Surroundings, bag: ErrorBag, name: str = "Module") -> None:
+        self.source = source
+        self.around = around
+        self.bag = bag
+        self.name = name
+        self.scope = ExprParser(source, around, Symbols())
+        self.functions: dict[str, BaseFunc] = {}
+        self.names: dict[str, Any] = {}
+        """What the script calls functions by → GlobalVar."""
+        self.attrs: dict[str, Any] = {}
+        self.infos: dict[str, tuple[Any, ...]] = {}
+        self.waiting: dict[str, tuple[FunctionParser, Signature]] = {}
+        self.tensor_programs: list[tuple[str, ast.FunctionDef]] = []
+        self.reading: set[str] = set()
+        self.order: list[str] = []
+
+    def module(self, body: Sequence[ast.stmt], span: Span | None = None) -> IRModule:
+        """The module. Errors are in the bag; then what is given back is incomplete."""
+        for statement in body:
+            try:
+                self.declare(statement)
+            except Skip:
+                pass
+            except RelaxError as error:
+                self.bag.add(error.located(self.scope.span(statement)))
+        for name, node in self.tensor_programs:
+            self.tensor_program(name, node)
+        self.signatures()
+        for name in list(self.waiting):
+            self.read(name)
+        ordered = {name: self.functions[name] for name in self.order if name in self.functions}
+        ordered |= {name: f for name, f in self.functions.items() if name not in ordered}
+        return IRModule(ordered, self.attrs, self.infos, self.name, span)
+
+    # Declarations
+
+    def declare(self, node: ast.stmt) -> None:
+        """Take note of one statement of the class."""
+        match node:
+            case ast.FunctionDef():
+                self.declare_function(node)
+            case ast.Expr(value=ast.Constant()) | ast.Pass():
+                return
+            case ast.Expr(value=ast.Call() as call):
+                self.module_word(call)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self.declare_value(name, value)
+            case _:
+                raise ScriptError(
+                    "unsupported-syntax",
+                    "a module holds functions only",
+                    span=self.scope.span(node),
+                    help="definitions decorated with @R.function or @T.prim_func",
+                )
+
+    def declare_function(self, node: ast.FunctionDef) -> None:
+        kind, options = decorator_kind(node, self.scope)
+        if kind not in ("function", "prim_func"):
+            raise ScriptError(
+                "missing-decorator",
+                f"{node.name} is not decorated",
+                span=self.scope.span(node),
+                help="write @R.function above a graph-level function, @T.prim_func above a tensor program",
+            )
+        name = str(options.get("name") or node.name)
+        self.add_name(node.name, name, node)
+        if kind == "prim_func":
+            self.tensor_programs.append((name, node))
+            return
+        self.names_of_kind(name)
+        self.waiting[name] = (None, (node, options))  # type: ignore[assignment]
+
+    def names_of_kind(self, name: str) -> None:
+        """Remember the order of definition."""
+
+    def add_name(self, script_name: str, name: str, node: ast.AST) -> None:
+        if name in self.order or script_name in self.names:
+            raise ScriptError(
+                "duplicate-name", f"there are two functions called {name}", span=self.scope.span(node)
+            )
+        self.order.append(name)
+        self.names[script_name] = GlobalVar(name)
+        self.names[name] = GlobalVar(name)
+
+    def declare_value(self, name: str, value: ast.expr) -> None:
+        """`f = I.extern("…")`, `f = other_function`, `n = T.int64()`."""
+        found = self.scope.eval(value)
+        if isinstance(found, (ExternFunc, Function, TensorProgram)):
+            self.add_name(name, name, value)
+            self.functions[name] = found
+        else:
+            self.scope.env[name] = found
+
+    def module_word(self, node: ast.Call) -> None:
+        """`I.module_attrs({…})`, `I.module_global_infos({…})`."""
+        word = self.scope.eval(node.func)
+        if word not in (namespace_i.module_attrs, namespace_i.module_global_infos) or len(node.args) != 1:
+            raise ScriptError(
+                "statement-place",
+                "this call does nothing in a module",
+                span=self.scope.span(node),
+                help="I.module_attrs({…}) and I.module_global_infos({…}) may stand here",
+            )
+        given = self.scope.eval(node.args[0])
+        if not isinstance(given, dict):
+            raise ScriptError("bad-value", "this must be a dict", span=self.scope.span(node.args[0]))
+        if word is namespace_i.module_attrs:
+            self.attrs.update(literal_attr(given))
+        else:
+            infos = literal_attr(given)
+            self.infos.update({k: tuple(v) if isinstance(v, list) else (v,) for k, v in infos.items()})
+
+    # Functions
+
+    def tensor_program(self, name: str, node: ast.FunctionDef) -> None:
+        """Read a `@T.prim_func`."""
+        with self.bag.collect(self.scope.span(node)):
+            self.functions[name] = read_prim_func(node, self.source, self.python_values(node))
+
+    def python_values(self, node: ast.FunctionDef) -> dict[str, Any]:
+        """Values around a tensor program that its body names."""
+        return python_values(node, self.around, self.scope.env)
+
+    def signatures(self) -> None:
+        """Read all signatures: calls are deduced from them."""
+        for name, (_, found) in list(self.waiting.items()):
+            node, options = found  # type: ignore[misc]
+            parser = FunctionParser(self.source, self.around, self.bag, {}, IRModule())
+            parser.functions = self.names
+            parser.env = {**self.scope.env, self.name: ModuleRef(self.name)}
+            parser.global_function = self.adopt  # type: ignore[method-assign]
+            try:
+                signature = parser.signature(node, options)
+            except RelaxError as error:
+                self.bag.add(error.located(self.scope.span(node)))
+                del self.waiting[name]
+                continue
+            self.waiting[name] = (parser, signature)
+            if not signature.broken:
+                self.functions[name] = placeholder(signature)
+
+    def adopt(self, name: str, value: Any, span: Span) -> Expr:
+        """A function made outside, as one of the module."""
+        if self.functions.get(name) is not value:
+            if name in self.names:
+                raise ScriptError("duplicate-name", f"there are two functions called {name}", span=span)
+            self.functions[name] = value
+            self.names[name] = GlobalVar(name)
+            self.order.append(name)
+        return GlobalVar(name)
+
+    def read(self, name: str) -> None:
+        """Read one body; before it those of called functions whose result must be deduced."""
+        if name in self.reading or name not in self.waiting:
+            return
+        self.reading.add(name)
+        parser, signature = self.waiting[name]
+        if signature.broken:
+            return
+        if signature.ret is None:
+            self.refuse_undeclared_recursion(name, signature)
+        for other in called_names(signature.node):
+            target = self.names.get(other)
+            waiting = self.waiting.get(target.name) if isinstance(target, GlobalVar) else None
+            if waiting is not None and waiting[1].ret is None:
+                self.read(target.name)
+        mod = IRModule(self.functions, self.attrs, self.infos, self.name)
+        for other in called_names(signature.node):
+            self.adopt_captured(other)
+        if len(self.functions) != len(mod.functions):
+            mod = IRModule(self.functions, self.attrs, self.infos, self.name)
+        parser.mod = mod
+        parser.bb = type(parser.bb)(mod)
+        try:
+            self.functions[name] = parser.function(signature)
+        except Skip:
+            pass
+
+    def adopt_captured(self, name: str) -> None:
+        """Take a function of the Python around into the module before it is called."""
+        if name in self.names or name not in self.around.values:
+            return
+        value = self.around.values[name]
+        if isinstance(value, (Function, TensorProgram)):
+            self.adopt(name, value, Span(self.source.file, 1))
+
+    def refuse_undeclared_recursion(self, name: str, signature: Signature) -> None:
+        if name in called_names(signature.node):
+            raise_at = signature.node
+            self.bag.add(
+                ScriptError(
+                    "missing-annotation",
+                    f"{name} calls itself, so its result cannot be deduced",
+                    span=self.scope.span(raise_at),
+                    help="declare it: def f(…) -> R.Tensor(…):",
+                )
+            )
+            signature.broken = True
+
+
+def placeholder(signature: Signature) -> Function:
+    """A function of this signature, for those that call it."""
+    ret = signature.ret if signature.ret is not None else ObjectType()
+    return Function(tuple(signature.params), SeqExpr((), Tuple(())), ret, signature.pure)
+
+
+def called_names(node: ast.FunctionDef) -> set[str]:
+    """Names that a definition uses, bare or as `cls.name`."""
+    found: set[str] = set()
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name):
+            found.add(child.id)
+        elif isinstance(child, ast.Attribute) and isinstance(child.value, ast.Name):
+            found.add(child.attr)
+    return found
+
+
+def read_prim_func(node: ast.FunctionDef, source: Source, values: Mapping[str, Any]) -> TensorProgram:
+    """A `@T.prim_func` definition as a tensor program; here the compiler is loaded."""
+    from relaxpy.tir.parse import parse_prim_func
+
+    program: TensorProgram = parse_prim_func(node, source.text, source.file, values)
+    return program
+
+
+def python_values(
+    node: ast.FunctionDef, around: Surroundings, env: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Values around a definition that it names; the script's own namespaces are not among them."""
+    found: dict[str, Any] = {}
+    for name in {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}:
+        value = env.get(name, around.values.get(name))
+        if value is None or value in (namespace_i, namespace_r, namespace_t):
+            continue
+        if isinstance(value, Dim) and value.symbol is not None and not value.symbol.name:
+            value = SymVar(name).dim
+        found[name] = value
+    return found

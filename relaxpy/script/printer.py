@@ -1,0 +1,520 @@
+"""IR to TVMScript that parses back to an equal IR, in one canonical form.
+
+Symbols stand in quotes in signatures and bare in bodies, where `n = T.int64()` introduces them; names are those of the program, made unique
+and made identifiers where they are not. Every binding carries its annotation, so that nothing is lost which deduction would not
+find again.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from relaxpy.ir.annotation import (
+    Annotation,
+    CallableType,
+    ObjectType,
+    PrimType,
+    ShapeType,
+    TensorType,
+    TupleType,
+)
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import (
+    Binding,
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    DataTypeImm,
+    Expr,
+    ExternFunc,
+    Function,
+    GlobalVar,
+    If,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    StringImm,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.op import Operator
+from relaxpy.ir.visitor import Visitor, for_each_dim
+
+HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
+INDENT = "    "
+RESERVED = frozenset(
+    [*keyword.kwlist, *keyword.softkwlist, "R", "T", "I", "cls", "float", "int", "bool", "str", "len", "list"]
+    + ["tuple", "range", "dict"]
+)
+
+
+def print_module(mod: IRModule) -> str:
+    """A module as a class decorated with `@I.ir_module`, imports included."""
+    return HEADER + "\n" + _ModulePrinter(mod).text()
+
+
+def print_function(func: Function, name: str | None = None) -> str:
+    """A function as a definition decorated with `@R.function`; its name is its global symbol unless given."""
+    shown = name or str(func.attrs.get("global_symbol", "main"))
+    printer = _FunctionPrinter(Names())
+    return "\n".join(printer.definition(func, shown, identifier(shown), False)) + "\n"
+
+
+def print_annotation(annotation: Annotation) -> str:
+    """An annotation as it stands in a function's body."""
+    return _FunctionPrinter(Names()).annotation(annotation)
+
+
+def print_expr(expr: Expr) -> str:
+    """An expression on one line, for messages."""
+    printer = _FunctionPrinter(Names())
+    if isinstance(expr, (Function, If, SeqExpr)):
+        return f"<{type(expr).__name__}>"
+    return printer.value(expr)
+
+
+def identifier(name: str) -> str:
+    """`name` with what no Python name can have replaced."""
+    made = re.sub(r"\W", "_", name)
+    if not made or made[0].isdigit():
+        made = "_" + made
+    return made if made.isidentifier() else "_v"
+
+
+class Names:
+    """Names of variables and symbols in a function: the objects' own, made unique."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._names: dict[Any, str] = {}
+        self._used: set[str] = {*RESERVED, *taken}
+        self._next: dict[str, int] = {}
+
+    def of(self, item: Var | SymVar) -> str:
+        """The name of a variable, chosen when it is first asked for."""
+        found = self._names.get(item)
+        if found is None:
+            found = self._names[item] = self.fresh(item.name)
+        return found
+
+    def fresh(self, wanted: str) -> str:
+        """A name that is not used yet."""
+        base = identifier(wanted)
+        name = base
+        while name in self._used:
+            count = self._next[base] = self._next.get(base, 0) + 1
+            name = f"{base}_{count}"
+        self._used.add(name)
+        return name
+
+    def share(self, item: Var | SymVar, name: str) -> None:
+        """Call `item` by a name that another has: the value of a branch, and that of the if."""
+        self._names[item] = name
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._names
+
+
+class _ModulePrinter:
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        unique = Names()
+        self.name = unique.fresh(mod.name)
+        self.globals = {name: unique.fresh(name) for name in mod}
+
+    def text(self) -> str:
+        parts: list[str] = []
+        if self.mod.attrs:
+            parts.append(f"I.module_attrs({print_literal(dict(self.mod.attrs))})")
+        if self.mod.global_infos:
+            infos = {key: list(values) for key, values in self.mod.global_infos.items()}
+            parts.append(f"I.module_global_infos({print_literal(infos)})")
+        for name, func in self.mod.functions.items():
+            shown = self.globals[name]
+            if isinstance(func, Function):
+                printer = _FunctionPrinter(Names([self.name]), self.globals, self.name)
+                parts.append("\n".join(printer.definition(func, name, shown, False)))
+            elif isinstance(func, ExternFunc):
+                parts.append(f"{shown} = I.extern({quote(func.name)})")
+            else:
+                parts.append(_tensor_program(func.script(shown), name, shown))
+        body = "\n\n".join(parts) or "pass"
+        lines = [f"{INDENT}{line}" if line else "" for line in body.split("\n")]
+        return f"@I.ir_module\nclass {self.name}:\n" + "\n".join(lines) + "\n"
+
+
+def _tensor_program(script: str, name: str, shown: str) -> str:
+    """The definition without the imports before it, under a name that is no identifier if need be."""
+    text = script[script.index("@T.prim_func") :].rstrip()
+    if name == shown:
+        return text
+    first, rest = text.split("\n", 1)
+    inside = first.removeprefix("@T.prim_func").strip("()")
+    given = [f"name={quote(name)}", *([inside] if inside else [])]
+    return f"@T.prim_func({', '.join(given)})\n{rest}"
+
+
+class _FunctionPrinter:
+    """Prints one function, and those inside it."""
+
+    def __init__(
+        self, names: Names, global_names: Mapping[str, str] | None = None, module: str | None = None
+    ) -> None:
+        self.names = names
+        self.global_names = global_names or {}
+        self.module = module
+        self.scope: set[SymVar] = set()
+        """Symbols of this function and those around it."""
+        self.quoted = False
+        self.own_types: list[set[SymVar]] = []
+        """Symbols of the function types around the annotation being printed."""
+
+    # Functions
+
+    def definition(self, func: Function, name: str, shown: str, nested: bool) -> list[str]:
+        """Lines of a decorated definition."""
+        outer_scope = set(self.scope)
+        params = [(self.names.of(param), param) for param in func.params]
+        own = symbols_of(param.annotation for param in func.params)
+        self.scope |= own
+        self.quoted = True
+        signature = ", ".join(f"{text}: {self.annotation(var.annotation)}" for text, var in params)
+        ret = self.annotation(func.ret)
+        self.quoted = False
+        attrs = dict(func.attrs)
+        options: list[str] = []
+        if name != shown:
+            options.append(f"name={quote(name)}")
+        if not nested:
+            if attrs.get("global_symbol") == name:
+                del attrs["global_symbol"]
+            elif "global_symbol" not in attrs:
+                options.append("private=True")
+        if not func.pure:
+            options.append("pure=False")
+        lines = [f"@R.function({', '.join(options)})" if options else "@R.function"]
+        lines.append(f"def {shown}({signature}) -> {ret}:")
+        body: list[str] = []
+        if attrs:
+            body.append(f"R.func_attr({print_literal(attrs)})")
+        body += self.declarations(func, outer_scope)
+        if self.module is not None and not nested and uses_globals(func):
+            body.append(f"cls = {self.module}")
+        body += self.seq(func.body)
+        body.append(f"return {self.value(func.body.body)}")
+        self.scope = outer_scope
+        return lines + [INDENT + line for line in body]
+
+    def declarations(self, func: Function, outer: set[SymVar]) -> list[str]:
+        """`n = T.int64()` for the symbols of this function that its body uses."""
+        used = _BodySymbols()
+        used.visit(func.body)
+        lines: list[str] = []
+        for var in used.found:
+            if var in outer:
+                continue
+            self.scope.add(var)
+            lines.append(f"{self.names.of(var)} = T.{var.dtype}()")
+        return lines
+
+    # Bindings
+
+    def seq(self, body: SeqExpr, value: tuple[Var, str] | None = None) -> list[str]:
+        """Lines of all blocks. `value`: the last binding's variable, and the name to print it under."""
+        lines: list[str] = []
+        for block in body.blocks:
+            inner = [line for binding in block.bindings for line in self.binding(binding, value)]
+            if isinstance(block, DataflowBlock):
+                outputs = [b.var for b in block.bindings if not isinstance(b.var, DataflowVar)]
+                inner.append(f"R.output({', '.join(map(self.names.of, outputs))})")
+                lines.append("with R.dataflow():")
+                inner = [INDENT + line for line in inner]
+            lines += inner
+        return lines
+
+    def binding(self, binding: Binding, shared: tuple[Var, str] | None = None) -> list[str]:
+        """Lines of one binding."""
+        if shared is not None and shared[0] is binding.var:
+            self.names.share(binding.var, shared[1])
+        if isinstance(binding, MatchCast):
+            value = self.value(binding.value)
+            target = self.annotation(binding.annotation)
+            return [f"{self.names.of(binding.var)} = R.match_cast({value}, {target})"]
+        value, var = binding.value, binding.var
+        if isinstance(value, Function):
+            name = self.names.of(var)
+            return self.definition(value, name, name, True)
+        if isinstance(value, If):
+            return self.branch(binding, value)
+        text = self.value(value)
+        annotation = self.annotation(var.annotation)
+        if isinstance(value, Call) and f"out_ty={annotation})" in text[-len(annotation) - 9 :]:
+            return [f"{self.names.of(var)} = {text}"]
+        return [f"{self.names.of(var)}: {annotation} = {text}"]
+
+    def branch(self, binding: VarBinding, value: If) -> list[str]:
+        """An if: both branches bind the name of its value in their last line."""
+        cond = self.value(value.cond)
+        name = self.names.of(binding.var)
+        lines: list[str] = [f"{name}: {self.annotation(binding.var.annotation)}", f"if {cond}:"]
+        lines += [INDENT + line for line in self.branch_body(value.then, name)]
+        lines.append("else:")
+        lines += [INDENT + line for line in self.branch_body(value.otherwise, name)]
+        return lines
+
+    def branch_body(self, body: SeqExpr, name: str) -> list[str]:
+        last = body.blocks[-1] if body.blocks else None
+        if (
+            last is not None
+            and not isinstance(last, DataflowBlock)
+            and isinstance(last.bindings[-1], VarBinding)
+            and last.bindings[-1].var is body.body
+            and not isinstance(last.bindings[-1].value, (Var, Constant, Tuple, If))
+        ):
+            return self.seq(body, (last.bindings[-1].var, name))
+        return [*self.seq(body), f"{name} = {self.value(body.body)}"]
+
+    # Values
+
+    def value(self, expr: Any) -> str:
+        """An expression, or an annotation given as an argument, on one line."""
+        match expr:
+            case Var():
+                return self.names.of(expr)
+            case GlobalVar(name=name):
+                prefix = "cls." if self.module is not None else ""
+                return prefix + self.global_names.get(name, identifier(name))
+            case Call():
+                return self.call(expr)
+            case Constant():
+                from relaxpy.script.constants import print_constant
+
+                return print_constant(expr)
+            case Tuple(fields=fields):
+                if not fields:
+                    return "R.tuple()"
+                inner = ", ".join(map(self.value, fields))
+                return f"({inner},)" if len(fields) == 1 else f"({inner})"
+            case TupleGetItem(tuple=inner, index=index):
+                return f"{self.value(inner)}[{index}]"
+            case ShapeExpr(dims=dims):
+                return f"R.shape([{', '.join(map(self.dim, dims))}])"
+            case PrimValue():
+                return self.scalar(expr)
+            case StringImm(value=value):
+                return f"R.str({quote(value)})"
+            case DataTypeImm(dtype=dtype):
+                return f"R.dtype({quote(dtype)})"
+            case ExternFunc(name=name):
+                return f"R.ExternFunc({quote(name)})"
+            case Annotation():
+                return self.annotation(expr)
+            case _:
+                return f"<{type(expr).__name__}>"
+
+    def scalar(self, expr: PrimValue) -> str:
+        value = expr.value
+        if isinstance(value, Dim):
+            text, default = self.dim(value), "int64"
+        else:
+            text, default = print_literal(value), "bool" if isinstance(value, bool) else "float32"
+        return f"R.prim_value({text}{'' if expr.dtype == default else f', {quote(expr.dtype)}'})"
+
+    def call(self, call: Call) -> str:
+        op = call.op
+        if isinstance(op, Operator):
+            args = op.print_args(call, lambda arg: self.operator_arg(call, arg))
+            return f"R.{op.name}({', '.join(args)})"
+        if isinstance(op, ExternFunc):
+            args = [quote(op.name), *map(self.value, call.args)]
+            if call.ty_args:
+                types = [self.annotation(t) for t in call.ty_args]
+                args.append(f"ty_args={types[0] if len(types) == 1 else '(' + ', '.join(types) + ')'}")
+            return f"R.call_packed({', '.join(args)})"
+        return f"{self.value(op)}({', '.join(map(self.value, call.args))})"
+
+    def operator_arg(self, call: Call, arg: Any) -> str:
+        """An argument; the name of the function called is a plain string."""
+        if isinstance(arg, ExternFunc) and arg is call.args[0] and not hasattr(call.op, "args"):
+            return quote(arg.name)
+        return self.value(arg)
+
+    # Annotations
+
+    def dim(self, dim: Dim) -> str:
+        """A dimension, in quotes where a signature or a function type introduces its symbols."""
+        if dim.value is not None:
+            return str(dim.value)
+        text = dim.format(self.names.of)
+        if self.own_types:
+            own = any(var in symbols for symbols in self.own_types for var in dim.vars)
+            return f'"{text}"' if own or self.quoted and not set(dim.vars) <= self.scope else text
+        return f'"{text}"' if self.quoted else text
+
+    def dims(self, dims: Iterable[Dim]) -> Iterator[str]:
+        return map(self.dim, dims)
+
+    def annotation(self, annotation: Annotation) -> str:
+        match annotation:
+            case TensorType():
+                return self.tensor(annotation)
+            case ShapeType(dims=None, ndim=ndim):
+                return "R.Shape" if ndim < 0 else f"R.Shape(ndim={ndim})"
+            case ShapeType(dims=tuple() as dims):
+                return f"R.Shape([{', '.join(self.dims(dims))}])"
+            case PrimType(dtype=dtype, value=value):
+                if value is None:
+                    return f"R.Prim({quote(dtype)})"
+                kind = "" if dtype == "int64" else f"{quote(dtype)}, "
+                return f"R.Prim({kind}value={self.dim(value)})"
+            case TupleType(fields=fields):
+                return f"R.Tuple({', '.join(map(self.annotation, fields))})"
+            case CallableType():
+                return self.function_type(annotation)
+            case _:
+                assert isinstance(annotation, ObjectType), annotation
+                return "R.Object"
+
+    def tensor(self, annotation: TensorType) -> str:
+        parts: list[str] = []
+        shape = annotation.shape
+        if isinstance(shape, Var):
+            parts.append(self.names.of(shape))
+        elif shape is not None:
+            inner = ", ".join(self.dims(shape))
+            parts.append(f"({inner},)" if len(shape) == 1 else f"({inner})")
+        if annotation.dtype is not None:
+            parts.append(f"dtype={quote(annotation.dtype)}")
+        if annotation.vdevice is not None:
+            parts.append(f"vdevice={quote(annotation.vdevice)}")
+        known = TensorType(shape) if isinstance(shape, Var) else None
+        if not isinstance(shape, tuple) and annotation.ndim >= 0:
+            if known is None or known.ndim != annotation.ndim:
+                parts.append(f"ndim={annotation.ndim}")
+        return f"R.Tensor({', '.join(parts)})" if parts else "R.Tensor"
+
+    def function_type(self, annotation: CallableType) -> str:
+        if annotation.params is None:
+            if annotation.ret == ObjectType() and annotation.pure:
+                return "R.Callable"
+            given = [] if annotation.ret == ObjectType() else [f"ret={self.annotation(annotation.ret)}"]
+            given += [] if annotation.pure else ["purity=False"]
+            return f"R.Callable({', '.join(given)})"
+        around = set().union(self.scope, *self.own_types)
+        self.own_types.append(symbols_of(annotation.params) - around)
+        inner = ", ".join(map(self.annotation, annotation.params))
+        inner = f"({inner},)" if len(annotation.params) == 1 else f"({inner})"
+        ret = self.annotation(annotation.ret)
+        self.own_types.pop()
+        return f"R.Callable({inner}, {ret}, {annotation.pure})"
+
+
+class _BodySymbols(Visitor):
+    """Symbols that a body uses, in order; those that nested functions define themselves are left out."""
+
+    def __init__(self) -> None:
+        self.found: dict[SymVar, None] = {}
+
+    def visit_dim(self, dim: Dim) -> None:
+        self.found.update(dict.fromkeys(dim.vars))
+
+    def visit_annotation(self, annotation: Annotation) -> None:
+        self.found.update(dict.fromkeys(symbols_in_order([annotation])))
+
+    def visit_VarBinding(self, node: VarBinding) -> None:
+        self.visit(node.value)
+        self.visit_annotation(node.var.annotation)
+
+    def visit_Function(self, node: Function) -> None:
+        inner = _BodySymbols()
+        inner.visit(node.body)
+        inner.visit_annotation(node.ret)
+        casts = _CastSymbols()
+        casts.visit(node.body)
+        own = symbols_of(param.annotation for param in node.params) | casts.found
+        seen = {*inner.found, *symbols_of(param.annotation for param in node.params)}
+        del seen
+        self.found.update((var, None) for var in inner.found if var not in own or var in self.found)
+
+
+class _CastSymbols(Visitor):
+    """Symbols of match_casts."""
+
+    def __init__(self) -> None:
+        self.found: set[SymVar] = set()
+
+    def visit_MatchCast(self, node: MatchCast) -> None:
+        self.found |= symbols_of([node.annotation])
+
+
+def symbols_in_order(annotations: Iterable[Annotation]) -> list[SymVar]:
+    """Symbols of annotations, but for those of function types."""
+    found: dict[SymVar, None] = {}
+
+    def collect(annotation: Annotation) -> None:
+        if isinstance(annotation, CallableType):
+            return
+        if isinstance(annotation, TupleType):
+            for item in annotation.fields:
+                collect(item)
+            return
+        for_each_dim(annotation, lambda dim: found.update(dict.fromkeys(dim.vars)))
+
+    for annotation in annotations:
+        collect(annotation)
+    return list(found)
+
+
+def symbols_of(annotations: Iterable[Annotation]) -> set[SymVar]:
+    """The same, as a set."""
+    return set(symbols_in_order(annotations))
+
+
+class _UsesGlobals(Visitor):
+    def __init__(self) -> None:
+        self.found = False
+
+    def visit_GlobalVar(self, node: GlobalVar) -> None:
+        self.found = True
+
+
+def uses_globals(func: Function) -> bool:
+    """Does a function refer to others of its module?"""
+    visitor = _UsesGlobals()
+    visitor.visit(func.body)
+    return visitor.found
+
+
+def quote(text: str) -> str:
+    """A string in double quotes, as Python reads it."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\x7f")
+
+
+def print_literal(value: Any) -> str:
+    """An attribute's value as Python reads it."""
+    match value:
+        case bool() | None:
+            return repr(value)
+        case str():
+            return quote(value)
+        case float() if not math.isfinite(value):
+            return f'float("{value}")'
+        case Mapping():
+            return "{" + ", ".join(f"{quote(str(k))}: {print_literal(v)}" for k, v in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(map(print_literal, value)) + "]"
+        case int() | float():
+            return repr(value)
+        case Dim():
+            return str(value)
+        case _:
+            return quote(str(value))

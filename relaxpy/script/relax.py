@@ -1,0 +1,98 @@
+"""The namespace R: annotations, statements and operators of graph-level functions.
+
+    from relaxpy.script import relax as R
+
+Operators come from the operator table: `R.add`, `R.nn.relu`, `R.memory.alloc_tensor` are there because `relaxpy.op` defines operators of
+these names. What is no operator is in `relaxpy.script.intrinsics` and `relaxpy.script.annotations`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import typing
+
+from relaxpy.script.annotations import Callable_ as Callable
+from relaxpy.script.annotations import Object, Prim, Shape, Tensor, Tuple
+from relaxpy.script.intrinsics import (
+    call_dps_library,
+    call_packed,
+    call_pure_packed,
+    call_tir,
+    const,
+    const_data,
+    dataflow,
+    func_attr,
+    function,
+    match_cast,
+    output,
+    prim_value,
+    shape,
+)
+from relaxpy.script.intrinsics import data_type as dtype
+from relaxpy.script.intrinsics import extern_func as ExternFunc
+from relaxpy.script.intrinsics import string as str
+from relaxpy.script.intrinsics import tuple_ as tuple
+
+Any = Object
+"""TVM's newer name of R.Object."""
+call_dps_packed = call_dps_library
+"""TVM's name of R.call_dps_library."""
+
+__all__ = [
+    "Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "call_dps_library",
+    "call_dps_packed", "call_packed", "call_pure_packed", "call_tir", "const", "const_data", "dataflow", "dtype",
+    "func_attr", "function", "match_cast", "output", "prim_value", "shape", "str", "tuple",
+]  # fmt: skip
+
+
+class Namespace:
+    """The operators whose names begin with a prefix: `R.nn`."""
+
+    def __init__(self, prefix: typing.Any) -> None:
+        self._prefix = prefix
+
+    def __getattr__(self, name: typing.Any) -> typing.Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return find(f"{self._prefix}.{name}")
+
+    def __repr__(self) -> typing.Any:
+        return f"R.{self._prefix}"
+
+    def __dir__(self) -> typing.Any:
+        start = f"{self._prefix}."
+        return sorted({n[len(start) :].split(".")[0] for n in operators() if n.startswith(start)})
+
+
+def operators() -> typing.Any:
+    """The operator table, with all operators in it."""
+    importlib.import_module("relaxpy.op")  # its files register the operators
+    from relaxpy.op.base import OPS
+
+    return OPS
+
+
+def find(name: typing.Any) -> typing.Any:
+    """What `R.<name>` is: an operator's maker, or a namespace of operators. Raises `AttributeError`."""
+    table = operators()
+    if name in table:
+        return table[name].make
+    if any(known.startswith(name + ".") for known in table):
+        return Namespace(name)
+    raise AttributeError(f"R has no {name!r}")
+
+
+def known_names() -> typing.Any:
+    """Everything that can follow `R.`, for suggestions."""
+    return sorted({*operators(), *__all__})
+
+
+
+def __getattr__(name: typing.Any) -> typing.Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return find(name)
+
+
+def __dir__() -> typing.Any:
+    return [name for name in known_names() if "." not in name]

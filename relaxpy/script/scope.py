@@ -1,0 +1,190 @@
+"""What names mean: in a function (variables, symbols), in its module (functions), and around it (Python values)."""
+
+from __future__ import annotations
+
+import builtins
+import difflib
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from relaxpy.errors import ScriptError, Span
+from relaxpy.ir.annotation import Annotation, CallableType, PrimType
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import Var
+from relaxpy.ir.visitor import free_sym_vars
+from relaxpy.script.annotations import DimReader
+from relaxpy.script.dims import parse_dim
+from relaxpy.shape.lattice import substitute
+
+SAFE_BUILTINS: Mapping[str, Any] = {
+    name: getattr(builtins, name)
+    for name in ("float", "int", "bool", "str", "len", "list", "tuple", "range", "True", "False", "None", "dict")
+}
+"""Names of Python that any script may use: none of them can do anything but compute."""
+
+
+class Skip(Exception):
+    """Raised where a value is missing because of a mistake that was reported already."""
+
+
+class Poison:
+    """The value of a name whose definition was wrong: its uses are not reported again."""
+
+
+POISON = Poison()
+
+
+@dataclass(frozen=True)
+class ModuleRef:
+    """`cls`, or the name of the class: what `cls.f` goes through."""
+
+    name: str
+
+
+@dataclass
+class Surroundings:
+    """The Python around a script. `trusted`: decorated code, whose values and functions may be used as they are; a text
+    that is only parsed has its literals and the script's names."""
+
+    values: Mapping[str, Any]
+    trusted: bool
+    not_run: Mapping[str, Span] = field(default_factory=dict)
+    """Names that Python would define if the text were run, and where."""
+
+    def find(self, name: str) -> Any:
+        """The value of a name. Raises `KeyError`."""
+        if name in self.values:
+            return self.values[name]
+        if name in SAFE_BUILTINS:
+            return SAFE_BUILTINS[name]
+        if self.trusted:
+            return vars(builtins)[name]
+        raise KeyError(name)
+
+
+def suggest(name: str, known: Iterable[str]) -> str | None:
+    """`did you mean …?` where a known name is close."""
+    near = difflib.get_close_matches(name, list(known), 1, 0.6)
+    return f"did you mean {near[0]}?" if near else None
+
+
+class Symbols(DimReader):
+    """The symbolic variables of a function, by name; those of the functions around it are seen too.
+
+    `mode` says what a quoted name that is not known means: `"define"` (parameters, match_cast) a new variable, `"use"` an error.
+    Inside `R.Callable(…)` quoted names are the function type's own.
+    """
+
+    def __init__(
+        self, outer: Symbols | None = None, scalar: Callable[[str], Dim | None] = lambda _: None
+    ) -> None:
+        super().__init__()
+        self.outer = outer
+        self.mode = "define"
+        self.scalar = scalar
+        """Gives the dimension of a scalar parameter of this name."""
+        self.first_use: dict[SymVar, Span | None] = {}
+        self._own: list[dict[str, SymVar]] = []
+        self._private: set[SymVar] = set()
+
+    def lookup(self, name: str) -> Dim | None:
+        """The variable of this name, or None."""
+        for names in (*reversed(self._own), self.symbols):
+            if name in names:
+                return names[name].dim
+        return self.outer.lookup(name) if self.outer is not None else None
+
+    def names(self) -> set[str]:
+        """Names that `lookup` knows."""
+        return {*self.symbols, *(self.outer.names() if self.outer is not None else ())}
+
+    def declare(self, name: str, dtype: str = "int64") -> Dim:
+        """The variable of this name, a new one if there is none."""
+        found = self.lookup(name)
+        if found is None:
+            found = self.symbols.setdefault(name, SymVar(name, dtype)).dim
+        return found
+
+    def __call__(self, value: Any) -> Dim:
+        if isinstance(value, str):
+            span = getattr(value, "span", None)
+            return parse_dim(value, lambda name: self.quoted(name, span), span)
+        if isinstance(value, typing.TypeVar):
+            return self.declare(value.__name__)
+        return self.adopt_dim(super().__call__(value))
+
+    def quoted(self, name: str, span: Span | None) -> Dim:
+        """What a name in a quoted dimension means. Raises `ScriptError` where it must be known and is not."""
+        if self._own:
+            return self._own[-1].setdefault(name, self._new_private(name)).dim
+        found = self.scalar(name)
+        if found is None:
+            found = self.lookup(name)
+        if found is None and self.mode == "use":
+            raise ScriptError(
+                "symbol-undefined",
+                f"there is no symbolic variable {name}",
+                span=span,
+                help=suggest(name, self.names())
+                or "a variable is defined by a parameter's annotation or by R.match_cast",
+            )
+        if found is None:
+            found = self.declare(name)
+        if found.symbol is not None:
+            self.first_use.setdefault(found.symbol, span)
+        return found
+
+    def _new_private(self, name: str) -> SymVar:
+        found = self._own[-1].get(name)
+        if found is None:
+            found = SymVar(name)
+            self._private.add(found)
+        return found
+
+    @contextmanager
+    def using(self, mode: str) -> Iterator[None]:
+        """Read quoted names in this mode inside."""
+        before, self.mode = self.mode, mode
+        try:
+            yield
+        finally:
+            self.mode = before
+
+    @contextmanager
+    def function_type(self) -> Iterator[None]:
+        """Quoted names inside are a function type's own."""
+        self._own.append({})
+        try:
+            yield
+        finally:
+            self._own.pop()
+
+    def known(self) -> set[SymVar]:
+        """All variables that are seen here."""
+        own = {*self.symbols.values(), *self._private}
+        return own | (self.outer.known() if self.outer is not None else set())
+
+    def adopt_dim(self, dim: Dim) -> Dim:
+        """`dim` with variables that were made outside (in Python) replaced by this function's of the same name."""
+        if not dim.vars:
+            return dim
+        known = self.known()
+        return dim.substitute({v: self.declare(v.name) for v in dim.vars if v not in known})
+
+    def adopt(self, annotation: Annotation) -> Annotation:
+        """The same for an annotation that was made outside. The variables of a function type are its own."""
+        if isinstance(annotation, CallableType):
+            return annotation
+        known = self.known()
+        foreign = [var for var in free_sym_vars([annotation]) if var not in known]
+        return substitute(annotation, {var: self.declare(var.name) for var in foreign})
+
+
+def scalar_dim(value: Any) -> Dim | None:
+    """The dimension that a scalar variable's value is known as."""
+    if isinstance(value, Var) and isinstance(value.annotation, PrimType):
+        return value.annotation.value
+    return None

@@ -1,0 +1,90 @@
+"""Source text and places in it; finding the definition that a decorator was written on."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import FrameType
+
+from relaxpy.errors import ScriptError, Span
+
+Definition = ast.ClassDef | ast.FunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text and the name of its file."""
+
+    text: str
+    file: str
+    lines: list[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lines", self.text.split("\n"))
+
+    def span(self, node: ast.AST) -> Span:
+        """Where `node` is. Columns count characters (those of `ast` count bytes of UTF-8)."""
+        line, end_line = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
+        start = self._column(line, node.col_offset)  # type: ignore[attr-defined]
+        end = self._column(end_line, node.end_col_offset or 0)  # type: ignore[attr-defined]
+        return Span(self.file, line, start, end_line, end, self.text)
+
+    def _column(self, line: int, offset: int) -> int:
+        if not 0 < line <= len(self.lines) or self.lines[line - 1].isascii():
+            return offset
+        return len(self.lines[line - 1].encode()[:offset].decode(errors="replace"))
+
+
+@lru_cache(maxsize=32)
+def parse_python(source: Source) -> ast.Module:
+    """The syntax tree of a text. Raises `ScriptError` where it is no Python."""
+    try:
+        return ast.parse(source.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None) or 1
+        column = max(0, (getattr(error, "offset", None) or 1) - 1)
+        end_line = getattr(error, "end_lineno", None) or line
+        end = max(column + 1, (getattr(error, "end_offset", None) or 0) - 1)
+        message = getattr(error, "msg", None) or str(error) or "the program is nested too deeply"
+        span = Span(source.file, line, column, end_line, end, source.text)
+    raise ScriptError("python-syntax", f"not valid Python: {message}", span=span)
+
+
+def source_of_frame(frame: FrameType, name: str) -> Source:
+    """The text of the file that a frame runs. Raises `ScriptError` where there is none."""
+    file = frame.f_code.co_filename
+    lines = linecache.getlines(file, frame.f_globals)
+    if not lines:
+        raise ScriptError(
+            "no-source",
+            f"the source of {name} cannot be read: it was defined in {file}",
+            help="put it into a file or a notebook cell, or give the text to relaxpy.parse",
+        )
+    return _source("".join(lines), file)
+
+
+@lru_cache(maxsize=32)
+def _source(text: str, file: str) -> Source:
+    return Source(text, file)
+
+
+def find_definition(source: Source, name: str, line: int) -> Definition:
+    """The class or function `name` of which a decorator, or the definition itself, is at `line`."""
+    found: Definition | None = None
+    for node in ast.walk(parse_python(source)):
+        if not isinstance(node, (ast.ClassDef, ast.FunctionDef)) or node.name != name:
+            continue
+        places = [*node.decorator_list, node]
+        if any(p.lineno <= line <= (p.end_lineno or p.lineno) for p in places):
+            found = node  # the innermost one comes last
+        elif found is None and not node.decorator_list:
+            found = node  # `I.ir_module(C)`, called and not written above the class
+    if found is None:
+        raise ScriptError(
+            "no-source",
+            f"the source of {name} is not at line {line} of {source.file}: has the file changed?",
+            help="start again, so that file and program agree",
+        )
+    return found
