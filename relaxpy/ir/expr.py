@@ -247,8 +247,8 @@ class Function(Expr):
         """Its type as a value."""
         return CallableType([param.annotation for param in self.params], self.ret, self.pure)
 
-    def script(self, name: str = "main") -> str:
-        """As TVMScript that parses back."""
+    def script(self, name: str | None = None) -> str:
+        """As TVMScript that parses back; under its global symbol unless a name is given."""
         from relaxpy.script.printer import print_function
 
         return print_function(self, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from relaxpy.ir.annotation import Annotation
 
@@ -26,5 +26,6 @@ class Operator(ABC):
         """The annotation of this call's result. Raises `DeduceError`, located, if the arguments cannot fit."""
 
     @abstractmethod
-    def print_args(self, call: Call, arg: Callable[[Expr], str]) -> Sequence[str]:
-        """The call's arguments and attributes as script, in order (`["x", "axis=1"]`)."""
+    def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
+        """The call's arguments and attributes as script, in order (`["x", "axis=1"]`). `arg` prints an expression or an
+        annotation."""

@@ -29,8 +29,8 @@ class _CrossLevelCall(Operator):
                 )
         return call.ty_args[0] if len(call.ty_args) == 1 else TupleType(call.ty_args)
 
-    def print_args(self, call: Call, arg: Callable[[Expr], str]) -> Sequence[str]:
-        outs = [str(out) for out in call.ty_args]
+    def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
+        outs = list(map(arg, call.ty_args))
         shown = [arg(call.args[0]), arg(call.args[1])]
         shown.append(f"out_ty={outs[0] if len(outs) == 1 else '[' + ', '.join(outs) + ']'}")
         return shown
@@ -43,7 +43,7 @@ class CallTIR(_CrossLevelCall):
 
     name: ClassVar[str] = "call_tir"
 
-    def print_args(self, call: Call, arg: Callable[[Expr], str]) -> Sequence[str]:
+    def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
         shown = list(super().print_args(call, arg))
         if len(call.args) > 2:
             shown.append(f"tir_vars={arg(call.args[2])}")
@@ -67,7 +67,7 @@ class CallPurePacked(Operator):
     def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
         return packed_result(call)
 
-    def print_args(self, call: Call, arg: Callable[[Expr], str]) -> Sequence[str]:
+    def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
         return print_packed_args(call.args, call.ty_args, arg)
 
 
@@ -79,12 +79,12 @@ def packed_result(call: Call) -> Annotation:
 
 
 def print_packed_args(
-    args: Sequence[Expr], ty_args: Sequence[Annotation], arg: Callable[[Expr], str]
+    args: Sequence[Expr], ty_args: Sequence[Annotation], arg: Callable[[Any], str]
 ) -> list[str]:
     """Arguments of `call_packed` and `call_pure_packed` as script."""
     shown = [arg(a) for a in args]
     if ty_args:
-        types = [str(t) for t in ty_args]
+        types = list(map(arg, ty_args))
         shown.append(f"ty_args={types[0] if len(types) == 1 else '(' + ', '.join(types) + ',)'}")
     return shown
 

@@ -7,6 +7,7 @@ passed over. Decorated code may use any value of the Python around it.
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -56,9 +57,17 @@ def parse(text: str | PathLike[str], filename: str | None = None) -> IRModule:
     bag = ErrorBag()
     with deep_recursion():
         mod = _TextParser(source, bag).module()
-    bag.raise_if_any()
+    raise_errors(bag)
     assert mod is not None
     return mod
+
+
+def raise_errors(bag: ErrorBag) -> None:
+    """Raise what is in the bag, without the frames of the parser (with them if RELAXPY_DEBUG is set)."""
+    if not os.environ.get("RELAXPY_DEBUG"):
+        for error in bag.errors:
+            error.__traceback__ = error.__context__ = None
+    bag.raise_if_any()
 
 
 class _TextParser:
@@ -176,7 +185,7 @@ def parse_decorated_class(cls: type, frame: FrameType) -> IRModule:
     with deep_recursion():
         parser = ModuleParser(source, Surroundings(values, True), bag, cls.__name__)
         mod = parser.module(node.body, source.span(node))
-    bag.raise_if_any()
+    raise_errors(bag)
     return mod
 
 
@@ -206,7 +215,7 @@ def _parse_single(func: FunctionType, frame: FrameType) -> IRModule:
     bag = ErrorBag()
     with deep_recursion():
         mod = _SingleParser(source, around, bag).module([node])
-    bag.raise_if_any()
+    raise_errors(bag)
     return mod
 
 

@@ -43,7 +43,7 @@ from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
 from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
-from relaxpy.script.dims import DIM_OPERATORS, compare_dims
+from relaxpy.script.dims import DIM_FUNCTIONS, DIM_OPERATORS, compare_dims
 from relaxpy.script.intrinsics import Statement
 from relaxpy.script.scope import (
     POISON,
@@ -232,7 +232,8 @@ class ExprParser:
                 [f"{name} is defined at {self.around.not_run[name]}"],
             )
         known = [*self.env, *self.symbols.names(), *self.functions, *self.around.values]
-        self.fail("unknown-name", f"{name} is not defined", node, suggest(name, known))
+        help = suggest(name, known) or f"bind it before; a symbolic variable is introduced by {name} = T.int64()"
+        self.fail("unknown-name", f"{name} is not defined", node, help)
 
     def captured(self, name: str, value: Any) -> Any:
         """A value of the Python around: symbols become this function's own, of the name they have there."""
@@ -320,6 +321,8 @@ class ExprParser:
                 f"{ast.unparse(node.func)} is a function of Python, and parsing a text runs no Python",
                 node.func,
             )
+        if func in DIM_FUNCTIONS.values():
+            args = [known_scalar(arg) for arg in args]
         try:
             value = func(*args, **kwargs)
         except DeduceError as error:

@@ -230,7 +230,7 @@ class FunctionParser(ExprParser):
         if signature.broken:
             raise Skip
         for param in signature.params:
-            self.bb.fresh_name(param.name)
+            self.bb.fresh_name(param.name)  # so that no variable made on the way is called the same
         with self.bb.seq() as building:
             value, node = self.body(signature.node)
             ret: Annotation | None = None
@@ -282,7 +282,7 @@ class FunctionParser(ExprParser):
         if value is None:
             return None, None
         if not is_leaf(value):
-            value = self.bind("gv", value, node)
+            value = self.bind(self.bb.fresh_name("gv"), value, node)
         declared = signature.ret
         if declared is None or signature.ret_node is None:
             return value, None
@@ -297,7 +297,7 @@ class FunctionParser(ExprParser):
                 f"change the declaration in line {where.line}, or what is returned",
             )
         if verdict is Verdict.MAYBE:
-            value = self.cast(value, declared, "gv", self.span(node), False)
+            value = self.cast(value, declared, self.bb.fresh_name("gv"), self.span(node), False)
         return value, declared
 
     def report(self, code: str, message: str, node: ast.AST, help: str) -> None:
@@ -469,7 +469,7 @@ class FunctionParser(ExprParser):
 
     def cast(self, value: Expr, target: Annotation, name: str, span: Span, output: bool) -> Var:
         kind = DataflowVar if self.in_dataflow and not output else Var
-        var = kind(self.bb.fresh_name(name), target, span=span)
+        var = kind(name, target, span=span)
         self.bb.emit_binding(MatchCast(var, value, target, span=span))
         return var
 
@@ -501,7 +501,7 @@ class FunctionParser(ExprParser):
                 inner = self.bind(name, value, node)
                 return self.cast(inner, annotation, name, span, output)
         kind = DataflowVar if self.in_dataflow and not output else Var
-        var = kind(self.bb.fresh_name(name), annotation, span=span)
+        var = kind(name, annotation, span=span)
         self.bb.emit_binding(VarBinding(var, value, span=span))
         return var
 
@@ -512,7 +512,7 @@ class FunctionParser(ExprParser):
             raise self.at_argument(error, node, getattr(value, "op", None)) from None
 
     def emit(self, value: Expr, node: ast.expr) -> Expr:
-        return self.bind("lv", value, node)
+        return self.bind(self.bb.fresh_name("lv"), value, node)
 
     def annotation_of(self, value: Expr) -> Annotation:
         return deduce(value, self.mod)
@@ -723,7 +723,7 @@ class FunctionParser(ExprParser):
                 node,
                 "declare it: def f(…) -> R.Tensor(…):",
             )
-        name = self.bb.fresh_name(node.name)
+        name = node.name
         var: Var | None = None
         if signature.ret is not None:
             shell = Function(tuple(signature.params), SeqExpr((), Tuple(())), signature.ret, signature.pure)
@@ -749,7 +749,8 @@ def targets(node: ast.stmt) -> Iterator[str]:
     match node:
         case ast.Assign(targets=found):
             for target in found:
-                yield from (child.id for child in ast.walk(target) if isinstance(child, ast.Name))
+                names = (child for child in ast.walk(target) if isinstance(child, ast.Name))
+                yield from (name.id for name in names if isinstance(name.ctx, ast.Store))
         case ast.AnnAssign(target=ast.Name(id=name)) | ast.AugAssign(target=ast.Name(id=name)):
             yield name
         case ast.FunctionDef(name=name):

@@ -174,6 +174,8 @@ class _FunctionPrinter:
         self.module = module
         self.scope: set[SymVar] = set()
         """Symbols of this function and those around it."""
+        self.scalars: set[SymVar] = set()
+        """Symbols that are scalar parameters: their names stand for both."""
         self.quoted = False
         self.own_types: list[set[SymVar]] = []
         """Symbols of the function types around the annotation being printed."""
@@ -184,8 +186,8 @@ class _FunctionPrinter:
         """Lines of a decorated definition."""
         outer_scope = set(self.scope)
         params = [(self.names.of(param), param) for param in func.params]
-        own = symbols_of(param.annotation for param in func.params)
-        self.scope |= own
+        self.scope |= symbols_of(param.annotation for param in func.params)
+        self.name_scalars(func)
         self.quoted = True
         signature = ", ".join(f"{text}: {self.annotation(var.annotation)}" for text, var in params)
         ret = self.annotation(func.ret)
@@ -214,13 +216,22 @@ class _FunctionPrinter:
         self.scope = outer_scope
         return lines + [INDENT + line for line in body]
 
+    def name_scalars(self, func: Function) -> None:
+        """A scalar parameter and the symbol of the same name that is its value are one name."""
+        for param in func.params:
+            value = param.annotation.value if isinstance(param.annotation, PrimType) else None
+            symbol = value.symbol if value is not None else None
+            if symbol is not None and symbol not in self.names and symbol.name == self.names.of(param):
+                self.names.share(symbol, self.names.of(param))
+                self.scalars.add(symbol)
+
     def declarations(self, func: Function, outer: set[SymVar]) -> list[str]:
         """`n = T.int64()` for the symbols of this function that its body uses."""
         used = _BodySymbols()
         used.visit(func.body)
         lines: list[str] = []
         for var in used.found:
-            if var in outer:
+            if var in outer or var in self.scalars:
                 continue
             self.scope.add(var)
             lines.append(f"{self.names.of(var)} = T.{var.dtype}()")
@@ -441,8 +452,6 @@ class _BodySymbols(Visitor):
         casts = _CastSymbols()
         casts.visit(node.body)
         own = symbols_of(param.annotation for param in node.params) | casts.found
-        seen = {*inner.found, *symbols_of(param.annotation for param in node.params)}
-        del seen
         self.found.update((var, None) for var in inner.found if var not in own or var in self.found)
 
 
