@@ -1,8 +1,8 @@
 """Loads and runs executables. Needs numpy and tvm_ffi, never the compiler: `tvm` is not imported here.
 
-The house from below: `bytecode` is what a function consists of; `executable` holds functions, constants and kernels and
-keeps them in files; `kernels` links the object code; `link` turns functions into Python over `frame`s; `program` ties that
-together for one process; `vm` is what users call.
+The house from below: `bytecode` is what a function consists of; `executable` holds functions, constants and kernels
+and keeps them in files; `kernels` links the object code; `link` turns functions into Python over `frame`s; `program`
+ties that together for one process; `vm` is what users call.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ shape is a contiguous range of the heap, so a tensor's record can point into it:
 nothing else. The heap starts as `heap_init` (constant dimensions stand there already).
 
 Code is flat; `If` carries the lengths of its two arms, so that a reader can rebuild the nesting. Every instruction
-names an entry of the function's `locations` (binding name and source line) for errors and profiles. Instructions are plain data:
-`relaxpy.runtime.executable` writes them as JSON, `relaxpy.runtime.link` turns a function into Python.
+names an entry of the function's `locations` (binding name and source line) for errors and profiles. Instructions are
+plain data: `relaxpy.runtime.codec` writes them as JSON, `relaxpy.runtime.link` turns a function into Python.
 
 Operands of calls: `Reg(i)` a register, `Heap(i)` an integer of the heap, or a Python int, float, bool or str.
 """
@@ -80,6 +80,8 @@ class PrimPattern:
 
 @dataclass(frozen=True, slots=True)
 class TuplePattern:
+    """A tuple of as many fields."""
+
     fields: tuple[Pattern, ...]
 
 

@@ -9,8 +9,9 @@
     sha256       of all the above
     sections     each at a multiple of 64 bytes; `stored` is `length` with its padding, and what the checksum covers
 
-Little-endian. Every byte of the file is under a checksum, and `open_container` checks them all before anything is mapped or
-interpreted: a damaged library would end the process in the loader. Files are written beside their place and moved there.
+Little-endian. Every byte of the file is under a checksum, and `open_container` checks them all before anything is
+mapped or interpreted: a damaged library would end the process in the loader. Files are written beside their place and
+moved there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +52,7 @@ class Section:
     digest: bytes
 
 
-Data = bytes | Sequence["bytes | NDArray[np.uint8]"]
+Data: TypeAlias = "bytes | Sequence[bytes | NDArray[np.uint8]]"
 """A section's bytes, whole or in pieces."""
 
 
@@ -109,8 +110,9 @@ def _write_beside(
         raise
 
 
-def _pieces(data: Data) -> Sequence[bytes | NDArray[np.uint8]]:
-    return [data] if isinstance(data, bytes) else data
+def _pieces(data: Data) -> Sequence[memoryview]:
+    pieces: Sequence[Any] = [data] if isinstance(data, bytes) else data
+    return [memoryview(piece) for piece in pieces]
 
 
 def _pad(length: int) -> int:

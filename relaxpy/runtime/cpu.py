@@ -15,7 +15,8 @@ from pathlib import Path
 
 # /proc/cpuinfo's name -> LLVM's, where they differ. Everything else is the same after `_` is replaced.
 _X86 = {
-    "pni": "sse3", "bmi1": "bmi", "sse4_1": "sse4.1", "sse4_2": "sse4.2", "lahf_lm": "sahf", "abm": "lzcnt", "cmp_legacy": None,
+    "pni": "sse3", "bmi1": "bmi",
+    "sse4_1": "sse4.1", "sse4_2": "sse4.2", "lahf_lm": "sahf", "abm": "lzcnt", "cmp_legacy": None,
     "pclmulqdq": "pclmul", "rdrand": "rdrnd", "avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16",
     "avx512_fp16": "avx512fp16", "avx512_vbmi2": "avx512vbmi2", "avx512_bitalg": "avx512bitalg",
     "avx512_vpopcntdq": "avx512vpopcntdq", "avx512_vp2intersect": "avx512vp2intersect", "avx512_ifma": "avx512ifma",

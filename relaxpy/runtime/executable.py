@@ -1,7 +1,7 @@
 """What the compiler makes and the virtual machine runs: functions, constants, kernels, and what they need.
 
-An `Executable` is immutable and shared: any number of virtual machines and threads use one. `save` and `load` keep it in a
-file of relaxpy's own format (`relaxpy.runtime.container`); same executable, same bytes.
+An `Executable` is immutable and shared: any number of virtual machines and threads use one. `save` and `load` keep it
+in a file of relaxpy's own format (`relaxpy.runtime.container`); same executable, same bytes.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A frame is made once and used by one call at a time. Its records are what kernel
 points into the frame's int64 heap, so that new sizes are bound by writing the heap and nothing else. A record is a
 `tvm_ffi.Tensor`, the argument that a kernel accepts fastest, with its `DLTensor` written by us; it owns no memory.
 
-Planned storage grows to what a call needs and stays; storages whose sizes are the same expression are one group with one
-capacity and one check.
+Planned storage grows to what a call needs and stays; storages whose sizes are the same expression are one group with
+one capacity and one check.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class FramePlan:
     """Group → its size in bytes, where that is a constant."""
 
     def names(self) -> list[str]:
-        """The local variables that `Frame.locals` fills: `h` the heap, `caps`, `t<i>` records, `d<i>` their pointers."""
+        """Local variables that `Frame.locals` fills: `h` the heap, `caps`, `t<i>` records, `d<i>` their pointers."""
         pointers = [f"d{i}" for i, record in enumerate(self.records) if record.storage < 0]
         return ["h", "caps", *(f"t{i}" for i in range(len(self.records))), *pointers]
 

@@ -14,13 +14,13 @@ from relaxpy.runtime.tensor import Tensor
 class Function:
     """A callable function of a program, with the values that a closure has captured.
 
-    Arguments are numpy arrays, anything with DLPack, `Tensor`s, numbers, tuples, shapes as tuples of ints, and functions,
-    as the parameters' annotations say; positional or by name. What comes back is a `Tensor`, `Shape`, scalar, function or a
-    tuple of such.
+    Arguments are numpy arrays, anything with DLPack, `Tensor`s, numbers, tuples, shapes as tuples of ints, and
+    functions, as the parameters' annotations say; positional or by name. What comes back is a `Tensor`, `Shape`,
+    scalar, function or a tuple of such.
 
-    Aliasing: an argument that is returned is the caller's object if that was a `Tensor`, and a `Tensor` over the caller's
-    memory otherwise; a view of an argument shares its memory; a returned constant is a copy; a value that is returned
-    twice is one object. Everything else is memory of its own, which later calls do not touch.
+    Aliasing: an argument that is returned is the caller's object if that was a `Tensor`, and a `Tensor` over the
+    caller's memory otherwise; a view of an argument shares its memory; a returned constant is a copy; a value that is
+    returned twice is one object. Everything else is memory of its own, which later calls do not touch.
     """
 
     __slots__ = ("arity", "captured", "linked")

@@ -1,16 +1,16 @@
 """Functions of an executable turned into straight-line Python over kernel handles.
 
-`link_function` translates one `FunctionCode` into Python source, one or a few lines an instruction, and compiles it. What
-the instructions say about memory is resolved here, once:
+`translate` writes one `FunctionCode` as Python source, one or a few lines an instruction. What the instructions say
+about memory is resolved here, once:
 
 * heap slots are local variables `s<i>`; those that a tensor's shape reads are written to the frame's heap as well;
-* a tensor that only kernels touch is a record `t<i>` of the frame and costs nothing at a call; a `Tensor` object is made
-  in the register's local `r<i>` only where Python, a library or the caller gets to see it;
+* a tensor that only kernels touch is a record `t<i>` of the frame and costs nothing at a call; a `Tensor` object is
+  made in the register's local `r<i>` only where Python, a library or the caller gets to see it;
 * the choice between serial and parallel kernels, and the check that storage is large enough, are made once for each
   distinct expression (and not once a kernel), where its sizes are first known.
 
-A line of the source knows its instruction, and so its binding, at no cost: the source is entered in `linecache` with the
-bindings as comments, and an error is located by the line that its traceback names.
+A line of the source knows its instruction, and so its binding, at no cost: the source is entered in `linecache` with
+the bindings as comments, and an error is located by the line that its traceback names.
 
 Functions that call themselves through others, or call function values, become generators: they yield what they call to
 a trampoline (`relaxpy.runtime.program.drive`), so recursion is as deep as memory, not as Python's stack.
@@ -95,6 +95,10 @@ class Value:
         return self.object or (self.storage < 0 and self.constant < 0 and not self.arms)
 
 
+_NOTHING = Value()
+"""What a register holds that nothing was written to."""
+
+
 @dataclass(slots=True)
 class Listing:
     """The Python source of a function, and what its names mean."""
@@ -164,7 +168,7 @@ class _Analysis:
                 value.want_object()
         return values
 
-    def _instr(
+    def _instr(  # noqa: C901  (a case an instruction)
         self, at: int, instr: Instr, env: dict[int, Value], matched: dict[Value, int]
     ) -> None:
         made: Value | None = None
@@ -216,6 +220,9 @@ class _Analysis:
                 made = Value()
             case MakeShape():
                 made = Value()
+            case Kill(regs=regs):
+                self.reads[at] = tuple(env.get(reg, _NOTHING) for reg in regs)
+                return
             case _:
                 return
         dst = getattr(instr, "dst", -1)
@@ -476,7 +483,7 @@ class _Emitter:
 
     # Instructions
 
-    def instr(self, at: int, instr: Instr, scope: _Scope) -> None:
+    def instr(self, at: int, instr: Instr, scope: _Scope) -> None:  # noqa: C901  (a case an instruction)
         match instr:
             case Const(dst=dst, index=index):
                 if self.info.defines[at].object:
@@ -528,8 +535,13 @@ class _Emitter:
                 if self.info.reads[at][0].has_local:
                     self.emit(f"r{dst} = r{src}")
             case Kill(regs=regs):
-                if regs:
-                    self.emit(f"{' = '.join(f'r{reg}' for reg in regs)} = None")
+                held = [
+                    f"r{r}"
+                    for r, value in zip(regs, self.info.reads[at], strict=True)
+                    if value.has_local
+                ]
+                if held:
+                    self.emit(f"{' = '.join(held)} = None")
             case Return(src=src):
                 self.emit(f"return r{src}")
             case _:

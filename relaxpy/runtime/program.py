@@ -1,11 +1,13 @@
 """An executable linked into this process: kernels loaded, names resolved, functions compiled to Python.
 
-What `relaxpy.runtime.link` writes refers to names; this module gives them their values, runs the generators of recursive
-functions, and turns what fails on a line into an error that names the function, the binding and the source line.
+What `relaxpy.runtime.link` writes refers to names; this module gives them their values, runs the generators of
+recursive functions, and turns what fails on a line into an error that names the function, the binding and the source
+line.
 """
 
 from __future__ import annotations
 
+import builtins
 import linecache
 import weakref
 from collections.abc import Callable, Generator, Mapping
@@ -94,8 +96,9 @@ class LinkedFunction:
         )
         weakref.finalize(self, linecache.cache.pop, file, None)
         plan = listing.plan
-        scope = dict(program.scope)
-        scope |= {
+        # What all functions share takes the place of Python's builtins (which it contains), so it is stored once.
+        scope: dict[str, Any] = {
+            "__builtins__": program.scope,
             "pop": self.frames.pop,
             "push": self.frames.append,
             "frames": self.frames,
@@ -116,8 +119,8 @@ class LinkedFunction:
     def __call__(self, *args: Any) -> Any:
         """Run with runtime values; no conversion of arguments or result.
 
-        A thread that may not launch parallel kernels hands long calls to the thread that may, if nothing of the caller's
-        runs in them (Python functions may depend on their thread).
+        A thread that may not launch parallel kernels hands long calls to the thread that may, if nothing of the
+        caller's runs in them (Python functions may depend on their thread).
         """
         if self.generator:
             return drive(self.run(*args))
@@ -249,12 +252,11 @@ class Program:
         ]
         for index, function in enumerate(self.functions):
             self.scope[f"f{index}"] = function.run
-        for function in self.functions:
-            function.run.__globals__.update(self.scope)
 
     def _names(self) -> dict[str, Any]:
         """What the source of every function may refer to, but for the functions themselves."""
         scope: dict[str, Any] = {
+            **vars(builtins),
             "Tensor": Tensor,
             "Shape": Shape,
             "empty": empty,

@@ -1,7 +1,7 @@
 """Values of the runtime: tensors and shapes, and how anything that holds numbers becomes one without a copy.
 
 A `Tensor` is a pointer, a shape, an element type and whatever keeps the memory alive. It is always compact (row-major,
-no gaps) and aligned to its items, because that is what kernels take; `from_any` copies an input only where it is not so.
+no gaps) and aligned to its items, because that is what kernels take; `from_any` copies an input only where it is not.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def empty(shape: tuple[int, ...], dtype: str) -> Tensor:
 def allocate(nbytes: int) -> tuple[Array, int]:
     """Memory of at least `nbytes` bytes: its owner, and an address in it that is aligned to a cache line."""
     try:
-        buffer = np.empty(nbytes + ALIGNMENT, _U8)
+        buffer: Any = np.empty(nbytes + ALIGNMENT, _U8)
     except (MemoryError, ValueError):
         raise RuntimeCheckError("out-of-memory", f"cannot allocate {nbytes} bytes") from None
     address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
@@ -244,8 +244,9 @@ def from_any(value: object, dtype: str = "") -> Tensor | None:
     """A tensor from what a caller may pass, or None if the value is no tensor in any sense.
 
     numpy arrays and anything with DLPack on the CPU are taken as they are, sharing memory, unless strided or
-    misaligned. numpy scalars are copied. Python numbers and nested lists become `dtype` (a parameter's type; "": numpy's
-    choice); they have no type of their own, so only a value that does not fit is an error. Other types are never cast.
+    misaligned. numpy scalars are copied. Python numbers and nested lists become `dtype` (a parameter's type; "":
+    numpy's choice); they have no type of their own, so only a value that does not fit is an error. Other types are
+    never cast.
 
     Raises: RuntimeCheckError (`dtype`, `lossy`, `device`).
     """

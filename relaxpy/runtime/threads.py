@@ -2,8 +2,8 @@
 
 TVM's thread pool belongs to the Python thread that first launches a parallel kernel on it, and lives as long as the
 process. So only two threads launch: the main thread, and one launcher thread of ours to which other threads hand large
-kernels, or whole calls, while it is idle; otherwise they run a kernel's serial twin. However many threads come and go, the process
-has at most two pools.
+kernels, or whole calls, while it is idle; otherwise they run a kernel's serial twin. However many threads come and go,
+the process has at most two pools.
 
 The pool reads its settings from the environment when its library is loaded: `configure_environment` runs before that.
 """

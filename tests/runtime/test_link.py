@@ -487,7 +487,7 @@ def test_an_error_deep_in_a_recursion_comes_out() -> None:
     register_function("test.is_zero", is_zero)
     register_function("test.minus_one", lambda k: k - 1)
     main = run(counter(), packed=("test.is_zero", "test.minus_one"))
-    with pytest.raises(RuntimeCheckError, match="test.is_zero failed") as caught:
+    with pytest.raises(RuntimeCheckError, match=r"test\.is_zero failed") as caught:
         main(floats(0), 1000)
     assert isinstance(caught.value.__cause__, KeyError)
     assert main(floats(0), 4).numpy().tolist() == [4]
@@ -497,10 +497,10 @@ def test_deep_chains_of_functions() -> None:
     chain = [function("f0", [("x", VECTOR)], [*add1(0, 0, 1), Return(0, 1)])]
     chain += [
         function(f"f{i}", [("x", VECTOR)], [Call(0, 1, i - 1, (0,)), Return(0, 1)])
-        for i in range(1, 2000)
+        for i in range(1, 300)
     ]
     vm = VirtualMachine(executable(*chain))
-    assert vm["f1999"](floats(1)).numpy().tolist() == [2]
+    assert vm["f299"](floats(1)).numpy().tolist() == [2]
 
 
 def test_closures() -> None:

@@ -73,7 +73,7 @@ def test_200_short_lived_threads_leave_nothing(vm: VirtualMachine) -> None:
     # The launcher thread and its pool may be made once.
     allowed = os_threads() + num_threads()
     workers = [
-        threading.Thread(target=lambda: vm["heavy"](x[: 3000 * (i % 100)])) for i in range(200)
+        threading.Thread(target=vm["heavy"], args=(x[: 3000 * (i % 100)],)) for i in range(200)
     ]
     for worker in workers:
         worker.start()

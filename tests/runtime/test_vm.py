@@ -79,9 +79,7 @@ def test_signature(vm: VirtualMachine) -> None:
 
 
 def test_errors_of_conversion_name_the_parameter(vm: VirtualMachine) -> None:
-    with pytest.raises(
-        RuntimeCheckError, match="main: parameter y: 'a' cannot|main: parameter y: not a tensor"
-    ):
+    with pytest.raises(RuntimeCheckError, match="main: parameter y: not a tensor"):
         vm["main"](floats(1), ["a"])
     with pytest.raises(RuntimeCheckError, match="main: parameter y: 1e\\+300 does not fit float32"):
         vm["main"](floats(1), 1e300)
@@ -136,11 +134,11 @@ def test_a_failed_call_gives_its_frame_back(vm: VirtualMachine) -> None:
 
 
 def test_missing_library_functions_are_named_when_the_machine_is_made() -> None:
-    with pytest.raises(ExecutableError, match="cutlass.rms_norm") as caught:
+    with pytest.raises(ExecutableError, match=r"cutlass\.rms_norm") as caught:
         VirtualMachine(executable(plus(), libraries=("cutlass.rms_norm",)))
     assert caught.value.code == "library-missing"
     assert "relaxpy[cuda]" in str(caught.value)
-    with pytest.raises(ExecutableError, match="did you mean 'relaxpy.unique'"):
+    with pytest.raises(ExecutableError, match=r"did you mean 'relaxpy\.unique'"):
         VirtualMachine(executable(plus(), packed=("relaxpy.uniqe",)))
 
 
