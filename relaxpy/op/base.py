@@ -196,9 +196,8 @@ class Op(Operator):
 
     def __call__(self, *args: Any, span: Span | None = None) -> Call:
         """The call of this operator, arguments made into expressions."""
-        dtype = next((a.annotation.dtype for a in args if _is_tensor_var(a)), None)
-        if dtype is None:
-            dtype = next((DType(a.data.dtype) for a in args if isinstance(a, Constant)), None)
+        numbers = any(isinstance(a, (bool, int, float)) for a in args)
+        dtype = next(filter(None, map(_dtype_of, args)), None) if self.scalar_args and numbers else None
         exprs: list[Expr] = []
         values = list(args)
         while values and values[-1] is None:
@@ -211,7 +210,7 @@ class Op(Operator):
 
     def _argument(self, spec: ArgSpec, value: Any, dtype: DType | None) -> Expr:
         if isinstance(value, (bool, int, float)) and spec.kind is TensorType and self.scalar_args:
-            return Constant(np.asarray(value, None if dtype is None else dtype.numpy))
+            return self._number(spec, value, dtype)
         try:
             return as_expr(value, spec.kind)
         except TypeError:
@@ -220,6 +219,20 @@ class Op(Operator):
                 f"{self.name}: {spec.name} cannot be a Python {type(value).__name__}",
                 help="wrap numbers and arrays in R.const(…)" if spec.kind is TensorType else None,
             ).about(spec.name) from None
+
+    def _number(self, spec: ArgSpec, value: float, dtype: DType | None) -> Constant:
+        """A Python number as a constant of `dtype`; where that is not known, of the number's own."""
+        if dtype is None:
+            dtype = DType("bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32")
+        limits = np.iinfo(dtype.numpy) if dtype.is_int else None
+        exact = limits is None or (not isinstance(value, float) and limits.min <= value <= limits.max)
+        if not exact or (dtype.is_bool and not isinstance(value, bool)):
+            raise DeduceError(
+                "op-dtype",
+                f"{self.name}: {spec.name} cannot be {value!r}, since the other argument is of dtype {dtype}",
+                help='cast that: R.astype(…, "float32")' if isinstance(value, float) else None,
+            ).about(spec.name)
+        return Constant(np.asarray(value, dtype.numpy))
 
     def print_args(self, call: Call, arg: Callable[[Expr], str]) -> list[str]:
         shown = []
@@ -247,9 +260,17 @@ class Op(Operator):
         return TensorType(None, next((a.dtype for a in args if isinstance(a, TensorType)), None))
 
 
-def _is_tensor_var(value: Any) -> bool:
+def _dtype_of(value: Any) -> DType | None:
+    """The dtype of an argument that is a tensor expression, as far as it is known without a module."""
     value = getattr(value, "__relax_expr__", value)
-    return isinstance(value, Var) and isinstance(value.annotation, TensorType)
+    if isinstance(value, np.ndarray):
+        return DType(value.dtype)
+    if not isinstance(value, Expr):
+        return None
+    from relaxpy.op.deduce import deduce  # deduction is made of operators, which are made of this file
+
+    annotation = deduce(value)
+    return annotation.dtype if isinstance(annotation, TensorType) else None
 
 
 def _freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
@@ -307,6 +328,8 @@ def as_expr(value: Any, kind: type[Annotation] = Annotation) -> Expr:
 def _as_dim(value: Any) -> Dim:
     if isinstance(value, PrimValue) and isinstance(value.value, Dim):
         return value.value
+    if isinstance(value, Var) and isinstance(value.annotation, PrimType) and value.annotation.value is not None:
+        return value.annotation.value  # a scalar that is known as a dimension
     if isinstance(value, bool) or not isinstance(value, (int, Dim, SymVar, np.integer)):
         raise TypeError(f"{value!r} is not a dimension")
     return Dim.of(value if isinstance(value, (Dim, SymVar)) else int(value))

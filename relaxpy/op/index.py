@@ -117,7 +117,7 @@ class StridedSlice(Op):
         sizes = te.dims(x)
         named = [(a.value or 0) % len(sizes) for a in te.dims(axes)]
         starts = dict(zip(named, te.dims(begin), strict=True))
-        steps = dict(zip(named, te.dims(strides), strict=True)) if strides is not None else {}
+        steps = dict(zip(named, te.dims(strides), strict=True)) if strides else {}
 
         def place(a: int, i: Any) -> Any:
             if a not in starts:

@@ -268,7 +268,8 @@ class ExpandDims(Op):
 
 @define_op
 class Squeeze(Op):
-    """Without some axes of size 1; without `axis`, all that are known to be 1 (every dimension must be known then)."""
+    """Without some axes of size 1; without `axis`, all that are (the rank of the result is
+    unknown where a dimension is)."""
 
     name = "squeeze"
     axis: tuple[int, ...] | int | None = None
@@ -276,11 +277,8 @@ class Squeeze(Op):
     def deduce(self, d: Deduction, x: TensorType) -> TensorType:
         assert x.dims is not None
         if self.axis is None:
-            d.require(
-                all(size.value is not None for size in x.dims),
-                f"which dimensions of {TensorType(x.dims, x.dtype)} are 1 is not known",
-                arg="x", help="name the axes: R.squeeze(x, axis=[0])",
-            )  # fmt: skip
+            if any(size.value is None for size in x.dims):
+                return TensorType(None, x.dtype)
             return TensorType(tuple(size for size in x.dims if size != 1), x.dtype)
         gone = d.axes(self.axis, x.ndim)
         for a in gone:
@@ -394,7 +392,7 @@ class Concat(Op):
         sizes = [te.dims(part)[axis] for part in tensors]
 
         def element(*i: Any) -> Any:
-            start = product(tuple(sizes[:0])) * 0
+            start = Dim.of(0)
             starts = []
             for size in sizes:
                 starts.append(start)
@@ -437,7 +435,8 @@ class Split(Op):
         """(begin, end) of each part of an axis of `size`."""
         given = self.indices_or_sections
         if isinstance(given, int):
-            step = size.divide_exact(given) or size // given
+            exact = size.divide_exact(given)
+            step = size // given if exact is None else exact
             return [(step * i, step * (i + 1)) for i in range(given)]
         edges = [Dim.of(0), *map(Dim.of, given), size]
         if size.value is not None:
