@@ -35,9 +35,9 @@ def parse_prim_func(node: ast.FunctionDef, source: str, file: str, extra_vars: M
     """The tensor program of a `@T.prim_func` definition.
 
     `source` is the text that `node` was parsed from, `file` its name; `extra_vars` are values of names that the program
-    does not define itself (the namespace `T` is always known). Raises `ScriptError`, with its place: `tir-syntax`,
-    `undefined-name`, `tir-none` before TVM's parser runs, `tir-script` for what that refuses, and `tir-index`,
-    `tir-dtype`, `tir-extent`, `tir-undefined` for what it should have refused.
+    does not define itself (the namespace `T` is always known). Raises `ScriptError`, with its place:
+    `tir-script` for what is no tensor program, `unknown-name` and `tir-none` before TVM's parser runs, and `tir-index`,
+    `tir-dtype`, `tir-extent`, `tir-undefined` for what TVM should have refused.
     """
     where = Source(source, file)
     prepared = prepare(node, where, extra_vars)

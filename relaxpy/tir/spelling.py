@@ -95,7 +95,7 @@ class _Preparation:
             node.returns = None
         given = node.args
         if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults:
-            self.refuse(node, "tir-syntax", "a tensor program takes plain parameters, without defaults")
+            self.refuse(node, "tir-script", "a tensor program takes plain parameters, without defaults")
         _Rename(self.alias).visit(node)
         self.read_declarations()
         self.match_handles()
@@ -173,7 +173,7 @@ class _Preparation:
         for arg in self.node.args.args:
             if arg.annotation is None:
                 self.refuse(
-                    arg, "tir-syntax", f"parameter {arg.arg} needs an annotation",
+                    arg, "tir-script", f"parameter {arg.arg} needs an annotation",
                     'write x: T.Buffer((n, 4), "float32"), or n: T.int64',
                 )  # fmt: skip
             if isinstance(arg.annotation, ast.Constant) and isinstance(arg.annotation.value, str):
@@ -192,7 +192,7 @@ class _Preparation:
         try:
             return self.located(ast.parse(str(node.value), mode="eval").body, node)
         except SyntaxError:
-            self.refuse(node, "tir-syntax", f"{node.value!r} is not {what}")
+            self.refuse(node, "tir-script", f"{node.value!r} is not {what}")
 
     def resolve_names(self) -> dict[str, Any]:
         """The names used that are not the program's own, with their values."""
@@ -207,13 +207,13 @@ class _Preparation:
         found: dict[str, Any] = {}
         for part in ast.walk(self.node):
             if isinstance(part, ast.Attribute) and part.attr.startswith("_"):
-                self.refuse(part, "tir-syntax", f"the attribute {part.attr} cannot be used in a tensor program")
+                self.refuse(part, "tir-script", f"the attribute {part.attr} cannot be used in a tensor program")
             if not isinstance(part, ast.Name):
                 continue
             if part.id in self.values and (part.id not in own or part.id in self.quoted):
                 found[part.id] = self.values[part.id]
             elif part.id not in own and part.id not in BUILTINS:
-                self.refuse(part, "undefined-name", f"the name {part.id} is not defined")
+                self.refuse(part, "unknown-name", f"the name {part.id} is not defined")
         for name in self.quoted:
             if isinstance(self.values.get(name), int):
                 found[name] = self.values[name]
@@ -261,7 +261,7 @@ class _Modern(ast.NodeTransformer):
     def visit_Return(self, node: ast.Return) -> ast.Return:
         if node.value is not None:
             self.refuse(
-                node, "tir-syntax", "a tensor program returns nothing: it writes its outputs",
+                node, "tir-script", "a tensor program returns nothing: it writes its outputs",
                 "give it a parameter for the output, after the inputs",
             )  # fmt: skip
         return node

@@ -1,0 +1,84 @@
+"""About how much a tensor program does."""
+
+from __future__ import annotations
+
+import ast
+
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.module import BufferParam, ScalarParam
+from relaxpy.tir import te
+from relaxpy.tir.cost import bytes_touched
+from relaxpy.tir.parse import parse_prim_func
+from relaxpy.tir.prim_func import PrimFunc
+
+
+def parse(text: str) -> PrimFunc:
+    (node,) = ast.parse(text).body
+    assert isinstance(node, ast.FunctionDef)
+    return parse_prim_func(node, text, "cost.py", {})
+
+
+def at(func: PrimFunc, amount: Dim | None, **sizes: int) -> int:
+    """The amount where the program's symbols have these values: over the symbols of `params`."""
+    assert amount is not None
+    values: dict[SymVar, int] = {}
+    for param in func.params:
+        if isinstance(param, BufferParam):
+            values.update({v: sizes[v.name] for size in param.shape for v in size.vars})
+        elif isinstance(param, ScalarParam):
+            values[param.var] = sizes[param.var.name]
+    return amount.evaluate(values)
+
+
+def matmul() -> PrimFunc:
+    n, m = SymVar("n"), SymVar("m")
+    x, w = te.placeholder((n, 8), "float32", "x"), te.placeholder((8, m), "float32", "w")
+    return PrimFunc.from_te([x, w], [te.topi.matmul(x, w)])
+
+
+def test_products() -> None:
+    """A matrix product does a store, a multiplication and an addition in each of n · m · k iterations."""
+    func = matmul()
+    assert at(func, func.work, n=3, m=5) == 3 * 5 * 8 * 3
+
+
+def test_functions_cost_more() -> None:
+    """exp counts more than an addition."""
+    n = SymVar("n")
+    x = te.placeholder((n,), "float32", "x")
+    cheap = PrimFunc.from_te([x], [te.compute((n,), lambda i: x[i] + x[i])])
+    dear = PrimFunc.from_te([x], [te.topi.exp(x)])
+    assert at(dear, dear.work, n=10) > 3 * at(cheap, cheap.work, n=10)
+
+
+def test_extent_that_depends_on_a_loop() -> None:
+    """A triangle counts as its largest row times the rows."""
+    func = parse(
+        '@T.prim_func\ndef f(x: T.Buffer(("n", "n"), "float32")):\n'
+        "    for i in range(n):\n        for j in range(i + 1):\n            x[i, j] = 0.0\n"
+    )
+    assert at(func, func.work, n=6) == 36
+
+
+def test_unknown_extent() -> None:
+    """How often a loop runs that reads its extent is not known."""
+    func = parse(
+        '@T.prim_func\ndef f(k: T.Buffer((1,), "int64"), x: T.Buffer((8,), "float32")):\n'
+        "    for i in range(k[0]):\n        x[i] = 0.0\n"
+    )
+    assert func.work is None
+
+
+def test_scalars_are_the_symbols_of_params() -> None:
+    """A scalar parameter may be in the amount."""
+    func = parse(
+        '@T.prim_func\ndef f(x: T.Buffer((8,), "float32"), k: T.int64):\n'
+        "    for i in range(k):\n        x[i] = 0.0\n"
+    )
+    assert at(func, func.work, k=7) == 7
+
+
+def test_bytes() -> None:
+    """What the parameters hold."""
+    func = matmul()
+    assert at(func, bytes_touched(func.func), n=3, m=5) == 4 * (3 * 8 + 8 * 5 + 3 * 5)
