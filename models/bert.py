@@ -101,8 +101,10 @@ class BertEmbeddings(nn.Module):
 
     def forward(self, input_ids: nn.Tensor) -> nn.Tensor:
         """(batch, seq) → (batch, seq, hidden)."""
-        positions = self.position(op.arange(0, input_ids.shape[1], dtype="int64"))
-        kind = op.take(self.token_type.weight, op.zeros((1,), "int64"), axis=0)
+        seq, size = input_ids.shape[1], self.position.weight.shape[1]
+        positions = op.strided_slice(self.position.weight, (0,), (0,), (seq,))
+        positions = op.match_cast(positions, (seq, size))  # fewer rows where the model has no more positions
+        kind = op.strided_slice(self.token_type.weight, (0,), (0,), (1,))
         return self.norm(self.word(input_ids) + (positions + kind))
 
 

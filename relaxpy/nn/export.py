@@ -51,6 +51,11 @@ class Exporter:
             return tuple(self.emit(TupleGetItem(var, i), name, span) for i in fields)
         return Tensor(var, var.annotation)
 
+    def match_cast(self, value: Expr, annotation: TensorType, span: Span | None) -> Tensor:
+        """Bind `value` under an annotation that is checked at run time."""
+        var = self.builder.match_cast(value, annotation, "cast", span=span)
+        return Tensor(var, var.annotation)
+
     def parameter(self, parameter: Parameter) -> Var:
         """The variable that stands for a parameter here."""
         var = self.parameters.get(id(parameter))
@@ -106,7 +111,7 @@ def _export_method(
         raise UsageError(
             "bad-spec", f"{sorted(both)[0]!r} is both an argument of {name} and a parameter"
         )
-    weights = {path: Var(path, TensorType(p.shape, p.dtype)) for path, p in parameters.items()}
+    weights = {path: Var(path, p.annotation) for path, p in parameters.items()}
     exporter = Exporter(builder, {id(p): weights[path] for path, p in parameters.items()})
     token = _current.set(exporter)
     try:

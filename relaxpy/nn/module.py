@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from relaxpy.errors import UsageError
-from relaxpy.ir import DType, Expr, IRModule
+from relaxpy.ir import DType, Expr, IRModule, TensorType
 from relaxpy.nn.tensor import Value
 
 M = TypeVar("M", bound="Module")
@@ -36,6 +36,11 @@ class Parameter(Value):
                 f"the parameter is {self.dtype}{list(self.shape)}, the value {value.dtype}{list(value.shape)}",
             )
         self._data = value
+
+    @property
+    def annotation(self) -> TensorType:
+        """What it is as a value of the program."""
+        return TensorType(self.shape, self.dtype)
 
     @property
     def __relax_expr__(self) -> Expr:

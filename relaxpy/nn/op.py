@@ -8,12 +8,16 @@ model that made it.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from relaxpy.errors import RelaxError
+from relaxpy.ir import TensorType
+from relaxpy.ir.dim import DimLike
 from relaxpy.nn.export import Exporter, caller_span
+from relaxpy.nn.tensor import Tensor, Value
 from relaxpy.op import OPS
+from relaxpy.op.deduce import deduce
 
 
 def apply(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -23,6 +27,15 @@ def apply(name: str, *args: Any, **kwargs: Any) -> Any:
         return Exporter.current().emit(OPS[name].make(*args, **kwargs), name.rsplit(".")[-1], span)
     except RelaxError as error:
         raise error.located(span) from None
+
+
+def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None = None) -> Tensor:
+    """`x` under a shape (and dtype, if it has none) that is checked at run time."""
+    expr = x.__relax_expr__
+    known = deduce(expr)
+    if dtype is None and isinstance(known, TensorType):
+        dtype = known.dtype
+    return Exporter.current().match_cast(expr, TensorType(tuple(shape), dtype), caller_span())
 
 
 class Namespace:
@@ -63,4 +76,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({name.split(".")[0] for name in OPS})
+    return sorted({"match_cast", *(name.split(".")[0] for name in OPS)})
