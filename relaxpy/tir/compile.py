@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from relaxpy.errors import BuildError
+from relaxpy.tir import pipeline
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.target import Target
 
@@ -86,8 +87,7 @@ def _build(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.
 
 
 def _tvm_build(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:
-    # One pipeline for the whole module: that of block programs also lowers plain loops.
-    return tirx.build(tvm.IRModule(dict(kernels)), target=target.to_tvm(), pipeline="s_tir")
+    return tirx.build(tvm.IRModule(dict(kernels)), target=target.to_tvm(), pipeline=pipeline.NAME)
 
 
 def _named(error: Exception, kernels: Mapping[str, tirx.PrimFunc], target: Target) -> BuildError:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from relaxpy.tir._tvm import tirx, tvm
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.pipeline import FINISHED
 
 Expr = tvm.ir.Expr
 Stmt = tirx.Stmt
@@ -44,8 +45,27 @@ def simplify(value: Index) -> Expr:
 
 
 def ceildiv(value: Index, divisor: Index) -> Expr:
-    """`value / divisor` rounded up, simplified; both are positive or zero, the divisor is positive."""
-    return simplify(tirx.floordiv(int64(value) + int64(divisor) - 1, int64(divisor)))
+    """`value / divisor` rounded up; the value is not negative, the divisor positive."""
+    return floordiv(int64(value) + int64(divisor) - 1, divisor)
+
+
+def floordiv(value: Index, divisor: Index) -> Expr:
+    """`value // divisor`; the value is not negative, the divisor positive."""
+    return _truncating(simplify(tirx.floordiv(int64(value), int64(divisor))))
+
+
+def floormod(value: Index, divisor: Index) -> Expr:
+    """`value % divisor`; the value is not negative, the divisor positive."""
+    return _truncating(simplify(tirx.floormod(int64(value), int64(divisor))))
+
+
+def _truncating(expr: Expr) -> Expr:
+    """The division as the processor does it: rounding down takes a chain of selections around it."""
+    divisions = (
+        (tirx.FloorDiv, lambda node: tirx.Div(node.a, node.b)),
+        (tirx.FloorMod, lambda node: tirx.Mod(node.a, node.b)),
+    )
+    return tvm_ffi.structural_map(expr, divisions)
 
 
 def maximum(a: Index, b: Index) -> Expr:
@@ -63,16 +83,6 @@ def select(condition: Expr, yes: Index, no: Index) -> Expr:
     return tirx.Select(condition, int64(yes), int64(no))
 
 
-def floordiv(value: Index, divisor: Index) -> Expr:
-    """`value // divisor`, simplified; the divisor is positive."""
-    return simplify(tirx.floordiv(int64(value), int64(divisor)))
-
-
-def floormod(value: Index, divisor: Index) -> Expr:
-    """`value % divisor`, simplified; the divisor is positive."""
-    return simplify(tirx.floormod(int64(value), int64(divisor)))
-
-
 def equals(a: Index, b: Index) -> Expr:
     """Whether two indices are equal, as an expression."""
     return tirx.EQ(int64(a), int64(b))
@@ -86,6 +96,11 @@ def both(a: Expr, b: Expr) -> Expr:
 def between(value: Index, above: Index, to: Index) -> Expr:
     """Whether `above < value <= to`."""
     return tirx.And(int64(above) < int64(value), int64(value) <= int64(to))
+
+
+def finished(func: PrimFunc, body: Stmt) -> PrimFunc:
+    """The function with a body that a `Program` wrote: nothing is left to schedule or to lower in it."""
+    return func.with_body(body).with_attr(FINISHED, True)
 
 
 def load(buffer: Buffer, index: Index, lanes: int = 1, mask: Expr | None = None) -> Expr:
@@ -110,10 +125,15 @@ def zero(dtype: str, lanes: int = 1) -> Expr:
     return broadcast(tirx.const(0, dtype), lanes)
 
 
-def first_lanes(count: Index, lanes: int) -> Expr:
-    """The mask of a vector's first `count` lanes; a negative count is none, one above `lanes` all of them."""
-    ramp = tirx.Ramp(int64(0), int64(1), lanes)
-    return ramp < tirx.Broadcast(int64(count), lanes)
+def first_lanes(count: Expr, lanes: int) -> Expr:
+    """The mask of a vector's first `count` (int32) lanes; a negative count is none, one above `lanes` all of them."""
+    ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
+    return ramp < tirx.Broadcast(count, lanes)
+
+
+def clamped_int32(value: Index, upper: int) -> Expr:
+    """The index held between 0 and `upper`, in 32 bits: comparing vectors of those takes one register."""
+    return minimum(maximum(value, 0), upper).astype("int32")
 
 
 class Program:
@@ -165,16 +185,11 @@ class Program:
 
         The view is aligned to an element, which is all that a kernel may assume of its parameters.
         """
-        size = int64(1)
-        for dim in buffer.shape:
-            size = size * int64(dim)
-        # A pointer of its own: passes that replace the parameter must not touch the view's declaration, or masked
-        # accesses lose it.
+        # Passes that replace what the declaration mentions make a new view and lose masked accesses to this one: so
+        # it has a pointer of its own and, as nothing reads it, a size that mentions no variable.
         data = self.let(f"{buffer.name}_data", tirx.buffer.buffer_data(buffer))
         align = max(1, tvm.DataType(buffer.dtype).bits // 8)
         name = f"{buffer.name}_flat"
-        # Rewriters that meet an expression in a buffer's type make a new buffer of it and lose the uses of this one.
-        extent = self.let(f"{buffer.name}_size", simplify(size))
         view = tirx.decl_buffer(
             [int64(1 << 40)], buffer.dtype, name, data=data, data_alignment=align, layout=None
         )

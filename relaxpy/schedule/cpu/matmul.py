@@ -54,7 +54,8 @@ def matmul_program(func: PrimFunc, target: Target) -> PrimFunc | None:
     bits = _SUPPORTED.get(dtype)
     if bits is None or any(str(o.buffer.dtype) != dtype for o in (form.lhs, form.rhs)):
         return None
-    return func.with_body(_Writer(form, Tiling.of(target, bits), dtype).write())
+    body = _Writer(form, Tiling.of(target, bits), dtype).write()
+    return loops.finished(func, body)
 
 
 @dataclass(frozen=True)
@@ -90,24 +91,21 @@ class Tiling:
 
 @dataclass(frozen=True, eq=False)
 class _Panel:
-    """Columns that a task computes: whole vectors, of which the last panel's may stick out."""
+    """Columns that a task computes: whole vectors from `start`, those past the end masked out."""
 
     start: Expr
-    vectors: int
     lanes: int
-    inside: Expr | bool
-    """Whether all its columns exist."""
-    columns: Expr
-    """How many columns the output has."""
+    masks: tuple[Expr | None, ...]
+    """A mask a vector; None where all its columns exist."""
 
-    def masks(self) -> list[Expr | None]:
-        """For every vector, which of its columns exist."""
-        left = self.columns - self.start
-        return [loops.first_lanes(left - n * self.lanes, self.lanes) for n in range(self.vectors)]
+    @property
+    def width(self) -> int:
+        """Columns, with those that do not exist."""
+        return len(self.masks) * self.lanes
 
-    def no_masks(self) -> list[Expr | None]:
-        """For every vector: all columns exist."""
-        return [None] * self.vectors
+    def vectors(self) -> Iterator[tuple[int, Expr | None]]:
+        """Offset from the start, and mask, of every vector."""
+        return ((n * self.lanes, mask) for n, mask in enumerate(self.masks))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +115,8 @@ class _Source:
     buffer: Buffer
     start: Expr
     stride: Expr
-    masks: list[Expr | None]
+    is_padded: bool
+    """Whether columns that do not exist may be read all the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +126,16 @@ class _Range:
     start: Expr
     count: Expr
     is_first: Expr | bool
-    """Whether sums begin at zero, or where the output holds them."""
+    is_last: Expr | bool
+    """Whether sums begin at zero, and whether they are complete afterwards."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Partial:
+    """Memory of the task for the sums of one tile, row after row, before they go out."""
+
+    buffer: Buffer
+    start: Expr
 
 
 class _Writer:
@@ -168,36 +176,40 @@ class _Writer:
     def _direct(self, height: int) -> None:
         """At most one tile of rows: the panel is read where it lies."""
         p, vectors = self.program, self.tiling.direct_vectors(height)
-        depth = _Range(loops.int64(0), self.depth, is_first=True)
+        depth = _Range(loops.int64(0), self.depth, is_first=True, is_last=True)
         with self._tasks(loops.ceildiv(self.columns, vectors * self.tiling.lanes)) as number:
-            panel = self._panel(number, vectors)
-            for masks in self._cases(panel):
+            size = height * vectors * self.tiling.lanes
+            partial = _Partial(p.allocate("partial", size, self.dtype), loops.int64(0))
+            for panel in self._panels(number, vectors):
                 start = self.rhs_base + panel.start
-                source = _Source(self.rhs, start, self.form.depth.rhs, masks)
-                self._tile(height, loops.int64(0), panel, source, depth)
+                source = _Source(self.rhs, start, self.form.depth.rhs, is_padded=False)
+                self._tile(height, loops.int64(0), panel, source, depth, partial)
 
     def _packed(self) -> None:
         """Any number of rows: chunks of them by panels that are copied, a block of the depth at a time."""
         p, height, vectors = self.program, self.tiling.height, self.tiling.panel_vectors
         width = vectors * self.tiling.lanes
-        panels = loops.ceildiv(self.columns, width)
+        panels = p.let("panels", loops.ceildiv(self.columns, width))
         tiles = p.let("tiles", loops.ceildiv(self.rows, height))
         chunk = p.let("chunk_tiles", self._chunk_tiles(tiles, panels))
         chunks = p.let("chunks", loops.ceildiv(tiles, chunk))
         block_depth = min(DEPTH_BLOCK, loops.constant(self.depth) or DEPTH_BLOCK)
         blocks = loops.maximum(1, loops.ceildiv(self.depth, block_depth))
         with self._tasks(loops.simplify(chunks * panels)) as number:
-            panel = self._panel(p.let("panel", loops.floormod(number, panels)), vectors)
+            column = p.let("panel", loops.floormod(number, panels))
             first = p.let("first_tile", loops.floordiv(number, panels) * chunk)
             last = p.let("last_tile", loops.minimum(first + chunk, tiles))
             packed = p.allocate("packed", block_depth * width, self.dtype)
-            with p.loop("block", blocks) as block:
-                start = p.let("k0", loops.simplify(block * block_depth))
-                count = p.let("block_depth", loops.minimum(self.depth - start, block_depth))
-                depth = _Range(start, count, loops.equals(block, 0))
-                self._pack(packed, panel, depth)
-                source = _Source(packed, loops.int64(0), loops.int64(width), panel.no_masks())
-                self._chunk(first, last, panel, source, depth)
+            partial = p.allocate("partial", CHUNK_TILES * height * width, self.dtype)
+            for panel in self._panels(column, vectors):
+                source = _Source(packed, loops.int64(0), loops.int64(panel.width), is_padded=True)
+                with p.loop("block", blocks) as block:
+                    start = p.let("k0", loops.simplify(block * block_depth))
+                    count = p.let("block_depth", loops.minimum(self.depth - start, block_depth))
+                    is_first, is_last = loops.equals(block, 0), loops.equals(block, blocks - 1)
+                    depth = _Range(start, count, is_first, is_last)
+                    self._pack(packed, panel, depth)
+                    self._chunk(first, last, panel, source, depth, partial)
 
     def _chunk_tiles(self, tiles: Expr, panels: Expr) -> Expr:
         """Row tiles a task: about `CHUNK_TILES`, chunks of equal size, more of them where tasks are few."""
@@ -208,39 +220,47 @@ class _Writer:
 
     def _pack(self, packed: Buffer, panel: _Panel, depth: _Range) -> None:
         """Copy a block of the panel: row after row of whole vectors, columns that do not exist undefined."""
-        p, form, lanes = self.program, self.form, panel.lanes
-        width = panel.vectors * lanes
+        p, form = self.program, self.form
         origin = p.let("origin", self.rhs_base + depth.start * form.depth.rhs)
         if loops.constant(form.column.rhs) != 1:
             # The source is contiguous along the depth, if at all: read it that way.
-            with p.loop("column", width) as column:
+            with p.loop("column", panel.width) as column:
                 exists = loops.minimum(panel.start + column, self.columns - 1)
                 line = p.let("line", origin + exists * form.column.rhs)
                 with p.loop("k", depth.count) as k:
                     value = loops.load(self.rhs, line + k * form.depth.rhs)
-                    p.store(packed, k * width + column, value)
+                    p.store(packed, k * panel.width + column, value)
             return
-        for masks in self._cases(panel):
-            with p.loop("k", depth.count) as k:
-                line = p.let("line", origin + k * form.depth.rhs + panel.start)
-                for n, mask in enumerate(masks):
-                    value = loops.load(self.rhs, line + n * lanes, lanes, mask)
-                    p.store(packed, k * width + n * lanes, value, lanes)
+        with p.loop("k", depth.count) as k:
+            line = p.let("line", origin + k * form.depth.rhs + panel.start)
+            for at, mask in panel.vectors():
+                value = loops.load(self.rhs, line + at, panel.lanes, mask)
+                p.store(packed, k * panel.width + at, value, panel.lanes)
 
     def _chunk(
-        self, first: Expr, last: Expr, panel: _Panel, source: _Source, depth: _Range
+        self,
+        first: Expr,
+        last: Expr,
+        panel: _Panel,
+        source: _Source,
+        depth: _Range,
+        sums: Buffer,
     ) -> None:
         """The tiles from `first` to `last` of one panel; the last of all rows may be a low one."""
         p, height = self.program, self.tiling.height
+        size = height * panel.width
         whole = loops.floordiv(self.rows, height)
         with p.loop("tile", loops.minimum(last, whole) - first) as tile:
             row = p.let("i", (first + tile) * height)
-            self._tile(height, row, panel, source, depth, is_whole=True)
+            partial = _Partial(sums, p.let("own", tile * size))
+            self._tile(height, row, panel, source, depth, partial, is_whole=True)
         rest = loops.simplify(self.rows - whole * height)
         with p.when(loops.both(last > whole, rest > 0)):
+            row = p.let("i", whole * height)
+            partial = _Partial(sums, p.let("own", (whole - first) * size))
             for above, low in self._heights(rest):
                 with p.when(loops.between(rest, above, low)):
-                    self._tile(low, p.let("i", whole * height), panel, source, depth)
+                    self._tile(low, row, panel, source, depth, partial)
 
     def _tile(
         self,
@@ -249,68 +269,72 @@ class _Writer:
         panel: _Panel,
         source: _Source,
         depth: _Range,
+        partial: _Partial,
         *,
         is_whole: bool = False,
     ) -> None:
-        """`out[row:, panel] (+)= lhs[row:, depth] @ source[depth]`, the sums in registers.
+        """`out[row:, panel] = lhs[row:] @ source` over a part of the depth, the sums in registers.
 
-        Unless it `is_whole`, rows past the end compute the last row and are not stored.
+        Unless it `is_whole`, rows past the end compute the last row, and are not stored.
         """
         p, form, lanes = self.program, self.form, panel.lanes
         lines: list[Expr] = []
-        targets: list[Expr] = []
         for r in range(height):
             exists = row + r if is_whole else loops.minimum(row + r, self.rows - 1)
             line = self.lhs_base + exists * form.row.lhs + depth.start * form.depth.lhs
             lines.append(p.let(f"line{r}", loops.simplify(line)))
-            target = self.out_base + exists * form.row.out + panel.start
-            targets.append(p.let(f"target{r}", loops.simplify(target)))
         # One buffer a row: together they would be too large for the stack, and so for registers.
-        size = panel.vectors * lanes
-        sums = [p.allocate(f"sums{r}", size, self.dtype) for r in range(height)]
-        places = [(r, n * lanes) for r in range(height) for n in range(panel.vectors)]
+        sums = [p.allocate(f"sums{r}", panel.width, self.dtype) for r in range(height)]
+        places = [(r, at) for r in range(height) for at, _ in panel.vectors()]
         with p.when(depth.is_first):
             for r, at in places:
                 p.store(sums[r], at, loops.zero(self.dtype, lanes), lanes)
         with p.otherwise(depth.is_first):
-            for masks in self._cases(panel):
-                for r, at in places:
-                    value = loops.load(self.out, targets[r] + at, lanes, masks[at // lanes])
-                    p.store(sums[r], at, value, lanes)
+            for r, at in places:
+                value = loops.load(partial.buffer, partial.start + r * panel.width + at, lanes)
+                p.store(sums[r], at, value, lanes)
         with p.loop("k", depth.count) as k:
             start = p.let("at", source.start + k * source.stride)
-            rights = [
-                p.let(f"right{n}", loops.load(source.buffer, start + n * lanes, lanes, mask))
-                for n, mask in enumerate(source.masks)
-            ]
+            rights: list[tuple[int, Expr]] = []
+            for at, mask in panel.vectors():
+                needed = None if source.is_padded else mask
+                right = loops.load(source.buffer, start + at, lanes, needed)
+                rights.append((at, p.let("right", right)))
             for r in range(height):
-                left = p.let(f"left{r}", loops.load(self.lhs, lines[r] + k * form.depth.lhs))
-                for n, right in enumerate(rights):
-                    before = loops.load(sums[r], n * lanes, lanes)
-                    value = before + loops.broadcast(left, lanes) * right
-                    p.store(sums[r], n * lanes, value, lanes)
-        for masks in self._cases(panel):
-            for r in range(height):
-                with p.when(True if is_whole else row + r < self.rows):
-                    for n, mask in enumerate(masks):
-                        value = loops.load(sums[r], n * lanes, lanes)
-                        p.store(self.out, targets[r] + n * lanes, value, lanes, mask)
+                left = p.let("left", loops.load(self.lhs, lines[r] + k * form.depth.lhs))
+                for at, right in rights:
+                    product = loops.broadcast(left, lanes) * right
+                    p.store(sums[r], at, loops.load(sums[r], at, lanes) + product, lanes)
+        for r, at in places:
+            value = loops.load(sums[r], at, lanes)
+            p.store(partial.buffer, partial.start + r * panel.width + at, value, lanes)
+        with p.when(depth.is_last):
+            # A loop, not a store a row: LLVM takes minutes to choose addresses for a dozen rows of unknown length.
+            count = loops.int64(height) if is_whole else loops.minimum(self.rows - row, height)
+            with p.loop("r", count) as r:
+                target = p.let("target", self.out_base + (row + r) * form.row.out + panel.start)
+                for at, mask in panel.vectors():
+                    value = loops.load(partial.buffer, partial.start + r * panel.width + at, lanes)
+                    p.store(self.out, target + at, value, lanes, mask)
 
-    def _cases(self, panel: _Panel) -> Iterator[list[Expr | None]]:
-        """For code that is written twice: for a panel inside (no masks), and for one that sticks out."""
-        with self.program.when(panel.inside):
-            yield panel.no_masks()
-        with self.program.otherwise(panel.inside):
-            yield panel.masks()
+    def _panels(self, number: Expr, vectors: int) -> Iterator[_Panel]:
+        """The panel of this number, for code that is written once for whole panels and again for ragged ones.
 
-    def _panel(self, number: Expr, vectors: int) -> _Panel:
-        """The panel of this number, that many vectors wide."""
-        lanes = self.tiling.lanes
+        It must be: a branch at every access would have LLVM duplicate each loop for each way through the others.
+        """
+        p, lanes = self.program, self.tiling.lanes
         width = vectors * lanes
-        start = self.program.let("j", loops.simplify(number * width))
+        start = p.let("j", loops.simplify(number * width))
         is_exact = loops.constant(loops.floormod(self.columns, width)) == 0
         inside = True if is_exact else start + width <= self.columns
-        return _Panel(start, vectors, lanes, inside, self.columns)
+        with p.when(inside):
+            yield _Panel(start, lanes, (None,) * vectors)
+        with p.otherwise(inside):
+            left = p.let("left", loops.clamped_int32(self.columns - start, width))
+            for above, upto in ((0, 1), (1, vectors)):
+                with p.when(loops.between(left, above * lanes, upto * lanes)):
+                    masks = [loops.first_lanes(left - n * lanes, lanes) for n in range(upto)]
+                    yield _Panel(start, lanes, tuple(masks))
 
     def _products(self) -> Expr:
         """How many products the batch has."""
@@ -323,6 +347,7 @@ class _Writer:
     def _tasks(self, pieces: Expr) -> Iterator[Expr]:
         """The parallel loop over all pieces of all products; gives the number of the piece in its product."""
         p, form = self.program, self.form
+        pieces = p.let("pieces", pieces)
         total = p.let("tasks", loops.simplify(self._products() * pieces))
         with p.loop("task", total, parallel=True) as task:
             piece = p.let("piece", loops.floormod(task, pieces))
