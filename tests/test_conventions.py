@@ -262,7 +262,7 @@ FAMILIES = {
     if isinstance(value, type) and issubclass(value, errors.RelaxError)
 }
 
-RAISERS = {"fail", "refuse"}
+RAISERS = {"fail", "report"}
 """Private functions that raise the error whose code is their first argument."""
 
 
@@ -275,8 +275,10 @@ def error_codes() -> dict[str, str]:
                 continue
             given = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
             function = ast.unparse(node.func).split(".")[-1]
-            if function in FAMILIES or function.strip("_") in RAISERS:
+            if function in FAMILIES:
                 given += node.args[:1]
+            elif function.strip("_") in RAISERS:  # whose first argument may also be a message
+                given += [a for a in node.args[:1] if "-" in ast.unparse(a)]
             for value in given:
                 if (
                     isinstance(value, ast.Constant)

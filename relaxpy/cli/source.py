@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import relaxpy
-from relaxpy.errors import ErrorBag, UsageError
+from relaxpy.analysis import check_well_formed
+from relaxpy.errors import UsageError
 from relaxpy.ir import IRModule
 
 EXECUTABLE_HELP = "`relaxpy show` prints an executable as text, `relaxpy run` runs it"
@@ -37,8 +38,5 @@ def read_text(path: str) -> str:
 def read_module(path: str) -> IRModule:
     """Parse and check the program in `path`. All errors found in it are reported together."""
     mod = relaxpy.parse(read_text(path), filename="<stdin>" if path == "-" else path)
-    bag = ErrorBag()
-    for violation in relaxpy.analysis.well_formed(mod):
-        bag.add(violation)
-    bag.raise_if_any()
+    check_well_formed(mod)
     return mod

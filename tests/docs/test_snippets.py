@@ -14,12 +14,14 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from relaxpy.errors import RelaxError
+from relaxpy.op.base import OPS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -81,6 +83,16 @@ def run_console(block: Block) -> None:
             assert done.returncode == 0, done.stdout
 
 
+@pytest.fixture
+def operators() -> Iterator[None]:
+    """Operators that a page defines are gone after it."""
+    before = dict(OPS)
+    yield
+    OPS.clear()
+    OPS.update(before)
+
+
+@pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of the page run, from top to bottom."""
