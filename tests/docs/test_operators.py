@@ -13,8 +13,9 @@ PAGE = Path(__file__).parents[2] / "docs/operators.md"
 HEADER = """\
 # Operators
 
-Written from the classes in `relaxpy/op` by `python tests/docs/test_operators.py`. In script each is `R.NAME(…)`: arguments first, then
-attributes (with their defaults), by position or by keyword. [Adding an operator](add_an_operator.md) says what a class has to say.
+Written from the classes in `relaxpy/op` by `python tests/docs/test_operators.py`. In script each is `R.NAME(…)`:
+arguments first, then attributes (with their defaults), by position or by keyword.
+[Adding an operator](add_an_operator.md) says what a class has to say.
 """
 
 
@@ -32,7 +33,8 @@ def render() -> str:
         for op in ops:
             text = inspect.cleandoc(op.__doc__ or "").split("\n\n")[0]
             summary = " ".join(text.split()).replace("|", "\\|")
-            parts.append(f"| `R.{op.name}({', '.join(op._usage())})` | {summary} |\n")
+            usage = f"({', '.join(op._usage())})" if issubclass(op, Op) else ""
+            parts.append(f"| `R.{op.name}{usage}` | {summary} |\n")
     return "".join(parts)
 
 
