@@ -124,10 +124,11 @@ class BertAttention(nn.Module):
         """X (batch, seq, hidden), bias (batch, 1, 1, seq) added to the scores → (batch, seq, hidden)."""
         batch, seq, hidden = x.shape
         by_head = (batch, seq, self.config.num_attention_heads, self.config.head_size)
-        query = op.permute_dims(op.reshape(self.query(x), by_head), (0, 2, 1, 3))
+        scaled = self.query(x) * (1 / math.sqrt(self.config.head_size))  # smaller than the scores
+        query = op.permute_dims(op.reshape(scaled, by_head), (0, 2, 1, 3))
         key = op.permute_dims(op.reshape(self.key(x), by_head), (0, 2, 3, 1))
         value = op.permute_dims(op.reshape(self.value(x), by_head), (0, 2, 1, 3))
-        scores = op.matmul(query, key) * (1 / math.sqrt(self.config.head_size)) + bias
+        scores = op.matmul(query, key) + bias
         mixed = op.matmul(op.nn.softmax(scores, axis=-1), value)
         together = op.reshape(op.permute_dims(mixed, (0, 2, 1, 3)), (batch, seq, hidden))
         return self.norm(self.output(together) + x)

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -175,7 +176,7 @@ def similarity_table(texts: Sequence[str], vectors: np.ndarray) -> Table:
     cosines = vectors @ vectors.T
     table = Table(title="similarity (cosine)", title_justify="left")
     table.add_column("", justify="right")
-    table.add_column("sentence")
+    table.add_column("sentence", no_wrap=True, overflow="ellipsis")
     for i in range(len(texts)):
         table.add_column(str(i + 1), justify="right")
     for i, text in enumerate(texts):
@@ -184,7 +185,7 @@ def similarity_table(texts: Sequence[str], vectors: np.ndarray) -> Table:
         cells = [
             f"[bold]{c:.2f}[/]" if j == nearest else f"{c:.2f}" for j, c in enumerate(cosines[i])
         ]
-        table.add_row(str(i + 1), shorten(text, 40).replace("[", "\\["), *cells)
+        table.add_row(str(i + 1), escape(text), *cells)
     return table
 
 
