@@ -25,6 +25,8 @@ def reindexed(out: TensorType, x: te.Tensor, name: str) -> te.Tensor:
     groups = axis_groups(source, out.dims)
 
     def element(*index: Any) -> Any:
+        if any(size == 0 for size in source):  # there are no elements, and no remainder by a constant 0
+            return te.const(0, str(out.dtype))
         read: list[Any] = []
         for ours, theirs in groups:
             read += _unravel(_ravel(index, theirs, out.dims or ()), [source[a] for a in ours], index, theirs)

@@ -44,7 +44,7 @@ def cast(x: Any, dtype: str) -> PrimExpr:
     if source == target:
         return x
     if target.is_bool:
-        return tirx.NE(x, literal(0, x))
+        return not_equal(x, literal(0, x))
     if not (source.is_float and target.is_int):
         return x.astype(str(target))
     x = widen(x)
@@ -115,7 +115,8 @@ def _special(divisor: PrimExpr) -> PrimExpr:
 def _wrapping_negative(x: PrimExpr) -> PrimExpr:
     """-x modulo 2**bits: signed overflow is undefined, unsigned is not."""
     signed, unsigned = str(dtype_of(x)), f"u{dtype_of(x)}"
-    return (tirx.const(0, unsigned) - x.astype(unsigned)).astype(signed)
+    # Not 0 - x: TVM takes an unsigned difference to be at least 0, and so this one to be 0.
+    return (tirx.bitwise_not(x.astype(unsigned)) + tirx.const(1, unsigned)).astype(signed)
 
 
 def negative(x: Any) -> PrimExpr:
