@@ -27,6 +27,7 @@ from relaxpy.runtime.bytecode import (
     Kernel,
     Library,
     Match,
+    Move,
     Packed,
     Pattern,
 )
@@ -289,9 +290,18 @@ class Program:
 def parameter_patterns(code: FunctionCode) -> tuple[Pattern, ...]:
     """What each parameter must look like: the pattern of its first `Match`, or anything."""
     found: dict[int, Pattern] = {}
+    holds = {i: i for i in range(len(code.params))}
+    """Register → parameter that it holds."""
     for instr in code.code:
-        if isinstance(instr, Match) and code.checks[instr.check].what == "parameter":
-            found.setdefault(instr.src, instr.pattern)
+        if isinstance(instr, Match):
+            if instr.src in holds and code.checks[instr.check].what == "parameter":
+                found.setdefault(holds[instr.src], instr.pattern)
+            continue
+        dst = getattr(instr, "dst", -1)
+        if isinstance(instr, Move) and instr.src in holds:
+            holds[dst] = holds[instr.src]
+        else:
+            holds.pop(dst, None)
     return tuple(found.get(i, ANYTHING) for i in range(len(code.params)))
 
 

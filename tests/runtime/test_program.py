@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from relaxpy.runtime.bytecode import (
+    Call,
+    Heap,
+    Invoke,
+    Item,
+    Match,
+    Move,
+    ObjectPattern,
+    Packed,
+    Reg,
+    Return,
+)
+from relaxpy.runtime.program import parameter_patterns, trampolined, without_python
+from tests.runtime.support import f32, function
+
+
+def caller(*indices: int, invoke: bool = False, packed: bool = False):
+    body = [Call(0, 1, index, (0,)) for index in indices]
+    body += [Invoke(0, 1, 0, ())] * invoke
+    body += [Packed(0, 1, 0, (Reg(0),))] * packed
+    return function("f", [("x", f32(Heap(0)))], [*body, Return(0, 0)])
+
+
+def test_patterns_are_found_through_moves() -> None:
+    code = function("f", [("x", f32(Heap(0)))], [Return(0, 0)])
+    assert parameter_patterns(code) == (f32(Heap(0)),)
+    moved = function("f", [("x", ObjectPattern()), ("y", f32(3))], [Return(0, 0)])
+    object.__setattr__(moved, "code", (Move(0, 5, 1), Match(0, 5, f32(3), 1), Item(0, 0, 1, 0), Match(0, 0, f32(9), 0)))
+    assert parameter_patterns(moved) == (ObjectPattern(), f32(3))
+
+
+def test_who_runs_on_the_trampoline() -> None:
+    leaf, middle, loop, above, asks = caller(), caller(0), caller(2), caller(2, 0), caller(invoke=True)
+    assert trampolined((leaf, middle, loop, above, asks)) == {2, 3, 4}
+
+
+def test_who_runs_python() -> None:
+    leaf, calls_python = caller(), caller(packed=True)
+    assert without_python((leaf, calls_python, caller(1), caller(0), caller(2))) == {0, 3}
