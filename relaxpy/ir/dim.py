@@ -409,7 +409,9 @@ def _format(dim: Dim, name: Callable[[SymVar], str], functions: str) -> tuple[st
     if not dim.terms:
         return "0", _ATOM
     text, level = "", _ATOM
-    for i, (monomial, coefficient) in enumerate(dim.terms):
+    # `n - m` reads better than `-m + n`: a positive term comes first where there is one
+    first = next((term for term in dim.terms if term[1] > 0), dim.terms[0])
+    for i, (monomial, coefficient) in enumerate([first, *(t for t in dim.terms if t is not first)]):
         factors: list[tuple[str, int]] = []
         for atom, power in monomial:
             factors += [_format_atom_at(atom, name, functions)] * power
