@@ -1,11 +1,14 @@
 """`R.Tensor(…)` and its siblings: how annotations are written.
 
-Each is a factory. The parser calls `build` with a function that reads one dimension in its scope; called from ordinary Python
-(`R.Tensor(("n", 4), "float32")` as a value, or evaluated by Python in the body of a class) names become new variables.
+Each is a factory. The parser calls `build` with a function that reads one dimension in its scope; called from
+ordinary Python
+(`R.Tensor(("n", 4), "float32")` as a value, or evaluated by Python in the body of a class) names become new
+variables.
 """
 
 from __future__ import annotations
 
+import operator
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,7 +37,8 @@ class Text(str):
 
 
 class DimReader:
-    """Reads what stands for a dimension: an integer, a variable, a text. Here: names are new, one variable a name."""
+    """Reads what stands for a dimension: an integer, a variable, a text. Here: names are new, one variable a
+    name."""
 
     def __init__(self) -> None:
         self.symbols: dict[str, SymVar] = {}
@@ -48,7 +52,7 @@ class DimReader:
             raise ScriptError(
                 "bad-annotation",
                 f"{value!r} is not a dimension",
-                help='a dimension is an integer, a symbolic variable, or an expression of them in quotes ("n * 4")',
+                help='a dimension is an integer, a variable, or an expression of them in quotes: "n * 4"',
             )
         return dim
 
@@ -69,11 +73,12 @@ def as_dim(value: Any) -> Dim | None:
         return value.annotation.value
     if isinstance(value, Constant) and value.data.ndim == 0 and value.data.dtype.kind in "iu":
         return Dim.of(int(value.data))
-    if isinstance(value, bool) or isinstance(value, (float, complex, str)):
+    if isinstance(value, bool):
         return None
     try:
-        return Dim.of(value.__index__())
-    except (AttributeError, TypeError):
+        number: Any = value
+        return Dim.of(operator.index(number))
+    except TypeError:
         return None
 
 
@@ -221,6 +226,7 @@ def _prim(dims: DimReader, dtype: Any = None, value: Any = None) -> Annotation:
 
 def _object(dims: DimReader) -> Annotation:
     """`R.Object`: any value."""
+    del dims
     return ObjectType()
 
 

@@ -60,7 +60,9 @@ def _literal(values: Any, data: np.ndarray) -> str:
 
 def _encode(data: np.ndarray) -> str:
     raw = np.ascontiguousarray(data)
-    little = raw.astype(raw.dtype.newbyteorder("<"), copy=False) if raw.dtype.isbuiltin == 1 else raw
+    little = (
+        raw.astype(raw.dtype.newbyteorder("<"), copy=False) if raw.dtype.isbuiltin == 1 else raw
+    )
     return base64.b64encode(zlib.compress(little.tobytes(), 6)).decode()
 
 

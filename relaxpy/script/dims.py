@@ -12,7 +12,7 @@ from relaxpy.ir.dim import Dim, DimLike, dim_op
 
 
 def ceildiv(a: DimLike, b: DimLike) -> Dim:
-    """a / b, rounded up."""
+    """The quotient, rounded up."""
     return -(-Dim.of(a) // Dim.of(b))
 
 

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import numpy as np
 
 from relaxpy.errors import ScriptError
-from relaxpy.ir.annotation import Annotation
+from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
     Call,
     Constant,
@@ -26,7 +26,6 @@ from relaxpy.ir.expr import (
     StringImm,
     Tuple,
 )
-from relaxpy.ir.dtype import DType
 from relaxpy.op import call
 from relaxpy.op.base import as_expr
 from relaxpy.script.annotations import DimReader, as_annotation, as_dim
@@ -55,11 +54,10 @@ dataflow = Statement("dataflow", "with R.dataflow(): …")
 output = Statement("output", "R.output(y) as the last line of a dataflow block")
 match_cast = Statement("match_cast", 'y = R.match_cast(x, R.Tensor(("m",), "float32"))')
 func_attr = Statement("func_attr", 'R.func_attr({"key": 1}) as the first line of a function')
-func_ret_value = Statement("func_ret_value", "return value")
 
 
 @overload
-def function(func: F) -> Function: ...
+def function(func: Callable[..., Any]) -> Function: ...
 @overload
 def function(*, private: bool = False, pure: bool = True, name: str | None = None) -> Any: ...
 def function(
@@ -84,12 +82,15 @@ def function(
 
 
 def const(value: Any, dtype: str | None = None) -> Constant:
-    """A tensor constant, from a number, nested lists or an array. Python floats are float32, integers int32 (as in TVM)."""
+    """A tensor constant of a number, nested lists or an array. Python's floats are float32, integers int32 (as
+    in TVM)."""
     if isinstance(value, Constant):
         value = value.data
     if isinstance(value, Expr):
         raise ScriptError(
-            "bad-value", "R.const takes a Python value", help="a value of the program is used as it is"
+            "bad-value",
+            "R.const takes a Python value",
+            help="a value of the program is used as it is",
         )
     if isinstance(dtype, DataTypeImm):
         dtype = dtype.dtype
@@ -118,7 +119,9 @@ def shape(dims: Any) -> ShapeExpr:
         return dims
     if not isinstance(dims, (tuple, list)):
         raise ScriptError(
-            "bad-value", f"R.shape takes a list of dimensions, not {dims!r}", help="write R.shape([n, 4])"
+            "bad-value",
+            f"R.shape takes a list of dimensions, not {dims!r}",
+            help="write R.shape([n, 4])",
         )
     read = DimReader()
     return ShapeExpr([read(value) for value in dims])
@@ -206,7 +209,9 @@ def _function_name(word: str, func: Any) -> str:
     if isinstance(func, str):
         return str(func)
     raise ScriptError(
-        "bad-value", f"R.{word} takes a function's name, not {_name(func)}", help=f'write R.{word}("library.f", …)'
+        "bad-value",
+        f"R.{word} takes a function's name, not {_name(func)}",
+        help=f'write R.{word}("library.f", …)',
     )
 
 
@@ -230,5 +235,3 @@ def _annotations(given: Any) -> Any:
     if isinstance(given, (list, tuple)):
         return [as_annotation(item, reader) for item in given]
     return as_annotation(given, reader)
-
-

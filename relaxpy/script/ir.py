@@ -1,6 +1,6 @@
 """The namespace I: the module.
 
-    from relaxpy.script import ir as I
+from relaxpy.script import ir as I
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def ir_module(cls: Any = None, **options: Any) -> Any:
 
 
 def module_attrs(attrs: dict[str, Any], allow_overwrite: bool = False) -> None:
-    """Attributes of the module: `I.module_attrs({"key": 1})`. Read from the source; run by Python it does nothing."""
+    """Attributes of the module: `I.module_attrs({"key": 1})`. Read from the source; run by Python it does
+    nothing."""
 
 
 def module_global_infos(infos: dict[str, list[Any]]) -> None:
@@ -46,4 +47,11 @@ def extern(symbol: str) -> ExternFunc:
     return ExternFunc(str(symbol))
 
 
-__all__ = ["extern", "ir_module", "module_attrs", "module_get_attrs", "module_global_infos", "vdevice"]
+__all__ = [
+    "extern",
+    "ir_module",
+    "module_attrs",
+    "module_get_attrs",
+    "module_global_infos",
+    "vdevice",
+]

@@ -1,6 +1,7 @@
 """Where reading begins: `relaxpy.parse` for a text or file, and what the decorators call.
 
-A text is parsed, never run: its imports of script namespaces, its literals and its symbols are understood, everything else of Python is
+A text is parsed, never run: its imports of script namespaces, its literals and its symbols are understood,
+everything else of Python is
 passed over. Decorated code may use any value of the Python around it.
 """
 
@@ -8,9 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from types import FrameType, FunctionType
@@ -25,6 +24,7 @@ from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
 from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_module import ModuleParser, decorator_kind, read_prim_func
+from relaxpy.script.recursion import deep_recursion
 from relaxpy.script.scope import Skip, Surroundings, Symbols
 from relaxpy.script.source import Source, find_definition, parse_python, source_of_frame
 
@@ -36,14 +36,12 @@ SCRIPT_MODULES = {
 }
 """Namespaces by the name they are imported by, ours and TVM's."""
 
-NESTING = 20_000
-"""Python frames that reading may take: an expression nested 200 deep takes about 2000."""
-
 
 def parse(text: str | PathLike[str], filename: str | None = None) -> IRModule:
     """The module that a text, or the file at a path, defines. Nothing of it is run.
 
-    The text holds one class decorated with `@I.ir_module`, or functions on their own, which make a module together. `filename` is what
+    The text holds one class decorated with `@I.ir_module`, or functions on their own, which make a module
+    together. `filename` is what
     errors call the text. Raises `ScriptError`, or `ErrorGroup` for several mistakes.
     """
     if isinstance(text, PathLike) or ("\n" not in text and text.endswith(".py")):
@@ -140,7 +138,9 @@ class _TextParser:
                     self.not_run[name] = self.source.span(node)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 try:
-                    self.scope.env[name] = self.values[name] = self.symbol(name, self.scope.eval(value))
+                    self.scope.env[name] = self.values[name] = self.symbol(
+                        name, self.scope.eval(value)
+                    )
                 except (RelaxError, Skip):
                     self.not_run[name] = self.source.span(node)
             case _:
@@ -250,17 +250,6 @@ def closure(func: FunctionType) -> dict[str, Any]:
         except ValueError:
             continue  # not bound yet: the function itself, or one defined later
     return found
-
-
-@contextmanager
-def deep_recursion() -> Iterator[None]:
-    """Allow deeply nested expressions inside."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, NESTING))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
 
 
 __all__: Sequence[str] = ["parse"]

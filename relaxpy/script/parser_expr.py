@@ -1,7 +1,9 @@
 """Python expressions to values: expressions of the IR, dimensions, annotations, Python values.
 
-Arguments that are calls themselves are bound to variables on the way (A-normal form), so that an error of deduction is located in the
-very call. Names of the script and literals are always evaluated; values and functions of Python only in decorated code.
+Arguments that are calls themselves are bound to variables on the way (A-normal form), so that an error of
+deduction is located in the
+very call. Names of the script and literals are always evaluated; values and functions of Python only in
+decorated code.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from relaxpy.errors import DeduceError, RelaxError, ScriptError, Span
-from relaxpy.ir.annotation import Annotation, CallableType, ObjectType, ShapeType, TensorType, TupleType
+from relaxpy.ir.annotation import (
+    Annotation,
+    CallableType,
+    ObjectType,
+    ShapeType,
+    TensorType,
+    TupleType,
+)
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     Call,
@@ -123,7 +132,9 @@ class ExprParser:
     def emit(self, value: Expr, node: ast.expr) -> Expr:
         """Bind a value that is no leaf to a variable of its own, before the statement being read."""
         raise ScriptError(
-            "statement-place", "a call of the program stands in a function only", span=self.span(node)
+            "statement-place",
+            "a call of the program stands in a function only",
+            span=self.span(node),
         )
 
     def annotation_of(self, value: Expr) -> Annotation:
@@ -139,7 +150,12 @@ class ExprParser:
         return self.source.span(node)
 
     def fail(
-        self, code: str, message: str, node: ast.AST, help: str | None = None, notes: Sequence[str] = ()
+        self,
+        code: str,
+        message: str,
+        node: ast.AST,
+        help: str | None = None,
+        notes: Sequence[str] = (),
     ) -> NoReturn:
         raise ScriptError(code, message, span=self.span(node), help=help, notes=notes)
 
@@ -232,8 +248,11 @@ class ExprParser:
                 [f"{name} is defined at {self.around.not_run[name]}"],
             )
         known = [*self.env, *self.symbols.names(), *self.functions, *self.around.values]
-        help = suggest(name, known) or f"bind it before; a symbolic variable is introduced by {name} = T.int64()"
-        self.fail("unknown-name", f"{name} is not defined", node, help)
+        help = (
+            suggest(name, known)
+            or f"bind it before; a symbolic variable is introduced by {name} = T.int64()"
+        )
+        return self.fail("unknown-name", f"{name} is not defined", node, help)
 
     def captured(self, name: str, value: Any) -> Any:
         """A value of the Python around: symbols become this function's own, of the name they have there."""
@@ -268,7 +287,9 @@ class ExprParser:
                 return self.captured(name, getattr(base, name))
         except AttributeError as error:
             self.fail("unknown-name", str(error), node)
-        self.fail("unknown-name", f"{describe(base)} has no attribute {name} in a script", node)
+        return self.fail(
+            "unknown-name", f"{describe(base)} has no attribute {name} in a script", node
+        )
 
     def script_name(self, base: Any, name: str, node: ast.Attribute) -> Any:
         try:
@@ -284,7 +305,7 @@ class ExprParser:
         tails = {n.split(".")[-1]: n for n in known}
         if near is None and name in tails:
             near = f"did you mean {tails[name]}?"
-        self.fail(
+        return self.fail(
             "unknown-op",
             f"there is no operator {written}",
             node,
@@ -379,7 +400,7 @@ class ExprParser:
             annotation = self.annotation_of(value)
             if isinstance(annotation, TupleType):
                 return [self.item(value, i, node.value) for i in range(len(annotation.fields))]
-        self.fail("bad-value", "what follows * is not a tuple", node.value)
+        return self.fail("bad-value", "what follows * is not a tuple", node.value)
 
     def call_value(
         self, func: Expr, args: list[Any], kwargs: dict[str, Any], node: ast.Call
@@ -388,11 +409,16 @@ class ExprParser:
         if kwargs:
             first = node.keywords[0]
             self.fail(
-                "bad-value", "functions take their arguments by position", first.value, "leave the names out"
+                "bad-value",
+                "functions take their arguments by position",
+                first.value,
+                "leave the names out",
             )
         if not isinstance(func, (GlobalVar, Var, ExternFunc)):
             shown = f"it is {self.annotation_of(func)}"
-            self.fail("bad-value", f"{ast.unparse(node.func)} cannot be called", node.func, None, [shown])
+            self.fail(
+                "bad-value", f"{ast.unparse(node.func)} cannot be called", node.func, None, [shown]
+            )
         annotation = self.annotation_of(func)
         params = annotation.params if isinstance(annotation, CallableType) else None
         exprs: list[Expr] = []
@@ -469,13 +495,19 @@ class ExprParser:
 
     def eval_Compare(self, node: ast.Compare) -> Any:
         if len(node.ops) > 1:
-            self.refuse("a chain of comparisons", node, "combine two comparisons: R.logical_and(a < b, b < c)")
+            self.refuse(
+                "a chain of comparisons",
+                node,
+                "combine two comparisons: R.logical_and(a < b, b < c)",
+            )
         left, right = self.leaf(node.left), self.leaf(node.comparators[0])
         op = node.ops[0]
         if type(op) not in COMPARE:
             if self.around.trusted and not (is_value(left) or is_value(right)):
                 return self.python_membership(op, node, left, right)
-            self.refuse("`in`" if isinstance(op, (ast.In, ast.NotIn)) else "`is`", node, "use == or R.equal")
+            self.refuse(
+                "`in`" if isinstance(op, (ast.In, ast.NotIn)) else "`is`", node, "use == or R.equal"
+            )
         name, python = COMPARE[type(op)]
         if is_value(left) or is_value(right):
             return self.apply(name, node, left, right)
@@ -525,12 +557,14 @@ class ExprParser:
             return function(*args)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-        self.fail("python-call", problem, node)
+        return self.fail("python-call", problem, node)
 
     def eval_IfExp(self, node: ast.IfExp) -> Any:
         test = self.eval(node.test)
         if isinstance(test, (Expr, Dim)):
-            self.refuse("`a if c else b` on values", node, "write an if statement, or R.where(c, a, b)")
+            self.refuse(
+                "`a if c else b` on values", node, "write an if statement, or R.where(c, a, b)"
+            )
         return self.eval(node.body if test else node.orelse)
 
     # Structure
@@ -565,8 +599,10 @@ class ExprParser:
             if isinstance(part, ast.FormattedValue):
                 value = self.eval(part.value)
                 if is_value(value):
-                    self.fail("bad-value", "a value of the program is not known while compiling", part)
-                spec = self.eval_JoinedStr(part.format_spec) if part.format_spec is not None else ""  # type: ignore[arg-type]
+                    self.fail(
+                        "bad-value", "a value of the program is not known while compiling", part
+                    )
+                spec = self.eval(part.format_spec) if part.format_spec is not None else ""
                 parts.append(format(value, spec))
             else:
                 parts.append(str(part.value))  # type: ignore[attr-defined]
@@ -585,7 +621,9 @@ class ExprParser:
 
     def slice(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Slice):
-            parts = [None if p is None else self.eval(p) for p in (node.lower, node.upper, node.step)]
+            parts = [
+                None if p is None else self.eval(p) for p in (node.lower, node.upper, node.step)
+            ]
             return slice(*parts)
         return self.eval(node)
 
@@ -593,7 +631,9 @@ class ExprParser:
         annotation = self.annotation_of(base)
         if isinstance(annotation, TensorType):
             self.refuse(
-                "indexing a tensor", node, "write R.take(x, indices, axis=0) or R.strided_slice(x, …)"
+                "indexing a tensor",
+                node,
+                "write R.take(x, indices, axis=0) or R.strided_slice(x, …)",
             )
         index = self.slice(node.slice)
         if isinstance(index, Dim) and index.value is not None:
@@ -614,14 +654,18 @@ class ExprParser:
             count = len(annotation.fields)
             if not -count <= index < count:
                 where = node.slice if isinstance(node, ast.Subscript) else node
-                self.fail("tuple-index", f"index {index} is out of range for a tuple of {count}", where)
+                self.fail(
+                    "tuple-index", f"index {index} is out of range for a tuple of {count}", where
+                )
             index %= count
         return TupleGetItem(base, index, span=self.span(node))
 
 
 def is_value(value: Any) -> bool:
     """Is this a value of the program, and not one that is known while reading it?"""
-    return isinstance(value, Expr) and scalar_dim(value) is None and not isinstance(value, PrimValue)
+    return (
+        isinstance(value, Expr) and scalar_dim(value) is None and not isinstance(value, PrimValue)
+    )
 
 
 def known_scalar(value: Any) -> Any:

@@ -1,7 +1,9 @@
 """`@R.function` definitions to functions of the IR: signature, statements, branches, nested functions.
 
-A declared annotation of a variable is compared with the deduced one: if it can never hold it is refused; if it always holds it is
-what the variable gets (it may be coarser, as written); if it may hold it is checked at run time, by a `match_cast` put in after the
+A declared annotation of a variable is compared with the deduced one: if it can never hold it is refused; if it
+always holds it is
+what the variable gets (it may be coarser, as written); if it may hold it is checked at run time, by a
+`match_cast` put in after the
 value. The return annotation likewise.
 """
 
@@ -12,10 +14,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from relaxpy.errors import DeduceError, ErrorBag, RelaxError, ScriptError, Span
-from relaxpy.ir.annotation import Annotation, ObjectType, PrimType, TensorType
+from relaxpy.ir.annotation import (
+    Annotation,
+    CallableType,
+    ObjectType,
+    PrimType,
+    TensorType,
+    TupleType,
+)
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     Call,
@@ -23,6 +33,7 @@ from relaxpy.ir.expr import (
     Expr,
     Function,
     GlobalVar,
+    If,
     MatchCast,
     SeqExpr,
     ShapeExpr,
@@ -53,7 +64,10 @@ from relaxpy.shape.prove import equal
 from relaxpy.shape.solve import solve_linear
 
 REFUSED: dict[type[ast.stmt], tuple[str, str]] = {
-    ast.For: ("a for loop", "write the steps out, call a recursive function, or loop in a @T.prim_func"),
+    ast.For: (
+        "a for loop",
+        "write the steps out, call a recursive function, or loop in a @T.prim_func",
+    ),
     ast.While: ("a while loop", "call a function that calls itself"),
     ast.Try: ("try", "a program has no exceptions; check with R.assert_op"),
     ast.Raise: ("raise", "check with R.assert_op"),
@@ -142,7 +156,6 @@ class FunctionParser(ExprParser):
         self.refuse_defaults(node)
         outer_env, self.env = self.env, dict(self.env)
         self.declare_quoted(node)
-        dims_used = names_in_shapes(node)
         seen: set[str] = set()
         for arg in [*node.args.posonlyargs, *node.args.args]:
             with self.bag.collect(self.span(arg)):
@@ -157,7 +170,7 @@ class FunctionParser(ExprParser):
                         f'write {arg.arg}: R.Tensor(("n", 4), "float32"), or {arg.arg}: R.Object for any value',
                     )
                 annotation = self.annotation(arg.annotation, "define")
-                if annotation == PrimType("int64") and arg.arg in dims_used:
+                if annotation == PrimType("int64") and arg.arg in names_in_shapes(node):
                     annotation = PrimType("int64", self.symbols.declare(arg.arg))
                 var = Var(arg.arg, annotation, span=self.span(arg))
                 self.env[arg.arg] = var
@@ -183,7 +196,8 @@ class FunctionParser(ExprParser):
                 self.refuse("a default value", default, "pass the value in every call")
 
     def declare_quoted(self, node: ast.FunctionDef) -> None:
-        """Make the variables of quoted names that stand in parameters, so that an earlier parameter may use a later one's by its
+        """Make the variables of quoted names that stand in parameters, so that an earlier parameter may use a
+        later one's by its
         bare name."""
         params = {arg.arg for arg in node.args.args}
         for arg in node.args.args:
@@ -196,7 +210,8 @@ class FunctionParser(ExprParser):
                                 self.symbols.declare(name)
 
     def check_defined(self, signature: Signature) -> None:
-        """Every variable of the parameters must stand alone somewhere, or be the one unknown of a linear dimension."""
+        """Every variable of the parameters must stand alone somewhere, or be the one unknown of a linear
+        dimension."""
         dims: list[Dim] = []
         for param in signature.params:
             for_each_dim_outside_callables(param.annotation, dims)
@@ -261,7 +276,9 @@ class FunctionParser(ExprParser):
         if any(isinstance(child, ast.Return) for s in statements for child in ast.walk(s)):
             return None, None  # a return inside a branch, reported there
         last = statements[-1]
-        self.report("missing-return", f"{node.name} returns nothing", last, "end it with return value")
+        self.report(
+            "missing-return", f"{node.name} returns nothing", last, "end it with return value"
+        )
         return None, None
 
     def return_value(self, node: ast.Return) -> tuple[Expr | None, ast.expr | None]:
@@ -342,7 +359,9 @@ class FunctionParser(ExprParser):
                 )
         found = self.eval(value)
         if not isinstance(found, Call):
-            self.fail("unused-value", "this value is not used", value, "bind it: y = …, or remove it")
+            self.fail(
+                "unused-value", "this value is not used", value, "bind it: y = …, or remove it"
+            )
         self.bind("_", found, value)
 
     def statement_word(self, node: ast.Call) -> Statement | None:
@@ -394,14 +413,22 @@ class FunctionParser(ExprParser):
                 target,
                 "bind the new value to a name of its own",
             )
-        if isinstance(value_node, ast.Call) and self.statement_word(value_node) is namespace_r.match_cast:
+        if (
+            isinstance(value_node, ast.Call)
+            and self.statement_word(value_node) is namespace_r.match_cast
+        ):
             self.assign_cast(target.id, value_node, annotation, node)
             return
         value = self.plain(self.eval(value_node), value_node)
         self.define(target.id, value, value_node, annotation, node)
 
     def define(
-        self, name: str, value: Any, value_node: ast.expr, annotation: ast.expr | None, node: ast.stmt
+        self,
+        name: str,
+        value: Any,
+        value_node: ast.expr,
+        annotation: ast.expr | None,
+        node: ast.stmt,
     ) -> None:
         """Bind a name to a value: of the program, with a binding; of Python, in the scope only."""
         if isinstance(value, Dim) and value.symbol is not None and not value.symbol.name:
@@ -413,7 +440,9 @@ class FunctionParser(ExprParser):
             known = not any(isinstance(item, Expr) for item in items)
         if isinstance(value, Expr):
             known = False
-        elif annotation is None and (known or value is None or isinstance(value, (bool, int, float))):
+        elif annotation is None and (
+            known or value is None or isinstance(value, (bool, int, float))
+        ):
             self.env[name] = value
             return
         expr = self.as_expr(value, value_node)
@@ -424,7 +453,9 @@ class FunctionParser(ExprParser):
             declared = self.declared.pop(name)
         self.env[name] = self.bind(name, expr, value_node, declared, self.outputs.get(name) is node)
 
-    def assign_parts(self, target: ast.Tuple | ast.List, value_node: ast.expr, node: ast.stmt) -> None:
+    def assign_parts(
+        self, target: ast.Tuple | ast.List, value_node: ast.expr, node: ast.stmt
+    ) -> None:
         """`a, b = value`"""
         value = self.leaf(value_node)
         count = len(target.elts)
@@ -448,9 +479,16 @@ class FunctionParser(ExprParser):
     ) -> None:
         """`y = R.match_cast(x, annotation)`"""
         given = dict(zip(("value", "ty"), call.args, strict=False))
-        given |= {{"struct_info": "ty"}.get(k.arg or "", k.arg or ""): k.value for k in call.keywords}
+        given |= {
+            {"struct_info": "ty"}.get(k.arg or "", k.arg or ""): k.value for k in call.keywords
+        }
         if set(given) != {"value", "ty"}:
-            self.fail("op-arguments", "R.match_cast takes a value and an annotation", call, namespace_r.match_cast.usage)
+            self.fail(
+                "op-arguments",
+                "R.match_cast takes a value and an annotation",
+                call,
+                namespace_r.match_cast.usage,
+            )
         value = self.as_expr(self.leaf(given["value"]), given["value"])
         target = self.annotation(given["ty"], "define")
         actual = self.annotation_of(value)
@@ -464,8 +502,12 @@ class FunctionParser(ExprParser):
         if annotation is not None:
             declared = self.annotation(annotation)
             if accepts(declared, target, None, equal) is Verdict.NO:
-                self.fail("annotation-mismatch", f"declared {declared}, but cast to {target}", annotation)
-        self.env[name] = self.cast(value, target, name, self.span(node), self.outputs.get(name) is node)
+                self.fail(
+                    "annotation-mismatch", f"declared {declared}, but cast to {target}", annotation
+                )
+        self.env[name] = self.cast(
+            value, target, name, self.span(node), self.outputs.get(name) is node
+        )
 
     def cast(self, value: Expr, target: Annotation, name: str, span: Span, output: bool) -> Var:
         kind = DataflowVar if self.in_dataflow and not output else Var
@@ -538,22 +580,32 @@ class FunctionParser(ExprParser):
         if word is not namespace_r.dataflow or context.optional_vars is not None:
             self.refuse("this with", context.context_expr, "the only context is R.dataflow()")
         if self.in_dataflow:
-            self.fail("dataflow-nested", "a dataflow block cannot stand inside another", call, "close it first")
+            self.fail(
+                "dataflow-nested",
+                "a dataflow block cannot stand inside another",
+                call,
+                "close it first",
+            )
         self.dataflow(node.body)
 
     def dataflow(self, body: list[ast.stmt]) -> None:
         """The statements of a dataflow block; its last says which variables are seen after it."""
         output: ast.Call | None = None
         last = body[-1]
-        if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-            if self.statement_word(last.value) is namespace_r.output:
-                output, body = last.value, body[:-1]
+        call = last.value if isinstance(last, ast.Expr) else None
+        if isinstance(call, ast.Call) and self.statement_word(call) is namespace_r.output:
+            output, body = call, body[:-1]
         names: list[str] = []
         for arg in output.args if output is not None else ():
             if isinstance(arg, ast.Name):
                 names.append(arg.id)
             else:
-                self.report("dataflow-output", "R.output takes variables of the block", arg, "bind the value first")
+                self.report(
+                    "dataflow-output",
+                    "R.output takes variables of the block",
+                    arg,
+                    "bind the value first",
+                )
         before = dict(self.env)
         defined = {name: statement for statement in body for name in targets(statement)}
         self.outputs = {name: defined[name] for name in names if name in defined}
@@ -603,7 +655,12 @@ class FunctionParser(ExprParser):
 
     def stmt_If(self, node: ast.If) -> None:
         if self.in_dataflow:
-            self.fail("dataflow-if", "a dataflow block has no control flow", node.test, "move the if out of it")
+            self.fail(
+                "dataflow-if",
+                "a dataflow block has no control flow",
+                node.test,
+                "move the if out of it",
+            )
         cond = self.eval(node.test)
         if isinstance(cond, bool):  # known while reading
             for statement in node.body if cond else node.orelse:
@@ -618,8 +675,6 @@ class FunctionParser(ExprParser):
         otherwise = self.branch(node.orelse, name)
         if then is None or otherwise is None:
             raise Skip
-        from relaxpy.ir.expr import If
-
         value = If(cond, then, otherwise, span=self.span(node))
         self.env[name] = self.bind(name, value, node.test, self.declared.pop(name, None))
 
@@ -643,7 +698,12 @@ class FunctionParser(ExprParser):
             if isinstance(child, ast.Return):
                 self.stmt_Return(child)
         if not node.orelse:
-            self.fail("if-branches", "an if needs an else: its value is that of one branch", node.test, "write else:")
+            self.fail(
+                "if-branches",
+                "an if needs an else: its value is that of one branch",
+                node.test,
+                "write else:",
+            )
         names = [last_target(node.body), last_target(node.orelse)]
         if names[0] is None or names[0] != names[1]:
             self.fail(
@@ -674,7 +734,11 @@ class FunctionParser(ExprParser):
 
     def last_value(self, node: ast.stmt, name: str) -> Expr | None:
         """The value of a branch's last statement; a leaf needs no binding of its own."""
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, (ast.Name, ast.Constant, ast.Tuple)):
+        if (
+            isinstance(node, ast.Assign)
+            and len(node.targets) == 1
+            and isinstance(node.value, (ast.Name, ast.Constant, ast.Tuple))
+        ):
             with self.quietly(name):
                 value = self.expr(node.value)
                 if is_leaf(value):
@@ -714,8 +778,12 @@ class FunctionParser(ExprParser):
         signature = inner.signature(node, options)
         if signature.broken:
             raise Skip
-        var_kind = DataflowVar if self.in_dataflow and self.outputs.get(node.name) is not node else Var
-        self_calls = any(isinstance(c, ast.Name) and c.id == node.name for s in node.body for c in ast.walk(s))
+        var_kind = (
+            DataflowVar if self.in_dataflow and self.outputs.get(node.name) is not node else Var
+        )
+        self_calls = any(
+            isinstance(c, ast.Name) and c.id == node.name for s in node.body for c in ast.walk(s)
+        )
         if self_calls and signature.ret is None:
             self.fail(
                 "missing-annotation",
@@ -726,7 +794,9 @@ class FunctionParser(ExprParser):
         name = node.name
         var: Var | None = None
         if signature.ret is not None:
-            shell = Function(tuple(signature.params), SeqExpr((), Tuple(())), signature.ret, signature.pure)
+            shell = Function(
+                tuple(signature.params), SeqExpr((), Tuple(())), signature.ret, signature.pure
+            )
             var = var_kind(name, shell.annotation, span=self.span(node))
             inner.env[node.name] = var
         function = inner.function(signature)
@@ -755,7 +825,11 @@ def targets(node: ast.stmt) -> Iterator[str]:
             yield name
         case ast.FunctionDef(name=name):
             yield name
-        case ast.If(body=body, orelse=orelse) | ast.For(body=body, orelse=orelse) | ast.While(body=body, orelse=orelse):
+        case (
+            ast.If(body=body, orelse=orelse)
+            | ast.For(body=body, orelse=orelse)
+            | ast.While(body=body, orelse=orelse)
+        ):
             for statement in [*body, *orelse]:
                 yield from targets(statement)
         case ast.With(body=body):
@@ -770,7 +844,10 @@ def last_target(body: Sequence[ast.stmt]) -> str | None:
     if not body:
         return None
     match body[-1]:
-        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr()):
+        case (
+            ast.Assign(targets=[ast.Name(id=name)])
+            | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr())
+        ):
             return name
         case ast.AugAssign(target=ast.Name(id=name)) | ast.FunctionDef(name=name):
             return name
@@ -778,13 +855,19 @@ def last_target(body: Sequence[ast.stmt]) -> str | None:
             return last_target(inner)
         case ast.With(body=inner) if inner and isinstance(inner[-1], ast.Expr):
             call = inner[-1].value
-            if isinstance(call, ast.Call) and len(call.args) >= 1 and isinstance(call.args[-1], ast.Name):
+            if (
+                isinstance(call, ast.Call)
+                and len(call.args) >= 1
+                and isinstance(call.args[-1], ast.Name)
+            ):
                 return call.args[-1].id
     return None
 
 
-def names_in_shapes(node: ast.FunctionDef) -> set[str]:
-    """Names that stand in a tuple, a list or a quoted dimension: a scalar parameter among them is used as a dimension."""
+@lru_cache(maxsize=16)
+def names_in_shapes(node: ast.FunctionDef) -> frozenset[str]:
+    """Names that stand in a tuple, a list or a quoted dimension: a scalar parameter among them is used as a
+    dimension."""
     found: set[str] = set()
     for child in ast.walk(node):
         if isinstance(child, (ast.Tuple, ast.List)):
@@ -792,7 +875,7 @@ def names_in_shapes(node: ast.FunctionDef) -> set[str]:
                 found |= {c.id for c in ast.walk(item) if isinstance(c, ast.Name)}
                 if isinstance(item, ast.Constant) and isinstance(item.value, str):
                     found |= set(re.findall(r"[^\W\d]\w*", item.value))
-    return found
+    return frozenset(found)
 
 
 def walk_outside_callables(node: ast.expr | None) -> Iterator[ast.AST]:
@@ -802,7 +885,11 @@ def walk_outside_callables(node: ast.expr | None) -> Iterator[ast.AST]:
     todo: list[ast.AST] = [node]
     while todo:
         found = todo.pop(0)
-        if isinstance(found, ast.Call) and isinstance(found.func, ast.Attribute) and found.func.attr == "Callable":
+        if (
+            isinstance(found, ast.Call)
+            and isinstance(found.func, ast.Attribute)
+            and found.func.attr == "Callable"
+        ):
             continue
         yield found
         todo += ast.iter_child_nodes(found)
@@ -810,8 +897,6 @@ def walk_outside_callables(node: ast.expr | None) -> Iterator[ast.AST]:
 
 def for_each_dim_outside_callables(annotation: Annotation, found: list[Dim]) -> None:
     """Add the dimensions of an annotation to `found`, but those of function types."""
-    from relaxpy.ir.annotation import CallableType, TupleType
-
     if isinstance(annotation, CallableType):
         return
     if isinstance(annotation, TupleType):

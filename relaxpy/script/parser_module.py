@@ -1,9 +1,12 @@
-"""Classes of functions to modules: first all signatures, then all bodies, so that functions may call each other in any order."""
+"""Classes of functions to modules: first all signatures, then all bodies, so that functions may call each other
+in any order."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Span
@@ -38,10 +41,17 @@ def decorator_kind(
         try:
             value = scope.eval(func)
         except (RelaxError, Skip):
-            if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id in "RTI":
+            if (
+                isinstance(func, ast.Attribute)
+                and isinstance(func.value, ast.Name)
+                and func.value.id in "RTI"
+            ):
                 known = suggest(func.attr, KINDS)
                 raise ScriptError(
-                    "unknown-name", f"there is no decorator {ast.unparse(func)}", span=scope.span(func), help=known
+                    "unknown-name",
+                    f"there is no decorator {ast.unparse(func)}",
+                    span=scope.span(func),
+                    help=known,
                 ) from None
             continue
         kind = {
@@ -59,7 +69,9 @@ def decorator_kind(
 class ModuleParser:
     """Reads the functions of one module. `bodies` are the statements of its class, or single definitions."""
 
-    def __init__(self, source: Source, around: Surroundings, bag: ErrorBag, name: str = "Module") -> None:
+    def __init__(
+        self, source: Source, around: Surroundings, bag: ErrorBag, name: str = "Module"
+    ) -> None:
         self.source = source
         self.around = around
         self.bag = bag
@@ -70,6 +82,7 @@ class ModuleParser:
         """What the script calls functions by → GlobalVar."""
         self.attrs: dict[str, Any] = {}
         self.infos: dict[str, tuple[Any, ...]] = {}
+        self.definitions: dict[str, tuple[ast.FunctionDef, dict[str, Any]]] = {}
         self.waiting: dict[str, tuple[FunctionParser, Signature]] = {}
         self.tensor_programs: list[tuple[str, ast.FunctionDef]] = []
         self.reading: set[str] = set()
@@ -128,16 +141,14 @@ class ModuleParser:
         if kind == "prim_func":
             self.tensor_programs.append((name, node))
             return
-        self.names_of_kind(name)
-        self.waiting[name] = (None, (node, options))  # type: ignore[assignment]
-
-    def names_of_kind(self, name: str) -> None:
-        """Remember the order of definition."""
+        self.definitions[name] = (node, options)
 
     def add_name(self, script_name: str, name: str, node: ast.AST) -> None:
         if name in self.order or script_name in self.names:
             raise ScriptError(
-                "duplicate-name", f"there are two functions called {name}", span=self.scope.span(node)
+                "duplicate-name",
+                f"there are two functions called {name}",
+                span=self.scope.span(node),
             )
         self.order.append(name)
         self.names[script_name] = GlobalVar(name)
@@ -155,7 +166,10 @@ class ModuleParser:
     def module_word(self, node: ast.Call) -> None:
         """`I.module_attrs({…})`, `I.module_global_infos({…})`."""
         word = self.scope.eval(node.func)
-        if word not in (namespace_i.module_attrs, namespace_i.module_global_infos) or len(node.args) != 1:
+        if (
+            word not in (namespace_i.module_attrs, namespace_i.module_global_infos)
+            or len(node.args) != 1
+        ):
             raise ScriptError(
                 "statement-place",
                 "this call does nothing in a module",
@@ -164,12 +178,16 @@ class ModuleParser:
             )
         given = self.scope.eval(node.args[0])
         if not isinstance(given, dict):
-            raise ScriptError("bad-value", "this must be a dict", span=self.scope.span(node.args[0]))
+            raise ScriptError(
+                "bad-value", "this must be a dict", span=self.scope.span(node.args[0])
+            )
         if word is namespace_i.module_attrs:
             self.attrs.update(literal_attr(given))
         else:
             infos = literal_attr(given)
-            self.infos.update({k: tuple(v) if isinstance(v, list) else (v,) for k, v in infos.items()})
+            self.infos.update(
+                {k: tuple(v) if isinstance(v, list) else (v,) for k, v in infos.items()}
+            )
 
     # Functions
 
@@ -184,8 +202,7 @@ class ModuleParser:
 
     def signatures(self) -> None:
         """Read all signatures: calls are deduced from them."""
-        for name, (_, found) in list(self.waiting.items()):
-            node, options = found  # type: ignore[misc]
+        for name, (node, options) in self.definitions.items():
             parser = FunctionParser(self.source, self.around, self.bag, {}, IRModule())
             parser.functions = self.names
             parser.env = {**self.scope.env, self.name: ModuleRef(self.name)}
@@ -194,7 +211,6 @@ class ModuleParser:
                 signature = parser.signature(node, options)
             except RelaxError as error:
                 self.bag.add(error.located(self.scope.span(node)))
-                del self.waiting[name]
                 continue
             self.waiting[name] = (parser, signature)
             if not signature.broken:
@@ -204,7 +220,9 @@ class ModuleParser:
         """A function made outside, as one of the module."""
         if self.functions.get(name) is not value:
             if name in self.names:
-                raise ScriptError("duplicate-name", f"there are two functions called {name}", span=span)
+                raise ScriptError(
+                    "duplicate-name", f"there are two functions called {name}", span=span
+                )
             self.functions[name] = value
             self.names[name] = GlobalVar(name)
             self.order.append(name)
@@ -224,7 +242,7 @@ class ModuleParser:
             target = self.names.get(other)
             waiting = self.waiting.get(target.name) if isinstance(target, GlobalVar) else None
             if waiting is not None and waiting[1].ret is None:
-                self.read(target.name)
+                self.read(waiting[1].name)
         mod = IRModule(self.functions, self.attrs, self.infos, self.name)
         for other in called_names(signature.node):
             self.adopt_captured(other)
@@ -232,10 +250,8 @@ class ModuleParser:
             mod = IRModule(self.functions, self.attrs, self.infos, self.name)
         parser.mod = mod
         parser.bb = type(parser.bb)(mod)
-        try:
+        with suppress(Skip):
             self.functions[name] = parser.function(signature)
-        except Skip:
-            pass
 
     def adopt_captured(self, name: str) -> None:
         """Take a function of the Python around into the module before it is called."""
@@ -265,18 +281,21 @@ def placeholder(signature: Signature) -> Function:
     return Function(tuple(signature.params), SeqExpr((), Tuple(())), ret, signature.pure)
 
 
-def called_names(node: ast.FunctionDef) -> set[str]:
-    """Names that a definition uses, bare or as `cls.name`."""
-    found: set[str] = set()
+@lru_cache(maxsize=256)
+def called_names(node: ast.FunctionDef) -> tuple[str, ...]:
+    """Names that a definition uses, bare or as `cls.name`, in a fixed order."""
+    found: dict[str, None] = {}
     for child in ast.walk(node):
         if isinstance(child, ast.Name):
-            found.add(child.id)
+            found[child.id] = None
         elif isinstance(child, ast.Attribute) and isinstance(child.value, ast.Name):
-            found.add(child.attr)
-    return found
+            found[child.attr] = None
+    return tuple(found)
 
 
-def read_prim_func(node: ast.FunctionDef, source: Source, values: Mapping[str, Any]) -> TensorProgram:
+def read_prim_func(
+    node: ast.FunctionDef, source: Source, values: Mapping[str, Any]
+) -> TensorProgram:
     """A `@T.prim_func` definition as a tensor program; here the compiler is loaded."""
     from relaxpy.tir.parse import parse_prim_func
 
@@ -289,7 +308,7 @@ def python_values(
 ) -> dict[str, Any]:
     """Values around a definition that it names; the script's own namespaces are not among them."""
     found: dict[str, Any] = {}
-    for name in {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}:
+    for name in dict.fromkeys(child.id for child in ast.walk(node) if isinstance(child, ast.Name)):
         value = env.get(name, around.values.get(name))
         if value is None or value in (namespace_i, namespace_r, namespace_t):
             continue

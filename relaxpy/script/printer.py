@@ -1,7 +1,9 @@
 """IR to TVMScript that parses back to an equal IR, in one canonical form.
 
-Symbols stand in quotes in signatures and bare in bodies, where `n = T.int64()` introduces them; names are those of the program, made unique
-and made identifiers where they are not. Every binding carries its annotation, so that nothing is lost which deduction would not
+Symbols stand in quotes in signatures and bare in bodies, where `n = T.int64()` introduces them; names are those
+of the program, made unique
+and made identifiers where they are not. Every binding carries its annotation, so that nothing is lost which
+deduction would not
 find again.
 """
 
@@ -49,25 +51,27 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
 from relaxpy.ir.visitor import Visitor, for_each_dim
+from relaxpy.script.recursion import deep_recursion
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
 INDENT = "    "
-RESERVED = frozenset(
-    [*keyword.kwlist, *keyword.softkwlist, "R", "T", "I", "cls", "float", "int", "bool", "str", "len", "list"]
-    + ["tuple", "range", "dict"]
-)
+_WORDS = "R T I cls float int bool str len list tuple range dict"
+RESERVED = frozenset([*keyword.kwlist, *keyword.softkwlist, *_WORDS.split()])
+"""Names that a variable cannot have in a script."""
 
 
 def print_module(mod: IRModule) -> str:
     """A module as a class decorated with `@I.ir_module`, imports included."""
-    return HEADER + "\n" + _ModulePrinter(mod).text()
+    with deep_recursion():
+        return HEADER + "\n" + _ModulePrinter(mod).text()
 
 
 def print_function(func: Function, name: str | None = None) -> str:
     """A function as a definition decorated with `@R.function`; its name is its global symbol unless given."""
     shown = name or str(func.attrs.get("global_symbol", "main"))
     printer = _FunctionPrinter(Names())
-    return "\n".join(printer.definition(func, shown, identifier(shown), False)) + "\n"
+    with deep_recursion():
+        return "\n".join(printer.definition(func, shown, identifier(shown), False)) + "\n"
 
 
 def print_annotation(annotation: Annotation) -> str:
@@ -221,7 +225,11 @@ class _FunctionPrinter:
         for param in func.params:
             value = param.annotation.value if isinstance(param.annotation, PrimType) else None
             symbol = value.symbol if value is not None else None
-            if symbol is not None and symbol not in self.names and symbol.name == self.names.of(param):
+            if (
+                symbol is not None
+                and symbol not in self.names
+                and symbol.name == self.names.of(param)
+            ):
                 self.names.share(symbol, self.names.of(param))
                 self.scalars.add(symbol)
 
@@ -349,7 +357,9 @@ class _FunctionPrinter:
             args = [quote(op.name), *map(self.value, call.args)]
             if call.ty_args:
                 types = [self.annotation(t) for t in call.ty_args]
-                args.append(f"ty_args={types[0] if len(types) == 1 else '(' + ', '.join(types) + ')'}")
+                args.append(
+                    f"ty_args={types[0] if len(types) == 1 else '(' + ', '.join(types) + ')'}"
+                )
             return f"R.call_packed({', '.join(args)})"
         return f"{self.value(op)}({', '.join(map(self.value, call.args))})"
 
@@ -368,7 +378,7 @@ class _FunctionPrinter:
         text = dim.format(self.names.of)
         if self.own_types:
             own = any(var in symbols for symbols in self.own_types for var in dim.vars)
-            return f'"{text}"' if own or self.quoted and not set(dim.vars) <= self.scope else text
+            return f'"{text}"' if own or (self.quoted and not set(dim.vars) <= self.scope) else text
         return f'"{text}"' if self.quoted else text
 
     def dims(self, dims: Iterable[Dim]) -> Iterator[str]:
@@ -407,17 +417,18 @@ class _FunctionPrinter:
             parts.append(f"dtype={quote(annotation.dtype)}")
         if annotation.vdevice is not None:
             parts.append(f"vdevice={quote(annotation.vdevice)}")
-        known = TensorType(shape) if isinstance(shape, Var) else None
-        if not isinstance(shape, tuple) and annotation.ndim >= 0:
-            if known is None or known.ndim != annotation.ndim:
-                parts.append(f"ndim={annotation.ndim}")
+        implied = TensorType(shape).ndim if shape is not None else -1
+        if annotation.ndim != implied:
+            parts.append(f"ndim={annotation.ndim}")
         return f"R.Tensor({', '.join(parts)})" if parts else "R.Tensor"
 
     def function_type(self, annotation: CallableType) -> str:
         if annotation.params is None:
             if annotation.ret == ObjectType() and annotation.pure:
                 return "R.Callable"
-            given = [] if annotation.ret == ObjectType() else [f"ret={self.annotation(annotation.ret)}"]
+            given = (
+                [] if annotation.ret == ObjectType() else [f"ret={self.annotation(annotation.ret)}"]
+            )
             given += [] if annotation.pure else ["purity=False"]
             return f"R.Callable({', '.join(given)})"
         around = set().union(self.scope, *self.own_types)
@@ -518,7 +529,11 @@ def print_literal(value: Any) -> str:
         case float() if not math.isfinite(value):
             return f'float("{value}")'
         case Mapping():
-            return "{" + ", ".join(f"{quote(str(k))}: {print_literal(v)}" for k, v in value.items()) + "}"
+            return (
+                "{"
+                + ", ".join(f"{quote(str(k))}: {print_literal(v)}" for k, v in value.items())
+                + "}"
+            )
         case list() | tuple():
             return "[" + ", ".join(map(print_literal, value)) + "]"
         case int() | float():

@@ -2,7 +2,8 @@
 
     from relaxpy.script import relax as R
 
-Operators come from the operator table: `R.add`, `R.nn.relu`, `R.memory.alloc_tensor` are there because `relaxpy.op` defines operators of
+Operators come from the operator table: `R.add`, `R.nn.relu`, `R.memory.alloc_tensor` are there because
+`relaxpy.op` defines operators of
 these names. What is no operator is in `relaxpy.script.intrinsics` and `relaxpy.script.annotations`.
 """
 
@@ -29,7 +30,7 @@ from relaxpy.script.intrinsics import (
     shape,
 )
 from relaxpy.script.intrinsics import data_type as dtype
-from relaxpy.script.intrinsics import extern_func as ExternFunc
+from relaxpy.script.intrinsics import extern_func as ExternFunc  # noqa: N812
 from relaxpy.script.intrinsics import string as str
 from relaxpy.script.intrinsics import tuple_ as tuple
 
@@ -85,7 +86,6 @@ def find(name: typing.Any) -> typing.Any:
 def known_names() -> typing.Any:
     """Everything that can follow `R.`, for suggestions."""
     return sorted({*operators(), *__all__})
-
 
 
 def __getattr__(name: typing.Any) -> typing.Any:

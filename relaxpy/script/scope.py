@@ -1,4 +1,5 @@
-"""What names mean: in a function (variables, symbols), in its module (functions), and around it (Python values)."""
+"""What names mean: in a function (variables, symbols), in its module (functions), and around it (Python
+values)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,20 @@ from relaxpy.shape.lattice import substitute
 
 SAFE_BUILTINS: Mapping[str, Any] = {
     name: getattr(builtins, name)
-    for name in ("float", "int", "bool", "str", "len", "list", "tuple", "range", "True", "False", "None", "dict")
+    for name in (
+        "float",
+        "int",
+        "bool",
+        "str",
+        "len",
+        "list",
+        "tuple",
+        "range",
+        "True",
+        "False",
+        "None",
+        "dict",
+    )
 }
 """Names of Python that any script may use: none of them can do anything but compute."""
 
@@ -46,7 +60,8 @@ class ModuleRef:
 
 @dataclass
 class Surroundings:
-    """The Python around a script. `trusted`: decorated code, whose values and functions may be used as they are; a text
+    """The Python around a script. `trusted`: decorated code, whose values and functions may be used as they
+    are; a text
     that is only parsed has its literals and the script's names."""
 
     values: Mapping[str, Any]
@@ -74,7 +89,8 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
 class Symbols(DimReader):
     """The symbolic variables of a function, by name; those of the functions around it are seen too.
 
-    `mode` says what a quoted name that is not known means: `"define"` (parameters, match_cast) a new variable, `"use"` an error.
+    `mode` says what a quoted name that is not known means: `"define"` (parameters, match_cast) a new variable,
+    `"use"` an error.
     Inside `R.Callable(…)` quoted names are the function type's own.
     """
 

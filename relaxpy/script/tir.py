@@ -2,7 +2,8 @@
 
     from relaxpy.script import tir as T
 
-A `@T.prim_func` is read from its source by `relaxpy.tir`; Python itself never runs it. So whatever follows `T.` and is not defined here is
+A `@T.prim_func` is read from its source by `relaxpy.tir`; Python itself never runs it. So whatever follows `T.`
+and is not defined here is
 a placeholder that may be called, indexed and compared: it stands in annotations that Python evaluates.
 """
 
