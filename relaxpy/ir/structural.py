@@ -415,11 +415,9 @@ class _Hash:
         if enter:
             self.scopes.append([])
             return
-        if len(self.scopes) == 1:
-            self.settle()
+        self.settle()
         for symbol in self.scopes.pop():
-            if not self.scopes:
-                del self.syms[symbol]
+            del self.syms[symbol]
 
     def settle(self) -> None:
         for dim in self.waiting:
