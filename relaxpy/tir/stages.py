@@ -40,16 +40,19 @@ class Combiner:
     """How a reduction joins two values."""
 
     kind: str
-    """`add`, `mul`, `max`, `min`, `and` or `or`: associative and commutative, but for rounding."""
+    """`add`, `mul`, `max`, `min`, `and` or `or`, all associative and commutative but for rounding.
+
+    `maximum` and `minimum` are max and min that pass a NaN on (`relaxpy.tir.scalar`).
+    """
     init: Expr
     """The value of an empty reduction."""
 
     def join(self, a: Expr, b: Expr) -> Expr:
         """The combination, in which `a` is what has been gathered so far."""
-        for node, kind in _COMBINERS.items():
-            if kind == self.kind:
-                return node(a, b)
-        raise AssertionError(self.kind)
+        if self.kind in ("maximum", "minimum"):
+            return _join_with_nan(a, b, tirx.GT if self.kind == "maximum" else tirx.LT)
+        node = next(node for node, kind in _COMBINERS.items() if kind == self.kind)
+        return node(a, b)
 
     def neutral(self) -> Expr:
         """What changes nothing: where partial results start. For max and min the initial value will do."""
@@ -351,17 +354,47 @@ def _read_value(store: tirx.BufferStore, init: Stmt | None) -> tuple[Expr, Combi
     own = [load for load in loads_of(store.value) if load.source.same_as(store.buffer)]
     if init is None:
         return None if own else (store.value, None)
-    kind = _COMBINERS.get(type(store.value))
-    if kind is None or len(own) != 1 or not isinstance(init, tirx.BufferStore):
+    if not isinstance(init, tirx.BufferStore) or not init.buffer.same_as(store.buffer):
         return None
-    if not init.buffer.same_as(store.buffer) or loads_of(init.value):
+    if loads_of(init.value) or not all(_equal_indices(load.indices, store.indices) for load in own):
         return None
-    for total, operand in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
-        if isinstance(total, Load) and total.source.same_as(store.buffer):
-            if not _equal_indices(total.indices, store.indices):
-                return None
-            return operand, Combiner(kind, init.value)
+    joined = _read_join(store.value, store.buffer)
+    if joined is None or any(load.source.same_as(store.buffer) for load in loads_of(joined[1])):
+        return None
+    kind, operand = joined
+    return operand, Combiner(kind, init.value)
+
+
+def _read_join(value: Expr, total: Buffer) -> tuple[str, Expr] | None:
+    """How a block joins what it has gathered in `total` with an operand: the kind of combiner, and the operand."""
+
+    def is_total(expr: Expr) -> bool:
+        return isinstance(expr, Load) and expr.source.same_as(total)
+
+    if type(value) in _COMBINERS:
+        for gathered, operand in ((value.a, value.b), (value.b, value.a)):
+            if is_total(gathered):
+                return _COMBINERS[type(value)], operand
+        return None
+    if not isinstance(value, tirx.Select) or type(value.condition) not in (tirx.GT, tirx.LT):
+        return None
+    gathered, operand = value.condition.a, value.condition.b
+    node = type(value.condition)
+    if is_total(gathered) and tvm_ffi.structural_equal(
+        _select_with_nan(gathered, operand, node), value
+    ):
+        return "maximum" if node is tirx.GT else "minimum", operand
     return None
+
+
+def _select_with_nan(a: Expr, b: Expr, compare: type) -> Expr:
+    return tirx.Select(compare(a, b), a, tirx.Select(tirx.isnan(a), a, b))
+
+
+def _join_with_nan(a: Expr, b: Expr, compare: type) -> Expr:
+    """The greater or smaller of two numbers or vectors, computing each once; NaN if either is one."""
+    x, y = tirx.Var("a", a.ty), tirx.Var("b", b.ty)
+    return tirx.Let(x, a, tirx.Let(y, b, _select_with_nan(x, y, compare)))
 
 
 def _touched(stage: Stage) -> list[Buffer]:

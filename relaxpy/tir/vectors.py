@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.loops import Expr, Program, Stmt, first_lanes, floordiv, int64, simplify
+from relaxpy.tir.loops import Expr, Program, Stmt, first_lanes, floordiv, int64, load, simplify
 from relaxpy.tir.stages import Combiner, loads_of
 
 ElementStmt = Callable[[Expr], tirx.BufferStore]
@@ -45,8 +45,8 @@ def vector_value(value: Callable[[Expr], Expr], lanes: int) -> Expr | None:
 
 def masked_value(value: Expr, mask: Expr) -> Expr | None:
     """The vector value with its reads masked; None where it reads elements that are not neighbours."""
-    for load in loads_of(value):
-        if not _is_maskable(load.indices):
+    for read in loads_of(value):
+        if not _is_maskable(read.indices):
             return None
 
     def masked(node: tvm.ir.TensorLoad) -> Expr:
@@ -96,14 +96,20 @@ def vector_loop(p: Program, name: str, extent: Expr, lanes: int, body: ElementSt
 def fold(p: Program, vector: Expr, lanes: int, combiner: Combiner) -> Expr:
     """All lanes combined to one number, in a fixed order: the lower half with the upper, and so on."""
     dtype = str(combiner.init.ty.dtype)
-    current = p.let("lanes", vector)
-    width = lanes
+
+    def kept(value: Expr, width: int) -> Expr:
+        # In memory, of which LLVM makes a register: a name would be replaced by its value, twice at each step.
+        buffer = p.allocate("fold", width, dtype)
+        p.store(buffer, 0, value, width)
+        return load(buffer, 0, width)
+
+    current, width = kept(vector, lanes), lanes
     while width > 1:
         width //= 2
         half = f"{dtype}x{width}" if width > 1 else dtype
         low = _half(current, half, width, upper=False)
         high = _half(current, half, width, upper=True)
-        current = p.let("lanes", combiner.join(low, high))
+        current = kept(combiner.join(low, high), width)
     return current
 
 

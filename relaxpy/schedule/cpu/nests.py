@@ -127,16 +127,14 @@ class StageWriter:
             sums = [p.allocate(f"sum{u}", lanes, dtype) for u in range(unroll)]
             for total in sums:
                 p.store(total, 0, broadcast(combiner.neutral(), lanes), lanes)
-            scalar = self._allocate_scalar("rest", combiner.neutral())
-
-            def value(start: Expr, places: At) -> Expr | None:
-                return vector_value(
-                    lambda lane: s.substitute(stage.value, {**places, axis: start + lane}), lanes
-                )
-
+            probe = vector_value(
+                lambda lane: s.substitute(stage.value, {**fixed, axis: lane}), lanes
+            )
+            whole = probe is not None and masked_value(probe, first_lanes(1, lanes)) is not None
+            scalar = None if whole else self._allocate_scalar("rest", combiner.neutral())
             with ExitStack() as loops:
                 places = {**fixed, **self._loops(loops, stage, outer)}
-                if value(int64(0), places) is None:
+                if probe is None and scalar is not None:
                     with p.loop(axis.name, extent) as i:
                         self._gather(scalar, combiner, _at(stage, {**places, axis: i}))
                 else:
@@ -146,22 +144,29 @@ class StageWriter:
                 joined = combiner.join(load(sums[0], 0, lanes), load(other, 0, lanes))
                 p.store(sums[0], 0, joined, lanes)
             total = fold(p, load(sums[0], 0, lanes), lanes, combiner)
-            total = combiner.join(total, load(scalar, 0))
+            if scalar is not None:
+                total = combiner.join(total, load(scalar, 0))
             p.add(_store(stage, fixed, _with_init(combiner, total)))
 
     def _row(
-        self, sums: Sequence[Buffer], scalar: Buffer, stage: Stage, lanes: int, places: At
+        self, sums: Sequence[Buffer], scalar: Buffer | None, stage: Stage, lanes: int, places: At
     ) -> None:
-        """One run along the last reduced axis: unrolled vectors, single vectors, the masked rest."""
+        """One run along the last reduced axis: unrolled vectors, single vectors, the rest.
+
+        The rest is masked, or gathered in `scalar` one by one where reads are not of neighbours.
+        """
         p, combiner, axis = self.program, _combiner(stage), stage.reduce_axes[-1]
         extent = stage.reduce_extents[-1]
 
-        def gather(total: Buffer, start: Expr) -> None:
+        def value_at(start: Expr) -> Expr:
             value = vector_value(
                 lambda lane: s.substitute(stage.value, {**places, axis: start + lane}), lanes
             )
             assert value is not None, "what vectorises at 0 does so everywhere"
-            p.store(total, 0, combiner.join(load(total, 0, lanes), value), lanes)
+            return value
+
+        def gather(total: Buffer, start: Expr) -> None:
+            p.store(total, 0, combiner.join(load(total, 0, lanes), value_at(start)), lanes)
 
         block = lanes * len(sums)
         blocks = floordiv(extent, block)
@@ -176,15 +181,13 @@ class StageWriter:
             done = p.let("done", simplify(done + singles * int64(lanes)))
         rest = simplify(extent - done)
         with p.when(rest > 0):
-            mask = first_lanes(rest, lanes)
-            vector = vector_value(
-                lambda lane: s.substitute(stage.value, {**places, axis: done + lane}), lanes
-            )
-            masked = None if vector is None else masked_value(vector, mask)
-            if masked is None:
+            if scalar is not None:
                 with p.loop(axis.name, rest) as i:
                     self._gather(scalar, combiner, _at(stage, {**places, axis: done + i}))
                 return
+            mask = first_lanes(rest, lanes)
+            masked = masked_value(value_at(done), mask)
+            assert masked is not None, "what can be masked at 0 can be so everywhere"
             before = load(sums[0], 0, lanes)
             p.store(sums[0], 0, tirx.Select(mask, combiner.join(before, masked), before), lanes)
 
