@@ -18,7 +18,9 @@ from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
 from relaxpy.script.parser_expr import ExprParser
-from relaxpy.script.parser_function import FunctionParser, Signature, literal_attr
+from relaxpy.script.parser_function import FunctionParser
+from relaxpy.script.parser_signature import Signature
+from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.scope import ModuleRef, Skip, Surroundings, Symbols, suggest
 from relaxpy.script.source import Source
 

@@ -1,0 +1,444 @@
+"""Names, calls and annotations to values: expressions of the IR, dimensions, annotations, Python values.
+
+Arguments that are calls themselves are bound to variables on the way (A-normal form), so that an error of
+deduction is located in the very call. Names of the script and literals are always evaluated; values and
+functions of Python only in decorated code.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from relaxpy.errors import DeduceError, RelaxError, ScriptError, Span
+from relaxpy.ir.annotation import (
+    Annotation,
+    CallableType,
+    ShapeType,
+    TupleType,
+)
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import (
+    Call,
+    Expr,
+    ExternFunc,
+    Function,
+    GlobalVar,
+    TupleGetItem,
+    Var,
+    is_leaf,
+)
+from relaxpy.ir.module import TensorProgram
+from relaxpy.op.base import OPS, as_expr
+from relaxpy.op.deduce import deduce
+from relaxpy.script import ir as namespace_i
+from relaxpy.script import relax as namespace_r
+from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
+from relaxpy.script.dims import DIM_FUNCTIONS
+from relaxpy.script.intrinsics import Statement
+from relaxpy.script.parser_value import (
+    NAMESPACES,
+    argument_node,
+    describe,
+    is_of_script,
+    known_scalar,
+    with_span,
+)
+from relaxpy.script.scope import (
+    POISON,
+    ModuleRef,
+    Skip,
+    Surroundings,
+    Symbols,
+    suggest,
+)
+from relaxpy.script.source import Source
+
+REFUSED: dict[type[ast.expr], tuple[str, str]] = {
+    ast.Lambda: ("lambda", "define a function with @R.function inside this one"),
+    ast.ListComp: ("a list comprehension", "write the items out"),
+    ast.SetComp: ("a set comprehension", "write the items out, in a tuple"),
+    ast.DictComp: ("a dict comprehension", "write the items out"),
+    ast.GeneratorExp: ("a generator", "write the items out, in a tuple"),
+    ast.Await: ("await", "call the function"),
+    ast.Yield: ("yield", "return a tuple of all values"),
+    ast.YieldFrom: ("yield from", "return a tuple of all values"),
+    ast.NamedExpr: ("`:=`", "bind the value in a line of its own"),
+    ast.Set: ("a set", "write a tuple"),
+}
+
+
+class CoreParser:
+    """Evaluates names, calls and annotations of one function, or of a class body."""
+
+    def __init__(self, source: Source, around: Surroundings, symbols: Symbols) -> None:
+        self.source = source
+        self.around = around
+        self.symbols = symbols
+        self.env: dict[str, Any] = {}
+        """Variables and Python values bound so far, by name."""
+        self.functions: dict[str, Any] = {}
+        """Functions of the module by the name that the script calls them."""
+        self.in_annotation = False
+
+    # What a subclass provides
+
+    def emit(self, value: Expr, node: ast.expr) -> Expr:
+        """Bind a value that is no leaf to a variable of its own, before the statement being read."""
+        raise ScriptError(
+            "statement-place",
+            "a call of the program stands in a function only",
+            span=self.span(node),
+        )
+
+    def annotation_of(self, value: Expr) -> Annotation:
+        return deduce(value)
+
+    def global_function(self, name: str, value: Any, span: Span) -> Expr:
+        """A function made outside, made usable here."""
+        raise ScriptError("bad-value", f"{name} cannot be used here", span=span)
+
+    # Errors
+
+    def span(self, node: ast.AST) -> Span:
+        return self.source.span(node)
+
+    def fail(
+        self,
+        code: str,
+        message: str,
+        node: ast.AST,
+        help: str | None = None,
+        notes: Sequence[str] = (),
+    ) -> NoReturn:
+        raise ScriptError(code, message, span=self.span(node), help=help, notes=notes)
+
+    def refuse(self, what: str, node: ast.AST, help: str) -> NoReturn:
+        self.fail("unsupported-syntax", f"{what} is not part of the language", node, help)
+
+    def at_argument(self, error: DeduceError, node: ast.expr, op: Any) -> DeduceError:
+        """The error with its caret under the argument at fault."""
+        found = argument_node(node, op, error.arg)
+        error.span = self.span(found if found is not None else node)
+        return error
+
+    # Evaluation
+
+    def eval(self, node: ast.expr) -> Any:
+        """The value of an expression. Raises a located `RelaxError`."""
+        method = getattr(self, "eval_" + type(node).__name__, None)
+        if method is None:
+            what, help = REFUSED.get(type(node), (type(node).__name__, "use the operators of R"))
+            self.refuse(what, node, help)
+        try:
+            return method(node)
+        except RelaxError as error:
+            raise error.located(self.span(node)) from error.__cause__
+
+    def expr(self, node: ast.expr) -> Expr:
+        """An expression's value as an expression of the IR."""
+        return self.as_expr(self.eval(node), node)
+
+    def as_expr(self, value: Any, node: ast.AST) -> Expr:
+        """A value as an expression of the IR."""
+        value = self.plain(value, node)
+        try:
+            found = as_expr(value)
+        except (TypeError, ValueError):
+            self.fail(
+                "bad-value",
+                f"{describe(value)} is not a value of the program",
+                node,
+                "wrap numbers and arrays in R.const(…), scalars in R.prim_value(…)",
+            )
+        return found if isinstance(value, Expr) else with_span(found, self.span(node))
+
+    def plain(self, value: Any, node: ast.AST) -> Any:
+        """Functions made outside as expressions; everything else as it is."""
+        if isinstance(value, (Function, TensorProgram)):
+            return self.global_function(getattr(node, "id", "function"), value, self.span(node))
+        if isinstance(value, np.generic):
+            return value.item()
+        return value
+
+    def leaf(self, node: ast.expr) -> Any:
+        """The value of an argument: what is no leaf is bound first."""
+        value = self.plain(self.eval(node), node)
+        if isinstance(value, Expr) and not is_leaf(value):
+            return self.emit(value, node)
+        return value
+
+    def eval_Constant(self, node: ast.Constant) -> Any:
+        if isinstance(node.value, str) and self.in_annotation:
+            text = Text(node.value)
+            text.span = self.span(node)
+            return text
+        if isinstance(node.value, (complex, bytes)) or node.value is ...:
+            self.fail("bad-value", f"{node.value!r} is not a value of the language", node)
+        return node.value
+
+    def eval_Name(self, node: ast.Name) -> Any:
+        name = node.id
+        if name in self.env:
+            value = self.env[name]
+            if value is POISON:
+                raise Skip
+            return value
+        symbol = self.symbols.lookup(name)
+        if symbol is not None:
+            return symbol
+        if name in self.functions:
+            return self.functions[name]
+        try:
+            return self.captured(name, self.around.find(name))
+        except KeyError:
+            pass
+        if name in self.around.not_run:
+            self.fail(
+                "unknown-name",
+                f"{name} is a value of Python, and parsing a text runs no Python",
+                node,
+                "write the value itself, or import the file and use the decorated object",
+                [f"{name} is defined at {self.around.not_run[name]}"],
+            )
+        known = [*self.env, *self.symbols.names(), *self.functions, *self.around.values]
+        help = (
+            suggest(name, known)
+            or f"bind it before; a symbolic variable is introduced by {name} = T.int64()"
+        )
+        return self.fail("unknown-name", f"{name} is not defined", node, help)
+
+    def captured(self, name: str, value: Any) -> Any:
+        """A value of the Python around: symbols become this function's own, of the name they have there."""
+        if isinstance(value, typing.TypeVar):
+            return self.symbols.declare(value.__name__)
+        if isinstance(value, SymVar):
+            return self.symbols.declare(value.name or name)
+        if isinstance(value, Dim):
+            if value.symbol is not None and not value.symbol.name:
+                return self.symbols.declare(name)
+            return self.symbols.adopt_dim(value)
+        if isinstance(value, Annotation):
+            return self.symbols.adopt(value)
+        return value
+
+    def eval_Attribute(self, node: ast.Attribute) -> Any:
+        base = self.eval(node.value)
+        name = node.attr
+        if isinstance(base, ModuleRef):
+            if name in self.functions:
+                return self.functions[name]
+            known = suggest(name, self.functions)
+            self.fail("unknown-name", f"the module has no function {name}", node, known)
+        if isinstance(base, types.ModuleType) and base in NAMESPACES:
+            return self.script_name(base, name, node)
+        if isinstance(base, namespace_r.Namespace):
+            return self.script_name(base, name, node)
+        if isinstance(base, Expr):
+            self.value_attribute(base, name, node)
+        try:
+            if self.around.trusted:
+                return self.captured(name, getattr(base, name))
+        except AttributeError as error:
+            self.fail("unknown-name", str(error), node)
+        return self.fail(
+            "unknown-name", f"{describe(base)} has no attribute {name} in a script", node
+        )
+
+    def script_name(self, base: Any, name: str, node: ast.Attribute) -> Any:
+        try:
+            return getattr(base, name)
+        except AttributeError:
+            pass
+        written = ast.unparse(node)
+        if base is namespace_i:
+            self.fail("unknown-name", f"{written} does not exist", node, suggest(name, dir(base)))
+        prefix = "" if base is namespace_r else f"{base._prefix}."
+        known = namespace_r.known_names()
+        near = suggest(prefix + name, known)
+        tails = {n.split(".")[-1]: n for n in known}
+        if near is None and name in tails:
+            near = f"did you mean {tails[name]}?"
+        return self.fail(
+            "unknown-op",
+            f"there is no operator {written}",
+            node,
+            near.replace("mean ", "mean R.") if near else "docs/operators.md lists all of them",
+        )
+
+    def value_attribute(self, base: Expr, name: str, node: ast.Attribute) -> NoReturn:
+        shown = ast.unparse(node.value)
+        help = None
+        if name == "shape":
+            help = "use the symbolic variables of its annotation: (n, 4)"
+        elif name in OPS:
+            help = f"write R.{name}({shown}, …)"
+        self.fail("unknown-name", f"a value has no attributes: {shown}.{name}", node, help)
+
+    # Calls
+
+    def eval_Call(self, node: ast.Call) -> Any:
+        func = self.eval(node.func)
+        if isinstance(func, AnnotationFactory):
+            return self.annotation_call(func, node)
+        if isinstance(func, Statement):
+            return self.statement_call(func, node)
+        func = self.plain(func, node.func)
+        args, kwargs = self.arguments(node)
+        span = self.span(node)
+        if isinstance(func, Expr):
+            return self.call_value(func, args, kwargs, node)
+        if not callable(func):
+            self.fail("bad-value", f"{describe(func)} cannot be called", node.func)
+        if not (self.around.trusted or is_of_script(func)):
+            self.fail(
+                "unknown-name",
+                f"{ast.unparse(node.func)} is a function of Python, and parsing a text runs no Python",
+                node.func,
+            )
+        if func in DIM_FUNCTIONS.values():
+            args = [known_scalar(arg) for arg in args]
+        try:
+            value = func(*args, **kwargs)
+        except DeduceError as error:
+            raise self.at_argument(error, node, getattr(func, "__self__", None)) from None
+        except RelaxError as error:
+            raise error.located(span) from None
+        except Skip:
+            raise
+        except TypeError as error:
+            if not is_of_script(func):
+                raise self.python_error(error, node) from error
+            problem = str(error).split("() ", 1)[-1]
+            self.fail("op-arguments", f"{ast.unparse(node.func)} {problem}", node)
+        except Exception as error:
+            raise self.python_error(error, node) from error
+        return with_span(value, span)
+
+    def python_error(self, error: Exception, node: ast.Call) -> Exception:
+        """What a function of Python raised, with its place in the script."""
+        if os.environ.get("RELAXPY_DEBUG"):
+            return error
+        name = ast.unparse(node.func)
+        return ScriptError(
+            "python-call", f"{name} raised {type(error).__name__}: {error}", span=self.span(node)
+        )
+
+    def statement_call(self, func: Statement, node: ast.Call) -> Any:
+        self.fail("statement-place", f"{func!r} cannot stand here", node, f"write {func.usage}")
+
+    def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
+        """Evaluated arguments of a call."""
+        args: list[Any] = []
+        for item in node.args:
+            if isinstance(item, ast.Starred):
+                args += self.unpacked(item)
+            else:
+                args.append(self.leaf(item))
+        kwargs: dict[str, Any] = {}
+        for keyword in node.keywords:
+            value = self.leaf(keyword.value)
+            if keyword.arg is not None:
+                kwargs[keyword.arg] = value
+            elif isinstance(value, dict):
+                kwargs.update(value)
+            else:
+                self.fail("bad-value", "what follows ** is not a dict", keyword.value)
+        return args, kwargs
+
+    def unpacked(self, node: ast.Starred) -> list[Any]:
+        value = self.leaf(node.value)
+        if isinstance(value, (tuple, list)):
+            return list(value)
+        if isinstance(value, Expr):
+            annotation = self.annotation_of(value)
+            if isinstance(annotation, TupleType):
+                return [self.item(value, i, node.value) for i in range(len(annotation.fields))]
+        return self.fail("bad-value", "what follows * is not a tuple", node.value)
+
+    def call_value(
+        self, func: Expr, args: list[Any], kwargs: dict[str, Any], node: ast.Call
+    ) -> Expr:
+        """The call of a function of the module, or of a function value."""
+        if kwargs:
+            first = node.keywords[0]
+            self.fail(
+                "bad-value",
+                "functions take their arguments by position",
+                first.value,
+                "leave the names out",
+            )
+        if not isinstance(func, (GlobalVar, Var, ExternFunc)):
+            shown = f"it is {self.annotation_of(func)}"
+            self.fail(
+                "bad-value", f"{ast.unparse(node.func)} cannot be called", node.func, None, [shown]
+            )
+        annotation = self.annotation_of(func)
+        params = annotation.params if isinstance(annotation, CallableType) else None
+        exprs: list[Expr] = []
+        for i, value in enumerate(args):
+            place = node.args[i] if i < len(node.args) else node
+            wanted = params[i] if params is not None and i < len(params) else None
+            if isinstance(wanted, ShapeType) and isinstance(value, (tuple, list)):
+                value = namespace_r.shape(value)
+            exprs.append(self.as_expr(value, place))
+        return Call(func, tuple(exprs), span=self.span(node))
+
+    # Annotations
+
+    def annotation(self, node: ast.expr, mode: str = "use") -> Annotation:
+        """What is written where an annotation stands."""
+        before, self.in_annotation = self.in_annotation, True
+        try:
+            with self.symbols.using(mode):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    node = self.unquoted(node)
+                value = self.eval(node)
+                return self.symbols.adopt(as_annotation(value, self.symbols))
+        except RelaxError as error:
+            raise error.located(self.span(node)) from None
+        finally:
+            self.in_annotation = before
+
+    def unquoted(self, node: ast.Constant) -> ast.expr:
+        """A whole annotation in quotes, as Python allows."""
+        try:
+            inner = ast.parse(str(node.value), mode="eval").body
+        except SyntaxError:
+            self.fail("bad-annotation", f"{node.value!r} is not an annotation", node)
+        for child in ast.walk(inner):
+            if hasattr(child, "lineno"):
+                ast.copy_location(child, node)
+        return inner
+
+    def annotation_call(self, func: AnnotationFactory, node: ast.Call) -> Annotation:
+        before, self.in_annotation = self.in_annotation, True
+        try:
+            if func is Callable_:
+                with self.symbols.function_type():
+                    args, kwargs = self.arguments(node)
+                    return func.build(self.symbols, *args, **kwargs)
+            args, kwargs = self.arguments(node)
+            return func.build(self.symbols, *args, **kwargs)
+        except RelaxError as error:
+            raise error.located(self.span(node)) from None
+        finally:
+            self.in_annotation = before
+
+    def item(self, base: Expr, index: int, node: ast.expr) -> Expr:
+        annotation = self.annotation_of(base)
+        if isinstance(annotation, TupleType):
+            count = len(annotation.fields)
+            if not -count <= index < count:
+                where = node.slice if isinstance(node, ast.Subscript) else node
+                self.fail(
+                    "tuple-index", f"index {index} is out of range for a tuple of {count}", where
+                )
+            index %= count
+        return TupleGetItem(base, index, span=self.span(node))

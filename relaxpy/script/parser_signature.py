@@ -1,0 +1,226 @@
+"""Signatures of `@R.function` definitions: parameters, result, and the symbols that they introduce."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from relaxpy.errors import ErrorBag, ScriptError
+from relaxpy.ir.annotation import (
+    Annotation,
+    CallableType,
+    PrimType,
+    TupleType,
+)
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import (
+    Var,
+)
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.visitor import for_each_dim
+from relaxpy.op.block_builder import BlockBuilder
+from relaxpy.script.parser_expr import ExprParser
+from relaxpy.script.scope import (
+    Surroundings,
+    Symbols,
+    scalar_dim,
+)
+from relaxpy.script.source import Source
+from relaxpy.shape.solve import solve_linear
+
+
+@dataclass
+class Signature:
+    """What a definition says before its body."""
+
+    node: ast.FunctionDef
+    name: str
+    params: list[Var]
+    ret: Annotation | None
+    ret_node: ast.expr | None
+    pure: bool
+    private: bool
+    symbols: Symbols
+    attrs: dict[str, Any] = field(default_factory=dict)
+    broken: bool = False
+    """The signature itself is wrong (and reported): its function is not read further."""
+
+
+class SignatureParser(ExprParser):
+    """Reads the line `def f(x: …) -> …`."""
+
+    def __init__(
+        self,
+        source: Source,
+        around: Surroundings,
+        bag: ErrorBag,
+        functions: Mapping[str, Any],
+        mod: IRModule,
+        outer: SignatureParser | None = None,
+    ) -> None:
+        symbols = Symbols(outer.symbols if outer is not None else None, self.scalar_symbol)
+        super().__init__(source, around, symbols)
+        self.bag = bag
+        self.functions = dict(functions)
+        self.mod = mod
+        self.outer = outer
+        if outer is not None:
+            self.env = dict(outer.env)
+        self.bb = outer.bb if outer is not None else BlockBuilder(mod)
+        self.in_dataflow = False
+        self.in_branch = False
+        self.outputs: dict[str, ast.stmt] = {}
+        self.declared: dict[str, tuple[Annotation, ast.expr]] = {}
+        self.attrs: dict[str, Any] = {}
+
+    # Signature
+
+    def scalar_symbol(self, name: str) -> Dim | None:
+        """The dimension of a scalar parameter of this name, which quoted dimensions may use."""
+        return scalar_dim(self.env.get(name))
+
+    def signature(self, node: ast.FunctionDef, options: Mapping[str, Any]) -> Signature:
+        """Parameters and result of a definition. Their errors are collected."""
+        for type_param in getattr(node, "type_params", ()):  # PEP 695: def main[n](…)
+            self.symbols.declare(type_param.name)
+        name = options.get("name") or node.name
+        signature = Signature(
+            node,
+            name,
+            [],
+            None,
+            node.returns,
+            bool(options.get("pure", True)),
+            bool(options.get("private", False)),
+            self.symbols,
+        )
+        before = len(self.bag.errors)
+        self.refuse_defaults(node)
+        outer_env, self.env = self.env, dict(self.env)
+        self.declare_quoted(node)
+        seen: set[str] = set()
+        for arg in [*node.args.posonlyargs, *node.args.args]:
+            with self.bag.collect(self.span(arg)):
+                if arg.arg in seen:
+                    self.fail("duplicate-name", f"two parameters are called {arg.arg}", arg)
+                seen.add(arg.arg)
+                if arg.annotation is None:
+                    self.fail(
+                        "missing-annotation",
+                        f"parameter {arg.arg} has no annotation",
+                        arg,
+                        f'write {arg.arg}: R.Tensor(("n", 4), "float32"), or {arg.arg}: R.Object for any value',
+                    )
+                annotation = self.annotation(arg.annotation, "define")
+                if annotation == PrimType("int64") and arg.arg in names_in_shapes(node):
+                    annotation = PrimType("int64", self.symbols.declare(arg.arg))
+                var = Var(arg.arg, annotation, span=self.span(arg))
+                self.env[arg.arg] = var
+                signature.params.append(var)
+        broken = len(self.bag.errors) > before
+        if not broken:
+            with self.bag.collect():
+                self.check_defined(signature)
+        if node.returns is not None:
+            with self.bag.collect(self.span(node.returns)):
+                signature.ret = self.annotation(node.returns, "use")
+        signature.broken = len(self.bag.errors) > before
+        self.env = {**outer_env, **{param.name: param for param in signature.params}}
+        return signature
+
+    def refuse_defaults(self, node: ast.FunctionDef) -> None:
+        args = node.args
+        with self.bag.collect():
+            for extra in (args.vararg, args.kwarg, *args.kwonlyargs):
+                if extra is not None:
+                    self.refuse("*, ** and keyword-only parameters", extra, "name every parameter")
+            for default in args.defaults:
+                self.refuse("a default value", default, "pass the value in every call")
+
+    def declare_quoted(self, node: ast.FunctionDef) -> None:
+        """Make the variables of quoted names that stand in parameters, so that an earlier parameter may use a
+        later one's by its
+        bare name."""
+        params = {arg.arg for arg in node.args.args}
+        for arg in node.args.args:
+            for child in walk_outside_callables(arg.annotation):
+                if isinstance(child, ast.Tuple | ast.List):
+                    for item in child.elts:
+                        if isinstance(item, ast.Constant) and isinstance(item.value, str):
+                            name = item.value
+                            if name.isidentifier() and name not in params:
+                                self.symbols.declare(name)
+
+    def check_defined(self, signature: Signature) -> None:
+        """Every variable of the parameters must stand alone somewhere, or be the one unknown of a linear
+        dimension."""
+        dims: list[Dim] = []
+        for param in signature.params:
+            for_each_dim_outside_callables(param.annotation, dims)
+        outer = self.symbols.outer.known() if self.symbols.outer is not None else set()
+        known: set[SymVar] = {dim.symbol for dim in dims if dim.symbol is not None} | outer
+        changed = True
+        while changed:
+            changed = False
+            for dim in dims:
+                unknown = [var for var in dim.vars if var not in known]
+                if len(unknown) == 1 and solve_linear(dim, Dim.of(0), unknown[0]) is not None:
+                    known.add(unknown[0])
+                    changed = True
+        for dim in dims:
+            for var in dim.vars:
+                if var not in known:
+                    span = self.symbols.first_use.get(var) or self.span(signature.node)
+                    raise ScriptError(
+                        "symbol-undefined",
+                        f"the value of {var.name} does not follow from the arguments",
+                        span=span,
+                        help=f'let it stand alone in some parameter: R.Shape(["{var.name}"]), or '
+                        f'R.Prim(value="{var.name}")',
+                    )
+
+
+@lru_cache(maxsize=16)
+def names_in_shapes(node: ast.FunctionDef) -> frozenset[str]:
+    """Names that stand in a tuple, a list or a quoted dimension: a scalar parameter among them is used as a
+    dimension."""
+    found: set[str] = set()
+    for child in ast.walk(node):
+        if isinstance(child, (ast.Tuple, ast.List)):
+            for item in child.elts:
+                found |= {c.id for c in ast.walk(item) if isinstance(c, ast.Name)}
+                if isinstance(item, ast.Constant) and isinstance(item.value, str):
+                    found |= set(re.findall(r"[^\W\d]\w*", item.value))
+    return frozenset(found)
+
+
+def walk_outside_callables(node: ast.expr | None) -> Iterator[ast.AST]:
+    """All nodes of an annotation but those inside `R.Callable(…)`."""
+    if node is None:
+        return
+    todo: list[ast.AST] = [node]
+    while todo:
+        found = todo.pop(0)
+        if (
+            isinstance(found, ast.Call)
+            and isinstance(found.func, ast.Attribute)
+            and found.func.attr == "Callable"
+        ):
+            continue
+        yield found
+        todo += ast.iter_child_nodes(found)
+
+
+def for_each_dim_outside_callables(annotation: Annotation, found: list[Dim]) -> None:
+    """Add the dimensions of an annotation to `found`, but those of function types."""
+    if isinstance(annotation, CallableType):
+        return
+    if isinstance(annotation, TupleType):
+        for item in annotation.fields:
+            for_each_dim_outside_callables(item, found)
+    else:
+        for_each_dim(annotation, found.append)

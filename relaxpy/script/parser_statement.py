@@ -1,0 +1,593 @@
+"""Statements of functions: bindings, casts, dataflow blocks, branches.
+
+A declared annotation of a variable is compared with the deduced one: if it can never hold it is refused; if it
+always holds it is what the variable gets (it may be coarser, as written); if it may hold it is checked at run
+time, by a `match_cast` put in after the value.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from relaxpy.errors import DeduceError, RelaxError, ScriptError, Span
+from relaxpy.ir.annotation import (
+    Annotation,
+    ObjectType,
+    PrimType,
+    TensorType,
+)
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import (
+    Call,
+    DataflowVar,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    MatchCast,
+    SeqExpr,
+    ShapeExpr,
+    Tuple,
+    Var,
+    VarBinding,
+    is_leaf,
+)
+from relaxpy.op.deduce import deduce
+from relaxpy.script import relax as namespace_r
+from relaxpy.script.intrinsics import Statement
+from relaxpy.script.parser_signature import SignatureParser
+from relaxpy.script.parser_value import describe
+from relaxpy.script.scope import (
+    POISON,
+    ModuleRef,
+    Skip,
+    suggest,
+)
+from relaxpy.shape.lattice import Verdict, accepts
+from relaxpy.shape.prove import equal
+
+REFUSED: dict[type[ast.stmt], tuple[str, str]] = {
+    ast.For: (
+        "a for loop",
+        "write the steps out, call a recursive function, or loop in a @T.prim_func",
+    ),
+    ast.While: ("a while loop", "call a function that calls itself"),
+    ast.Try: ("try", "a program has no exceptions; check with R.assert_op"),
+    ast.Raise: ("raise", "check with R.assert_op"),
+    ast.Assert: ("assert", "write R.assert_op(condition)"),
+    ast.Delete: ("del", "values are freed by themselves"),
+    ast.Import: ("import", "import at the top of the file"),
+    ast.ImportFrom: ("import", "import at the top of the file"),
+    ast.Global: ("global", "pass the value as an argument"),
+    ast.Nonlocal: ("nonlocal", "values of the function around are seen inside; return what is new"),
+    ast.ClassDef: ("a class", "define functions with @R.function"),
+    ast.AsyncFunctionDef: ("async def", "write def"),
+    ast.AsyncFor: ("a for loop", "write the steps out"),
+    ast.AsyncWith: ("async with", "write with R.dataflow():"),
+    ast.Match: ("match", "write if and else"),
+    ast.Break: ("break", "there are no loops"),
+    ast.Continue: ("continue", "there are no loops"),
+}
+
+
+class StatementParser(SignatureParser):
+    """Reads statements. Errors go to `bag`; after one, reading goes on with the next statement."""
+
+    def statement(self, node: ast.stmt) -> None:
+        """Read one statement; its error is collected, and the names that it would define are poisoned."""
+        try:
+            method = getattr(self, "stmt_" + type(node).__name__, None)
+            if method is None:
+                what, help = REFUSED.get(type(node), (type(node).__name__, "see docs/language.md"))
+                self.refuse(what, node, help)
+            method(node)
+            return
+        except Skip:
+            pass
+        except RelaxError as error:
+            self.bag.add(error.located(self.span(node)))
+        for name in targets(node):
+            self.env[name] = POISON
+
+    def stmt_Pass(self, node: ast.Pass) -> None:
+        """Nothing."""
+
+    def stmt_Expr(self, node: ast.Expr) -> None:
+        value = node.value
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            return  # a docstring
+        if isinstance(value, ast.Call):
+            word = self.statement_word(value)
+            if word is namespace_r.func_attr:
+                self.func_attr(value)
+                return
+            if word is namespace_r.output:
+                self.fail(
+                    "dataflow-output",
+                    "R.output is the last line of a dataflow block",
+                    value,
+                    "write it at the end of `with R.dataflow():`",
+                )
+        found = self.eval(value)
+        if not isinstance(found, Call):
+            self.fail(
+                "unused-value", "this value is not used", value, "bind it: y = …, or remove it"
+            )
+        self.bind("_", found, value)
+
+    def statement_word(self, node: ast.Call) -> Statement | None:
+        """The statement of R that a call names, or None."""
+        if isinstance(node.func, ast.Attribute):
+            try:
+                word = self.eval(node.func)
+            except (RelaxError, Skip):
+                return None
+            return word if isinstance(word, Statement) else None
+        return None
+
+    def func_attr(self, node: ast.Call) -> None:
+        attrs = self.eval(node.args[0]) if len(node.args) == 1 else None
+        if not isinstance(attrs, dict):
+            self.fail("bad-value", "R.func_attr takes a dict", node, namespace_r.func_attr.usage)
+        self.attrs.update({str(key): literal_attr(value) for key, value in attrs.items()})
+
+    def stmt_Assign(self, node: ast.Assign) -> None:
+        if len(node.targets) > 1:
+            self.refuse("a = b = …", node, "bind one name in each line")
+        self.assign(node.targets[0], node.value, None, node)
+
+    def stmt_AugAssign(self, node: ast.AugAssign) -> None:
+        if not isinstance(node.target, ast.Name):
+            self.fail("assign-target", "only names can be bound", node.target)
+        load = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
+        value = ast.copy_location(ast.BinOp(load, node.op, node.value), node)
+        self.assign(node.target, value, None, node)
+
+    def stmt_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is None:
+            if not isinstance(node.target, ast.Name):
+                self.fail("assign-target", "only names can be declared", node.target)
+            self.declared[node.target.id] = (self.annotation(node.annotation), node.annotation)
+            return
+        self.assign(node.target, node.value, node.annotation, node)
+
+    def assign(
+        self, target: ast.expr, value_node: ast.expr, annotation: ast.expr | None, node: ast.stmt
+    ) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            self.assign_parts(target, value_node, node)
+            return
+        if not isinstance(target, ast.Name):
+            self.fail(
+                "assign-target",
+                f"{ast.unparse(target)} cannot be assigned to: values do not change",
+                target,
+                "bind the new value to a name of its own",
+            )
+        if (
+            isinstance(value_node, ast.Call)
+            and self.statement_word(value_node) is namespace_r.match_cast
+        ):
+            self.assign_cast(target.id, value_node, annotation, node)
+            return
+        value = self.plain(self.eval(value_node), value_node)
+        self.define(target.id, value, value_node, annotation, node)
+
+    def define(
+        self,
+        name: str,
+        value: Any,
+        value_node: ast.expr,
+        annotation: ast.expr | None,
+        node: ast.stmt,
+    ) -> None:
+        """Bind a name to a value: of the program, with a binding; of Python, in the scope only."""
+        if isinstance(value, Dim) and value.symbol is not None and not value.symbol.name:
+            self.env[name] = self.symbols.declare(name, value.symbol.dtype)  # n = T.int64()
+            return
+        known = isinstance(value, (Dim, SymVar, ModuleRef, str, dict)) or callable(value)
+        items = value if isinstance(value, (tuple, list)) else ()
+        if isinstance(value, (tuple, list)):
+            known = not any(isinstance(item, Expr) for item in items)
+        if isinstance(value, Expr):
+            known = False
+        elif annotation is None and (
+            known or value is None or isinstance(value, (bool, int, float))
+        ):
+            self.env[name] = value
+            return
+        expr = self.as_expr(value, value_node)
+        declared = None
+        if annotation is not None:
+            declared = (self.annotation(annotation), annotation)
+        elif name in self.declared:
+            declared = self.declared.pop(name)
+        self.env[name] = self.bind(name, expr, value_node, declared, self.outputs.get(name) is node)
+
+    def assign_parts(
+        self, target: ast.Tuple | ast.List, value_node: ast.expr, node: ast.stmt
+    ) -> None:
+        """`a, b = value`"""
+        value = self.leaf(value_node)
+        count = len(target.elts)
+        if isinstance(value, Tuple):
+            value = value.fields
+        if isinstance(value, Expr):
+            fields = getattr(self.annotation_of(value), "fields", None)
+            if fields is None or len(fields) != count:
+                shown = self.annotation_of(value)
+                self.fail("tuple-index", f"{count} names for a value that is {shown}", target)
+            value = tuple(self.item(value, i, value_node) for i in range(count))
+        if not isinstance(value, (tuple, list)) or len(value) != count:
+            self.fail("tuple-index", f"{count} names for {describe(value)}", target)
+        for item, part in zip(target.elts, value, strict=True):
+            if not isinstance(item, ast.Name):
+                self.fail("assign-target", "only names can be bound", item)
+            self.define(item.id, part, value_node, None, node)
+
+    def assign_cast(
+        self, name: str, call: ast.Call, annotation: ast.expr | None, node: ast.stmt
+    ) -> None:
+        """`y = R.match_cast(x, annotation)`"""
+        given = dict(zip(("value", "ty"), call.args, strict=False))
+        given |= {
+            {"struct_info": "ty"}.get(k.arg or "", k.arg or ""): k.value for k in call.keywords
+        }
+        if set(given) != {"value", "ty"}:
+            self.fail(
+                "op-arguments",
+                "R.match_cast takes a value and an annotation",
+                call,
+                namespace_r.match_cast.usage,
+            )
+        value = self.as_expr(self.leaf(given["value"]), given["value"])
+        target = self.annotation(given["ty"], "define")
+        actual = self.annotation_of(value)
+        if accepts(target, actual, None, equal) is Verdict.NO:
+            self.fail(
+                "match-cast",
+                f"{actual} can never be {target}",
+                given["ty"],
+                notes=[f"{ast.unparse(given['value'])} is {actual}"],
+            )
+        if annotation is not None:
+            declared = self.annotation(annotation)
+            if accepts(declared, target, None, equal) is Verdict.NO:
+                self.fail(
+                    "annotation-mismatch", f"declared {declared}, but cast to {target}", annotation
+                )
+        self.env[name] = self.cast(
+            value, target, name, self.span(node), self.outputs.get(name) is node
+        )
+
+    def cast(self, value: Expr, target: Annotation, name: str, span: Span, output: bool) -> Var:
+        kind = DataflowVar if self.in_dataflow and not output else Var
+        var = kind(name, target, span=span)
+        self.bb.emit_binding(MatchCast(var, value, target, span=span))
+        return var
+
+    def bind(
+        self,
+        name: str,
+        value: Expr,
+        node: ast.expr,
+        declared: tuple[Annotation, ast.expr] | None = None,
+        output: bool = False,
+    ) -> Var:
+        """Bind a value to a new variable; see the module's text for `declared`."""
+        span = self.span(node)
+        if isinstance(value, Call) and any(not is_leaf(arg) for arg in value.args):
+            value = self.bb.normalize(value)  # made by a Python function, in one piece
+        deduced = self.deduced(value, node)
+        annotation = deduced
+        if declared is not None:
+            annotation, where = declared
+            verdict = accepts(annotation, deduced, None, equal)
+            if verdict is Verdict.NO:
+                self.fail(
+                    "annotation-mismatch",
+                    f"{name} is declared {annotation}, but the value is {deduced}",
+                    where,
+                    "correct the declaration, or leave it out: it is deduced",
+                )
+            if verdict is Verdict.MAYBE:
+                inner = self.bind(name, value, node)
+                return self.cast(inner, annotation, name, span, output)
+        kind = DataflowVar if self.in_dataflow and not output else Var
+        var = kind(name, annotation, span=span)
+        self.bb.emit_binding(VarBinding(var, value, span=span))
+        return var
+
+    def deduced(self, value: Expr, node: ast.expr) -> Annotation:
+        try:
+            return deduce(value, self.mod)
+        except DeduceError as error:
+            raise self.at_argument(error, node, getattr(value, "op", None)) from None
+
+    def emit(self, value: Expr, node: ast.expr) -> Expr:
+        return self.bind(self.bb.fresh_name("lv"), value, node)
+
+    def annotation_of(self, value: Expr) -> Annotation:
+        return deduce(value, self.mod)
+
+    def global_function(self, name: str, value: Any, span: Span) -> Expr:
+        if isinstance(value, Function):
+            return value
+        raise ScriptError(
+            "bad-value",
+            f"{name} is a tensor program, and a function on its own has no module to hold it",
+            span=span,
+            help="put both into a class decorated with @I.ir_module",
+        )
+
+    # Blocks
+
+    def stmt_With(self, node: ast.With) -> None:
+        if len(node.items) != 1:
+            self.refuse("with several contexts", node, "write with R.dataflow():")
+        context = node.items[0]
+        call = context.context_expr
+        word = self.statement_word(call) if isinstance(call, ast.Call) else None
+        if word is not namespace_r.dataflow or context.optional_vars is not None:
+            self.refuse("this with", context.context_expr, "the only context is R.dataflow()")
+        if self.in_dataflow:
+            self.fail(
+                "dataflow-nested",
+                "a dataflow block cannot stand inside another",
+                call,
+                "close it first",
+            )
+        self.dataflow(node.body)
+
+    def dataflow(self, body: list[ast.stmt]) -> None:
+        """The statements of a dataflow block; its last says which variables are seen after it."""
+        output: ast.Call | None = None
+        last = body[-1]
+        call = last.value if isinstance(last, ast.Expr) else None
+        if isinstance(call, ast.Call) and self.statement_word(call) is namespace_r.output:
+            output, body = call, body[:-1]
+        names: list[str] = []
+        for arg in output.args if output is not None else ():
+            if isinstance(arg, ast.Name):
+                names.append(arg.id)
+            else:
+                self.report(
+                    "dataflow-output",
+                    "R.output takes variables of the block",
+                    arg,
+                    "bind the value first",
+                )
+        before = dict(self.env)
+        defined = {name: statement for statement in body for name in targets(statement)}
+        self.outputs = {name: defined[name] for name in names if name in defined}
+        self.in_dataflow = True
+        try:
+            with self.bb.dataflow():
+                for statement in body:
+                    self.statement(statement)
+        finally:
+            self.in_dataflow = False
+            self.outputs = {}
+        inner, self.env = self.env, before
+        for name, statement in defined.items():
+            value = inner.get(name)
+            if name in names or not isinstance(value, Var):
+                self.env[name] = value
+            elif not isinstance(self.env.get(name), Var):
+                self.env[name] = Hidden(name, self.span(statement))
+        for arg in output.args if output is not None else ():
+            if isinstance(arg, ast.Name) and arg.id not in defined:
+                self.report(
+                    "dataflow-output",
+                    f"{arg.id} is not defined in this dataflow block",
+                    arg,
+                    suggest(arg.id, defined) or "R.output names variables that the block binds",
+                )
+
+    def eval_Name(self, node: ast.Name) -> Any:
+        value = super().eval_Name(node)
+        if isinstance(value, Hidden):
+            self.fail(
+                "dataflow-output",
+                f"{node.id} is seen inside its dataflow block only",
+                node,
+                f"end the block with R.output({node.id})",
+                [f"it is defined at {value.span}"],
+            )
+        return value
+
+    def stmt_Return(self, node: ast.Return) -> None:
+        self.fail(
+            "return-place",
+            "return stands in the middle: a function has one, as its last line",
+            node,
+            "bind the value to the same name in both branches, and return it after them",
+        )
+
+    def stmt_If(self, node: ast.If) -> None:
+        if self.in_dataflow:
+            self.fail(
+                "dataflow-if",
+                "a dataflow block has no control flow",
+                node.test,
+                "move the if out of it",
+            )
+        cond = self.eval(node.test)
+        if isinstance(cond, bool):  # known while reading
+            for statement in node.body if cond else node.orelse:
+                self.statement(statement)
+            return
+        cond = self.as_expr(cond, node.test)
+        if not is_leaf(cond):
+            cond = self.emit(cond, node.test)
+        self.check_condition(cond, node.test)
+        name = self.branch_name(node)
+        then = self.branch(node.body, name)
+        otherwise = self.branch(node.orelse, name)
+        if then is None or otherwise is None:
+            raise Skip
+        value = If(cond, then, otherwise, span=self.span(node))
+        self.env[name] = self.bind(name, value, node.test, self.declared.pop(name, None))
+
+    def check_condition(self, cond: Expr, node: ast.expr) -> None:
+        annotation = self.annotation_of(cond)
+        match annotation:
+            case ObjectType() | PrimType(dtype="bool"):
+                return
+            case TensorType(dtype=dtype, ndim=ndim) if dtype in (None, "bool") and ndim in (-1, 0):
+                return
+        self.fail(
+            "if-condition",
+            f"the condition must be one boolean, got {annotation}",
+            node,
+            'its annotation must be R.Tensor((), "bool"); to choose element by element use R.where',
+        )
+
+    def branch_name(self, node: ast.If) -> str:
+        """The name that both branches bind in their last statement: the value of the if."""
+        for child in ast.walk(node):
+            if isinstance(child, ast.Return):
+                self.stmt_Return(child)
+        if not node.orelse:
+            self.fail(
+                "if-branches",
+                "an if needs an else: its value is that of one branch",
+                node.test,
+                "write else:",
+            )
+        names = [last_target(node.body), last_target(node.orelse)]
+        if names[0] is None or names[0] != names[1]:
+            self.fail(
+                "if-branches",
+                "both branches must bind the same name in their last line",
+                node.test,
+                "the if's value is what that name is bound to: y = … in both",
+                [f"they bind {names[0] or 'nothing'} and {names[1] or 'nothing'}"],
+            )
+        return names[0]
+
+    def branch(self, body: Sequence[ast.stmt], name: str) -> SeqExpr | None:
+        """One branch as a body of its own; None if there was an error in it."""
+        before, errors = dict(self.env), len(self.bag.errors)
+        try:
+            with self.bb.seq() as building:
+                for statement in body[:-1]:
+                    self.statement(statement)
+                value = self.last_value(body[-1], name)
+                if value is None or len(self.bag.errors) > errors:
+                    raise Skip
+                building.result(value)
+            return building.seq
+        except Skip:
+            return None
+        finally:
+            self.env = before
+
+    def last_value(self, node: ast.stmt, name: str) -> Expr | None:
+        """The value of a branch's last statement; a leaf needs no binding of its own."""
+        if (
+            isinstance(node, ast.Assign)
+            and len(node.targets) == 1
+            and isinstance(node.value, (ast.Name, ast.Constant, ast.Tuple))
+        ):
+            with self.quietly(name):
+                value = self.expr(node.value)
+                if is_leaf(value):
+                    return value
+                self.define(name, value, node.value, None, node)
+                return self.env[name]
+            return None
+        self.statement(node)
+        value = self.env.get(name)
+        return self.as_expr(value, node) if value is not None and value is not POISON else None
+
+    @contextmanager
+    def quietly(self, name: str) -> Iterator[None]:
+        """Collect an error, and poison the name."""
+        try:
+            yield
+        except Skip:
+            self.env[name] = POISON
+        except RelaxError as error:
+            self.bag.add(error)
+            self.env[name] = POISON
+
+    def report(self, code: str, message: str, node: ast.AST, help: str) -> None:
+        self.bag.add(ScriptError(code, message, span=self.span(node), help=help))
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A variable of a dataflow block, seen from after it."""
+
+    name: str
+    span: Span
+
+
+def targets(node: ast.stmt) -> Iterator[str]:
+    """Names that a statement binds."""
+    match node:
+        case ast.Assign(targets=found):
+            for target in found:
+                names = (child for child in ast.walk(target) if isinstance(child, ast.Name))
+                yield from (name.id for name in names if isinstance(name.ctx, ast.Store))
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.AugAssign(target=ast.Name(id=name)):
+            yield name
+        case ast.FunctionDef(name=name):
+            yield name
+        case (
+            ast.If(body=body, orelse=orelse)
+            | ast.For(body=body, orelse=orelse)
+            | ast.While(body=body, orelse=orelse)
+        ):
+            for statement in [*body, *orelse]:
+                yield from targets(statement)
+        case ast.With(body=body):
+            for statement in body:
+                yield from targets(statement)
+        case _:
+            return
+
+
+def last_target(body: Sequence[ast.stmt]) -> str | None:
+    """The name that the last statement of a branch binds, or None."""
+    if not body:
+        return None
+    match body[-1]:
+        case (
+            ast.Assign(targets=[ast.Name(id=name)])
+            | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr())
+        ):
+            return name
+        case ast.AugAssign(target=ast.Name(id=name)) | ast.FunctionDef(name=name):
+            return name
+        case ast.If(body=inner):
+            return last_target(inner)
+        case ast.With(body=inner) if inner and isinstance(inner[-1], ast.Expr):
+            call = inner[-1].value
+            if (
+                isinstance(call, ast.Call)
+                and len(call.args) >= 1
+                and isinstance(call.args[-1], ast.Name)
+            ):
+                return call.args[-1].id
+    return None
+
+
+def literal_attr(value: Any) -> Any:
+    """An attribute's value as plain Python."""
+    if isinstance(value, Dim) and value.value is not None:
+        return value.value
+    if isinstance(value, ShapeExpr):
+        return [literal_attr(dim) for dim in value.dims]
+    if isinstance(value, (list, tuple)):
+        return [literal_attr(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): literal_attr(item) for key, item in value.items()}
+    if isinstance(value, GlobalVar):
+        return value.name
+    return getattr(value, "value", value)

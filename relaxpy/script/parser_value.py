@@ -1,0 +1,115 @@
+"""What the values are that reading an expression gives, and where an argument stands in a call."""
+
+from __future__ import annotations
+
+import ast
+import types
+from dataclasses import replace
+from typing import Any
+
+from relaxpy.errors import Span
+from relaxpy.ir.expr import (
+    Call,
+    Constant,
+    DataTypeImm,
+    Expr,
+    PrimValue,
+    ShapeExpr,
+    StringImm,
+    Tuple,
+    TupleGetItem,
+)
+from relaxpy.op.base import Op
+from relaxpy.script import ir as namespace_i
+from relaxpy.script import relax as namespace_r
+from relaxpy.script import tir as namespace_t
+from relaxpy.script.scope import (
+    scalar_dim,
+)
+
+NAMESPACES = {namespace_i: "I", namespace_r: "R", namespace_t: "T"}
+
+
+def is_value(value: Any) -> bool:
+    """Is this a value of the program, and not one that is known while reading it?"""
+    return (
+        isinstance(value, Expr) and scalar_dim(value) is None and not isinstance(value, PrimValue)
+    )
+
+
+def known_scalar(value: Any) -> Any:
+    """A scalar variable's dimension, where it is known; any other value as it is."""
+    dim = scalar_dim(value)
+    return value if dim is None else dim
+
+
+def is_of_script(func: Any) -> bool:
+    """Is this a function of the script language, which any text may call?"""
+    owner = getattr(func, "__self__", None)
+    if isinstance(owner, type) and issubclass(owner, Op):
+        return True
+    module = getattr(func, "__module__", None) or type(func).__module__
+    if isinstance(func, type) and module == "builtins":
+        return True
+    return str(module).startswith("relaxpy.script.") or func is len
+
+
+def with_span(value: Any, span: Span) -> Any:
+    """A value that was just made, with its place."""
+    match value:
+        case Call() | Tuple() | TupleGetItem() if value.span is None:
+            return replace(value, span=span)
+        case ShapeExpr() if value.span is None:
+            return ShapeExpr(value.dims, span=span)
+        case PrimValue() if value.span is None:
+            return PrimValue(value.value, value.dtype, span=span)
+        case Constant() if value.span is None:
+            return Constant.shared(value.data, span)
+        case StringImm() if value.span is None:
+            return StringImm(value.value, span=span)
+        case DataTypeImm() if value.span is None:
+            return DataTypeImm(value.dtype, span=span)
+        case _:
+            return value
+
+
+def describe(value: Any) -> str:
+    """A Python value, for a message."""
+    if isinstance(value, types.ModuleType):
+        return NAMESPACES.get(value, f"the module {value.__name__}")
+    if isinstance(value, (types.FunctionType, type)):
+        return f"{value.__name__} (of Python)"
+    text = repr(value)
+    return text if len(text) < 60 else f"a {type(value).__name__}"
+
+
+def argument_node(node: ast.expr, op: Any, name: str | None) -> ast.expr | None:
+    """The expression that is argument `name` of a call (its index, for functions), or None."""
+    if name is None:
+        return None
+    if isinstance(node, ast.BinOp):
+        values: list[ast.expr] = [node.left, node.right]
+    elif isinstance(node, ast.Compare):
+        values = [node.left, *node.comparators]
+    elif isinstance(node, ast.UnaryOp):
+        values = [node.operand]
+    elif isinstance(node, ast.BoolOp):
+        values = list(node.values)
+    elif isinstance(node, ast.Call):
+        for keyword in node.keywords:
+            if keyword.arg == name:
+                return keyword.value
+        values = node.args
+    else:
+        return None
+    if name.isdigit():
+        index = int(name)
+    else:
+        kind = op if isinstance(op, type) else type(op)
+        if not issubclass(kind, Op):
+            return None
+        names = [spec.name for spec in kind.args] + list(kind.attr_names())
+        if name not in names:
+            return None
+        index = names.index(name)
+    return values[index] if index < len(values) else None
