@@ -2,8 +2,11 @@
 
 The ```python blocks of a page run in order and share a namespace. In ```console blocks, lines `$ relaxpy …` run in an
 empty directory of the page's own (files that a python block wrote are there), and the lines below are the output that
-the page promises; "…" in it stands for anything. Other `$` lines are for people. A block right after
-`<!-- no-test -->` is skipped; one after `<!-- fails: CODE -->` must raise the RelaxError of that code.
+the page promises; "…" in it stands for anything. Other `$` lines are for people.
+
+A block right after `<!-- no-test -->` is skipped; one after `<!-- fails: CODE -->` must raise the RelaxError of that
+code. A ```text block after `<!-- shows: EXPRESSION -->` is an excerpt: its lines (all but "…") stand in the text that
+the expression gives, in order.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from relaxpy.op.base import OPS
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>no-test|fails: [\w-]+) -->\n+)?^```(?P<language>python|console)\n(?P<text>.*?)^```$",
+    r"(?:^<!-- (?P<mark>no-test|fails: [\w-]+|shows: [^\n]+) -->\n+)?"
+    r"^```(?P<language>python|console|text)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -62,6 +66,14 @@ def run_python(page: Path, block: Block, namespace: dict[str, object]) -> None:
         assert caught.value.code == block.mark.removeprefix("fails: "), caught.value.render()
     else:
         exec(code, namespace)
+
+
+def check_excerpt(block: Block, namespace: dict[str, object]) -> None:
+    """The lines of an excerpt are in the text that it is taken from, in order; indentation aside."""
+    text = eval(block.mark.removeprefix("shows: "), namespace)
+    rest = iter([line.strip() for line in str(text).splitlines()])
+    for line in filter(None, (line.strip() for line in block.text.splitlines())):
+        assert line == "…" or line in rest, f"{line!r} is not (or not there) in\n{text}"
 
 
 def run_console(block: Block) -> None:
@@ -103,6 +115,9 @@ def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             continue
         if block.language == "python":
             run_python(page, block, namespace)
+        elif block.language == "text":
+            if block.mark:
+                check_excerpt(block, namespace)
         else:
             run_console(block)
 
