@@ -27,12 +27,22 @@ def test_patterns_are_found_through_moves() -> None:
     code = function("f", [("x", f32(Heap(0)))], [Return(0, 0)])
     assert parameter_patterns(code) == (f32(Heap(0)),)
     moved = function("f", [("x", ObjectPattern()), ("y", f32(3))], [Return(0, 0)])
-    object.__setattr__(moved, "code", (Move(0, 5, 1), Match(0, 5, f32(3), 1), Item(0, 0, 1, 0), Match(0, 0, f32(9), 0)))
+    object.__setattr__(
+        moved,
+        "code",
+        (Move(0, 5, 1), Match(0, 5, f32(3), 1), Item(0, 0, 1, 0), Match(0, 0, f32(9), 0)),
+    )
     assert parameter_patterns(moved) == (ObjectPattern(), f32(3))
 
 
 def test_who_runs_on_the_trampoline() -> None:
-    leaf, middle, loop, above, asks = caller(), caller(0), caller(2), caller(2, 0), caller(invoke=True)
+    leaf, middle, loop, above, asks = (
+        caller(),
+        caller(0),
+        caller(2),
+        caller(2, 0),
+        caller(invoke=True),
+    )
     assert trampolined((leaf, middle, loop, above, asks)) == {2, 3, 4}
 
 
