@@ -19,6 +19,7 @@ from relaxpy.ir.expr import (
     Tuple,
     TupleGetItem,
 )
+from relaxpy.ir.op import Operator
 from relaxpy.op.base import Op
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
@@ -46,7 +47,7 @@ def known_scalar(value: Any) -> Any:
 def is_of_script(func: Any) -> bool:
     """Is this a function of the script language, which any text may call?"""
     owner = getattr(func, "__self__", None)
-    if isinstance(owner, type) and issubclass(owner, Op):
+    if isinstance(owner, type) and issubclass(owner, Operator):
         return True
     module = getattr(func, "__module__", None) or type(func).__module__
     if isinstance(func, type) and module == "builtins":
