@@ -327,8 +327,8 @@ class _FunctionWriter:
                 regs = tuple(map(self.value, args))
                 closure = self.value(op)
                 self.emit(bc.Invoke, self.define(var), closure, regs)
-            case Op() if getattr(op, "runtime", None):
-                self.packed(var, str(getattr(op, "runtime")), (*args, *_attr_args(op)))
+            case Op() if getattr(op, "packed", None):
+                self.packed(var, str(op.packed), (*args, *_attr_args(op)))
             case _:
                 raise BuildError(
                     "not-lowered",

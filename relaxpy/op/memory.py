@@ -20,9 +20,11 @@ from relaxpy.ir.annotation import (
     ShapeType,
     TensorType,
 )
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, Expr
 from relaxpy.ir.op import Operator
 from relaxpy.op.base import OPS, as_expr, print_attr
+from relaxpy.shape.lattice import accepts, substitute
 
 
 @dataclass(frozen=True)
@@ -137,10 +139,14 @@ class MakeClosure(Intrinsic):
 
     def result(self, args: Sequence[Annotation]) -> Annotation:
         callee = args[0]
-        if isinstance(callee, CallableType) and callee.params is not None:
-            kept = len(callee.params) - (len(args) - 1)
-            return CallableType(callee.params[:kept], callee.ret, callee.pure)
-        return CallableType(pure=False)
+        if not isinstance(callee, CallableType) or callee.params is None:
+            return CallableType(pure=False)
+        kept = len(callee.params) - (len(args) - 1)
+        bound: dict[SymVar, Dim] = {}
+        for param, actual in zip(callee.params[kept:], args[1:], strict=True):
+            accepts(param, actual, bound)
+        params = [substitute(param, bound) for param in callee.params[:kept]]
+        return CallableType(params, substitute(callee.ret, bound), callee.pure)
 
 
 @_define

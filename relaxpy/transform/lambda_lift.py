@@ -36,25 +36,35 @@ class LambdaLift(Pass):
     of the module that is used as a value becomes a closure that captured nothing.
 
     Before:
-        @R.function
-        def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
-            n = T.int64()
+        @I.ir_module
+        class Module:
+
             @R.function
-            def inner(y: R.Tensor((n,), dtype="float32")) -> R.Tensor((n,), dtype="float32"):
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                n = T.int64()
+
+                @R.function
+                def inner(y: R.Tensor((n,), dtype="float32")) -> R.Tensor((n,), dtype="float32"):
+                    z = R.add(y, x)
+                    return z
+
+                gv = inner(x)
+                return gv
+    After:
+        @I.ir_module
+        class Module:
+
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                cls = Module
+                inner = R.vm.make_closure(cls.main_inner, x)
+                gv = inner(x)
+                return gv
+
+            @R.function(private=True)
+            def main_inner(y: R.Tensor(("n",), dtype="float32"), x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
                 z = R.add(y, x)
                 return z
-            gv = inner(x)
-            return gv
-    After:
-        @R.function(private=True)
-        def main_inner(y: R.Tensor(("n",), dtype="float32"), x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
-            z = R.add(y, x)
-            return z
-        @R.function
-        def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
-            inner = R.vm.make_closure(cls.main_inner, x)
-            gv = inner(x)
-            return gv
     """
 
     name: ClassVar[str] = "lambda-lift"

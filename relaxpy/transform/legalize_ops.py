@@ -29,21 +29,29 @@ class LegalizeOps(Pass):
     Before:
         @I.ir_module
         class Module:
+
             @R.function
             def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
-                gv = R.exp(x)
+                gv = R.negative(x)
                 return gv
     After:
         @I.ir_module
         class Module:
-            @T.prim_func(private=True, s_tir=True)
-            def exp(x: T.Buffer(("n",), "float32"), out: T.Buffer(("n",), "float32")):
-                ...
+
+            @T.prim_func(private=True)
+            def negative(x: T.Buffer(("n",), "float32"), out: T.Buffer(("n",), "float32")):
+                T.func_attr({"tirx.noalias": True})
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("out"):
+                        vi = T.axis.spatial(n, i)
+                        out[vi] = x[vi] * T.float32(-1)
+
             @R.function
             def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
-                cls = Module
                 n = T.int64()
-                gv = R.call_tir(cls.exp, (x,), out_ty=R.Tensor((n,), dtype="float32"))
+                cls = Module
+                gv = R.call_tir(cls.negative, (x,), out_ty=R.Tensor((n,), dtype="float32"))
                 return gv
     """
 

@@ -32,10 +32,42 @@ class LowerCallTIR(Pass):
     (`ToNonDataflow`).
 
     Before:
-        gv = R.call_tir(cls.exp, (x,), out_ty=R.Tensor((n,), dtype="float32"))
+        @I.ir_module
+        class Module:
+            @T.prim_func(private=True)
+            def exp(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("exp"):
+                        vi = T.axis.spatial(n, i)
+                        y[vi] = T.exp(x[vi])
+
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                n = T.int64()
+                cls = Module
+                with R.dataflow():
+                    gv = R.call_tir(cls.exp, (x,), out_ty=R.Tensor((n,), dtype="float32"))
+                    R.output(gv)
+                return gv
     After:
-        gv = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
-        _ = R.vm.call_dps(cls.exp, x, gv)
+        @I.ir_module
+        class Module:
+            @T.prim_func(private=True)
+            def exp(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("exp"):
+                        vi = T.axis.spatial(n, i)
+                        y[vi] = T.exp(x[vi])
+
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                n = T.int64()
+                cls = Module
+                gv = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
+                _gv = R.vm.call_dps(cls.exp, x, gv)
+                return gv
     """
 
     name: ClassVar[str] = "lower-call-tir"

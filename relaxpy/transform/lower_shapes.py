@@ -67,22 +67,44 @@ class LowerShapes(Pass):
     The declared return annotation is checked where it is not proved.
 
     Before:
-        @R.function
-        def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n * 2",), dtype="float32"):
-            n = T.int64()
-            gv = R.memory.alloc_tensor(R.shape([n * 2]), dtype="float32")
-            _ = R.vm.call_dps(cls.twice, x, gv)
-            return gv
+        @I.ir_module
+        class Module:
+            @T.prim_func(private=True)
+            def twice(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n * 2",), "float32")):
+                n = T.int64()
+                for i in range(n * 2):
+                    with T.sblock("twice"):
+                        vi = T.axis.spatial(n * 2, i)
+                        y[vi] = x[vi // 2]
+
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n * 2",), dtype="float32"):
+                n = T.int64()
+                cls = Module
+                gv = R.memory.alloc_tensor(R.shape([n * 2]), dtype="float32")
+                _gv = R.vm.call_dps(cls.twice, x, gv)
+                return gv
     After:
-        @R.function
-        def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n * 2",), dtype="float32"):
-            n = T.int64()
-            R.func_attr({"vm.heap": 2})
-            _ = R.vm.match(x, slots=[0])
-            _ = R.vm.store(n * 2, slot=1)
-            gv = R.memory.alloc_tensor(R.shape([n * 2]), dtype="float32", at=1)
-            _ = R.vm.call_dps(cls.twice, x, gv)
-            return gv
+        @I.ir_module
+        class Module:
+            @T.prim_func(private=True)
+            def twice(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n * 2",), "float32")):
+                n = T.int64()
+                for i in range(n * 2):
+                    with T.sblock("twice"):
+                        vi = T.axis.spatial(n * 2, i)
+                        y[vi] = x[vi // 2]
+
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n * 2",), dtype="float32"):
+                n = T.int64()
+                R.func_attr({"vm.heap": 2})
+                cls = Module
+                _x = R.vm.match(x, slots=[0], of="x", annotation='R.Tensor((n,), dtype="float32")')
+                _ = R.vm.store(R.prim_value(n * 2), slot=1)
+                gv = R.memory.alloc_tensor(R.shape([n * 2]), dtype="float32", at=1)
+                _gv = R.vm.call_dps(cls.twice, x, gv)
+                return gv
     """
 
     name: ClassVar[str] = "lower-shapes"
@@ -360,7 +382,7 @@ class _Lowerer:
                 what=what,
                 of=relation.var.name,
                 annotation=str(relation.annotation),
-                detail=f"dimension {_position(relation.annotation, relation.index)} must be {relation.expected}",
+                detail=f"dimension {_position(relation.annotation, relation.index)} ({relation.expected})",
             )
             self.emit(check(PrimValue(relation.came), PrimValue(relation.expected)), "_")
 

@@ -37,18 +37,55 @@ class PlanMemory(Pass):
     tuple, captured, handed to another function) keeps memory of its own.
 
     Before:
-        lv = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
-        _ = R.vm.call_dps(cls.exp, x, lv)
-        gv = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
-        _ = R.vm.call_dps(cls.exp, lv, gv)
-        return gv
+        @I.ir_module
+        class Module:
+            @T.prim_func(private=True)
+            def exp(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("exp"):
+                        vi = T.axis.spatial(n, i)
+                        y[vi] = T.exp(x[vi])
+
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                n = T.int64()
+                cls = Module
+                a = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
+                _a = R.vm.call_dps(cls.exp, x, a)
+                b = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
+                _b = R.vm.call_dps(cls.exp, a, b)
+                c = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
+                _c = R.vm.call_dps(cls.exp, b, c)
+                d = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
+                _d = R.vm.call_dps(cls.exp, c, d)
+                return d
     After:
-        storage = R.memory.alloc_storage(n * 4)
-        lv = R.memory.alloc_tensor(R.shape([n]), storage, dtype="float32")
-        _ = R.vm.call_dps(cls.exp, x, lv)
-        gv = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
-        _ = R.vm.call_dps(cls.exp, lv, gv)
-        return gv
+        @I.ir_module
+        class Module:
+            @T.prim_func(private=True)
+            def exp(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("exp"):
+                        vi = T.axis.spatial(n, i)
+                        y[vi] = T.exp(x[vi])
+
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                n = T.int64()
+                cls = Module
+                storage = R.memory.alloc_storage(R.prim_value(n * 4))
+                a = R.memory.alloc_tensor(R.shape([n]), storage, dtype="float32")
+                _a = R.vm.call_dps(cls.exp, x, a)
+                storage1 = R.memory.alloc_storage(R.prim_value(n * 4))
+                b = R.memory.alloc_tensor(R.shape([n]), storage1, dtype="float32")
+                _b = R.vm.call_dps(cls.exp, a, b)
+                c = R.memory.alloc_tensor(R.shape([n]), storage, dtype="float32")
+                _c = R.vm.call_dps(cls.exp, b, c)
+                d = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
+                _d = R.vm.call_dps(cls.exp, c, d)
+                return d
     """
 
     name: ClassVar[str] = "plan-memory"
