@@ -111,6 +111,7 @@ def embed(
             f"note: sentence {i + 1} is longer than {embedder.max_tokens} tokens; its beginning was embedded: "
             f"{shorten(texts[i], 40)}",
             markup=False,
+            soft_wrap=True,
         )
     if save is None:
         show(texts, result.vectors)
@@ -168,17 +169,22 @@ def show(texts: Sequence[str], vectors: np.ndarray) -> None:
         console.print(f"… and {len(texts) - SHOWN} more; --save PATH keeps them all", markup=False)
     if len(texts) in TABLE_SENTENCES:
         console.print()
-        console.print(similarity_table(texts, vectors))
+        console.print(similarity_table(texts, vectors, console.width))
 
 
-def similarity_table(texts: Sequence[str], vectors: np.ndarray) -> Table:
-    """Cosines between all pairs; a row's nearest other sentence is bold."""
+def similarity_table(texts: Sequence[str], vectors: np.ndarray, width: int = 80) -> Table:
+    """Cosines between all pairs, in `width` columns; a row's nearest other sentence is bold."""
     cosines = vectors @ vectors.T
     table = Table(title="similarity (cosine)", title_justify="left")
     table.add_column("", justify="right")
-    table.add_column("sentence", no_wrap=True, overflow="ellipsis")
+    table.add_column(
+        "sentence",
+        no_wrap=True,
+        overflow="ellipsis",
+        max_width=max(6, width - 10 - 8 * len(texts)),
+    )
     for i in range(len(texts)):
-        table.add_column(str(i + 1), justify="right")
+        table.add_column(str(i + 1), justify="right", min_width=5)
     for i, text in enumerate(texts):
         others = [cosines[i, j] if j != i else -2.0 for j in range(len(texts))]
         nearest = int(np.argmax(others))
