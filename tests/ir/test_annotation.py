@@ -1,0 +1,42 @@
+"""Annotations are values, with None for what is not known."""
+
+from __future__ import annotations
+
+import pytest
+
+from relaxpy.errors import UsageError
+from relaxpy.ir import CallableType, ObjectType, PrimType, ShapeType, SymVar, TensorType, TupleType, Var
+
+n = SymVar("n")
+
+
+def test_compared_by_value() -> None:
+    assert TensorType((n, 4), "f32") == TensorType([n.dim, 4], "float32")
+    assert hash(TensorType((n, 4), "f32")) == hash(TensorType([n.dim, 4], "float32"))
+    assert TensorType((n, 4)) != TensorType((SymVar("n"), 4))
+    assert TupleType([ObjectType()]) == TupleType((ObjectType(),))
+
+
+def test_coarser_forms() -> None:
+    """Rank follows from dimensions, or from the variable that holds the shape, and may be known alone."""
+    assert TensorType((n, 4)).ndim == 2
+    assert TensorType(ndim=3).dims is None
+    assert TensorType().ndim == -1
+    assert TensorType(Var("s", ShapeType(ndim=2))).ndim == 2
+    assert TensorType(Var("s", ObjectType())).ndim == -1
+    assert ShapeType((1, 2)).ndim == 2
+    assert ShapeType().dims is None
+    assert PrimType("int64").value is None
+    assert CallableType().params is None
+    assert CallableType().ret == ObjectType()
+
+
+def test_zero_rank_is_known() -> None:
+    assert TensorType(()).dims == ()
+    assert TensorType(()).ndim == 0
+
+
+def test_unknown_dtype_is_refused() -> None:
+    with pytest.raises(UsageError, match="float33") as caught:
+        TensorType((), "float33")
+    assert caught.value.help == "did you mean 'float32'?"

@@ -1,0 +1,44 @@
+"""Data types: names with questions."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from relaxpy.errors import UsageError
+from relaxpy.ir.dtype import DType
+
+
+def test_names() -> None:
+    assert DType("f32") == "float32" == DType(np.float32) == DType(np.dtype("float32"))
+    assert DType("bf16") == DType(ml_dtypes.bfloat16) == "bfloat16"
+    assert DType("f32") is DType("float32")
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "float64"])
+def test_size_agrees_with_numpy(name: str) -> None:
+    assert DType(name).itemsize == DType(name).numpy.itemsize
+    assert DType(DType(name).numpy) is DType(name)
+
+
+def test_kinds() -> None:
+    kinds = {name: (DType(name).is_float, DType(name).is_int, DType(name).is_signed) for name in ("float16", "uint8", "int8", "bool")}
+    assert kinds == {
+        "float16": (True, False, True), "uint8": (False, True, False), "int8": (False, True, True),
+        "bool": (False, False, False),
+    }  # fmt: skip
+
+
+def test_unknown() -> None:
+    with pytest.raises(UsageError) as caught:
+        DType("complex64")
+    assert caught.value.code == "unknown-dtype"
+
+
+def test_copies() -> None:
+    assert pickle.loads(pickle.dumps(DType("int8"))) == "int8"
+    assert copy.copy(DType("int8")) == "int8"
