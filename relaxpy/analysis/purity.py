@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relaxpy.errors import DeduceError
-from relaxpy.ir.annotation import CallableType
+from relaxpy.ir.annotation import CallableType, ObjectType
 from relaxpy.ir.expr import Call, ExternFunc, Function, GlobalVar
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
@@ -24,4 +24,6 @@ def is_pure(call: Call, mod: IRModule) -> bool:
         annotation = deduce(callee, mod)
     except DeduceError:
         return True
-    return isinstance(annotation, CallableType) and annotation.pure
+    if isinstance(annotation, CallableType):
+        return annotation.pure
+    return not isinstance(annotation, ObjectType)  # anything else cannot be called at all
