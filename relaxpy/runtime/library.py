@@ -18,7 +18,7 @@ from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import builtins
 from relaxpy.runtime.frame import record_of
 from relaxpy.runtime.kernels import ffi
-from relaxpy.runtime.tensor import Tensor
+from relaxpy.runtime.tensor import Shape, Tensor
 
 AnyFunction = Callable[..., Any]
 F = TypeVar("F", bound=AnyFunction)
@@ -87,12 +87,14 @@ def find_library(name: str) -> AnyFunction:
 
     Raises: ExecutableError (`library-missing`), with the extra that brings it where that is known.
     """
-    return _find(_libraries, name, "library function", "relaxpy.register_library")
+    func = _find(_libraries, name, "library function", "relaxpy.register_library")
+    return _with_records(func) if isinstance(func, ffi().Function) else func
 
 
 def find_function(name: str) -> AnyFunction:
     """The function `name` of `call_packed`. Raises as `find_library`."""
-    return _find(_functions, name, "function", "relaxpy.register_function")
+    func = _find(_functions, name, "function", "relaxpy.register_function")
+    return _with_tensors(func) if isinstance(func, ffi().Function) else func
 
 
 def _find(table: dict[str, AnyFunction], name: str, what: str, register: str) -> AnyFunction:
@@ -100,12 +102,11 @@ def _find(table: dict[str, AnyFunction], name: str, what: str, register: str) ->
     if func is None:
         func = ffi().get_global_func(name, allow_missing=True)
     if func is None:
+        help = _help(table, name, register)
         raise ExecutableError(
-            "library-missing",
-            f"the {what} {name!r} is not registered",
-            help=_help(table, name, register),
+            "library-missing", f"the {what} {name!r} is not registered", help=help
         )
-    return _with_records(func) if isinstance(func, ffi().Function) else func
+    return func
 
 
 def _help(table: dict[str, AnyFunction], name: str, register: str) -> str:
@@ -118,9 +119,28 @@ def _help(table: dict[str, AnyFunction], name: str, register: str) -> str:
 
 
 def _with_records(func: AnyFunction) -> AnyFunction:
-    """A `tvm_ffi` function that is given tensors as runtime records, without a copy."""
+    """A library function of `tvm_ffi`, given tensors as records: no copy, and no claim to the memory."""
 
     def call(*args: Any) -> Any:
         return func(*(record_of(arg) if isinstance(arg, Tensor) else arg for arg in args))
 
     return call
+
+
+def _with_tensors(func: AnyFunction) -> AnyFunction:
+    """A function of `tvm_ffi` that may return what it was given: its tensors share the memory and keep it alive."""
+    tvm_ffi = ffi()
+
+    def give(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return tvm_ffi.from_dlpack(value)
+        return tvm_ffi.Shape(value) if isinstance(value, Shape) else value
+
+    def take(value: Any) -> Any:
+        if isinstance(value, tvm_ffi.Shape):
+            return Shape(value)
+        if isinstance(value, tvm_ffi.Array):
+            return tuple(take(item) for item in value)
+        return value
+
+    return lambda *args: take(func(*map(give, args)))

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from relaxpy.errors import ExecutableError, UsageError
-from relaxpy.runtime import Tensor, register_function, register_library
+from relaxpy.runtime import Shape, Tensor, register_function, register_library
 from relaxpy.runtime.kernels import ffi
 from relaxpy.runtime.library import find_function, find_library
+from relaxpy.runtime.patterns import to_value
 from relaxpy.runtime.tensor import empty, from_numpy
 
 
@@ -44,6 +45,18 @@ def test_functions_of_tvm_ffi_take_tensors() -> None:
     x, out = from_numpy(np.arange(3, dtype=np.float32)), empty((3,), "float32")
     find_library("test.ffi_double")(x, out)
     np.testing.assert_array_equal(out.numpy(), [0, 2, 4])
+
+
+def test_functions_of_tvm_ffi_may_return_what_they_were_given() -> None:
+    ffi().register_global_func("test.ffi_both", lambda x, s: [x, s], override=True)
+    x = from_numpy(np.arange(3, dtype=np.float32))
+    back, shape = to_value(find_function("test.ffi_both")(x, Shape((1, 2))))
+    assert back.pointer == x.pointer
+    assert shape == Shape((1, 2))
+    assert type(shape) is Shape
+    del x
+    _ = [np.ones(3, np.float32) for _ in range(10)]
+    np.testing.assert_array_equal(back.numpy(), [0, 1, 2])
 
 
 def test_unknown() -> None:
