@@ -101,7 +101,10 @@ def _single_block(func: PrimFunc) -> tuple[list[Expr], s_tir.SBlock] | None:
         return None
     stmt, extents = realize.block.body, {}
     while isinstance(stmt, tirx.For):
-        if stmt.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL) or loops.constant(stmt.min) != 0:
+        if (
+            stmt.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
+            or loops.constant(stmt.min) != 0
+        ):
             return None
         extents[stmt.loop_var] = stmt.extent
         stmt = stmt.body
@@ -110,7 +113,9 @@ def _single_block(func: PrimFunc) -> tuple[list[Expr], s_tir.SBlock] | None:
     block = stmt.block
     if block.alloc_buffers or block.match_buffers:
         return None
-    bound = [extents.pop(value, None) for value in stmt.iter_values if isinstance(value, tvm.ir.Var)]
+    bound = [
+        extents.pop(value, None) for value in stmt.iter_values if isinstance(value, tvm.ir.Var)
+    ]
     # A loop that no variable is bound to would repeat the block; one bound twice would be a diagonal.
     if len(bound) != len(block.iter_vars) or any(e is None for e in bound) or extents:
         return None
@@ -122,7 +127,11 @@ def _product_into(store: tirx.BufferStore) -> tuple[tvm.ir.TensorLoad, tvm.ir.Te
     if not isinstance(store.value, tirx.Add):
         return None
     for total, product in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
-        if not isinstance(product, tirx.Mul) or not _is_load(total) or not _same_place(total, store):
+        if (
+            not isinstance(product, tirx.Mul)
+            or not _is_load(total)
+            or not _same_place(total, store)
+        ):
             continue
         factors = tuple(_stripped(factor, store.buffer.dtype) for factor in (product.a, product.b))
         if all(_is_load(factor) for factor in factors):

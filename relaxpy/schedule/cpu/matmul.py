@@ -4,7 +4,7 @@ The output is cut into panels of columns (two vector registers wide) and chunks 
 and every product of a batch has its own. Inside, two programs, chosen when the kernel runs:
 
 * *packed*, for many rows: the task copies a block of its right-hand panel (at most 512 deep, so that it stays in the
-  second-level cache) to contiguous memory, whichever way it lies in the source, and multiplies a tile of up to 12 rows
+  second-level cache) to contiguous memory, whichever way it lies in the source, and multiplies a tile of up to 8 rows
   at a time with it. The tile's sums stay in vector registers over the block; between blocks they rest in the output.
 * *direct*, for at most one tile of rows: nothing would be read twice, so nothing is copied. The panel is as wide as
   registers allow, because memory likes long rows.
@@ -31,8 +31,8 @@ from relaxpy.tir.target import Target
 DEPTH_BLOCK = 512
 """How deep a packed panel is at most: 512 rows of two registers are 64 KiB with AVX-512, half of it with AVX2."""
 
-CHUNK_TILES = 16
-"""Row tiles of a task: each packs its panel anew, so a task should multiply often with it."""
+CHUNK_TILES = 24
+"""Row tiles of a task at most: each task packs its panel anew, so it should multiply often with it."""
 
 FEW_TASKS = 32
 """Below this many tasks chunks are halved: a dozen threads should find work."""
@@ -70,13 +70,14 @@ class Tiling:
     """Heights that tiles come in; a remainder takes the smallest that covers it."""
 
     panel_vectors = 2
-    """Vectors across a packed panel: with 12 rows, 24 sums hide the latency of the multiply-adds, and ragged columns
-    waste less than with wider panels."""
+    """Vectors across a packed panel. With 8 rows 16 sums hide the latency of the multiply-adds (two a cycle, four
+    cycles each), ragged columns waste less than with wider panels, and 12 rows would run out of address registers
+    where the depth is not known: half the speed."""
 
     @classmethod
     def of(cls, target: Target, bits: int) -> Tiling:
         """The tiles that keep all sums in this target's registers."""
-        heights = (1, 2, 4, 8, 12) if target.vector_registers >= 32 else (1, 2, 4, 6)
+        heights = (1, 4, 8) if target.vector_registers >= 32 else (1, 3, 6)
         return cls(target.lanes(bits), target.vector_registers, heights)
 
     @property

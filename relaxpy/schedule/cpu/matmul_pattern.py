@@ -52,7 +52,7 @@ def read_matmul(contraction: Contraction) -> MatmulForm | None:
     """The contraction as a (batched) matrix product, its factors swapped where that makes columns contiguous.
 
     None where the output's contiguous index walks both factors or none, where the depth is more than one loop in
-    memory, and for matrix-vector products with a single column, which are row reductions.
+    memory, and where one vector meets rows that are contiguous along the depth, which is a row reduction.
     """
     form = _read(contraction, contraction.lhs, contraction.rhs)
     return form or _read(contraction, contraction.rhs, contraction.lhs)
@@ -67,14 +67,14 @@ def _read(contraction: Contraction, lhs: Operand, rhs: Operand) -> MatmulForm | 
             return None
         out, left, right = (loops.int64(0) if stride is None else stride for stride in strides)
         found[role].append(Dimension(axis.extent, out, left, right, axis.var))
-    rows, columns, depth = (
-        _merged(found[role]) for role in (_Role.ROW, _Role.COLUMN, _Role.DEPTH)
-    )
+    rows, columns, depth = (_merged(found[role]) for role in (_Role.ROW, _Role.COLUMN, _Role.DEPTH))
     if len(depth) != 1 or not columns or loops.constant(columns[-1].out) != 1:
         return None
+    row = rows[-1] if rows else _single()
     if loops.constant(columns[-1].extent) == 1:
         return None
-    row = rows[-1] if rows else _single()
+    if loops.constant(row.extent) == 1 and loops.constant(columns[-1].rhs) != 1:
+        return None
     batch = (*found[_Role.BATCH], *rows[:-1], *columns[:-1])
     return MatmulForm(contraction.out, lhs, rhs, batch, row, columns[-1], depth[0])
 
