@@ -1,0 +1,82 @@
+"""LegalizeOps: operators to tensor programs."""
+
+from __future__ import annotations
+
+import pytest
+
+import relaxpy
+from relaxpy.errors import PassError
+from relaxpy.ir import IRModule
+from relaxpy.testing.before_after import check_example
+from relaxpy.transform import LegalizeOps
+
+
+def legalize(text: str) -> IRModule:
+    return LegalizeOps()(relaxpy.parse(text))
+
+
+def test_example() -> None:
+    check_example(LegalizeOps())
+
+
+def test_calls_alike_share_a_program() -> None:
+    mod = legalize("""
+@I.ir_module
+class Module:
+    @R.function
+    def f(x: R.Tensor(("n", 4), dtype="float32")) -> R.Tensor(("n", 4), dtype="float32"):
+        y = R.exp(x)
+        z = R.exp(y)
+        return z
+
+    @R.function
+    def g(x: R.Tensor(("batch", 4), dtype="float32")) -> R.Tensor(("batch", 4), dtype="float32"):
+        y = R.exp(x)
+        return y
+""")
+    assert list(mod.prim_funcs) == ["exp"]
+
+
+def test_equal_and_different_symbols_are_different_programs() -> None:
+    mod = legalize("""
+@R.function
+def main(x: R.Tensor(("n", "n"), dtype="float32"), y: R.Tensor(("n", "m"), dtype="float32")) -> R.Tuple(R.Tensor(("n", "n"), dtype="float32"), R.Tensor(("n", "m"), dtype="float32")):
+    a = R.exp(x)
+    b = R.exp(y)
+    return (a, b)
+""")
+    assert list(mod.prim_funcs) == ["exp", "exp1"]
+
+
+def test_what_is_undecided_is_checked_before_the_call() -> None:
+    text = legalize("""
+@R.function
+def main(x: R.Tensor(("n", "k"), dtype="float32"), y: R.Tensor(("l", "m"), dtype="float32")) -> R.Tensor(("n", "m"), dtype="float32"):
+    z = R.matmul(x, y)
+    return z
+""").script()
+    assert "R.vm.check_dim(" in text
+    assert text.index("R.vm.check_dim(") < text.index("R.call_tir(")
+
+
+def test_symbols_that_stand_alone_nowhere_are_passed() -> None:
+    text = legalize("""
+@R.function
+def main(x: R.Tensor(("n * 2",), dtype="float32"), s: R.Shape(["n"])) -> R.Tensor(("n * 2",), dtype="float32"):
+    y = R.nn.relu(x)
+    return y
+""").script()
+    assert "tir_vars=" in text
+
+
+def test_unknown_rank_is_refused_with_its_place() -> None:
+    with pytest.raises(PassError) as error:
+        legalize("""
+@R.function
+def main(x: R.Tensor(dtype="float32")) -> R.Tensor(dtype="float32"):
+    y = R.exp(x)
+    return y
+""")
+    assert error.value.code == "unknown-rank"
+    assert error.value.span is not None
+    assert error.value.span.line == 4
