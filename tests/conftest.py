@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 # Tests run in two processes on two cores: more threads would only stand in each other's way. XLA and
 # torch read their own variables.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--update-golden`: write the expected texts of golden tests anew, to be read as a difference."""
+    parser.addoption("--update-golden", action="store_true", help="write golden files anew")

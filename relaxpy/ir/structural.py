@@ -351,12 +351,26 @@ class _Comparison:
     def settle(self, depth: int) -> str | None:
         """Compare the dimensions that waited, at the end of a scope; inner ones leave what they do not know."""
         waiting, self.waiting = self.waiting, []
+        if depth <= 0:
+            self.pair(waiting)
         for a, b, path in waiting:
             if depth > 0 and not all(var in self.syms for var in a.vars):
                 self.waiting.append((a, b, path))
             elif (problem := self.compare(a, b, path)) is not None:
                 return problem
         return None
+
+    def pair(self, waiting: list[tuple[Dim, Dim, _Path]]) -> None:
+        """Map symbols that stand alone nowhere (a parameter `n * 2` defines n): by dimensions with one unknown."""
+        changed = True
+        while changed:
+            changed = False
+            for a, b, _ in waiting:
+                left = [var for var in a.vars if var not in self.syms]
+                right = [var for var in b.vars if var not in self.syms_back]
+                if len(left) == 1 and len(right) == 1:
+                    self.syms[left[0]], self.syms_back[right[0]] = right[0], left[0]
+                    changed = True
 
 
 def _proved(a: Dim, b: Dim) -> bool:

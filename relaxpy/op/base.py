@@ -376,7 +376,10 @@ class Deduction:
             if spec.optional and annotation == TupleType(()) and spec.kind is not TupleType:
                 found.append(None)
                 continue
-            if not isinstance(annotation, spec.kind) and type(annotation).__name__ != "ObjectType":
+            literal = isinstance(expr, (StringImm, DataTypeImm)) and spec.kind is not Annotation
+            if literal or (
+                not isinstance(annotation, spec.kind) and type(annotation).__name__ != "ObjectType"
+            ):
                 self.fail(
                     f"{spec.name} must be a {_KIND_NAMES[spec.kind]}, got {annotation}",
                     arg=spec.name,

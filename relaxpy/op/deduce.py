@@ -109,6 +109,8 @@ def deduce_call(call: Call, mod: IRModule | None = None) -> Annotation:
         return packed_result(call)
     if isinstance(call.op, GlobalVar) and mod is not None and call.op.name in mod:
         callee = mod.annotation_of(call.op.name)
+        if isinstance(mod[call.op.name], ExternFunc):
+            return packed_result(call)
         if callee is None:
             raise DeduceError(
                 "call-prim-func",

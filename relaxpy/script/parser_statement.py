@@ -549,6 +549,9 @@ def targets(node: ast.stmt) -> Iterator[str]:
         case ast.With(body=body):
             for statement in body:
                 yield from targets(statement)
+        case ast.Try(body=body, orelse=orelse, finalbody=final):
+            for statement in [*body, *orelse, *final]:
+                yield from targets(statement)
         case _:
             return
 
