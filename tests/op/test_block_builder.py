@@ -1,0 +1,232 @@
+"""BlockBuilder: what it builds is well formed, in A-normal form, with deduced annotations."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from relaxpy.analysis import well_formed
+from relaxpy.errors import DeduceError, Span, UsageError
+from relaxpy.ir import (
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    GlobalVar,
+    IRModule,
+    MatchCast,
+    ObjectType,
+    ShapeExpr,
+    SymVar,
+    TensorType,
+    Tuple,
+    TupleGetItem,
+    TupleType,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.expr import is_leaf
+from relaxpy.ir.structural import structural_equal
+from relaxpy.op.binary import Add, Multiply
+from relaxpy.op.block_builder import BlockBuilder
+from relaxpy.op.call import CallTIR
+from relaxpy.op.unary import Exp, Tanh
+from relaxpy.tir import te
+
+n, m = SymVar("n"), SymVar("m")
+FLOAT = TensorType((n, 4), "float32")
+
+
+def tensor(name: str = "x") -> Var:
+    return Var(name, FLOAT)
+
+
+def built(bb: BlockBuilder, name: str = "main") -> Function:
+    """The function, in a module that is well formed."""
+    mod = bb.get()
+    assert [e.message for e in well_formed(mod)] == []
+    function = mod[name]
+    assert isinstance(function, Function)
+    return function
+
+
+def test_a_function() -> None:
+    bb = BlockBuilder()
+    x = tensor()
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            y = bb.emit(Exp()(x))
+            out = bb.emit_output(Add()(y, x))
+        bb.emit_func_output(out)
+    func = built(bb)
+    assert func.ret == FLOAT
+    assert func.attrs == {"global_symbol": "main"}
+    (block,) = func.body.blocks
+    assert isinstance(block, DataflowBlock)
+    assert [type(b.var) for b in block.bindings] == [DataflowVar, Var]
+    assert [b.var.annotation for b in block.bindings] == [FLOAT, FLOAT]
+
+
+def test_nested_calls_are_flattened() -> None:
+    """Arguments that are no leaves are bound first, in order of evaluation."""
+    bb = BlockBuilder()
+    x = tensor()
+    with bb.function("main", [x]):
+        bb.emit_func_output(Add()(Exp()(Tanh()(x)), Multiply()(x, Exp()(x))))
+    names = [b.value.op.name for b in built(bb).body.bindings if isinstance(b.value, Call)]  # type: ignore[union-attr]
+    assert names == ["tanh", "exp", "exp", "multiply", "add"]
+
+
+def test_random_programs_are_well_formed() -> None:
+    """Whatever is emitted, in whatever nesting, the module is well formed and its calls have leaves for arguments."""
+    for seed in range(30):
+        rng = random.Random(seed)
+        bb = BlockBuilder()
+        x, c = tensor(), Var("c", TensorType((), "bool"))
+        with bb.function("main", [x, c]):
+            bb.emit_func_output(_body(bb, rng, [x], c, depth=2))
+        func = built(bb)
+        for binding in func.body.bindings:
+            if isinstance(binding, VarBinding) and isinstance(binding.value, Call):
+                assert all(map(is_leaf, binding.value.args))
+
+
+def _body(bb: BlockBuilder, rng: random.Random, known: list[Var], cond: Var, depth: int) -> Var:
+    known = list(known)
+    for _ in range(rng.randrange(1, 5)):
+        kind = rng.randrange(4)
+        if kind == 0:
+            with bb.dataflow():
+                inner = bb.emit(_expression(rng, known))
+                known.append(bb.emit_output(_expression(rng, [*known, inner])))
+        elif kind == 1 and depth:
+            with bb.seq() as then:
+                then.result(_body(bb, rng, known, cond, depth - 1))
+            with bb.seq() as otherwise:
+                otherwise.result(_body(bb, rng, known, cond, depth - 1))
+            known.append(bb.emit_if(cond, then.seq, otherwise.seq))
+        elif kind == 2:
+            known.append(bb.match_cast(rng.choice(known), FLOAT))
+        else:
+            known.append(bb.emit(_expression(rng, known)))
+    return known[-1]
+
+
+def _expression(rng: random.Random, known: list[Var], depth: int = 2) -> Any:
+    if depth == 0 or rng.random() < 0.3:
+        return rng.choice(known)
+    inner = _expression(rng, known, depth - 1)
+    match rng.randrange(4):
+        case 0:
+            return Call(Exp(), (inner,))
+        case 1:
+            return Call(Add(), (inner, _expression(rng, known, depth - 1)))
+        case 2:
+            return TupleGetItem(Tuple((inner, rng.choice(known))), 0)
+        case _:
+            return Call(Multiply(), (inner, inner))
+
+
+def test_same_calls_same_module() -> None:
+    def make() -> IRModule:
+        bb = BlockBuilder()
+        s = SymVar("s")
+        x = Var("x", TensorType((s,), "float32"))
+        with bb.function("main", [x]):
+            bb.emit_func_output(Exp()(Exp()(x)))
+        return bb.get()
+
+    assert structural_equal(make(), make())
+
+
+def test_names_are_unique() -> None:
+    """Variables get names of their own, starting with the hint, in each function anew."""
+    bb = BlockBuilder()
+    for function in ("f", "g"):
+        x = tensor()
+        with bb.function(function, [x]):
+            a = bb.emit(Exp()(x), "x")
+            b = bb.emit(Exp()(a), "y")
+            c = bb.emit(Exp()(b), "y")
+            bb.emit_func_output(c)
+        assert [a.name, b.name, c.name] == ["x1", "y", "y1"]
+    built(bb, "f")
+
+
+def test_match_cast() -> None:
+    bb = BlockBuilder()
+    x = Var("x", ObjectType())
+    wanted = TensorType((m, 4), "float32")
+    with bb.function("main", [x]):
+        y = bb.match_cast(x, wanted)
+        shape = bb.emit(ShapeExpr((m,)))
+        bb.emit_func_output(Tuple((y, shape)))
+    func = built(bb)
+    assert isinstance(next(iter(func.body.bindings)), MatchCast)
+    # m is known inside only
+    assert isinstance(func.ret, TupleType)
+    assert func.ret.fields[0] == TensorType(None, "float32", 2)
+
+
+def test_mistakes_are_located() -> None:
+    bb = BlockBuilder()
+    x, y = tensor(), Var("y", TensorType((3, 5), "float32"))
+    span = Span("model.py", 12, 4)
+    with pytest.raises(DeduceError) as caught, bb.function("main", [x, y]):
+        bb.emit(Add()(x, y), span=span)
+    assert caught.value.span == span
+    # the builder is usable afterwards
+    with bb.function("main", [tensor()]):
+        bb.emit_func_output(ShapeExpr((1,)))
+    built(bb)
+
+
+def test_misuse() -> None:
+    bb = BlockBuilder()
+    with pytest.raises(UsageError, match="no function"):
+        bb.emit(ShapeExpr((1,)))
+    with pytest.raises(UsageError, match="no result"), bb.function("main", []):
+        pass
+    with pytest.raises(UsageError, match="inside another"), bb.function("f", []), bb.dataflow(), bb.dataflow():
+        pass
+
+
+def test_call_te() -> None:
+    """A function on te tensors becomes a tensor program and a call of it, with symbols in no shape as scalars."""
+    bb = BlockBuilder()
+    x = tensor()
+
+    def scaled(t: te.Tensor) -> te.Tensor:
+        return te.compute((n.dim * 2, 4), lambda i, j: t[i % te.dim(n), j] * 2.0, "out")
+
+    with bb.function("main", [x]):
+        y = bb.emit(bb.call_te(scaled, x))
+        bb.emit_func_output(y)
+    func = built(bb)
+    assert func.ret == TensorType((n.dim * 2, 4), "float32")
+    (binding,) = func.body.bindings
+    assert isinstance(binding.value, Call)
+    assert isinstance(binding.value.op, CallTIR)
+    assert binding.value.args[0] == GlobalVar("scaled")
+    assert [p.name for p in bb.get().prim_funcs["scaled"].params] == ["x0", "out"]
+
+
+def test_call_te_outputs() -> None:
+    """Several outputs are a tuple; a result that is an input is copied, so that it has memory of its own."""
+    bb = BlockBuilder()
+    x = tensor()
+    with bb.function("main", [x]):
+        bb.emit_func_output(bb.emit(bb.call_te(lambda t: (t, te.topi.exp(t)), x, name="both")))
+    assert built(bb).ret == TupleType([FLOAT, FLOAT])
+    assert len(bb.get().prim_funcs["both"].params) == 3
+
+
+def test_private_and_impure() -> None:
+    bb = BlockBuilder()
+    with bb.function("f", [tensor()], private=True, pure=False):
+        bb.emit_func_output(ShapeExpr((1,)))
+    func = built(bb, "f")
+    assert not func.attrs
+    assert not func.pure
