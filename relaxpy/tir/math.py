@@ -2,8 +2,9 @@
 
 LLVM calls libm once an element for `exp`, `erf`, `tanh` and `log`, even in a vectorised loop; what is built here is
 plain arithmetic without branches and runs on whole vectors. float32 is computed as such; float16 and bfloat16 through
-float32; float64 keeps TVM's intrinsic, which is libm's. NaN gives NaN, infinities and zeros with their sign give what
-numpy gives, and results below the normal range are rounded once, not flushed.
+float32; float64 keeps TVM's intrinsic, which is libm's (but for `tanh`, where TVM's loses digits near 0). NaN gives NaN,
+infinities and zeros with their sign give what numpy gives, and results below the normal range are rounded once, not
+flushed.
 
 Largest errors in units in the last place, over all float32 (tests/tir/test_math.py): `exp` 1, `log` 1, `tanh` 1.5,
 `sigmoid` 2.5, `erf` 6. `sqrt` and `rsqrt` are not here: processors have instructions for them.
@@ -46,6 +47,9 @@ _TANH = (
     1.33314422036e-1,
     -3.33332819422e-1,
 )
+# The same in float64, tanh(x) = x*(1 + z*p(z)/q(z)): Cephes, tanh.
+_TANH64_P = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
+_TANH64_Q = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
 # erf(x) = x*p(z)/q(z), z = x*x, on |x| <= _ERF_LIMIT, beyond which it rounds to 1: Eigen, generic_fast_erf_float.
 _ERF_P = (
     2.2905065861350646e-4, 3.4082910107109506e-3, 5.0955695062380861e-2, 1.8520832239976145e-1,
@@ -70,7 +74,7 @@ def log(x: Expr) -> Expr:
 
 def tanh(x: Expr) -> Expr:
     """The hyperbolic tangent."""
-    return _through_float32(x, _tanh, tirx.tanh)
+    return _through_float32(x, _tanh, _tanh64)
 
 
 def sigmoid(x: Expr) -> Expr:
@@ -169,6 +173,19 @@ def _tanh(x: Expr) -> Expr:
     return _let("x", x, lambda x: _with_sign_of(_let("m", _magnitude(x), by_size), x))
 
 
+def _tanh64(x: Expr) -> Expr:
+    def small(x: Expr) -> Expr:
+        one = tirx.FloatImm("float64", 1.0)  # as a factor of x, it keeps the sign of a zero
+        return _let(
+            "z", x * x, lambda z: x * (one + z * _horner(_TANH64_P, z) / _horner(_TANH64_Q, z))
+        )
+
+    def by_size(x: Expr) -> Expr:
+        return tirx.Select(tirx.abs(x) < tirx.FloatImm("float64", 0.625), small(x), tirx.tanh(x))
+
+    return _let("x", x, by_size)
+
+
 def _sigmoid(x: Expr) -> Expr:
     def by_sign(x: Expr) -> Expr:
         # exp of what is never positive does not overflow; the quotient for negative x keeps its small values.
@@ -197,9 +214,10 @@ def _erf(x: Expr) -> Expr:
 
 def _horner(coefficients: Sequence[float], x: Expr) -> Expr:
     """The polynomial with these coefficients, the highest first; one fused multiply-add each."""
-    value = _f32(coefficients[0])
+    dtype = str(x.ty.dtype)
+    value: Expr = tirx.FloatImm(dtype, coefficients[0])
     for coefficient in coefficients[1:]:
-        value = value * x + _f32(coefficient)
+        value = value * x + tirx.FloatImm(dtype, coefficient)
     return value
 
 

@@ -1,0 +1,105 @@
+"""Targets: reading, resolving, refusing."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from relaxpy.errors import BuildError
+from relaxpy.tir.target import Target
+
+LINUX = "-mtriple=x86_64-unknown-linux-gnu"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llvm",
+        "c",
+        "llvm -mcpu=haswell",
+        f"llvm {LINUX} -mcpu=x86-64-v3 -mattr=+avx512f,-bmi",
+        "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76",
+        "llvm -mtriple=aarch64-linux-gnu",
+    ],
+)
+def test_text_of_a_target_parses_back(text: str) -> None:
+    target = Target.parse(text)
+    assert Target.parse(str(target)) == target
+    assert Target.parse(target) is target
+
+
+def test_plain_llvm_is_this_machine() -> None:
+    target = Target.parse("llvm")
+    assert target.mcpu
+    assert target == Target.host()
+    assert target.is_host_loadable
+
+
+def test_features_follow_the_processor_and_its_changes() -> None:
+    haswell = Target.parse(f"llvm {LINUX} -mcpu=haswell")
+    assert (haswell.vector_bits, haswell.lanes(), haswell.vector_registers) == (256, 8, 16)
+    assert haswell.has("avx2")
+    assert not haswell.has("avx512f")
+    wide = Target.parse(f"llvm {LINUX} -mcpu=haswell -mattr=avx512f")
+    assert (wide.vector_bits, wide.lanes(64), wide.vector_registers) == (512, 8, 32)
+    narrow = Target.parse(f"llvm {LINUX} -mcpu=haswell -mattr=-avx")
+    assert narrow.vector_bits == 128
+
+
+def test_a_generic_processor_requires_nothing_of_this_machine() -> None:
+    assert Target.parse(f"llvm {LINUX} -mcpu=x86-64").required_features == ()
+    assert Target.parse(f"llvm {LINUX} -mcpu=generic").required_features == ()
+
+
+def test_tuning_flags_and_system_instructions_are_not_required() -> None:
+    required = Target.parse(f"llvm {LINUX} -mcpu=znver4").required_features
+    assert "avx512vnni" in required
+    assert not {"wbnoinvd", "mwaitx", "fast-imm16", "vzeroupper"} & set(required)
+
+
+def test_another_architecture_does_not_load_here() -> None:
+    assert not Target.parse("llvm -mtriple=riscv64-linux-gnu -mcpu=generic").is_host_loadable
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "match"),
+    [
+        ("", "target-kind", "empty"),
+        ("lvm", "target-kind", "did you mean llvm"),
+        (f"llvm {LINUX} -mcpu=hasswell", "target-cpu", "did you mean haswell"),
+        (f"llvm {LINUX} -mattr=+avx51f", "target-feature", "did you mean avx512f"),
+        ("llvm -cpu=haswell", "target-option", "did you mean mcpu"),
+        ("llvm mcpu=haswell", "target-option", "-name=value"),
+        ("llvm -mcpu=haswell -mcpu=znver4", "target-option", "twice"),
+        ("llvm -mtriple=pdp11-unix", "target-option", "pdp11"),
+        ("llvm 'x", "target-option", "cannot read"),
+        ("c -mcpu=haswell", "target-option", "no options"),
+    ],
+)
+def test_mistakes_name_the_way_out(text: str, code: str, match: str) -> None:
+    with pytest.raises(BuildError, match=match) as caught:
+        Target.parse(text)
+    assert caught.value.code == code
+
+
+def test_importing_the_compiler_changes_nothing_in_the_process() -> None:
+    """`import tvm` replaces the exception hook and `inspect.getfile`; ours puts them back."""
+    code = (
+        "import inspect, sys; before = sys.excepthook, inspect.getfile\n"
+        "import relaxpy.tir.target; assert (sys.excepthook, inspect.getfile) == before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert inspect.getfile.__module__ == "inspect"
+
+
+def test_a_segmentation_fault_still_reaches_faulthandler() -> None:
+    """The handler of SIGSEGV that was there before the import is there after it."""
+    code = (
+        "import ctypes, faulthandler; faulthandler.enable()\n"
+        "import relaxpy.tir.target; ctypes.string_at(0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "Fatal Python error: Segmentation fault" in done.stderr
