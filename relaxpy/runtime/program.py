@@ -219,6 +219,7 @@ class LinkedFunction:
     def _check_error(
         self, check: Check, reason: str, came: str, local: Mapping[str, Any]
     ) -> RuntimeCheckError:
+        subject = "" if check.what == "relation" else f"{check.what} {check.name}: "
         bound = [
             f"{name} = {local[f's{slot}']}" for name, slot in check.symbols if f"s{slot}" in local
         ]
@@ -228,7 +229,7 @@ class LinkedFunction:
         if bound:
             notes.append(f"bound so far: {', '.join(bound)}")
         return RuntimeCheckError(
-            "check", f"{self.code.name}: {check.what} {check.name}: {reason}", notes=notes
+            "check", f"{self.code.name}: {subject}{reason}", notes=notes
         )
 
 
