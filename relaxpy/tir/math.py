@@ -2,9 +2,9 @@
 
 LLVM calls libm once an element for `exp`, `erf`, `tanh` and `log`, even in a vectorised loop; what is built here is
 plain arithmetic without branches and runs on whole vectors. float32 is computed as such; float16 and bfloat16 through
-float32; float64 keeps TVM's intrinsic, which is libm's (but for `tanh`, where TVM's loses digits near 0). NaN gives NaN,
-infinities and zeros with their sign give what numpy gives, and results below the normal range are rounded once, not
-flushed.
+float32; float64 keeps TVM's intrinsic, which is libm's (but for `tanh`, where TVM's loses digits near 0). NaN gives
+NaN, infinities and zeros with their sign give what numpy gives, and results below the normal range are rounded once,
+not flushed.
 
 Largest errors in units in the last place, over all float32 (tests/tir/test_math.py): `exp` 1, `log` 1, `tanh` 1.5,
 `sigmoid` 2.5, `erf` 6. `sqrt` and `rsqrt` are not here: processors have instructions for them.
