@@ -3,13 +3,15 @@ way and 60 ms alone."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from relaxpy.runtime.bytecode import KernelInfo
-from relaxpy.runtime.kernels import ffi, load_kernels
-from relaxpy.runtime.tensor import from_numpy
+from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.kernels import load_kernels
+from relaxpy.runtime.tensor import DLTensor
 from relaxpy.schedule import schedule_kernel
 from relaxpy.tir.compile import compile_object
 from relaxpy.tir.prim_func import PrimFunc
@@ -19,13 +21,15 @@ from relaxpy.tir.target import Target
 class Kernels:
     """Compiled tensor programs, by name."""
 
-    def __init__(self, programs: Mapping[str, PrimFunc], target: Target | None = None) -> None:
-        """Schedule and compile `programs` for `target` (this machine). Names must be identifiers."""
+    def __init__(
+        self, programs: Mapping[str, PrimFunc], target: Target | None = None, schedule: bool = True
+    ) -> None:
+        """Compile `programs` for `target` (this machine), scheduled or as they are. Names must be identifiers."""
         target = target or Target.host()
-        scheduled = {name: schedule_kernel(program.func, target) for name, program in programs.items()}
-        self.rules = {name: kernel.rule for name, kernel in scheduled.items()}
-        """Which schedule rule each program took."""
-        compiled = compile_object({name: kernel.parallel for name, kernel in scheduled.items()}, target)
+        funcs = {name: program.func for name, program in programs.items()}
+        if schedule:
+            funcs = {name: schedule_kernel(func, target).parallel for name, func in funcs.items()}
+        compiled = compile_object(funcs, target)
         infos = [KernelInfo(name, name, name) for name in programs]
         handles = load_kernels(compiled, infos)
         self._handles = {info.name: handle.parallel for info, handle in zip(infos, handles, strict=True)}
@@ -34,5 +38,17 @@ class Kernels:
         self, name: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: Sequence[int] = ()
     ) -> None:
         """Call a program; it writes `outputs`, which must be C-contiguous."""
-        tensors = [ffi().from_dlpack(from_numpy(array)) for array in (*inputs, *outputs)]
-        self._handles[name](*tensors, *scalars)
+        records = [_record(array) for array in (*inputs, *outputs)]
+        pointers = [ctypes.c_void_p(ctypes.addressof(record)) for record, _ in records]
+        self._handles[name](*pointers, *scalars)
+
+
+def _record(array: np.ndarray) -> tuple[DLTensor, object]:
+    """How kernels are told of an array (without strides: numpy's of an empty one are not compact), and what must stay alive."""
+    compact = np.ascontiguousarray(array)
+    kind = dtypes.info(dtypes.from_numpy(array.dtype))
+    shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+    record = DLTensor(
+        compact.__array_interface__["data"][0], 1, 0, array.ndim, kind.code, kind.bits, 1, ctypes.addressof(shape), 0, 0
+    )
+    return record, (compact, shape)

@@ -22,6 +22,7 @@ from relaxpy.op.deduce import deduce
 from relaxpy.shape.lattice import Verdict, accepts, substitute
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.te_call import legal_program
+from relaxpy.tir.to_python import to_python
 
 CLASSES = [cls for cls in OPS.values() if issubclass(cls, Op)]
 
@@ -182,19 +183,57 @@ def program_of(s: Sample, symbolic: bool) -> tuple[Any, Applied, list[int]]:
     return program, applied, [d.evaluate(values) for d in tir_vars.dims] if tir_vars else []
 
 
-@pytest.mark.parametrize("cls", [c for c in CLASSES if c.legalize is not None], ids=lambda c: c.name)
+COMPILED = [c for c in CLASSES if c.legalize is not None]
+
+
+@pytest.mark.parametrize("cls", COMPILED, ids=lambda c: c.name)
 def test_kernels_compute_the_reference(cls: type[Op]) -> None:
-    """Every sample's tensor program, with symbols, scheduled and compiled, gives what the reference gives."""
-    good = [s for s in samples(cls.name) if not s.code]
+    """Every sample's tensor program, with symbols, compiled as it is, gives what the reference gives."""
+    check_kernels([s for s in samples(cls.name) if not s.code], schedule=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(4))
+def test_scheduled_kernels_compute_the_reference(start: int) -> None:
+    """The same, scheduled: one symbolic sample of each operator."""
+    chosen = [next(s for s in samples(c.name) if s.dims and not s.code) for c in COMPILED]
+    check_kernels(chosen[start::4], schedule=True)
+
+
+def check_kernels(good: list[Sample], schedule: bool) -> None:
     made = [program_of(s, bool(s.dims)) for s in good]
-    kernels = Kernels({f"k{i}": program for i, (program, _, _) in enumerate(made)})
+    programs = {f"k{i}": program for i, (program, _, _) in enumerate(made)}
+    kernels = Kernels(programs, schedule=schedule)
     for i, (s, (_, applied, scalars)) in enumerate(zip(good, made, strict=True)):
-        expected = run_reference(s)
-        wanted = [np.asarray(e) for e in (expected if isinstance(expected, tuple) else (expected,))]
+        if 0 in [size for a in applied.arrays for size in a.shape] and not schedule:
+            continue  # a reduction over nothing gets its initial value from its schedule
+        wanted = reference_arrays(s)
         outputs = [np.full(w.shape, 77, w.dtype) for w in wanted]
         kernels.run(f"k{i}", applied.arrays, outputs, scalars)
         for got, want in zip(outputs, wanted, strict=True):
-            assert_close(got, want, s, f"{cls.name} sample {i}")
+            assert_close(got, want, s, f"{s.op} sample {i} {s.dims}")
+
+
+@pytest.mark.parametrize("cls", COMPILED, ids=lambda c: c.name)
+def test_programs_as_python_compute_the_reference(cls: type[Op]) -> None:
+    """Every sample's tensor program, static and symbolic, translated to Python loops, gives what the reference gives."""
+    for s in samples(cls.name):
+        for symbolic in (False, True):
+            if s.code or (symbolic and not s.dims):
+                continue
+            program, applied, scalars = program_of(s, symbolic)
+            wanted = reference_arrays(s)
+            outputs = [np.full(w.shape, 77, w.dtype) for w in wanted]
+            with np.errstate(all="ignore"):
+                to_python(program.func)(*applied.arrays, *outputs, *scalars)
+            for got, want in zip(outputs, wanted, strict=True):
+                assert_close(got, want, s, f"{s.op} {s.dims}")
+
+
+def reference_arrays(s: Sample) -> list[np.ndarray]:
+    """The results of the reference, one or several."""
+    expected = run_reference(s)
+    return [np.asarray(e) for e in (expected if isinstance(expected, tuple) else (expected,))]
 
 
 def assert_close(got: np.ndarray, want: np.ndarray, s: Sample, what: str) -> None:

@@ -1,0 +1,1 @@
+"""What tests, and users who write passes, share: the reference interpreter, kernels by themselves, random programs."""

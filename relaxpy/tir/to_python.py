@@ -1,0 +1,391 @@
+"""Tensor programs as Python source over numpy arrays, for the reference interpreter: slow, and obviously right.
+
+Loops become loops and every element is computed by itself, in numpy scalars of its dtype. Reductions start from their
+initial value in loops of their own, so that a reduction over nothing has one. What a program may not do is read or write
+outside of a buffer: numpy refuses that, and `at` refuses negative indices.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from relaxpy.errors import PassError, RuntimeCheckError
+from relaxpy.ir.dtype import DType
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+
+_INFIX = {
+    "Add": "+", "Sub": "-", "Mul": "*", "EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=",
+    "FloorDiv": "//", "FloorMod": "%", "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "LShift": "<<",
+    "RShift": ">>", "And": "and", "Or": "or",
+}  # fmt: skip
+_PREFIX = {"Not": "not ", "BitwiseNot": "~"}
+
+
+def _one(x: Any) -> Any:
+    return x.dtype.type(1)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(x.dtype.type(10), x), "log": np.log, "log2": np.log2,
+    "log10": np.log10, "log1p": np.log1p, "sqrt": np.sqrt, "rsqrt": lambda x: _one(x) / np.sqrt(x),
+    "tanh": np.tanh, "sinh": np.sinh, "cosh": np.cosh, "sin": np.sin, "cos": np.cos, "tan": np.tan, "atan": np.arctan,
+    "asin": np.arcsin, "acos": np.arccos, "atan2": np.arctan2, "pow": np.power, "floor": np.floor, "ceil": np.ceil,
+    "trunc": np.trunc, "round": np.round, "nearbyint": np.rint, "fabs": np.abs, "fma": lambda a, b, c: a * b + c,
+    "erf": lambda x: x.dtype.type(math.erf(x)), "sigmoid": lambda x: _one(x) / (_one(x) + np.exp(-x)),
+    "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "fmod": np.fmod, "likely": lambda x: x,
+    "copysign": np.copysign, "hypot": np.hypot, "abs": np.abs, "bitwise_not": operator.invert,
+    "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
+    "shift_left": operator.lshift, "shift_right": operator.rshift, "max_value": max, "min_value": min,
+}  # fmt: skip
+"""TVM's functions of scalars, on numpy's."""
+
+
+@lru_cache(maxsize=1024)
+def to_python(func: Any) -> Callable[..., None]:
+    """The function `f(*arrays_and_scalars)` that does what TVM's PrimFunc does, parameters in its order.
+
+    Raises `PassError` (`interpret`) for what has no translation: vectors, pointers, machine intrinsics.
+    """
+    writer = _Writer()
+    source = writer.function(func)
+    scope: dict[str, Any] = {**_RUNTIME, **writer.values}
+    exec(compile(source, "<tensor program>", "exec"), scope)
+    return scope["program"]
+
+
+def python_source(func: Any) -> str:
+    """The text of the function that `to_python` makes."""
+    return _Writer().function(func)
+
+
+# What the source calls
+
+
+def at(index: Any) -> int:
+    """An index, refused where it is negative (Python would count from the end)."""
+    if index < 0:
+        raise RuntimeCheckError("tir-bounds", f"a tensor program reads or writes at {index}")
+    return int(index)
+
+
+def unset(shape: Sequence[int], dtype: str) -> np.ndarray:
+    """A buffer that nobody has written: NaN, or a number that stands out."""
+    kind = DType(dtype)
+    return np.full(tuple(map(int, shape)), np.nan if kind.is_float else 0 if kind.is_bool else 77, kind.numpy)
+
+
+def check_shape(array: np.ndarray, shape: tuple[int, ...], dtype: str, name: str) -> None:
+    """Refuse an argument that does not fit its buffer."""
+    if array.shape != shape or array.dtype != DType(dtype).numpy:
+        raise RuntimeCheckError(
+            "tir-argument",
+            f"{name} is a buffer of shape {shape} and dtype {dtype}, got {array.shape} and {array.dtype}",
+        )
+
+
+def convert(value: Any, dtype: str) -> Any:
+    """A scalar as another dtype: integers modulo 2**bits, floats to integers towards zero."""
+    kind = DType(dtype)
+    if not kind.is_int:
+        return kind.numpy.type(value)
+    number = int(value) & ((1 << kind.bits) - 1)
+    if kind.is_signed and number >> (kind.bits - 1):
+        number -= 1 << kind.bits
+    return kind.numpy.type(number)
+
+
+def reinterpret(value: Any, source: str, dtype: str) -> Any:
+    """The bits of a scalar as another dtype."""
+    return np.asarray(value, DType(source).numpy).reshape(1).view(DType(dtype).numpy)[0]
+
+
+def larger(a: Any, b: Any) -> Any:
+    """As the machine compares: the second where either is a NaN."""
+    return a if a > b else b
+
+
+def smaller(a: Any, b: Any) -> Any:
+    """As the machine compares: the second where either is a NaN."""
+    return a if a < b else b
+
+
+def quotient(a: Any, b: Any) -> Any:
+    """C's division: towards zero for integers."""
+    if isinstance(a, (int, np.integer)):
+        found = abs(int(a)) // abs(int(b))
+        return type(a)(found if (a < 0) == (b < 0) else -found)
+    return a / b
+
+
+def remainder(a: Any, b: Any) -> Any:
+    """C's remainder: of the sign of a."""
+    return a - quotient(a, b) * b
+
+
+_RUNTIME: dict[str, Any] = {
+    f.__name__: f
+    for f in (at, unset, check_shape, convert, reinterpret, larger, smaller, quotient, remainder)
+} | {f"f_{name}": function for name, function in FUNCTIONS.items()}
+
+
+class _Writer:
+    """Writes one program; `values` are constants that the text names."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[Any, str] = {}
+        self.initialised: set[Any] = set()
+        """Blocks whose initial value was written before the loops that reduce."""
+
+    def function(self, func: Any) -> str:
+        """The whole function as text."""
+        params = [self.name(param) for param in func.params]
+        buffers = [p for p in func.params if isinstance(p.ty, tirx.BufferType)]
+        known = {p for p in func.params if p not in buffers}
+        for buffer in buffers:
+            for i, size in enumerate(buffer.shape):
+                if type(size).__name__ == "Var" and size not in known:
+                    known.add(size)
+                    self.line(f"{self.name(size)} = {self.name(buffer)}.shape[{i}]")
+        for buffer in buffers:
+            name = self.name(buffer)
+            self.line(f"check_shape({name}, {self.tuple(buffer.shape)}, {str(buffer.dtype)!r}, {str(buffer.name)!r})")
+        self.stmt(func.body)
+        return f"def program({', '.join(params)}):\n" + "\n".join(self.lines or ["    pass"]) + "\n"
+
+    def name(self, var: Any) -> str:
+        """The Python name of a variable or buffer."""
+        found = self.names.get(var)
+        if found is None:
+            stem = "".join(c if c.isalnum() else "_" for c in str(var.name))
+            found = self.names[var] = f"v{len(self.names)}_{stem}"
+        return found
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    @contextmanager
+    def indented(self, head: str) -> Iterator[None]:
+        """Lines under `head`."""
+        self.line(head)
+        self.depth += 1
+        self.line("pass")
+        yield
+        self.depth -= 1
+
+    # Statements
+
+    def stmt(self, node: Any) -> None:
+        match type(node).__name__:
+            case "SeqStmt":
+                for part in node.seq:
+                    self.stmt(part)
+            case "For":
+                self.loop(node)
+            case "SBlockRealize":
+                self.block(node)
+            case "BufferStore":
+                self.line(f"{self.element(node.buffer, node.indices)} = {self.expr(node.value)}")
+            case "IfThenElse":
+                with self.indented(f"if {self.expr(node.condition)}:"):
+                    self.stmt(node.then_case)
+                if node.else_case is not None:
+                    with self.indented("else:"):
+                        self.stmt(node.else_case)
+            case "While":
+                with self.indented(f"while {self.expr(node.condition)}:"):
+                    self.stmt(node.body)
+            case "Bind" | "LetStmt":
+                self.line(f"{self.name(node.var)} = {self.expr(node.value)}")
+                self.body_of(node)
+            case "AllocBuffer":
+                self.allocate(node.buffer)
+                self.body_of(node)
+            case "AttrStmt":
+                self.body_of(node)
+            case "AssertStmt":
+                with self.indented(f"if not {self.expr(node.condition)}:"):
+                    self.line("raise AssertionError")
+                self.body_of(node)
+            case "Evaluate":
+                self.line(self.expr(node.value))
+            case kind:
+                raise PassError("interpret", f"a {kind} in a tensor program cannot be interpreted")
+
+    def body_of(self, node: Any) -> None:
+        """What is under a statement, where there is something."""
+        body = getattr(node, "body", None)
+        if body is not None:
+            self.stmt(body)
+
+    def loop(self, node: Any) -> None:
+        for realize in _reductions(node):
+            if realize.block not in self.initialised and _reduces(realize, node.loop_var):
+                self.initialised.add(realize.block)
+                self.initialise(node, realize)
+        var, low, extent = self.name(node.loop_var), self.expr(node.min), self.expr(node.extent)
+        with self.indented(f"for {var} in range({low}, {low} + {extent}):"):
+            self.stmt(node.body)
+
+    def initialise(self, node: Any, target: Any) -> None:
+        """The initial value of a block, in those loops from `node` on that do not reduce."""
+        match type(node).__name__:
+            case "SBlockRealize" if node.same_as(target):
+                self.axes(node, reduced=False)
+                self.stmt(node.block.init)
+            case "For":
+                var, low, extent = self.name(node.loop_var), self.expr(node.min), self.expr(node.extent)
+                if _reduces(target, node.loop_var):
+                    self.initialise(node.body, target)
+                else:
+                    with self.indented(f"for {var} in range({low}, {low} + {extent}):"):
+                        self.initialise(node.body, target)
+            case "SBlockRealize":
+                self.axes(node)
+                self.initialise(node.block.body, target)
+            case "SeqStmt":
+                (inner,) = (part for part in node.seq if any(r.same_as(target) for r in _reductions(part)))
+                self.initialise(inner, target)
+            case kind:
+                raise PassError("interpret", f"a reduction inside a {kind} cannot be interpreted")
+
+    def axes(self, node: Any, reduced: bool = True) -> None:
+        """A block's axes, from the loops around it."""
+        for axis, value in zip(node.block.iter_vars, node.iter_values, strict=True):
+            if reduced or not _is_reduced(axis):
+                self.line(f"{self.name(axis.var)} = {self.expr(value)}")
+
+    def block(self, node: Any) -> None:
+        block = node.block
+        self.axes(node)
+        with self.indented(f"if {self.expr(node.predicate)}:"):
+            for buffer in block.alloc_buffers:
+                self.allocate(buffer)
+            for match in block.match_buffers:
+                self.match_buffer(match)
+            if block.init is not None and block not in self.initialised:
+                first = [
+                    f"{self.name(a.var)} == {self.expr(a.dom.min)}" for a in block.iter_vars if _is_reduced(a)
+                ]
+                with self.indented(f"if {' and '.join(first) or True}:"):
+                    self.stmt(block.init)
+            self.stmt(block.body)
+
+    def allocate(self, buffer: Any) -> None:
+        self.line(f"{self.name(buffer)} = unset({self.tuple(buffer.shape)}, {str(buffer.dtype)!r})")
+
+    def match_buffer(self, match: Any) -> None:
+        """A part of a buffer under a name of its own."""
+        ranges = [
+            f"{self.expr(r.min)}:{self.expr(r.min)} + {self.expr(r.extent)}" for r in match.source.region
+        ]
+        for size, r in zip(match.buffer.shape, match.source.region[-len(match.buffer.shape) :], strict=True):
+            if type(size).__name__ == "Var" and size not in self.names:
+                self.line(f"{self.name(size)} = {self.expr(r.extent)}")
+        source = f"{self.name(match.source.buffer)}[{', '.join(ranges)}]"
+        self.line(f"{self.name(match.buffer)} = {source}.reshape({self.tuple(match.buffer.shape)})")
+
+    # Expressions
+
+    def tuple(self, values: Sequence[Any]) -> str:
+        return "(" + "".join(f"{self.expr(v)}, " for v in values) + ")"
+
+    def element(self, buffer: Any, indices: Sequence[Any]) -> str:
+        index = ", ".join(f"at({self.expr(i)})" for i in indices)
+        return f"{self.name(buffer)}[{index or '()'}]"
+
+    def expr(self, node: Any) -> str:
+        """A Python expression, in parentheses where it is not an atom."""
+        kind = type(node).__name__
+        if kind in _INFIX:
+            return f"({self.expr(node.a)} {_INFIX[kind]} {self.expr(node.b)})"
+        if kind in _PREFIX:
+            return f"({_PREFIX[kind]}{self.expr(node.a)})"
+        match kind:
+            case "Var":
+                return self.name(node)
+            case "IntImm":
+                return repr(bool(node.value)) if str(node.ty.dtype) == "bool" else f"({int(node.value)})"
+            case "FloatImm":
+                return self.constant(float(node.value), str(node.ty.dtype))
+            case "TensorLoad":
+                return self.element(node.source, node.indices)
+            case "Cast":
+                return f"convert({self.expr(node.value)}, {str(node.ty.dtype)!r})"
+            case "Select":
+                parts = (node.condition, node.true_value, node.false_value)
+                return self.choice(*parts)
+            case "Min" | "Max":
+                function = "smaller" if kind == "Min" else "larger"
+                return f"{function}({self.expr(node.a)}, {self.expr(node.b)})"
+            case "Div" | "Mod":
+                function = "quotient" if kind == "Div" else "remainder"
+                return f"{function}({self.expr(node.a)}, {self.expr(node.b)})"
+            case "Let":
+                value, body = self.expr(node.value), self.expr(node.body)
+                return f"(lambda {self.name(node.var)}: {body})({value})"
+            case "Call":
+                return self.call(node)
+            case _:
+                raise PassError("interpret", f"a {kind} in a tensor program cannot be interpreted")
+
+    def choice(self, condition: Any, then: Any, otherwise: Any) -> str:
+        """Only the chosen side is evaluated."""
+        return f"({self.expr(then)} if {self.expr(condition)} else {self.expr(otherwise)})"
+
+    def constant(self, value: float, dtype: str) -> str:
+        name = f"c{len(self.values)}"
+        self.values[name] = DType(dtype).numpy.type(value)
+        return name
+
+    def call(self, node: Any) -> str:
+        name = str(getattr(node.op, "name", node.op)).rsplit(".", 1)[-1]
+        if name == "if_then_else":
+            return self.choice(*node.args)
+        if name == "reinterpret":
+            (value,) = node.args
+            return f"reinterpret({self.expr(value)}, {str(value.ty.dtype)!r}, {str(node.ty.dtype)!r})"
+        if name not in FUNCTIONS:
+            raise PassError("interpret", f"the function {name} in a tensor program cannot be interpreted")
+        return f"f_{name}({', '.join(map(self.expr, node.args))})"
+
+
+def _reductions(node: Any) -> list[Any]:
+    """The blocks under a statement that have an initial value."""
+    found: list[Any] = []
+
+    def visit(realize: Any) -> Any:
+        if realize.block.init is not None:
+            found.append(realize)
+        return None
+
+    tvm_ffi.structural_walk(node, (tvm.s_tir.SBlockRealize, visit), order="pre")
+    return found
+
+
+def _is_reduced(axis: Any) -> bool:
+    return int(axis.iter_type) == tirx.IterVar.CommReduce
+
+
+def _reduces(realize: Any, var: Any) -> bool:
+    """Does a loop variable take part in a reduced axis of a block?"""
+    found = False
+
+    def visit(used: Any) -> Any:
+        nonlocal found
+        found = found or used.same_as(var)
+        return None
+
+    for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        if _is_reduced(axis):
+            tvm_ffi.structural_walk(value, (tvm.ir.Var, visit), order="pre")
+    return found
