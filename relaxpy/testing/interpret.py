@@ -59,9 +59,13 @@ from relaxpy.op.memory import (
     AllocTensor,
     CallDPS,
     CheckDim,
+    CheckEqual,
     Intrinsic,
     Kill,
     MakeClosure,
+    MakeShape,
+    Match,
+    Store,
     View,
 )
 from relaxpy.runtime import library
@@ -365,6 +369,15 @@ class Interpreter:
                 return ()
             case MakeClosure():
                 return Partial(args[0], tuple(args[1:]))
+            case Match() | Store():
+                return ()  # symbols have their values here from parameters and match_casts; there is no heap
+            case MakeShape():
+                return args[0]
+            case CheckEqual(what=what, of=of, detail=detail):
+                if args[0] != args[1]:
+                    message = f"{what} {of}: {detail} must be {args[1]}, got {args[0]}"
+                    raise RuntimeCheckError("check", message, span=call.span)
+                return ()
             case CheckDim(message=message):
                 if not args[0]:
                     raise RuntimeCheckError("check", message, span=call.span)
@@ -374,7 +387,6 @@ class Interpreter:
                     "interpret",
                     f"{op.name} cannot be interpreted",
                     span=call.span,
-                    help="interpret the module before shapes are lowered",
                 )
 
     def registered(self, name: str, find: Callable[[str], Callable[..., Any]]) -> Callable[..., Any]:

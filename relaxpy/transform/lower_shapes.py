@@ -401,8 +401,13 @@ class _Lowerer:
                     progress = True
 
     def need_as(self, solution: Dim, symbol: SymVar) -> None:
+        """Give `symbol` the value `solution`: a shape of it, matched, as the language defines symbols."""
+        annotation = ShapeType((symbol,))
+        value = self.leaf(ShapeExpr((solution,)))
+        cast = Var(f"{symbol.name}_solved", annotation, span=self.span)
+        self.out.append(MatchCast(cast, value, annotation, span=self.span))
         slot = self.reserve(1)
-        self.store(solution, slot)
+        self.emit(Match(slots=(slot,), what="match_cast", of=symbol.name)(cast), "_")
         self.scope.slots[symbol.dim] = slot
 
 

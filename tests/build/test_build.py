@@ -1,0 +1,137 @@
+"""`relaxpy.build`: what it takes, what it refuses, and that the same input gives the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import relaxpy
+from relaxpy.errors import RelaxError
+from relaxpy.ir import IRModule
+from relaxpy.testing.interpret import interpret
+from relaxpy.transform import Pass
+
+MLP = """
+@R.function
+def main(
+    x: R.Tensor(("n", 16), dtype="float32"),
+    w: R.Tensor((16, 24), dtype="float32"),
+    b: R.Tensor((24,), dtype="float32"),
+) -> R.Tensor(("n", 24), dtype="float32"):
+    with R.dataflow():
+        h = R.matmul(x, w)
+        a = R.add(h, b)
+        y = R.nn.gelu(a)
+        z = R.nn.softmax(y, axis=-1)
+        R.output(z)
+    return z
+"""
+
+
+def arrays(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(n)
+    return tuple(rng.normal(size=s).astype("float32") for s in [(n, 16), (16, 24), (24,)])  # pyright: ignore[reportReturnType]
+
+
+def test_one_executable_for_every_size() -> None:
+    mod = relaxpy.parse(MLP)
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    for n in (0, 1, 2, 7, 64, 129):
+        x, w, b = arrays(n)
+        np.testing.assert_allclose(
+            vm["main"](x, w, b).numpy(), interpret(mod, "main", x, w, b), rtol=2e-5, atol=1e-6
+        )
+
+
+def test_every_pass_keeps_the_numbers() -> None:
+    mod = relaxpy.parse(MLP)
+    x, w, b = arrays(5)
+    expected = interpret(mod, "main", x, w, b)
+    names: list[str] = []
+
+    def compare(_: int, step: Pass, __: IRModule, after: IRModule) -> None:
+        names.append(step.name)
+        np.testing.assert_allclose(interpret(after, "main", x, w, b), expected, rtol=1e-5, atol=1e-6)
+
+    relaxpy.build(mod, instruments=[compare])
+    assert names[0] == "bind-params"
+    assert names[-1] == "lower-shapes"
+
+
+def test_parameters_bound() -> None:
+    x, w, b = arrays(3)
+    mod = relaxpy.parse(MLP)
+    exe = relaxpy.build(mod, params={"w": w, "main.b": b})
+    out = relaxpy.VirtualMachine(exe)["main"](x)
+    np.testing.assert_allclose(out.numpy(), interpret(mod, "main", x, w, b), rtol=2e-5, atol=1e-6)
+    assert len(exe.constants) == 2
+
+
+@pytest.mark.parametrize("target", ["llvm -mcpu=haswell", "llvm -mcpu=x86-64"])
+def test_another_cpu(target: str) -> None:
+    mod = relaxpy.parse(MLP)
+    exe = relaxpy.build(mod, target=target)
+    features = set(exe.target["features"])
+    assert "avx512f" not in features
+    assert ("avx2" in features) == ("haswell" in target)
+    x, w, b = arrays(9)
+    np.testing.assert_allclose(
+        relaxpy.VirtualMachine(exe)["main"](x, w, b).numpy(),
+        interpret(mod, "main", x, w, b),
+        rtol=2e-5,
+        atol=1e-6,
+    )
+
+
+def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    (tmp_path / "mlp.py").write_text("from relaxpy.script import relax as R\n" + MLP)
+    program = (
+        "import sys, relaxpy; relaxpy.build(relaxpy.parse(open(sys.argv[1]).read())).save(sys.argv[2])"
+    )
+    digests: set[str] = set()
+    for seed in ("1", "2"):
+        out = tmp_path / f"{seed}.rxe"
+        subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path / "mlp.py"), str(out)],
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+        )
+        digests.add(hashlib.sha256(out.read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("lvm", "llvm"),
+        ("llvm -mcpu=haswel", "haswell"),
+        ("llvm -mattr=+avx51", "avx512"),
+        ("llvm -speed=fast", "mcpu"),
+    ],
+)
+def test_wrong_target(target: str, message: str) -> None:
+    with pytest.raises(RelaxError, match=message):
+        relaxpy.build(relaxpy.parse(MLP), target=target)
+
+
+def test_not_a_module() -> None:
+    with pytest.raises(RelaxError, match="a module is expected, got str"):
+        relaxpy.build("main")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_module_that_is_not_well_formed() -> None:
+    mod = relaxpy.parse(MLP)
+    function = mod.graph_functions["main"]
+    (block,) = function.body.blocks
+    import dataclasses
+
+    cut = dataclasses.replace(block, bindings=block.bindings[1:])
+    body = dataclasses.replace(function.body, blocks=(cut,))
+    broken = mod.with_function("main", dataclasses.replace(function, body=body))
+    with pytest.raises(RelaxError, match="h"):
+        relaxpy.build(broken)
