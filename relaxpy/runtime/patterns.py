@@ -39,8 +39,10 @@ def enter(value: Any, pattern: Pattern) -> Any:
             return value if tensor is None else tensor
         case ShapePattern():
             return _shape(value)
-        case PrimPattern():
-            return value.item() if _is_scalar_array(value) else value
+        case PrimPattern(dtype=dtype):
+            scalar = value.item() if _is_scalar_array(value) else value
+            is_int = isinstance(scalar, int) and not isinstance(scalar, bool)
+            return float(scalar) if is_int and "float" in dtype else scalar
         case TuplePattern(fields):
             if isinstance(value, tuple | list) and len(value) == len(fields):
                 return tuple(enter(item, field) for item, field in zip(value, fields, strict=True))

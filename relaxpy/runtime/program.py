@@ -228,9 +228,7 @@ class LinkedFunction:
             notes.append(f"what came is {came}")
         if bound:
             notes.append(f"bound so far: {', '.join(bound)}")
-        return RuntimeCheckError(
-            "check", f"{self.code.name}: {subject}{reason}", notes=notes
-        )
+        return RuntimeCheckError("check", f"{self.code.name}: {subject}{reason}", notes=notes)
 
 
 class Program:

@@ -296,7 +296,10 @@ def _from_python(value: float | list[Any], dtype: str) -> Tensor:
 
 def _from_dlpack(value: Any) -> Tensor:
     """A tensor over the memory of any DLPack producer. The capsule is only read, so its owner stays its owner."""
-    kind, index = value.__dlpack_device__()
+    try:
+        kind, index = value.__dlpack_device__()
+    except (BufferError, TypeError, ValueError, RuntimeError) as error:
+        raise _no_memory(value, error) from error
     if kind != 1:
         raise RuntimeCheckError(
             "device", f"the value is on DLPack device {kind}:{index}, the program runs on the CPU"
@@ -306,9 +309,7 @@ def _from_dlpack(value: Any) -> Tensor:
     try:
         capsule = value.__dlpack__()
     except (BufferError, TypeError, ValueError, RuntimeError) as error:
-        raise RuntimeCheckError(
-            "dlpack", f"a {type(value).__name__} did not give its memory: {error}"
-        ) from error
+        raise _no_memory(value, error) from error
     record = dlpack_record(capsule)
     name = dtypes.BY_CODE.get((record.code, record.bits))
     if name is None or record.lanes != 1:
@@ -329,6 +330,11 @@ def _from_dlpack(value: Any) -> Tensor:
     if (strides is not None and not _is_compact(shape, strides)) or pointer % item:
         return _copy_strided(pointer, shape, strides, name, capsule)
     return Tensor(pointer, shape, name, capsule)
+
+
+def _no_memory(value: object, error: Exception) -> RuntimeCheckError:
+    name = type(value).__name__
+    return RuntimeCheckError("dlpack", f"a {name} did not give its memory: {error}")
 
 
 def _is_compact(shape: Sequence[int], strides: Sequence[int]) -> bool:

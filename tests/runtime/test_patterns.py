@@ -27,6 +27,8 @@ def test_arguments_become_what_the_parameter_says() -> None:
     assert isinstance(nested[0], Tensor)
     assert nested[1] == Shape((1, 2))
     assert isinstance(enter((np.zeros(2),), ObjectPattern())[0], Tensor)
+    assert type(enter(2, PrimPattern("float32"))) is float
+    assert type(enter(2, PrimPattern("int32"))) is int
     marker = object()
     assert enter(marker, VECTOR) is marker
     assert enter((1,), TuplePattern((VECTOR, VECTOR))) == (1,)

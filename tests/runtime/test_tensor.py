@@ -89,6 +89,13 @@ def test_torch_tensors_of_every_kind() -> None:
     assert taken(torch.ones(2, requires_grad=True)).shape == (2,)
 
 
+def test_tensors_without_memory_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(RuntimeCheckError, match="did not give its memory") as caught:
+        from_any(torch.ones(2, device="meta"))
+    assert caught.value.code in ("dlpack", "device")
+
+
 def test_jax_arrays() -> None:
     jnp = pytest.importorskip("jax.numpy")
     np.testing.assert_array_equal(taken(jnp.arange(4.0)).numpy(), [0, 1, 2, 3])
