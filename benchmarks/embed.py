@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -116,7 +117,11 @@ def run_onnxruntime(source: Source, threads: int) -> Run:
     session = onnxruntime.InferenceSession(
         str(source.onnx), options, providers=["CPUExecutionProvider"]
     )
-    return lambda ids, mask: session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
+
+    def run(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        return np.asarray(session.run(None, {"input_ids": ids, "attention_mask": mask})[0])
+
+    return run
 
 
 def run_openvino(source: Source, threads: int, precision: str = "f32") -> Run:
@@ -183,7 +188,7 @@ class Peer:
 
     name: str
     pipe: Connection
-    process: multiprocessing.process.BaseProcess
+    process: BaseProcess
     load_seconds: float
 
     @classmethod
@@ -226,7 +231,7 @@ def timed(name: str) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--peers", default=",".join(PEERS), help=f"of {', '.join(PEERS)}")
     parser.add_argument("--shapes", default=",".join(f"{b}x{s}" for b, s in SHAPES))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)

@@ -67,7 +67,7 @@ def cases(vocabulary: int, full: bool) -> Iterator[Case]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--full", action="store_true", help="every length from 1 to 512")
     parser.add_argument("--json", type=Path, default=Path("build/bench/equality.json"))
     args = parser.parse_args()
