@@ -41,6 +41,8 @@ def _shortest(data: np.ndarray) -> Any:
     if data.dtype.kind in "iub":
         return data.tolist()
     if data.ndim == 0:
+        if np.isnan(data):
+            return math.nan
         value, short = float(data), float(str(data[()]))
         same = np.array(short, data.dtype).tobytes() == data.tobytes()
         return short if same else value

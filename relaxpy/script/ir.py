@@ -42,8 +42,10 @@ def vdevice(target: Any = None, device: int = 0, memory_scope: str = "global") -
     return f"{target}:{device}:{memory_scope}"
 
 
-def extern(symbol: str) -> ExternFunc:
-    """A function of the module that a library brings: `f = I.extern("library.f")`."""
+def extern(symbol: str, name: str | None = None) -> ExternFunc:
+    """A function of the module that a library brings: `f = I.extern("library.f")`. `name` is its global name where that
+    is no Python name."""
+    del name  # read from the source
     return ExternFunc(str(symbol))
 
 

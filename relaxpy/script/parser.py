@@ -63,7 +63,9 @@ def parse(text: str | PathLike[str], filename: str | None = None) -> IRModule:
 def raise_errors(bag: ErrorBag) -> None:
     """Raise what is in the bag in the order of the source, without the frames of the parser (with them if
     RELAXPY_DEBUG is set)."""
-    bag.errors.sort(key=lambda error: (error.span.line, error.span.column) if error.span else (0, 0))
+    bag.errors.sort(
+        key=lambda error: (error.span.line, error.span.column) if error.span else (0, 0)
+    )
     if not os.environ.get("RELAXPY_DEBUG"):
         for error in bag.errors:
             error.__traceback__ = error.__context__ = None

@@ -48,6 +48,7 @@ from relaxpy.script.parser_value import (
     describe,
     is_of_script,
     known_scalar,
+    lone_names,
     with_span,
 )
 from relaxpy.script.scope import (
@@ -421,7 +422,8 @@ class CoreParser:
         before, self.in_annotation = self.in_annotation, True
         try:
             if func is Callable_:
-                with self.symbols.function_type():
+                params = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "params")]
+                with self.symbols.function_type(lone_names(params)):
                     args, kwargs = self.arguments(node)
                     return func.build(self.symbols, *args, **kwargs)
             args, kwargs = self.arguments(node)

@@ -24,12 +24,12 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.op.deduce import deduce
 from relaxpy.script.parser_signature import Signature
-from relaxpy.script.parser_statement import StatementParser
+from relaxpy.script.parser_statement import StatementParser, fits
+from relaxpy.script.parser_value import returns
 from relaxpy.script.scope import (
     Skip,
 )
-from relaxpy.shape.lattice import Verdict, accepts
-from relaxpy.shape.prove import equal
+from relaxpy.shape.lattice import Verdict
 
 
 class FunctionParser(StatementParser):
@@ -69,7 +69,7 @@ class FunctionParser(StatementParser):
                     self.report("return-place", "there is code after return", later, "remove it")
                 return self.return_value(statement)
             self.statement(statement)
-        if any(isinstance(child, ast.Return) for s in statements for child in ast.walk(s)):
+        if any(returns(statements)):
             return None, None  # a return inside a branch, reported there
         last = statements[-1]
         self.report(
@@ -100,7 +100,7 @@ class FunctionParser(StatementParser):
         if declared is None or signature.ret_node is None:
             return value, None
         deduced = self.annotation_of(value)
-        verdict = accepts(declared, deduced, None, equal)
+        verdict = fits(declared, deduced)
         if verdict is Verdict.NO:
             where = self.span(signature.ret_node)
             self.fail(

@@ -138,7 +138,7 @@ class ModuleParser:
                 span=self.scope.span(node),
                 help="write @R.function above a graph-level function, @T.prim_func above a tensor program",
             )
-        name = str(options.get("name") or node.name)
+        name = str(options.get("name", node.name))
         self.add_name(node.name, name, node)
         if kind == "prim_func":
             self.tensor_programs.append((name, node))
@@ -154,14 +154,19 @@ class ModuleParser:
             )
         self.order.append(name)
         self.names[script_name] = GlobalVar(name)
-        self.names[name] = GlobalVar(name)
 
     def declare_value(self, name: str, value: ast.expr) -> None:
         """`f = I.extern("…")`, `f = other_function`, `n = T.int64()`."""
         found = self.scope.eval(value)
         if isinstance(found, (ExternFunc, Function, TensorProgram)):
-            self.add_name(name, name, value)
-            self.functions[name] = found
+            given = (
+                [k.value for k in value.keywords if k.arg == "name"]
+                if isinstance(value, ast.Call)
+                else []
+            )
+            real = str(self.scope.eval(given[0])) if given else name
+            self.add_name(name, real, value)
+            self.functions[real] = found
         else:
             self.scope.env[name] = found
 

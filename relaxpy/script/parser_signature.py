@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -24,6 +24,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import for_each_dim
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.script.parser_expr import ExprParser
+from relaxpy.script.parser_value import lone_names
 from relaxpy.script.scope import (
     Surroundings,
     Symbols,
@@ -87,7 +88,7 @@ class SignatureParser(ExprParser):
         """Parameters and result of a definition. Their errors are collected."""
         for type_param in getattr(node, "type_params", ()):  # PEP 695: def main[n](…)
             self.symbols.declare(type_param.name)
-        name = options.get("name") or node.name
+        name = str(options.get("name", node.name))
         signature = Signature(
             node,
             name,
@@ -146,14 +147,9 @@ class SignatureParser(ExprParser):
         later one's by its
         bare name."""
         params = {arg.arg for arg in node.args.args}
-        for arg in node.args.args:
-            for child in walk_outside_callables(arg.annotation):
-                if isinstance(child, ast.Tuple | ast.List):
-                    for item in child.elts:
-                        if isinstance(item, ast.Constant) and isinstance(item.value, str):
-                            name = item.value
-                            if name.isidentifier() and name not in params:
-                                self.symbols.declare(name)
+        for name in lone_names([arg.annotation for arg in node.args.args]):
+            if name not in params:
+                self.symbols.declare(name)
 
     def check_defined(self, signature: Signature) -> None:
         """Every variable of the parameters must stand alone somewhere, or be the one unknown of a linear
@@ -196,23 +192,6 @@ def names_in_shapes(node: ast.FunctionDef) -> frozenset[str]:
                 if isinstance(item, ast.Constant) and isinstance(item.value, str):
                     found |= set(re.findall(r"[^\W\d]\w*", item.value))
     return frozenset(found)
-
-
-def walk_outside_callables(node: ast.expr | None) -> Iterator[ast.AST]:
-    """All nodes of an annotation but those inside `R.Callable(…)`."""
-    if node is None:
-        return
-    todo: list[ast.AST] = [node]
-    while todo:
-        found = todo.pop(0)
-        if (
-            isinstance(found, ast.Call)
-            and isinstance(found.func, ast.Attribute)
-            and found.func.attr == "Callable"
-        ):
-            continue
-        yield found
-        todo += ast.iter_child_nodes(found)
 
 
 def for_each_dim_outside_callables(annotation: Annotation, found: list[Dim]) -> None:

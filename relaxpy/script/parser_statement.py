@@ -40,7 +40,7 @@ from relaxpy.op.deduce import deduce
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.intrinsics import Statement
 from relaxpy.script.parser_signature import SignatureParser
-from relaxpy.script.parser_value import describe
+from relaxpy.script.parser_value import describe, returns
 from relaxpy.script.scope import (
     POISON,
     ModuleRef,
@@ -247,7 +247,7 @@ class StatementParser(SignatureParser):
         value = self.as_expr(self.leaf(given["value"]), given["value"])
         target = self.annotation(given["ty"], "define")
         actual = self.annotation_of(value)
-        if accepts(target, actual, None, equal) is Verdict.NO:
+        if fits(target, actual) is Verdict.NO:
             self.fail(
                 "match-cast",
                 f"{actual} can never be {target}",
@@ -256,7 +256,7 @@ class StatementParser(SignatureParser):
             )
         if annotation is not None:
             declared = self.annotation(annotation)
-            if accepts(declared, target, None, equal) is Verdict.NO:
+            if fits(declared, target) is Verdict.NO:
                 self.fail(
                     "annotation-mismatch", f"declared {declared}, but cast to {target}", annotation
                 )
@@ -286,7 +286,7 @@ class StatementParser(SignatureParser):
         annotation = deduced
         if declared is not None:
             annotation, where = declared
-            verdict = accepts(annotation, deduced, None, equal)
+            verdict = fits(annotation, deduced)
             if verdict is Verdict.NO:
                 self.fail(
                     "annotation-mismatch",
@@ -426,12 +426,13 @@ class StatementParser(SignatureParser):
             cond = self.emit(cond, node.test)
         self.check_condition(cond, node.test)
         name = self.branch_name(node)
+        declared = self.declared.pop(name, None)
         then = self.branch(node.body, name)
         otherwise = self.branch(node.orelse, name)
         if then is None or otherwise is None:
             raise Skip
         value = If(cond, then, otherwise, span=self.span(node))
-        self.env[name] = self.bind(name, value, node.test, self.declared.pop(name, None))
+        self.env[name] = self.bind(name, value, node.test, declared)
 
     def check_condition(self, cond: Expr, node: ast.expr) -> None:
         annotation = self.annotation_of(cond)
@@ -449,9 +450,8 @@ class StatementParser(SignatureParser):
 
     def branch_name(self, node: ast.If) -> str:
         """The name that both branches bind in their last statement: the value of the if."""
-        for child in ast.walk(node):
-            if isinstance(child, ast.Return):
-                self.stmt_Return(child)
+        for found in returns([node]):
+            self.stmt_Return(found)
         if not node.orelse:
             self.fail(
                 "if-branches",
@@ -526,6 +526,11 @@ class Hidden:
 
     name: str
     span: Span
+
+
+def fits(declared: Annotation, actual: Annotation) -> Verdict:
+    """Does a value of annotation `actual` always, never or perhaps have the declared one?"""
+    return Verdict.YES if declared == actual else accepts(declared, actual, None, equal)
 
 
 def targets(node: ast.stmt) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import types
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -114,3 +115,34 @@ def argument_node(node: ast.expr, op: Any, name: str | None) -> ast.expr | None:
             return None
         index = names.index(name)
     return values[index] if index < len(values) else None
+
+
+def returns(body: Sequence[ast.stmt]) -> Iterator[ast.Return]:
+    """Return statements of a body, those of nested functions left out."""
+    todo: list[ast.AST] = list(body)
+    while todo:
+        node = todo.pop(0)
+        if isinstance(node, ast.Return):
+            yield node
+        elif not isinstance(node, (ast.FunctionDef, ast.expr)):
+            todo += ast.iter_child_nodes(node)
+
+
+def lone_names(nodes: Sequence[ast.expr | None]) -> list[str]:
+    """Quoted names that stand alone as a dimension in annotations, those inside of `R.Callable(…)` left out."""
+    found: dict[str, None] = {}
+    todo: list[ast.AST] = [node for node in nodes if node is not None]
+    while todo:
+        node = todo.pop(0)
+        items: list[ast.expr] = []
+        match node:
+            case ast.Call(func=ast.Attribute(attr="Callable")):
+                continue
+            case ast.Tuple(elts=elts) | ast.List(elts=elts):
+                items = elts
+            case ast.Call(keywords=keywords):
+                items = [keyword.value for keyword in keywords if keyword.arg == "value"]
+        names = [item.value for item in items if isinstance(item, ast.Constant)]
+        found |= {name: None for name in names if isinstance(name, str) and name.isidentifier()}
+        todo += ast.iter_child_nodes(node)
+    return list(found)

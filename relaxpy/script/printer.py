@@ -148,7 +148,8 @@ class _ModulePrinter:
                 printer = _FunctionPrinter(Names([self.name]), self.globals, self.name)
                 parts.append("\n".join(printer.definition(func, name, shown, False)))
             elif isinstance(func, ExternFunc):
-                parts.append(f"{shown} = I.extern({quote(func.name)})")
+                given = "" if shown == name else f", name={quote(name)}"
+                parts.append(f"{shown} = I.extern({quote(func.name)}{given})")
             else:
                 parts.append(_tensor_program(func.script(shown), name, shown))
         body = "\n\n".join(parts) or "pass"

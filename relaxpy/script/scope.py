@@ -91,7 +91,8 @@ class Symbols(DimReader):
 
     `mode` says what a quoted name that is not known means: `"define"` (parameters, match_cast) a new variable,
     `"use"` an error.
-    Inside `R.Callable(…)` quoted names are the function type's own.
+    Inside `R.Callable(…)` a quoted name that stands alone in a parameter is the function type's own; so is one that
+    is not known around it.
     """
 
     def __init__(
@@ -134,11 +135,11 @@ class Symbols(DimReader):
 
     def quoted(self, name: str, span: Span | None) -> Dim:
         """What a name in a quoted dimension means. Raises `ScriptError` where it must be known and is not."""
-        if self._own:
-            return self._own[-1].setdefault(name, self._new_private(name)).dim
-        found = self.scalar(name)
+        found = None if any(name in names for names in self._own) else self.scalar(name)
         if found is None:
             found = self.lookup(name)
+        if found is None and self._own:
+            return self._own[-1].setdefault(name, self._new_private(name)).dim
         if found is None and self.mode == "use":
             raise ScriptError(
                 "symbol-undefined",
@@ -154,10 +155,8 @@ class Symbols(DimReader):
         return found
 
     def _new_private(self, name: str) -> SymVar:
-        found = self._own[-1].get(name)
-        if found is None:
-            found = SymVar(name)
-            self._private.add(found)
+        found = SymVar(name)
+        self._private.add(found)
         return found
 
     @contextmanager
@@ -170,9 +169,9 @@ class Symbols(DimReader):
             self.mode = before
 
     @contextmanager
-    def function_type(self) -> Iterator[None]:
-        """Quoted names inside are a function type's own."""
-        self._own.append({})
+    def function_type(self, own: Iterable[str]) -> Iterator[None]:
+        """Inside, the quoted names `own`, and those that are not known around, are a function type's own."""
+        self._own.append({name: self._new_private(name) for name in own})
         try:
             yield
         finally:

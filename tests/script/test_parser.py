@@ -165,7 +165,9 @@ from tvm.script import relax as R
 @I.ir_module(s_tir=True)
 class Module:
     @R.function(private=True)
-    def fused_add_relu(x: R.Tensor(("n * 2",), dtype="float32"), y: R.Tensor(("n * 2",), dtype="float32"), s: R.Shape(["n"])) -> R.Tensor(("n * 2",), dtype="float32"):
+    def fused_add_relu(
+        x: R.Tensor(("n * 2",), dtype="float32"), y: R.Tensor(("n * 2",), dtype="float32"), s: R.Shape(["n"])
+    ) -> R.Tensor(("n * 2",), dtype="float32"):
         n = T.int64(is_size_var=True)
         R.func_attr({"Primitive": 1})
         with R.dataflow():
@@ -285,9 +287,7 @@ def test_values_of_the_python_around() -> None:
 
     assert isinstance(func, Function)
     assert str(func.ret) == 'R.Tensor((m, 32), dtype="float16")'
-    assert [str(param.annotation) for param in func.params][
-        0
-    ] == 'R.Tensor((n, 4), dtype="float16")'
+    assert str(func.params[0].annotation) == 'R.Tensor((n, 4), dtype="float16")'
     constants = [
         a
         for b in func.body.bindings
@@ -361,7 +361,7 @@ def test_spans_are_those_of_the_file() -> None:
 
         @R.function
         def func(x: R.Tensor(("n", 4), "float32"), größe: R.Tensor((5, 6), "float32")):
-            y = R.matmul(x, größe)  # error one
+            x = R.matmul(x, größe)  # error one
             return R.exp(R.sum(größe, axis=9))  # error two
 
     lines = __import__("pathlib").Path(__file__).read_text("utf-8").split("\n")
@@ -441,7 +441,8 @@ def test_dimension_expressions_print_and_parse(dim: str) -> None:
 def test_a_function_types_symbols_are_its_own() -> None:
     func = main(
         "return x",
-        'x: R.Tensor(("n",), "float32"), f: R.Callable((R.Tensor(("n", "m"), "float32"),), R.Tensor(("n * m",), "float32"))',
+        'x: R.Tensor(("n",), "float32"), '
+        'f: R.Callable((R.Tensor(("n", "m"), "float32"),), R.Tensor(("n * m",), "float32"))',
     )
     own = func.params[1].annotation.params[0].dims[0].symbol
     assert own is not func.params[0].annotation.dims[0].symbol
