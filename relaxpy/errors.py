@@ -1,6 +1,7 @@
 """Diagnostics: one error type, located in the user's source, with an excerpt and a way out.
 
-Everything that a user can get wrong raises a :class:`RelaxError` of one of the families below. It renders as
+Everything that a user can get wrong raises a :class:`RelaxError` of one of the families below. It
+renders as
 
     error[shape-mismatch]: matmul: inner dimensions differ: 4096 and 4095
       --> model.py:12:14
@@ -24,7 +25,8 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range in a source file. Lines count from 1 and columns from 0, as in `ast`; ends are exclusive."""
+    """A range in a source file. Lines count from 1 and columns from 0, as in `ast`; ends are
+    exclusive."""
 
     file: str
     line: int
@@ -59,7 +61,8 @@ class Span:
 
 
 class RelaxError(Exception):
-    """Something that the user can mend: `code` names the kind (docs/errors.md has a section for each)."""
+    """Something that the user can mend: `code` names the kind (docs/errors.md has a section for
+    each)."""
 
     def __init__(
         self,
@@ -103,8 +106,8 @@ class ScriptError(RelaxError):
 
 
 class DeduceError(RelaxError):
-    """An operator or call whose arguments do not fit. `arg` names the argument at fault, so that whoever knows the
-    source can put the caret under it."""
+    """An operator or call whose arguments do not fit. `arg` names the argument at fault, so that
+    whoever knows the source can put the caret under it."""
 
     arg: str | None = None
 
@@ -134,7 +137,8 @@ class ExecutableError(RelaxError):
 
 
 class RuntimeCheckError(RelaxError):
-    """A value that does not fit its annotation, or a kernel or library call that failed, at run time."""
+    """A value that does not fit its annotation, or a kernel or library call that failed, at run
+    time."""
 
 
 class UsageError(RelaxError):

@@ -1,4 +1,5 @@
-"""From a module to an executable: the pipeline, the kernels' schedules, the object file, the bytecode."""
+"""From a module to an executable: the pipeline, the kernels' schedules, the object file, the
+bytecode."""
 
 from __future__ import annotations
 

@@ -30,9 +30,11 @@ def build(
 ) -> Executable:
     """Compile a module, once for all shapes that it can take.
 
-    `target` is `"llvm"` for this machine's CPU with its features, or names another (`"llvm -mcpu=x86-64-v3"`); the
-    executable stores it resolved. `params` are arrays to bind to parameters by name (`"w"`, or `"main.w"`). `pipeline` replaces
-    the default passes; `instruments` are called after each pass. The same module and target give the same bytes in any process.
+    `target` is `"llvm"` for this machine's CPU with its features, or names another (`"llvm
+    -mcpu=x86-64-v3"`); the executable stores it resolved. `params` are arrays to bind to
+    parameters by name (`"w"`, or `"main.w"`). `pipeline` replaces the default passes;
+    `instruments` are called after each pass. The same module and target give the same bytes in
+    any process.
 
     Raises: RelaxError, located where the program says what cannot be built.
     """
@@ -52,7 +54,8 @@ def build(
 
 
 def link(mod: IRModule, program: Program, target: Target) -> Executable:
-    """Schedule and compile the tensor programs that the bytecode calls, and put everything together."""
+    """Schedule and compile the tensor programs that the bytecode calls, and put everything
+    together."""
     kernels: list[KernelInfo] = []
     variants: dict[str, Any] = {}
     sources: dict[str, str] = {}

@@ -1,7 +1,8 @@
 """VM code generation: lowered functions to register bytecode.
 
-Takes a module after the pipeline: no operators are left but instructions (`relaxpy.op.memory`), calls, tuples and branches. Every
-variable gets a register of its own, used again when the variable is dead.
+Takes a module after the pipeline: no operators are left but instructions (`relaxpy.op.memory`),
+calls, tuples and branches. Every variable gets a register of its own, used again when the
+variable is dead.
 """
 
 from __future__ import annotations
@@ -157,8 +158,8 @@ class _FunctionWriter:
     # Bodies
 
     def seq(self, seq: SeqExpr) -> int:
-        """Write a body; gives the register of its value. Registers of variables bound in it are free after their last
-        use."""
+        """Write a body; gives the register of its value. Registers of variables bound in it are
+        free after their last use."""
         bindings = list(seq.bindings)
         last: dict[Var, int] = {}
         for i, binding in enumerate(bindings):
@@ -187,7 +188,8 @@ class _FunctionWriter:
             self.free.extend(dead)
 
     def bind(self, var: Var, src: int) -> None:
-        """Another name of a value: a register of its own, so that each lives as long as it is used."""
+        """Another name of a value: a register of its own, so that each lives as long as it is
+        used."""
         dst = self.new_reg()
         self.regs[var] = dst
         self.emit(bc.Move, dst, src)

@@ -1,7 +1,9 @@
-"""Annotations: what is known of a value while compiling (paper §3.1, table 1; `Type` in TVM 0.27, `StructInfo` before).
+"""Annotations: what is known of a value while compiling (paper §3.1, table 1; `Type` in TVM 0.27,
+`StructInfo` before).
 
-Annotations are immutable and compared by value. None always stands for "unknown", so each kind has coarser forms:
-`TensorType(None, "float32", ndim=2)` is a matrix of unknown shape, `TensorType()` any tensor.
+Annotations are immutable and compared by value. None always stands for "unknown", so each kind
+has coarser forms: `TensorType(None, "float32", ndim=2)` is a matrix of unknown shape,
+`TensorType()` any tensor.
 """
 
 from __future__ import annotations
@@ -61,8 +63,9 @@ class ShapeType(Annotation):
 
 @dataclass(frozen=True, slots=True, init=False)
 class TensorType(Annotation):
-    """A tensor (`R.Tensor`). `shape` is a tuple of dimensions, a *variable* that holds a shape, or None (unknown; then
-    `ndim` may still be known, else -1). `dtype` None is unknown. `vdevice` names a virtual device, or is None."""
+    """A tensor (`R.Tensor`). `shape` is a tuple of dimensions, a *variable* that holds a shape,
+    or None (unknown; then `ndim` may still be known, else -1). `dtype` None is unknown. `vdevice`
+    names a virtual device, or is None."""
 
     shape: tuple[Dim, ...] | Var | None
     dtype: DType | None

@@ -1,12 +1,14 @@
 """Dimensions: integer polynomials over symbolic variables, always in normal form.
 
-A `Dim` is a sum of terms `coefficient * atom**power * …`; an atom is a variable (`SymVar`) or an integer function of
-dimensions that is no polynomial (`DimOp`: floordiv, floormod, min, max, select, comparisons). Dims are interned: equal
-normal forms are one object, so `==` and `hash` cost nothing, and `n * 4 + 4 == 4 * (n + 1)` holds by construction. What the normal form
-does not see, `relaxpy.shape.prove` may still prove.
+A `Dim` is a sum of terms `coefficient * atom**power * …`; an atom is a variable (`SymVar`) or an
+integer function of dimensions that is no polynomial (`DimOp`: floordiv, floormod, min, max,
+select, comparisons). Dims are interned: equal normal forms are one object, so `==` and `hash`
+cost nothing, and `n * 4 + 4 == 4 * (n + 1)` holds by construction. What the normal form does not
+see, `relaxpy.shape.prove` may still prove.
 
-Terms are ordered by degree, then by the names of their variables, then by which variable was made first; never by
-address: the same program always prints the same text. Division rounds to minus infinity, as in Python.
+Terms are ordered by degree, then by the names of their variables, then by which variable was made
+first; never by address: the same program always prints the same text. Division rounds to minus
+infinity, as in Python.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ _ops: WeakValueDictionary[tuple[str, tuple[Dim, ...]], DimOp] = WeakValueDiction
 
 
 class Dim:
-    """An integer expression in normal form. Make one with `Dim.of(…)`, `SymVar.dim`, and Python's operators."""
+    """An integer expression in normal form. Make one with `Dim.of(…)`, `SymVar.dim`, and Python's
+    operators."""
 
     __slots__ = ("__dict__", "__weakref__", "_hash", "terms")
 
@@ -181,7 +184,8 @@ class Dim:
         return self.value != 0
 
     def divide_exact(self, divisor: DimLike) -> Dim | None:
-        """The polynomial q with q * divisor == self, for a divisor of one term; None if there is none."""
+        """The polynomial q with q * divisor == self, for a divisor of one term; None if there is
+        none."""
         divisor = Dim.of(divisor)
         if len(divisor.terms) != 1:
             return _constant(1) if divisor == self else None
@@ -253,7 +257,8 @@ INT_FUNCTIONS: dict[str, Callable[..., int]] = {
 
 
 def dim_op(op: str, *args: DimLike) -> Dim:
-    """`op` (a name of INT_FUNCTIONS) applied to dimensions, simplified where that is cheap and always right."""
+    """`op` (a name of INT_FUNCTIONS) applied to dimensions, simplified where that is cheap and
+    always right."""
     dims = tuple(Dim.of(arg) for arg in args)
     if op == "floordiv":
         return _floordiv(*dims)
@@ -354,7 +359,8 @@ def _atom(op: str, args: tuple[Dim, ...]) -> Dim:
 
 
 def _split(dim: Dim, divisor: int) -> tuple[Dim, Dim]:
-    """(q, r) with dim == q * divisor + r, as much in q as the coefficients allow; r's constant in [0, divisor)."""
+    """(q, r) with dim == q * divisor + r, as much in q as the coefficients allow; r's constant in
+    [0, divisor)."""
     quotient: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
     for monomial, coefficient in dim.terms:

@@ -1,9 +1,11 @@
-"""Data types: a `str` with questions. `DType("f32") == "float32"`, so that a dtype prints and compares as its name."""
+"""Data types: a `str` with questions. `DType("f32") == "float32"`, so that a dtype prints and
+compares as its name."""
 
 from __future__ import annotations
 
 import difflib
 from functools import cached_property
+from typing import ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -24,9 +26,10 @@ _ALIASES = {
 
 
 class DType(str):
-    """The name of an element type, canonical (`f32` becomes `float32`); interned, one object a name."""
+    """The name of an element type, canonical (`f32` becomes `float32`); interned, one object a
+    name."""
 
-    _interned: dict[str, DType] = {}
+    _interned: ClassVar[dict[str, DType]] = {}
 
     def __new__(cls, name: str | np.dtype | type) -> DType:
         if isinstance(name, DType):

@@ -1,8 +1,9 @@
 """The graph level: expressions, bindings, functions (paper §3.1, figure 2).
 
-Nodes are frozen; expressions compare by identity, annotations by value. Programs are in A-normal form: the argument of a call is
-a *leaf* (variable, constant, shape, scalar, or a tuple of leaves), every other value is bound to a variable first. Only variables
-carry an annotation; that of any other expression follows from it (`relaxpy.op.deduce`). `span` is where the user wrote it.
+Nodes are frozen; expressions compare by identity, annotations by value. Programs are in A-normal
+form: the argument of a call is a *leaf* (variable, constant, shape, scalar, or a tuple of
+leaves), every other value is bound to a variable first. Only variables carry an annotation; that
+of any other expression follows from it (`relaxpy.op.deduce`). `span` is where the user wrote it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class DataflowVar(Var):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GlobalVar(Expr):
-    """The name of a function of the module. Two of one name are equal; it stores no annotation (it would go stale)."""
+    """The name of a function of the module. Two of one name are equal; it stores no annotation
+    (it would go stale)."""
 
     name: str
 
@@ -73,7 +75,8 @@ class ExternFunc(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Constant(Expr):
-    """A tensor constant. `data` is a C-contiguous, read-only array; bfloat16 as `ml_dtypes.bfloat16`."""
+    """A tensor constant. `data` is a C-contiguous, read-only array; bfloat16 as
+    `ml_dtypes.bfloat16`."""
 
     data: np.ndarray
 
@@ -161,8 +164,9 @@ class TupleGetItem(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call(Expr):
-    """A call of an operator (whose instance holds its attributes), a function of the module, a function value, or an
-    external function. `ty_args` are annotations given at the call: the outputs of `call_tir`, the result of `call_packed`."""
+    """A call of an operator (whose instance holds its attributes), a function of the module, a
+    function value, or an external function. `ty_args` are annotations given at the call: the
+    outputs of `call_tir`, the result of `call_packed`."""
 
     op: Operator | Expr
     args: tuple[Expr, ...]
@@ -188,7 +192,8 @@ class VarBinding(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchCast(Node):
-    """`var = R.match_cast(value, annotation)`: checks at run time, and defines symbolic variables that are new."""
+    """`var = R.match_cast(value, annotation)`: checks at run time, and defines symbolic variables
+    that are new."""
 
     var: Var
     value: Expr
@@ -207,7 +212,8 @@ class BindingBlock(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DataflowBlock(BindingBlock):
-    """Pure bindings without control flow. Its `Var`s are seen outside, its `DataflowVar`s are not."""
+    """Pure bindings without control flow. Its `Var`s are seen outside, its `DataflowVar`s are
+    not."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,8 +239,9 @@ _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function(Expr):
-    """A graph-level function. `ret` is its declared (or deduced) return annotation. `attrs` holds `global_symbol` for a function
-    that is visible outside its module (its absence makes it private, as in TVM)."""
+    """A graph-level function. `ret` is its declared (or deduced) return annotation. `attrs` holds
+    `global_symbol` for a function that is visible outside its module (its absence makes it
+    private, as in TVM)."""
 
     params: tuple[Var, ...]
     body: SeqExpr

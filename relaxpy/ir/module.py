@@ -34,8 +34,8 @@ class ScalarParam:
 
 
 class TensorProgram(ABC):
-    """A loop-level function (`T.prim_func`), as the layers above see it. `relaxpy.tir.PrimFunc` is the one implementation; it alone
-    knows TVM's objects. Immutable."""
+    """A loop-level function (`T.prim_func`), as the layers above see it. `relaxpy.tir.PrimFunc`
+    is the one implementation; it alone knows TVM's objects. Immutable."""
 
     __slots__ = ()
     span: Span | None
@@ -62,7 +62,8 @@ class TensorProgram(ABC):
     @property
     @abstractmethod
     def work(self) -> Dim | None:
-        """About how many scalar operations a run does, over the variables of `params`; None where unknown."""
+        """About how many scalar operations a run does, over the variables of `params`; None where
+        unknown."""
 
 
 BaseFunc: TypeAlias = Function | TensorProgram | ExternFunc
@@ -70,8 +71,8 @@ BaseFunc: TypeAlias = Function | TensorProgram | ExternFunc
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IRModule:
-    """Functions by global name, in the order of definition, and the module's own attributes. Immutable: the `with_…`
-    methods give a new module."""
+    """Functions by global name, in the order of definition, and the module's own attributes.
+    Immutable: the `with_…` methods give a new module."""
 
     functions: Mapping[str, BaseFunc] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=no_attrs)
@@ -106,7 +107,8 @@ class IRModule:
         return {name: f for name, f in self.functions.items() if isinstance(f, TensorProgram)}
 
     def with_functions(self, functions: Mapping[str, BaseFunc]) -> IRModule:
-        """This module with exactly these functions; itself if they are the same objects in the same order."""
+        """This module with exactly these functions; itself if they are the same objects in the
+        same order."""
         if list(functions.items()) == list(self.functions.items()):
             return self
         return replace(self, functions=functions)

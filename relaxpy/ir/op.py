@@ -1,4 +1,5 @@
-"""What the IR knows of an operator. The operators themselves are in `relaxpy.op`, each in one place."""
+"""What the IR knows of an operator. The operators themselves are in `relaxpy.op`, each in one
+place."""
 
 from __future__ import annotations
 
@@ -23,9 +24,10 @@ class Operator(ABC):
 
     @abstractmethod
     def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
-        """The annotation of this call's result. Raises `DeduceError`, located, if the arguments cannot fit."""
+        """The annotation of this call's result. Raises `DeduceError`, located, if the arguments
+        cannot fit."""
 
     @abstractmethod
     def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
-        """The call's arguments and attributes as script, in order (`["x", "axis=1"]`). `arg` prints an expression or an
-        annotation."""
+        """The call's arguments and attributes as script, in order (`["x", "axis=1"]`). `arg`
+        prints an expression or an annotation."""

@@ -1,6 +1,8 @@
-"""Walking and rewriting. Both dispatch on the class of a node (`visit_Call`) and otherwise go through its fields.
+"""Walking and rewriting. Both dispatch on the class of a node (`visit_Call`) and otherwise go
+through its fields.
 
-A `Rewriter` gives back the same object where nothing changed, so that a pass which does nothing costs nothing to detect.
+A `Rewriter` gives back the same object where nothing changed, so that a pass which does nothing
+costs nothing to detect.
 """
 
 from __future__ import annotations
@@ -9,9 +11,26 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from relaxpy.ir.annotation import Annotation, CallableType, PrimType, ShapeType, TensorType, TupleType
+from relaxpy.ir.annotation import (
+    Annotation,
+    CallableType,
+    PrimType,
+    ShapeType,
+    TensorType,
+    TupleType,
+)
 from relaxpy.ir.dim import Dim, DimLike, SymVar
-from relaxpy.ir.expr import Constant, Expr, Function, MatchCast, Node, PrimValue, ShapeExpr, Var, VarBinding
+from relaxpy.ir.expr import (
+    Constant,
+    Expr,
+    Function,
+    MatchCast,
+    Node,
+    PrimValue,
+    ShapeExpr,
+    Var,
+    VarBinding,
+)
 
 N = TypeVar("N", bound=Node)
 A = TypeVar("A", bound=Annotation)
@@ -30,8 +49,9 @@ def child_fields(kind: type) -> tuple[str, ...]:
 
 
 class Visitor:
-    """Visits every node once in order of evaluation. Define `visit_<Class>`; call `self.generic(node)` for the children. Annotations and
-    dimensions come through `visit_annotation` and `visit_dim`."""
+    """Visits every node once in order of evaluation. Define `visit_<Class>`; call
+    `self.generic(node)` for the children. Annotations and dimensions come through
+    `visit_annotation` and `visit_dim`."""
 
     def visit(self, node: Any) -> None:
         method = getattr(self, "visit_" + type(node).__name__, None)
@@ -65,7 +85,8 @@ class Visitor:
         self.visit(node.var)
 
     def visit_Var(self, node: Var) -> None:
-        """A use or a definition; annotations of variables are not entered (they repeat at every use)."""
+        """A use or a definition; annotations of variables are not entered (they repeat at every
+        use)."""
 
     visit_DataflowVar = visit_Var
 
@@ -81,8 +102,8 @@ class Visitor:
 class Rewriter:
     """Rebuilds what changes and shares what does not. Define `rewrite_<Class>` returning a node.
 
-    Definitions of variables go through `define`, uses through the map it fills, so a rewriter that changes an
-    annotation at its definition changes it at every use.
+    Definitions of variables go through `define`, uses through the map it fills, so a rewriter
+    that changes an annotation at its definition changes it at every use.
     """
 
     def __init__(self) -> None:
@@ -120,7 +141,8 @@ class Rewriter:
     rewrite_DataflowVar = rewrite_Var
 
     def define(self, var: Var, annotation: Annotation | None = None) -> Var:
-        """The variable at its definition: a new one if its annotation changes, and every later use with it."""
+        """The variable at its definition: a new one if its annotation changes, and every later
+        use with it."""
         new = annotation or self.rewrite_annotation(var.annotation)
         if new is var.annotation or new == var.annotation:
             self.vars.pop(var, None)
@@ -192,7 +214,8 @@ def for_each_dim(annotation: Annotation, visit: Callable[[Dim], None]) -> None:
 def map_annotation(
     annotation: Any, dim: Callable[[Dim], Dim], var: Callable[[Var], Any] = lambda v: v
 ) -> Any:
-    """The annotation with every dimension replaced (and a shape variable by `var`); itself if none changes."""
+    """The annotation with every dimension replaced (and a shape variable by `var`); itself if
+    none changes."""
     match annotation:
         case TensorType(shape=tuple() as dims, dtype=dtype, vdevice=vdevice):
             new = tuple(map(dim, dims))

@@ -10,8 +10,8 @@
         bb.emit_func_output(out)
     mod = bb.get()
 
-The counterpart of `tvm.relax.BlockBuilder`. Nested calls are flattened: every argument that is no leaf is bound to a variable of its
-own first.
+The counterpart of `tvm.relax.BlockBuilder`. Nested calls are flattened: every argument that is no
+leaf is bound to a variable of its own first.
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ class BlockBuilder:
 
     @contextmanager
     def seq(self) -> Iterator[SeqBuilder]:
-        """A body of its own (a branch): inside, bindings go to it; end it with `result(value)`; then `.seq` is the body.
+        """A body of its own (a branch): inside, bindings go to it; end it with `result(value)`;
+        then `.seq` is the body.
 
             with bb.seq() as then:
                 then.result(bb.emit(op.exp(x)))
@@ -215,7 +216,8 @@ class BlockBuilder:
         return self._bind(If(leaf, then, otherwise, span=span), name, False, span)
 
     def call_te(self, func: Any, *args: Any, name: str | None = None, **kwargs: Any) -> Call:
-        """The call of a tensor program that `func` makes from te tensors; arguments are expressions."""
+        """The call of a tensor program that `func` makes from te tensors; arguments are
+        expressions."""
         from relaxpy.tir.te_call import te_program
 
         annotations = [deduce(as_expr(arg), self._current()) for arg in args]

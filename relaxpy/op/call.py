@@ -1,5 +1,5 @@
-"""Calls that cross levels (paper §3.3, figures 4 and 5): tensor programs and library functions in destination-passing
-style, and functions known by name at run time only."""
+"""Calls that cross levels (paper §3.3, figures 4 and 5): tensor programs and library functions in
+destination-passing style, and functions known by name at run time only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from relaxpy.op.base import as_expr
 
 @dataclass(frozen=True)
 class _CrossLevelCall(Operator):
-    """`op(callee, (args…), out_ty=…)`: the result is a tensor, or a tuple of tensors for several outputs."""
+    """`op(callee, (args…), out_ty=…)`: the result is a tensor, or a tuple of tensors for several
+    outputs."""
 
     def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
         for out in call.ty_args:
@@ -38,8 +39,9 @@ class _CrossLevelCall(Operator):
 
 @dataclass(frozen=True)
 class CallTIR(_CrossLevelCall):
-    """`R.call_tir(gvar, (args…), out_ty, tir_vars)`: allocate the outputs, call the tensor program with arguments, outputs and symbolic
-    variables, give the outputs (figure 5). args = (GlobalVar, Tuple[, ShapeExpr of tir_vars])."""
+    """`R.call_tir(gvar, (args…), out_ty, tir_vars)`: allocate the outputs, call the tensor
+    program with arguments, outputs and symbolic variables, give the outputs (figure 5). args =
+    (GlobalVar, Tuple[, ShapeExpr of tir_vars])."""
 
     name: ClassVar[str] = "call_tir"
 
@@ -52,15 +54,16 @@ class CallTIR(_CrossLevelCall):
 
 @dataclass(frozen=True)
 class CallDPSLibrary(_CrossLevelCall):
-    """`R.call_dps_library("name", (args…), out_ty)` (`call_dps_packed` in TVM): the same with a registered library function, outputs
-    last. args = (ExternFunc, Tuple)."""
+    """`R.call_dps_library("name", (args…), out_ty)` (`call_dps_packed` in TVM): the same with a
+    registered library function, outputs last. args = (ExternFunc, Tuple)."""
 
     name: ClassVar[str] = "call_dps_library"
 
 
 @dataclass(frozen=True)
 class CallPurePacked(Operator):
-    """`R.call_pure_packed("name", args…, ty_args=…)`: a registered function without side effects. args = (ExternFunc, arg…)."""
+    """`R.call_pure_packed("name", args…, ty_args=…)`: a registered function without side effects.
+    args = (ExternFunc, arg…)."""
 
     name: ClassVar[str] = "call_pure_packed"
 
@@ -72,7 +75,8 @@ class CallPurePacked(Operator):
 
 
 def packed_result(call: Call) -> Annotation:
-    """What a call by name gives: what the call says (several annotations: a tuple), else anything."""
+    """What a call by name gives: what the call says (several annotations: a tuple), else
+    anything."""
     if not call.ty_args:
         return ObjectType()
     return call.ty_args[0] if len(call.ty_args) == 1 else TupleType(call.ty_args)

@@ -1,8 +1,8 @@
 """Forward deduction: the annotation of any expression from those of its variables (paper §4.1).
 
-Calls of functions with a signature deduce across the boundary: symbolic variables of the callee's parameters are bound to the
-arguments' dimensions and replaced in its return annotation; what cannot be bound is erased to a coarser form. Nothing looks into the
-callee's body.
+Calls of functions with a signature deduce across the boundary: symbolic variables of the callee's
+parameters are bound to the arguments' dimensions and replaced in its return annotation; what
+cannot be bound is erased to a coarser form. Nothing looks into the callee's body.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ from relaxpy.shape.prove import equal
 
 
 def deduce(expr: Expr, mod: IRModule | None = None) -> Annotation:
-    """The annotation of `expr`; `mod` resolves global names. Raises `DeduceError` for a call that cannot be right."""
+    """The annotation of `expr`; `mod` resolves global names. Raises `DeduceError` for a call that
+    cannot be right."""
     match expr:
         case Var(annotation=annotation):
             return annotation
@@ -78,7 +79,8 @@ def deduce(expr: Expr, mod: IRModule | None = None) -> Annotation:
 
 
 def deduce_seq(expr: SeqExpr, mod: IRModule | None = None) -> Annotation:
-    """The annotation of a body as seen from outside: without its own variables and the symbols it defines."""
+    """The annotation of a body as seen from outside: without its own variables and the symbols it
+    defines."""
     inner_vars = {binding.var for binding in expr.bindings}
     outer = set(free_sym_vars(var.annotation for var in free_vars(expr)))
     casts = [b.annotation for b in expr.bindings if isinstance(b, MatchCast)]
@@ -128,7 +130,8 @@ def deduce_call(call: Call, mod: IRModule | None = None) -> Annotation:
 
 
 def deduce_result(call: Call, callee: CallableType, mod: IRModule | None) -> Annotation:
-    """The result of calling a function of this type (figure 7). Raises `DeduceError` if an argument can never fit."""
+    """The result of calling a function of this type (figure 7). Raises `DeduceError` if an
+    argument can never fit."""
     if callee.params is None:
         return callee.ret
     name = getattr(call.op, "name", "the function")

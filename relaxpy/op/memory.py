@@ -1,7 +1,9 @@
-"""Memory and VM instructions as operators: what lowered programs print (paper §4.3, §4.7). They have no tensor program.
+"""Memory and VM instructions as operators: what lowered programs print (paper §4.3, §4.7). They
+have no tensor program.
 
-A lowered function allocates explicitly, calls tensor programs with their outputs as arguments, and keeps symbolic
-values in the slots of an integer heap: `vm.match` writes the sizes of a value that came in there, `vm.store` what is computed from them.
+A lowered function allocates explicitly, calls tensor programs with their outputs as arguments,
+and keeps symbolic values in the slots of an integer heap: `vm.match` writes the sizes of a value
+that came in there, `vm.store` what is computed from them.
 """
 
 from __future__ import annotations
@@ -85,8 +87,9 @@ class AllocStorage(Intrinsic):
 
 @_define
 class AllocTensor(Intrinsic):
-    """`memory.alloc_tensor(shape[, storage], dtype=…)`: an uninitialised tensor; without a storage it has memory of its own,
-    which may leave the call. `at` is where its shape stands in the heap, once lowered."""
+    """`memory.alloc_tensor(shape[, storage], dtype=…)`: an uninitialised tensor; without a
+    storage it has memory of its own, which may leave the call. `at` is where its shape stands in
+    the heap, once lowered."""
 
     name = "memory.alloc_tensor"
     arity = (1, 2)
@@ -102,7 +105,8 @@ class AllocTensor(Intrinsic):
 
 @_define
 class View(Intrinsic):
-    """`memory.view(x, shape, dtype=…)`: the memory of the compact tensor x seen with another shape."""
+    """`memory.view(x, shape, dtype=…)`: the memory of the compact tensor x seen with another
+    shape."""
 
     name = "memory.view"
     arity = (2, 2)
@@ -124,7 +128,8 @@ class Kill(Intrinsic):
 
 @_define
 class CallDPS(Intrinsic):
-    """`vm.call_dps(f, args…)`: run a tensor program (or a library function, by name) on inputs, outputs, and symbolic variables."""
+    """`vm.call_dps(f, args…)`: run a tensor program (or a library function, by name) on inputs,
+    outputs, and symbolic variables."""
 
     name = "vm.call_dps"
     arity = (1, -1)
@@ -151,8 +156,10 @@ class MakeClosure(Intrinsic):
 
 @_define
 class Match(Intrinsic):
-    """`vm.match(x, slots=[…], what=…)`: check x against its annotation and write its dimensions to heap slots: one entry a dimension,
-    in order; -1 where the dimension is a constant to compare with. `of` and `annotation` are what errors speak of."""
+    """`vm.match(x, slots=[…], what=…)`: check x against its annotation and write its dimensions
+    to heap slots: one entry a dimension, in order; -1 where the dimension is a constant to
+    compare with. `of` and `annotation` are what
+    errors speak of."""
 
     name = "vm.match"
     slots: tuple[int, ...] = ()
@@ -171,7 +178,8 @@ class Store(Intrinsic):
 
 @_define
 class CheckEqual(Intrinsic):
-    """`vm.check_equal(came, expected, …)`: fail unless two integers are equal. `of` is the annotation, `detail` the relation."""
+    """`vm.check_equal(came, expected, …)`: fail unless two integers are equal. `of` is the
+    annotation, `detail` the relation."""
 
     name = "vm.check_equal"
     arity = (2, 2)
@@ -183,7 +191,8 @@ class CheckEqual(Intrinsic):
 
 @_define
 class CheckDim(Intrinsic):
-    """`vm.check_dim(condition, message=…)`: fail unless a relation of dimensions that could not be decided while compiling holds."""
+    """`vm.check_dim(condition, message=…)`: fail unless a relation of dimensions that could not
+    be decided while compiling holds."""
 
     name = "vm.check_dim"
     message: str = ""

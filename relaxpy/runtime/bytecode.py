@@ -1,15 +1,18 @@
 """The register bytecode of an executable: what the compiler writes and every runtime reads.
 
-A function has *registers* (values: tensors, tuples, shapes, scalars, closures, opaque objects) and one int64 *heap*
-(the paper's integer host tensor, §4.7), where symbolic dimensions and all shapes that are computed from them live. A
-shape is a contiguous range of the heap, so a tensor's record can point into it: binding new sizes writes the heap and
-nothing else. The heap starts as `heap_init` (constant dimensions stand there already).
+A function has *registers* (values: tensors, tuples, shapes, scalars, closures, opaque objects)
+and one int64 *heap* (the paper's integer host tensor, §4.7), where symbolic dimensions and all
+shapes that are computed from them live. A shape is a contiguous range of the heap, so a tensor's
+record can point into it: binding new sizes writes the heap and nothing else. The heap starts as
+`heap_init` (constant dimensions stand there already).
 
-Code is flat; `If` carries the lengths of its two arms, so that a reader can rebuild the nesting. Every instruction
-names an entry of the function's `locations` (binding name and source line) for errors and profiles. Instructions are
-plain data: `relaxpy.runtime.codec` writes them as JSON, `relaxpy.runtime.link` turns a function into Python.
+Code is flat; `If` carries the lengths of its two arms, so that a reader can rebuild the nesting.
+Every instruction names an entry of the function's `locations` (binding name and source line) for
+errors and profiles. Instructions are plain data: `relaxpy.runtime.codec` writes them as JSON,
+`relaxpy.runtime.link` turns a function into Python.
 
-Operands of calls: `Reg(i)` a register, `Heap(i)` an integer of the heap, or a Python int, float, bool or str.
+Operands of calls: `Reg(i)` a register, `Heap(i)` an integer of the heap, or a Python int, float,
+bool or str.
 """
 
 from __future__ import annotations
@@ -34,8 +37,8 @@ class Heap:
 
 @dataclass(frozen=True, slots=True)
 class IntOp:
-    """An integer operation; `op` is one of INT_OPS. floordiv and floormod round to minus infinity; comparisons
-    and logic give 0 or 1; select takes (condition, then, else)."""
+    """An integer operation; `op` is one of INT_OPS. floordiv and floormod round to minus
+    infinity; comparisons and logic give 0 or 1; select takes (condition, then, else)."""
 
     op: str
     args: tuple[IntExpr, ...]
@@ -105,7 +108,8 @@ class Check:
     """What a `Match` or an `Assert` is about, for its error message."""
 
     what: str
-    """"parameter", "return value", "match_cast", "result" (of a library or Python call) or "argument"."""
+    """"parameter", "return value", "match_cast", "result" (of a library or Python call) or
+    "argument"."""
     name: str
     """The parameter's or variable's name."""
     annotation: str
@@ -113,7 +117,8 @@ class Check:
     detail: str = ""
     """For an `Assert`: the relation as script, e.g. `n * 4`, and where: `dimension 1`."""
     symbols: tuple[tuple[str, int], ...] = ()
-    """Symbolic variables that the annotation mentions and their heap slots: the bound values to show."""
+    """Symbolic variables that the annotation mentions and their heap slots: the bound values to
+    show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +184,14 @@ class Alloc(Instr):
     ndim: int
     dtype: str
     storage: int
-    """Index of one of the function's `storages` (memory of the frame; the tensor never leaves the call), or -1:
-    memory of its own, which may leave the call."""
+    """Index of one of the function's `storages` (memory of the frame; the tensor never leaves the
+    call), or -1: memory of its own, which may leave the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class View(Instr):
-    """dst ← the memory of tensor src (compact), seen with shape heap[shape : shape + ndim] and `dtype`."""
+    """dst ← the memory of tensor src (compact), seen with shape heap[shape : shape + ndim] and
+    `dtype`."""
 
     dst: int
     src: int
@@ -201,12 +207,14 @@ class Kernel(Instr):
     index: int
     args: tuple[Operand, ...]
     work: IntExpr
-    """About how many scalar operations this call does; -1: unknown. Picks serial or parallel, GIL kept or not."""
+    """About how many scalar operations this call does; -1: unknown. Picks serial or parallel, GIL
+    kept or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Library(Instr):
-    """libraries[index](*args): a registered library function in destination-passing style (outputs last)."""
+    """libraries[index](*args): a registered library function in destination-passing style
+    (outputs last)."""
 
     index: int
     args: tuple[Operand, ...]
@@ -214,7 +222,8 @@ class Library(Instr):
 
 @dataclass(frozen=True, slots=True)
 class Packed(Instr):
-    """dst ← packed[index](*args): a registered function or builtin (`vm.builtin.…`) that returns a value."""
+    """dst ← packed[index](*args): a registered function or builtin (`vm.builtin.…`) that returns
+    a value."""
 
     dst: int
     index: int
@@ -232,7 +241,8 @@ class Call(Instr):
 
 @dataclass(frozen=True, slots=True)
 class Closure(Instr):
-    """dst ← functions[index] with the last len(captured) parameters filled in (none: a plain function value)."""
+    """dst ← functions[index] with the last len(captured) parameters filled in (none: a plain
+    function value)."""
 
     dst: int
     index: int
@@ -293,8 +303,8 @@ class Move(Instr):
 
 @dataclass(frozen=True, slots=True)
 class If(Instr):
-    """Run the next then_len instructions if register cond (a 0-d bool tensor or a bool) holds, else the else_len after
-    them; then go on behind both."""
+    """Run the next then_len instructions if register cond (a 0-d bool tensor or a bool) holds,
+    else the else_len after them; then go on behind both."""
 
     cond: int
     then_len: int

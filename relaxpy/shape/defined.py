@@ -1,7 +1,8 @@
-"""Which symbolic variables annotations define: what parameters and `match_cast` bind when values come in.
+"""Which symbolic variables annotations define: what parameters and `match_cast` bind when values
+come in.
 
-A symbol is determined where it stands alone as a dimension; then every dimension that is linear in one symbol more
-determines that one (`n * 2` gives n, and `n + m` gives m once n is known).
+A symbol is determined where it stands alone as a dimension; then every dimension that is linear
+in one symbol more determines that one (`n * 2` gives n, and `n + m` gives m once n is known).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def defined_symbols(
 
 
 def matched_dims(annotation: Annotation) -> list[Dim]:
-    """The dimensions that are matched against a value, in order. Those of a function type are its own affair."""
+    """The dimensions that are matched against a value, in order. Those of a function type are its
+    own affair."""
     match annotation:
         case TensorType(shape=tuple() as dims) | ShapeType(dims=tuple() as dims):
             return list(dims)

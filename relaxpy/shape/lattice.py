@@ -1,8 +1,9 @@
 """Relations between annotations: may this value go there, and what do two values have in common.
 
-Everything is three-valued, because annotations may be coarse and dimensions symbolic: `Verdict.YES` (always), `NO` (never), `MAYBE`
-(known only at run time: the caller inserts a check). Dimensions are compared in normal form; callers that want more proof pass `equal`,
-usually `relaxpy.shape.prove.equal`.
+Everything is three-valued, because annotations may be coarse and dimensions symbolic:
+`Verdict.YES` (always), `NO` (never), `MAYBE` (known only at run time: the caller inserts a
+check). Dimensions are compared in normal form; callers that want more proof pass `equal`, usually
+`relaxpy.shape.prove.equal`.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ def accepts(
 ) -> Verdict:
     """May a value of annotation `actual` be used as `pattern`?
 
-    With `bound`, the variables of `pattern` are those of another function (a callee's parameter): those that stand alone
-    as a dimension are bound to the actual dimension, and `bound` is filled in. Without it both sides share their variables.
+    With `bound`, the variables of `pattern` are those of another function (a callee's parameter):
+    those that stand alone as a dimension are bound to the actual dimension, and `bound` is filled
+    in. Without it both sides share their variables.
     """
     return _Matcher(bound, equal).match(pattern, actual)
 
@@ -160,8 +162,13 @@ def substitute(annotation: Annotation, values: Mapping[SymVar, DimLike]) -> Anno
     return map_annotation(annotation, lambda dim: dim.substitute(values))
 
 
-def erase(annotation: Annotation, keep: Callable[[SymVar], bool], keep_var: Callable[[Var], bool] = lambda _: True) -> Annotation:
-    """The annotation without dimensions that mention variables out of scope: a shape that has one keeps its rank."""
+def erase(
+    annotation: Annotation,
+    keep: Callable[[SymVar], bool],
+    keep_var: Callable[[Var], bool] = lambda _: True,
+) -> Annotation:
+    """The annotation without dimensions that mention variables out of scope: a shape that has one
+    keeps its rank."""
     match annotation:
         case TensorType(shape=tuple() as dims, dtype=dtype, ndim=ndim, vdevice=vdevice):
             visible = all(keep(var) for dim in dims for var in dim.vars)

@@ -1,7 +1,7 @@
 """Proof of relations between dimensions: normal form first, then TVM's arithmetic analyser, cached.
 
-The analyser is loaded only when the normal form does not decide. Variables are sizes, so at least 0, unless `bounds` says
-otherwise.
+The analyser is loaded only when the normal form does not decide. Variables are sizes, so at least
+0, unless `bounds` says otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ Bounds = Mapping[SymVar, tuple[int | None, int | None]]
 
 
 def prove(condition: Dim, bounds: Bounds | None = None) -> bool:
-    """Is `condition` (a comparison made with `dim_op`, or any 0/1 dimension) true for all values in `bounds`?"""
+    """Is `condition` (a comparison made with `dim_op`, or any 0/1 dimension) true for all values
+    in `bounds`?"""
     if condition.value is not None:
         return bool(condition.value)
     return _prove(condition, _freeze(condition, bounds))

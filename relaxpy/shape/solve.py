@@ -1,4 +1,5 @@
-"""Solving for a symbolic variable: `n * 4 + 2 == m` gives n = (m - 2) // 4, to be checked by putting it back."""
+"""Solving for a symbolic variable: `n * 4 + 2 == m` gives n = (m - 2) // 4, to be checked by
+putting it back."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from relaxpy.ir.dim import Dim, SymVar, dim_op
 
 
 def solve_linear(expression: Dim, value: Dim, var: SymVar) -> Dim | None:
-    """The value of `var` with `expression == value`, rounded down, if `expression` is linear in it: `a * var + b` with
-    a constant a ≠ 0 and b without `var`. None otherwise. The caller checks `expression` at the solution, because the division may not
-    come out even."""
+    """The value of `var` with `expression == value`, rounded down, if `expression` is linear in
+    it: `a * var + b` with a constant a ≠ 0 and b without `var`. None otherwise. The caller checks
+    `expression` at the solution, because the division may not come out even."""
     slope, rest = 0, Dim.of(0)
     for monomial, coefficient in expression.terms:
         term = Dim.of(coefficient)

@@ -20,13 +20,15 @@ class BeforeAfter(NamedTuple):
 
 
 def read_example(kind: type[Pass]) -> BeforeAfter:
-    """The programs under `Before` and `After` in the docstring of a pass. Raises `ValueError` if there are none."""
+    """The programs under `Before` and `After` in the docstring of a pass. Raises `ValueError` if
+    there are none."""
     text = inspect.getdoc(kind) or ""
     return BeforeAfter(parse(_section(text, "Before", kind)), parse(_section(text, "After", kind)))
 
 
 def check_example(step: Pass, ctx: PassContext | None = None) -> None:
-    """Run a pass on its docstring's Before and compare with its After. Raises `AssertionError` where they differ."""
+    """Run a pass on its docstring's Before and compare with its After. Raises `AssertionError`
+    where they differ."""
     example = read_example(type(step))
     assert_structural_equal(step(example.before, ctx), example.after)
 

@@ -1,7 +1,7 @@
 """Dimensions to TVM's integer expressions and back, and TVM's arithmetic analyser on dimensions.
 
-One `SymVar` is one TVM variable for as long as it lives, so that programs made from the same annotations share
-variables. Conversions are memoised.
+One `SymVar` is one TVM variable for as long as it lives, so that programs made from the same
+annotations share variables. Conversions are memoised.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _symbols: WeakValueDictionary[PrimExpr, SymVar] = WeakValueDictionary()
 
 
 def int64(value: int) -> PrimExpr:
-    """An int64 literal: in one program all indices have the same type (TVM refuses a mix of int32 and int64)."""
+    """An int64 literal: in one program all indices have the same type (TVM refuses a mix of int32
+    and int64)."""
     return tirx.IntImm("int64", value)
 
 
@@ -82,8 +83,8 @@ _READ = {
 
 
 class VarTable:
-    """TVM variables of one program and the `SymVar`s that stand for them: new ones, or with `shared` those that the
-    variables were made for by `to_tvm_var`."""
+    """TVM variables of one program and the `SymVar`s that stand for them: new ones, or with
+    `shared` those that the variables were made for by `to_tvm_var`."""
 
     def __init__(self, shared: bool = False) -> None:
         self.shared = shared
@@ -98,7 +99,8 @@ class VarTable:
         return found
 
     def to_dim(self, expr: PrimExpr) -> Dim:
-        """A TVM integer expression as a dimension. Raises `PassError` for what a dimension cannot say."""
+        """A TVM integer expression as a dimension. Raises `PassError` for what a dimension cannot
+        say."""
         kind = type(expr).__name__
         match kind:
             case "IntImm":

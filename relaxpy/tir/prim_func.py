@@ -1,4 +1,5 @@
-"""Tensor programs: TVM's TensorIR function behind the interface that the IR knows (`relaxpy.ir.TensorProgram`)."""
+"""Tensor programs: TVM's TensorIR function behind the interface that the IR knows
+(`relaxpy.ir.TensorProgram`)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from relaxpy.tir.analyzer import VarTable, to_tvm_var
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrimFunc(TensorProgram):
-    """A TensorIR function. `func` is TVM's object; only `relaxpy.tir` and the schedule rules look at it."""
+    """A TensorIR function. `func` is TVM's object; only `relaxpy.tir` and the schedule rules look
+    at it."""
 
     func: Any
     span: Span | None = field(default=None, repr=False)
@@ -56,13 +58,15 @@ class PrimFunc(TensorProgram):
     def from_te(
         inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor], scalars: Sequence[SymVar] = ()
     ) -> PrimFunc:
-        """The program that computes `outputs` from `inputs`; `scalars` become int64 parameters at the end."""
+        """The program that computes `outputs` from `inputs`; `scalars` become int64 parameters at
+        the end."""
         func = _te.create_prim_func([*inputs, *outputs, *map(to_tvm_var, scalars)])
         return PrimFunc(_int64_ranges(func.without_attr("global_symbol")))
 
 
 def _int64_ranges(func: Any) -> Any:
-    """The function with every range of one dtype: te starts its axes at an int32 zero, whatever their extent."""
+    """The function with every range of one dtype: te starts its axes at an int32 zero, whatever
+    their extent."""
 
     def same(found: Any) -> Any:
         dtype = str(found.extent.ty.dtype)

@@ -1,7 +1,8 @@
 """Tensor expressions: what an operator's `legalize` is written with.
 
-TVM's `te` with dimensions in place of index expressions: `compute((n * 4, 8), lambda i, j: …)` takes the `Dim`s of
-the deduced annotation. Inside the lambda are TVM expressions; `dim(n)` brings a dimension in. All indices are int64.
+TVM's `te` with dimensions in place of index expressions: `compute((n * 4, 8), lambda i, j: …)`
+takes the `Dim`s of the deduced annotation. Inside the lambda are TVM expressions; `dim(n)` brings
+a dimension in. All indices are int64.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def placeholder(shape: Sequence[DimLike], dtype: str, name: str) -> Tensor:
 
 
 def compute(shape: Sequence[Index], body: Callable[..., PrimExpr], name: str = "compute") -> Tensor:
-    """The tensor of `shape` whose element at (i, j, …) is `body(i, j, …)`. A 0-d tensor's body takes no argument."""
+    """The tensor of `shape` whose element at (i, j, …) is `body(i, j, …)`. A 0-d tensor's body
+    takes no argument."""
     dims = [dim(d) for d in shape]
     if not dims:
         return _te.compute((), lambda *_: body(), name=name)
@@ -83,8 +85,9 @@ def if_then_else(condition: PrimExpr, then: PrimExpr, otherwise: PrimExpr) -> Pr
 
 
 def broadcast_index(shape: Sequence[DimLike], out: Sequence[DimLike], index: Sequence[PrimExpr]) -> list[PrimExpr]:
-    """Where an operand of `shape` is read for element `index` of a result of shape `out` (numpy's broadcasting,
-    aligned at the right). A dimension that may be 1 or the result's is decided at run time."""
+    """Where an operand of `shape` is read for element `index` of a result of shape `out` (numpy's
+    broadcasting, aligned at the right). A dimension that may be 1 or the result's is decided at
+    run time."""
     shift = len(out) - len(shape)
     picked: list[PrimExpr] = []
     for size, target, i in zip(map(Dim.of, shape), map(Dim.of, out[shift:]), index[shift:], strict=True):

@@ -1,4 +1,5 @@
-"""What a pass is: a frozen dataclass whose fields are its options and whose `run` is a pure function of modules."""
+"""What a pass is: a frozen dataclass whose fields are its options and whose `run` is a pure
+function of modules."""
 
 from __future__ import annotations
 

@@ -26,8 +26,9 @@ from relaxpy.transform.rebuild import Rebuilder
 class BindParams(Pass):
     """Replace parameters by the arrays of the context's `params` (`BindParams` in TVM).
 
-    A name may be qualified by its function, `"main.w"`; unqualified it binds the parameter of that name in every public function.
-    Symbolic variables that only the bound parameters mention become numbers.
+    A name may be qualified by its function, `"main.w"`; unqualified it binds the parameter of
+    that name in every public function. Symbolic variables that only the bound parameters mention
+    become numbers.
 
     Before (with params = {"w": zeros(4)}):
         @R.function

@@ -1,4 +1,5 @@
-"""BindUnknownShapes: give every tensor of unknown shape and known rank symbolic dimensions, checked at run time."""
+"""BindUnknownShapes: give every tensor of unknown shape and known rank symbolic dimensions,
+checked at run time."""
 
 from __future__ import annotations
 
@@ -17,10 +18,12 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class BindUnknownShapes(Pass):
-    """Insert `match_cast`s that name the dimensions of tensors whose shape is unknown (paper §4.1: the dynamic fallback).
+    """Insert `match_cast`s that name the dimensions of tensors whose shape is unknown (paper
+    §4.1: the dynamic fallback).
 
-    After this every tensor of known rank has dimensions, so that tensor programs can be made for it. Results whose shape
-    follows from the arguments by cases (n broadcast with m) keep being computed, not matched: legalisation does those.
+    After this every tensor of known rank has dimensions, so that tensor programs can be made for
+    it. Results whose shape follows from the arguments by cases (n broadcast with m) keep being
+    computed, not matched: legalisation does those.
 
     Before:
         @R.function
@@ -72,7 +75,8 @@ class _Binder(Rebuilder):
 
 
 def exact_result(call: Call, mod: IRModule) -> Annotation | None:
-    """The result of an operator call with dimensions by cases, or None where it is no such operator."""
+    """The result of an operator call with dimensions by cases, or None where it is no such
+    operator."""
     if not isinstance(call.op, Op):
         return None
     return Deduction(call.op, call, lambda e: deduce(e, mod), exact=True).run()
@@ -91,7 +95,8 @@ def _has_unknown(annotation: Annotation) -> bool:
 
 
 def with_dims(annotation: Annotation, name: str) -> Annotation:
-    """The annotation with fresh symbols (`name_0`, …) for dimensions that are unknown though the rank is known."""
+    """The annotation with fresh symbols (`name_0`, …) for dimensions that are unknown though the
+    rank is known."""
     match annotation:
         case TensorType(ndim=ndim, dtype=dtype, vdevice=vdevice) if annotation.dims is None and ndim >= 0:
             return TensorType([SymVar(f"{name}_{i}") for i in range(ndim)], dtype, vdevice=vdevice)

@@ -1,4 +1,5 @@
-"""LambdaLift: nested functions become functions of the module; what they captured becomes parameters."""
+"""LambdaLift: nested functions become functions of the module; what they captured becomes
+parameters."""
 
 from __future__ import annotations
 
@@ -31,9 +32,10 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class LambdaLift(Pass):
-    """Closure lifting (`LambdaLift` in TVM): a nested function becomes a private function of the module whose last parameters are the
-    variables it captured (and a shape with the symbols that it captured); where it stood, `vm.make_closure` fills those in. A function
-    of the module that is used as a value becomes a closure that captured nothing.
+    """Closure lifting (`LambdaLift` in TVM): a nested function becomes a private function of the
+    module whose last parameters are the variables it captured (and a shape with the symbols that
+    it captured); where it stood, `vm.make_closure` fills those in. A function of the module that
+    is used as a value becomes a closure that captured nothing.
 
     Before:
         @I.ir_module

@@ -22,9 +22,10 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class LegalizeOps(Pass):
-    """Replace each operator call by `call_tir` of the tensor program that the operator's `legalize` makes (paper §4.7; `LegalizeOps` in
-    TVM). Calls alike up to the names of their symbols share one program. What deduction could not decide (are n and m equal?) is
-    checked before the call, at run time.
+    """Replace each operator call by `call_tir` of the tensor program that the operator's
+    `legalize` makes (paper §4.7; `LegalizeOps` in TVM). Calls alike up to the names of their
+    symbols share one program. What deduction could not decide (are n and m equal?) is checked
+    before the call, at run time.
 
     Before:
         @I.ir_module
@@ -165,7 +166,8 @@ def _index(order: list[SymVar], dim: Dim) -> int:
 
 
 def _tensor_leaves(expr: Expr, annotation: Annotation | None, rebuilder: Rebuilder) -> list[Expr]:
-    """The tensors among an argument: itself, or the fields of a tuple; nothing for shapes and scalars."""
+    """The tensors among an argument: itself, or the fields of a tuple; nothing for shapes and
+    scalars."""
     match annotation:
         case TensorType():
             return [expr]

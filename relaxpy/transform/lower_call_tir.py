@@ -27,9 +27,9 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class LowerCallTIR(Pass):
-    """Figure 5: `call_tir(f, args, out, symbols)` becomes an allocation of each output and a call of f with inputs, outputs and symbols
-    (`CallTIRRewrite` in TVM); the same for library functions. Since memory is written now, dataflow blocks become plain ones
-    (`ToNonDataflow`).
+    """Figure 5: `call_tir(f, args, out, symbols)` becomes an allocation of each output and a call
+    of f with inputs, outputs and symbols (`CallTIRRewrite` in TVM); the same for library
+    functions. Since memory is written now, dataflow blocks become plain ones (`ToNonDataflow`).
 
     Before:
         @I.ir_module

@@ -60,11 +60,13 @@ HEAP_ATTR = "vm.heap"
 
 @dataclass(frozen=True)
 class LowerShapes(Pass):
-    """Make shape computation explicit (paper §4.7; `VMShapeLower` in TVM). Every symbolic variable and every shape that is computed
-    gets slots of the function's int64 heap. At a function's start and at a `match_cast`, `vm.match` checks a value against its
-    annotation and writes its dimensions to slots; `vm.store` computes one slot from others, where it is first needed;
-    `vm.check_equal` compares what came with a relation (`n * 4`). A dimension that occurs in no parameter alone is solved for.
-    The declared return annotation is checked where it is not proved.
+    """Make shape computation explicit (paper §4.7; `VMShapeLower` in TVM). Every symbolic
+    variable and every shape that is computed gets slots of the function's int64 heap. At a
+    function's start and at a `match_cast`, `vm.match` checks a value against its annotation and
+    writes its dimensions to slots; `vm.store` computes one slot from others, where it is first
+    needed; `vm.check_equal` compares what came with a relation (`n * 4`). A dimension that occurs
+    in no parameter alone is solved for. The declared return annotation is checked where it is not
+    proved.
 
     Before:
         @I.ir_module
@@ -114,7 +116,8 @@ class LowerShapes(Pass):
 
 
 class _Scope:
-    """What the heap holds at a point: slots of dimensions and of shapes; an arm of a branch sees its outer scope."""
+    """What the heap holds at a point: slots of dimensions and of shapes; an arm of a branch sees
+    its outer scope."""
 
     def __init__(self, outer: _Scope | None = None) -> None:
         self.outer = outer
@@ -154,8 +157,8 @@ class _Relation:
 
 
 class _SeenDims:
-    """Goes through an annotation's dimensions: a symbol without a value binds, a constant is compared, all else gets a
-    symbol of its own and a relation."""
+    """Goes through an annotation's dimensions: a symbol without a value binds, a constant is
+    compared, all else gets a symbol of its own and a relation."""
 
     def __init__(self, scope: _Scope, name: str) -> None:
         self.scope = scope
@@ -350,7 +353,8 @@ class _Lowerer:
     # Matching values against annotations
 
     def match_all(self, values: list[tuple[Var, Annotation, Span | None]], what: str) -> None:
-        """Check values and bind the symbols that are new: first all that stand alone, then by solving."""
+        """Check values and bind the symbols that are new: first all that stand alone, then by
+        solving."""
         relations: list[_Relation] = []
         for var, annotation, span in values:
             self.span = span or self.span
@@ -387,7 +391,8 @@ class _Lowerer:
             self.emit(check(PrimValue(relation.came), PrimValue(relation.expected)), "_")
 
     def solve(self, relations: list[_Relation]) -> None:
-        """Give values to symbols that occur nowhere alone, as long as a relation has just one that is unknown."""
+        """Give values to symbols that occur nowhere alone, as long as a relation has just one
+        that is unknown."""
         progress = True
         while progress:
             progress = False
@@ -401,7 +406,8 @@ class _Lowerer:
                     progress = True
 
     def need_as(self, solution: Dim, symbol: SymVar) -> None:
-        """Give `symbol` the value `solution`: a shape of it, matched, as the language defines symbols."""
+        """Give `symbol` the value `solution`: a shape of it, matched, as the language defines
+        symbols."""
         annotation = ShapeType((symbol,))
         value = self.leaf(ShapeExpr((solution,)))
         cast = Var(f"{symbol.name}_solved", annotation, span=self.span)
@@ -412,7 +418,8 @@ class _Lowerer:
 
 
 def _dims(annotation: Annotation) -> Iterator[Dim]:
-    """Dimensions of an annotation in the order of `vm.match`'s slots; those of function types are their own scope."""
+    """Dimensions of an annotation in the order of `vm.match`'s slots; those of function types are
+    their own scope."""
     match annotation:
         case TensorType(shape=tuple() as dims) | ShapeType(dims=tuple() as dims):
             yield from dims

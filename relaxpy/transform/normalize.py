@@ -14,9 +14,11 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class Normalize(Pass):
-    """Bind every nested call to a variable of its own, and deduce annotations again (`Normalize` in TVM).
+    """Bind every nested call to a variable of its own, and deduce annotations again (`Normalize`
+    in TVM).
 
-    Parsed programs are in this form already; it is for modules put together by hand and for passes that nest.
+    Parsed programs are in this form already; it is for modules put together by hand and for
+    passes that nest.
 
     Before:
         @R.function

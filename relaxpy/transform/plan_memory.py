@@ -32,9 +32,10 @@ from relaxpy.transform.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class PlanMemory(Pass):
-    """Algorithm 3 of the paper with equality in normal form: a tensor that only kernels touch gets a storage; when its
-    last reader has run, the next tensor of an equal size in bytes takes the storage over. What may leave the call (returned, in a
-    tuple, captured, handed to another function) keeps memory of its own.
+    """Algorithm 3 of the paper with equality in normal form: a tensor that only kernels touch
+    gets a storage; when its last reader has run, the next tensor of an equal size in bytes takes
+    the storage over. What may leave the call (returned, in a tuple, captured, handed to another
+    function) keeps memory of its own.
 
     Before:
         @I.ir_module
@@ -178,7 +179,8 @@ class _Planner:
         return SeqExpr((BindingBlock(tuple(out)),), seq.body, span=seq.span)
 
     def arm(self, seq: SeqExpr) -> SeqExpr:
-        """A branch: it may use what is free before it; storages that it adds are seen only inside it."""
+        """A branch: it may use what is free before it; storages that it adds are seen only inside
+        it."""
         before = {size: list(storages) for size, storages in self.free.items()}
         result = self.seq(seq)
         self.free = defaultdict(list, before)

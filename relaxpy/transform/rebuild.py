@@ -1,7 +1,8 @@
-"""Rebuilding functions binding by binding, with deduction done anew: the base of passes that change calls.
+"""Rebuilding functions binding by binding, with deduction done anew: the base of passes that
+change calls.
 
-A subclass overrides `value` (what a binding's value becomes) and may `emit` bindings before it. Annotations of variables follow: one
-whose value became more precise is replaced at all its uses.
+A subclass overrides `value` (what a binding's value becomes) and may `emit` bindings before it.
+Annotations of variables follow: one whose value became more precise is replaced at all its uses.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Rebuilder:
         """Called when the body of a function begins: may emit bindings."""
 
     def finish(self, function: Function, body: Expr) -> Expr:
-        """Called with the mapped result at the end of a function: may emit bindings; gives the result."""
+        """Called with the mapped result at the end of a function: may emit bindings; gives the
+        result."""
         return body
 
     # The walk
