@@ -19,11 +19,20 @@ def check_prim_func_call(call: Call, mod: IRModule) -> list[Problem]:
     """What is wrong with the call, if anything: the callee, the number of arguments, outputs and scalars, and each
     tensor's rank, dtype and dimensions (those that can never be equal). args = (GlobalVar, Tuple[, ShapeExpr])."""
     callee = call.args[0] if call.args else None
-    if not isinstance(callee, GlobalVar) or len(call.args) < 2 or not isinstance(call.args[1], Tuple):
+    if (
+        not isinstance(callee, GlobalVar)
+        or len(call.args) < 2
+        or not isinstance(call.args[1], Tuple)
+    ):
         return [("call_tir takes a tensor program of the module and a tuple of arguments", ())]
     program = mod.functions.get(callee.name)
     if not isinstance(program, TensorProgram):
-        return [(f"{callee.name} is no tensor program", ("call a graph function directly: cls.name(…)",))]
+        return [
+            (
+                f"{callee.name} is no tensor program",
+                ("call a graph function directly: cls.name(…)",),
+            )
+        ]
     try:
         inputs = [deduce(arg, mod) for arg in call.args[1].fields]
     except DeduceError as error:
@@ -40,16 +49,26 @@ def check_prim_func_call(call: Call, mod: IRModule) -> list[Problem]:
 
 
 def _compare(
-    name: str, program: TensorProgram, tensors: list[tuple[str, Annotation]], scalars: list[Dim | None]
+    name: str,
+    program: TensorProgram,
+    tensors: list[tuple[str, Annotation]],
+    scalars: list[Dim | None],
 ) -> list[Problem]:
     params = program.params
     buffers = [p for p in params if isinstance(p, BufferParam)]
     variables = [p for p in params if isinstance(p, ScalarParam)]
     notes = (f"{name} takes ({', '.join(map(_show, params))})",)
     if len(buffers) != len(tensors):
-        return [(f"{name} takes {len(buffers)} tensors, outputs included, and gets {len(tensors)}", notes)]
+        return [
+            (
+                f"{name} takes {len(buffers)} tensors, outputs included, and gets {len(tensors)}",
+                notes,
+            )
+        ]
     if len(variables) != len(scalars):
-        return [(f"{name} takes {len(variables)} scalars, and gets {len(scalars)} in tir_vars", notes)]
+        return [
+            (f"{name} takes {len(variables)} scalars, and gets {len(scalars)} in tir_vars", notes)
+        ]
     bound: dict[SymVar, Dim] = {
         p.var: value for p, value in zip(variables, scalars, strict=True) if value is not None
     }

@@ -108,7 +108,13 @@ class _Checker:
         self.dataflow = False
 
     def check(self, name: str, function: Function) -> None:
-        self.function, self.vars, self.syms, self.trail, self.dataflow = name, set(), set(), [], False
+        self.function, self.vars, self.syms, self.trail, self.dataflow = (
+            name,
+            set(),
+            set(),
+            [],
+            False,
+        )
         stack: list[Walk] = [self.check_function(function)]
         result: Annotation | None = None
         while stack:
@@ -122,7 +128,12 @@ class _Checker:
                 result = None
 
     def report(
-        self, code: str, message: str, span: Span | None, notes: Iterable[str] = (), help: str | None = None
+        self,
+        code: str,
+        message: str,
+        span: Span | None,
+        notes: Iterable[str] = (),
+        help: str | None = None,
     ) -> None:
         notes = list(notes) if span is not None else [*notes, f"in function {self.function}"]
         self.errors.append(VerifyError(code, message, span=span, notes=notes, help=help))
@@ -159,12 +170,16 @@ class _Checker:
         for param in function.params:
             self.define(param, param.span or function.span)
             if isinstance(param, DataflowVar):
-                self.report("wf-dataflow", f"the parameter {param.name} is a dataflow variable", param.span)
+                self.report(
+                    "wf-dataflow", f"the parameter {param.name} is a dataflow variable", param.span
+                )
         for param in function.params:
             self.symbols_of(
-                param.annotation, param.span or function.span, f"the annotation of parameter {param.name}",
+                param.annotation,
+                param.span or function.span,
+                f"the annotation of parameter {param.name}",
                 "a symbol must be determined by a parameter: stand alone in one, or with numbers only",
-            )  # fmt: skip
+            )
         result = yield self.check_body(function.body, pure=function.pure)
         self.symbols_of(function.ret, function.span, "the return annotation")
         if result is not None and accepts(function.ret, result, None, equal) is Verdict.NO:
@@ -184,11 +199,17 @@ class _Checker:
             yield self.check_block(block, pure=pure)
         result: Annotation | None = None
         if not is_leaf(body.body):
-            self.report("wf-anf", f"a body ends with a leaf, not with {_what(body.body)}", body.body.span)
+            self.report(
+                "wf-anf", f"a body ends with a leaf, not with {_what(body.body)}", body.body.span
+            )
         elif self.check_leaf(body.body, body.body.span):
             result = self.deduced(body.body, body.body.span)
         self.close(start)
-        return None if result is None else erase(result, self.syms.__contains__, self.vars.__contains__)
+        return (
+            None
+            if result is None
+            else erase(result, self.syms.__contains__, self.vars.__contains__)
+        )
 
     def check_block(self, block: BindingBlock, *, pure: bool) -> Walk:
         inside = isinstance(block, DataflowBlock)
@@ -197,7 +218,9 @@ class _Checker:
             self.dataflow = inside
             span = binding.span or binding.value.span or binding.var.span
             if isinstance(binding.var, DataflowVar) and not inside:
-                self.report("wf-dataflow", f"{binding.var.name} is bound outside of a dataflow block", span)
+                self.report(
+                    "wf-dataflow", f"{binding.var.name} is bound outside of a dataflow block", span
+                )
             if isinstance(binding, MatchCast):
                 self.check_match_cast(binding, span)
             else:
@@ -212,7 +235,10 @@ class _Checker:
             self.report("wf-anf", f"match_cast takes a leaf, not {_what(binding.value)}", span)
         elif self.check_leaf(binding.value, span):
             actual = self.deduced(binding.value, span)
-            if actual is not None and accepts(binding.annotation, actual, None, equal) is Verdict.NO:
+            if (
+                actual is not None
+                and accepts(binding.annotation, actual, None, equal) is Verdict.NO
+            ):
                 self.report("wf-annotation", f"{actual} can never be {binding.annotation}", span)
         self.define_symbols([binding.annotation])
         self.symbols_of(binding.annotation, span, "the annotation of match_cast")
@@ -259,7 +285,11 @@ class _Checker:
                 self.report("wf-anf", "a body is not a value: bind what is in it", span)
                 return None
             case _:
-                good = self.check_leaf(value, span) if is_leaf(value) else self.argument(value, "a value", span)
+                good = (
+                    self.check_leaf(value, span)
+                    if is_leaf(value)
+                    else self.argument(value, "a value", span)
+                )
         return self.deduced(value, span) if good else None
 
     def check_call(self, call: Call, span: Span | None, *, pure: bool) -> bool:
@@ -274,14 +304,18 @@ class _Checker:
             name = getattr(call.op, "name", "the function")
             if self.dataflow:
                 self.report(
-                    "wf-dataflow-pure", f"{name} has an effect, so it cannot be called in a dataflow block", span,
+                    "wf-dataflow-pure",
+                    f"{name} has an effect, so it cannot be called in a dataflow block",
+                    span,
                     help="call it outside of the block, or as R.call_pure_packed if it has none",
-                )  # fmt: skip
+                )
             elif pure:
                 self.report(
-                    "wf-pure", f"{name} has an effect, so it cannot be called in a pure function", span,
+                    "wf-pure",
+                    f"{name} has an effect, so it cannot be called in a pure function",
+                    span,
                     help="declare the function @R.function(pure=False)",
-                )  # fmt: skip
+                )
         if good and isinstance(call.op, CallTIR):
             problems = check_prim_func_call(call, self.mod)
             for message, notes in problems:
@@ -294,9 +328,11 @@ class _Checker:
         if is_leaf(expr):
             return self.check_leaf(expr, expr.span or span)
         self.report(
-            "wf-anf", f"{what} must be a leaf, not {_what(expr)}", expr.span or span,
+            "wf-anf",
+            f"{what} must be a leaf, not {_what(expr)}",
+            expr.span or span,
             help="bind it to a variable first",
-        )  # fmt: skip
+        )
         return False
 
     def check_leaf(self, leaf: Expr, span: Span | None) -> bool:
@@ -321,7 +357,10 @@ class _Checker:
             message = f"{var.name} is known only inside its dataflow block"
             help = f"R.output({var.name}) makes it known outside"
         elif var in self.defined:
-            message, help = f"{var.name} is not known here: it is defined in another function or branch", None
+            message, help = (
+                f"{var.name} is not known here: it is defined in another function or branch",
+                None,
+            )
         else:
             message, help = f"{var.name} is not defined here", None
         self.report("wf-scope", message, span or var.span, help=help)
@@ -332,9 +371,11 @@ class _Checker:
             return True
         near = difflib.get_close_matches(name, list(self.mod), 1)
         self.report(
-            "wf-global", f"the module has no function {name}", span,
+            "wf-global",
+            f"the module has no function {name}",
+            span,
             help=f"did you mean {near[0]}?" if near else None,
-        )  # fmt: skip
+        )
         return False
 
     # Definitions and annotations
@@ -350,7 +391,9 @@ class _Checker:
     def agree(self, var: Var, actual: Annotation, span: Span | None) -> None:
         if accepts(var.annotation, actual, None, equal) is Verdict.NO:
             self.report(
-                "wf-annotation", f"{var.name} is declared {var.annotation}, and its value is {actual}", span
+                "wf-annotation",
+                f"{var.name} is declared {var.annotation}, and its value is {actual}",
+                span,
             )
 
     def deduced(self, expr: Expr, span: Span | None) -> Annotation | None:
@@ -361,7 +404,9 @@ class _Checker:
             self.report(code, error.message, error.span or span, error.notes, error.help)
             return None
 
-    def symbols_of(self, annotation: Annotation, span: Span | None, what: str, help: str | None = None) -> bool:
+    def symbols_of(
+        self, annotation: Annotation, span: Span | None, what: str, help: str | None = None
+    ) -> bool:
         """The symbols that an annotation mentions are in scope (those of a function type are its own), and its
         shape variables too."""
         match annotation:
@@ -372,7 +417,9 @@ class _Checker:
             case CallableType(params=params, ret=ret):
                 start = len(self.trail)
                 self.define_symbols(params or ())
-                good = all([self.symbols_of(item, span, what, help) for item in (*(params or ()), ret)])
+                good = all(
+                    [self.symbols_of(item, span, what, help) for item in (*(params or ()), ret)]
+                )
                 self.close(start)
                 return good
             case ObjectType():
@@ -381,10 +428,14 @@ class _Checker:
         value = getattr(annotation, "value", None)
         return self.symbols(dims or ([value] if value is not None else []), span, what, help)
 
-    def symbols(self, dims: Iterable[Dim], span: Span | None, what: str, help: str | None = None) -> bool:
+    def symbols(
+        self, dims: Iterable[Dim], span: Span | None, what: str, help: str | None = None
+    ) -> bool:
         missing = {var.name: var for dim in dims for var in dim.vars if var not in self.syms}
         for name in missing:
-            self.report("wf-sym-scope", f"the symbol {name} in {what} is not defined here", span, help=help)
+            self.report(
+                "wf-sym-scope", f"the symbol {name} in {what} is not defined here", span, help=help
+            )
         return not missing
 
 

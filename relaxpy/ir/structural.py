@@ -64,7 +64,9 @@ def structural_equal(a: Any, b: Any, *, prove: bool = False, map_free_vars: bool
     return _Comparison(prove, map_free_vars).difference(a, b) is None
 
 
-def assert_structural_equal(a: Any, b: Any, *, prove: bool = False, map_free_vars: bool = False) -> None:
+def assert_structural_equal(
+    a: Any, b: Any, *, prove: bool = False, map_free_vars: bool = False
+) -> None:
     """Raise `AssertionError` with the first difference, and both sides as text, unless they are structurally equal."""
     found = _Comparison(prove, map_free_vars).difference(a, b)
     if found is not None:
@@ -99,24 +101,52 @@ def _expand(node: Any) -> tuple[tuple[Any, ...], list[Part]]:  # noqa: C901 (one
                 head, parts = ("Call", type(node.op).__qualname__, len(node.args)), attrs
             else:
                 head, parts = ("Call", len(node.args)), [("op", node.op)]
-            return (*head, len(node.ty_args)), [*parts, *_items("args", node.args), *_items("ty_args", node.ty_args)]
+            return (*head, len(node.ty_args)), [
+                *parts,
+                *_items("args", node.args),
+                *_items("ty_args", node.ty_args),
+            ]
         case VarBinding():
             # A local function may call itself, so its variable is known before its value.
             value: list[Part] = [("value", node.value)]
             define: list[Part] = [("var", _Define(node.var))]
-            return ("VarBinding",), define + value if isinstance(node.value, Function) else value + define
+            return ("VarBinding",), define + value if isinstance(
+                node.value, Function
+            ) else value + define
         case MatchCast():
-            return ("MatchCast",), [("value", node.value), ("annotation", node.annotation), ("var", _Define(node.var))]
+            return ("MatchCast",), [
+                ("value", node.value),
+                ("annotation", node.annotation),
+                ("var", _Define(node.var)),
+            ]
         case BindingBlock():
-            return (type(node).__name__, len(node.bindings)), list(_items("bindings", node.bindings))
+            return (type(node).__name__, len(node.bindings)), list(
+                _items("bindings", node.bindings)
+            )
         case SeqExpr():
-            return ("SeqExpr", len(node.blocks)), [*_items("blocks", node.blocks), ("body", node.body)]
+            return ("SeqExpr", len(node.blocks)), [
+                *_items("blocks", node.blocks),
+                ("body", node.body),
+            ]
         case If():
-            return ("If",), [("cond", node.cond), ("then", node.then), ("otherwise", node.otherwise)]
+            return ("If",), [
+                ("cond", node.cond),
+                ("then", node.then),
+                ("otherwise", node.otherwise),
+            ]
         case Function():
             params: list[Part] = [(f"params[{i}]", _Define(p)) for i, p in enumerate(node.params)]
-            inner: list[Part] = [*params, ("body", node.body), ("ret", node.ret), ("attrs", dict(node.attrs))]
-            return ("Function", len(params), node.pure), [("", _Scope(True)), *inner, ("", _Scope(False))]
+            inner: list[Part] = [
+                *params,
+                ("body", node.body),
+                ("ret", node.ret),
+                ("attrs", dict(node.attrs)),
+            ]
+            return ("Function", len(params), node.pure), [
+                ("", _Scope(True)),
+                *inner,
+                ("", _Scope(False)),
+            ]
         case Tuple():
             return ("Tuple", len(node.fields)), list(_items("fields", node.fields))
         case TupleGetItem():
@@ -201,7 +231,10 @@ class _Bytes:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Bytes):
             return NotImplemented
-        same = self.data.ctypes.data == other.data.ctypes.data and self.data.nbytes == other.data.nbytes
+        same = (
+            self.data.ctypes.data == other.data.ctypes.data
+            and self.data.nbytes == other.data.nbytes
+        )
         return same or bool(np.array_equal(self._raw(), other._raw()))
 
     __hash__ = None  # type: ignore[assignment]
@@ -262,7 +295,11 @@ class _Comparison:
             elif isinstance(a, TensorProgram):
                 same = a is b or (isinstance(b, TensorProgram) and a.structural_equal(b))
                 problem = None if same else self.say(path, "the tensor programs differ")
-            elif a is b and not isinstance(a, (Function, IRModule, Annotation)) and not dataclasses.is_dataclass(a):
+            elif (
+                a is b
+                and not isinstance(a, (Function, IRModule, Annotation))
+                and not dataclasses.is_dataclass(a)
+            ):
                 continue
             else:
                 problem = self.parts(a, b, stack, path)
@@ -282,7 +319,9 @@ class _Comparison:
             if head[:1] == ("array",) == other[:1] and head[1:3] == other[1:3]:
                 return self.say(path, "the values of the constants differ")
             return self.say(path, f"{_brief(a)} against {_brief(b)}")
-        for (label, child), (label_b, child_b) in zip(reversed(children), reversed(others), strict=True):
+        for (label, child), (label_b, child_b) in zip(
+            reversed(children), reversed(others), strict=True
+        ):
             if label != label_b:  # a local function against another value
                 return self.say(path, f"{_brief(a)} against {_brief(b)}")
             stack.append((child, child_b, _Path(path, label)))
@@ -299,11 +338,17 @@ class _Comparison:
             return None
         if self.map_free_vars:
             return self.define(a, b, stack, path)
-        return self.say(path, f"the variables {a.name} and {b.name} are defined outside, and are not the same")
+        return self.say(
+            path, f"the variables {a.name} and {b.name} are defined outside, and are not the same"
+        )
 
-    def define(self, a: Var, b: Var, stack: list[tuple[Any, Any, _Path]], path: _Path) -> str | None:
+    def define(
+        self, a: Var, b: Var, stack: list[tuple[Any, Any, _Path]], path: _Path
+    ) -> str | None:
         if type(a) is not type(b):
-            return self.say(path, f"{a.name} is a {type(a).__name__}, {b.name} a {type(b).__name__}")
+            return self.say(
+                path, f"{a.name} is a {type(a).__name__}, {b.name} a {type(b).__name__}"
+            )
         self.vars[a] = b
         self.vars_back[b] = a
         stack.append((a.annotation, b.annotation, _Path(path, f"annotation of {a.name}")))
@@ -335,7 +380,9 @@ class _Comparison:
                 return None
             return self.compare(a, b, path) if self.prove else self.say(path, f"{a} against {b}")
         if left is not right and not self.scopes and not self.map_free_vars:
-            return self.say(path, f"the symbols {a} and {b} are defined outside, and are not the same")
+            return self.say(
+                path, f"the symbols {a} and {b} are defined outside, and are not the same"
+            )
         self.syms[left] = right
         self.syms_back[right] = left
         if self.scopes:
@@ -467,7 +514,9 @@ def _brief(node: Any) -> str:
         case BindingBlock():
             return f"a {type(node).__name__} of {len(node.bindings)} bindings"
         case Function():
-            return f"a function of {len(node.params)} parameters" + ("" if node.pure else ", impure")
+            return f"a function of {len(node.params)} parameters" + (
+                "" if node.pure else ", impure"
+            )
         case IRModule():
             return f"a module of {', '.join(node.functions)}"
         case Constant():

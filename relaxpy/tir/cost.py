@@ -85,7 +85,9 @@ class _Counter:
             case "Evaluate" | "Bind":
                 return Dim.of(operations(node.value))
             case "AttrStmt" | "LetStmt" | "AssertStmt":
-                return self.stmt(node.body) if getattr(node, "body", None) is not None else Dim.of(0)
+                return (
+                    self.stmt(node.body) if getattr(node, "body", None) is not None else Dim.of(0)
+                )
             case "AllocBuffer" | "DeclBuffer":
                 body = getattr(node, "body", None)
                 return Dim.of(0) if body is None else self.stmt(body)

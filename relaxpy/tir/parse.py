@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -31,7 +32,9 @@ from relaxpy.tir.spelling import (
 )
 
 
-def parse_prim_func(node: ast.FunctionDef, source: str, file: str, extra_vars: Mapping[str, Any]) -> PrimFunc:
+def parse_prim_func(
+    node: ast.FunctionDef, source: str, file: str, extra_vars: Mapping[str, Any]
+) -> PrimFunc:
     """The tensor program of a `@T.prim_func` definition.
 
     `source` is the text that `node` was parsed from, `file` its name; `extra_vars` are values of names that the program
@@ -64,7 +67,9 @@ def _to_tvm(value: Any) -> Any:
 def _index(value: Any) -> Any:
     """An extent or index as TVM takes it: Python's integers as int64."""
     if isinstance(value, bool) or value is None:
-        raise ScriptError("tir-none" if value is None else "tir-index", f"{value} cannot be a size or an index")
+        raise ScriptError(
+            "tir-none" if value is None else "tir-index", f"{value} cannot be a size or an index"
+        )
     if isinstance(value, (tuple, list)):
         return tuple(map(_index, value))
     if isinstance(value, int):
@@ -106,9 +111,10 @@ def _strict(name: str) -> Callable[[Any, Any], Any]:
         a, b = _dtype(left), _dtype(right)
         if _differ(a, b):
             raise ScriptError(
-                "tir-dtype", f"the dtypes of the operands differ: {a} and {b}",
+                "tir-dtype",
+                f"the dtypes of the operands differ: {a} and {b}",
                 help=f'convert one of them: T.Cast("{a}", …)',
-            )  # fmt: skip
+            )
         if name in COMPARISONS and b is not None and isinstance(left, (int, float)):
             # Python would turn `0 <= i` round, into `i >= 0`.
             left = tirx.const(left, b)
@@ -129,12 +135,16 @@ def _stored(buffer: Any, value: Any) -> Any:
         return value
     target = str(buffer.dtype)
     if isinstance(value, float) and "float" not in target:
-        raise ScriptError("tir-dtype", f"the float {value} cannot be stored in {buffer.name}, which holds {target}")
+        raise ScriptError(
+            "tir-dtype",
+            f"the float {value} cannot be stored in {buffer.name}, which holds {target}",
+        )
     if _differ(target, _dtype(value)):
         raise ScriptError(
-            "tir-dtype", f"{_dtype(value)} cannot be stored in {buffer.name}, which holds {target}",
+            "tir-dtype",
+            f"{_dtype(value)} cannot be stored in {buffer.name}, which holds {target}",
             help=f'convert it: T.Cast("{target}", …)',
-        )  # fmt: skip
+        )
     return value
 
 
@@ -157,7 +167,9 @@ class _Parser(script_core.parser.Parser):
 
     def get_dispatch_token(self, node: Any) -> str:
         # TVM evaluates the decorator to find out; that inspects the stack, which takes longer than the rest.
-        if node.decorator_list and "inline" not in str(getattr(node.decorator_list[-1], "attr", "")):
+        if node.decorator_list and "inline" not in str(
+            getattr(node.decorator_list[-1], "attr", "")
+        ):
             return "tirx"
         return super().get_dispatch_token(node)
 
@@ -168,18 +180,44 @@ class _Parser(script_core.parser.Parser):
         place = Source(source.full_source, source.source_name).span(node)
         if isinstance(err, ScriptError):
             raise err.located(place)
-        raise ScriptError("tir-script", _message(err), span=place) from None
+        raise ScriptError(_code(err), _message(err), span=place) from None
 
 
 def _message(err: Exception | str) -> str:
-    """The telling line of an error, C++ traces left out."""
+    """The telling line of an error, in the words of the script: C++ traces and names left out."""
     lines = [line.strip() for line in str(err).splitlines() if line.strip()]
     if not lines:
         return type(err).__name__
-    text = lines[-1]
-    for prefix in ("ValueError: ", "TypeError: ", "InternalError: ", "Check failed: "):
-        text = text.removeprefix(prefix)
-    if isinstance(err, AttributeError) and "has no attribute" in text:
-        return f"the namespace T has no {text.rsplit(' ', 1)[-1].strip(chr(39))}"
+    text = _PREFIX.sub("", lines[-1])
+    if (missing := re.match(r"module '.*' has no attribute '(\w+)'", text)) is not None:
+        return f"the namespace T has no {missing[1]}"
+    if (
+        wrong := re.match(r"Mismatched type on argument .* Expected `(.*)` but got `(.*)`", text)
+    ) is not None:
+        expected, got = (_WORDS.get(name, name) for name in wrong.groups())
+        return f"{expected} is expected, got {got}"
+    # a failed check of TVM's: what it says after the condition
+    text = re.sub(r"^\(.*\) is false: ", "", text)
+    text = re.sub(r"^.* \(\S+ vs\. \S+\) : (?=.)", "", text)
     return f"there is no {text}" if isinstance(err, KeyError) else text
 
+
+_PREFIX = re.compile(r"^((ValueError|TypeError|InternalError|AttributeError): |Check failed: )+")
+_WORDS = {
+    "ir.Expr": "a scalar",
+    "ir.TensorRegion": "a part of a buffer (is an index missing?)",
+    "ir.Var": "a buffer",
+    "ffi.SmallStr": "a string",
+    "ffi.String": "a string",
+    "ffi.OpaquePyObject": "a Python object",
+    "ffi.Array": "a tuple",
+}
+"""TVM's classes, as a user of the script knows them."""
+
+
+def _code(err: Exception | str) -> str:
+    return (
+        "unknown-name"
+        if str(err).startswith("Undefined variable") or isinstance(err, NameError)
+        else "tir-script"
+    )

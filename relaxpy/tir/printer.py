@@ -34,7 +34,8 @@ def _definition(func: Any, name: str, int_dtype: str) -> str:
     text = func.with_attr("global_symbol", name).script(int_dtype=int_dtype)
     lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("@T.prim_func"))
-    body = "\n".join(["@T.prim_func", *lines[start + 1 :]]).rstrip() + "\n"
+    kept = [line for line in lines[start + 1 :] if line.strip() != '# with T.sblock("root"):']
+    body = "\n".join(["@T.prim_func", *kept]).rstrip() + "\n"
     return _quote_dimensions(body)
 
 

@@ -41,7 +41,10 @@ class _ProgramCheck:
             self.variable(param)
         tvm_ffi.structural_walk(func.body, callbacks)
         if self.errors:
-            raise min(self.errors, key=lambda error: (error.span.line, error.span.column) if error.span else (0, 0))
+            raise min(
+                self.errors,
+                key=lambda error: (error.span.line, error.span.column) if error.span else (0, 0),
+            )
         self.definitions(func)
 
     def refuse(self, where: Any, code: str, message: str, help: str | None = None) -> None:
@@ -52,7 +55,9 @@ class _ProgramCheck:
         if span is None:
             return self.source.span(self.node)
         columns = (span.column - 1, span.end_column - 1)
-        return Span(self.source.file, span.line, columns[0], span.end_line, columns[1], self.source.text)
+        return Span(
+            self.source.file, span.line, columns[0], span.end_line, columns[1], self.source.text
+        )
 
     def loop(self, loop: Any) -> None:
         self.extent(loop.extent, f"loop {loop.loop_var.name}", loop)
@@ -91,9 +96,11 @@ class _ProgramCheck:
         dtype = str(value.ty.dtype)
         if not dtype.startswith(("int", "uint")):
             self.refuse(
-                where, "tir-index", f"{what} must be an integer, got {dtype}",
+                where,
+                "tir-index",
+                f"{what} must be an integer, got {dtype}",
                 'convert it: T.Cast("int64", …)',
-            )  # fmt: skip
+            )
 
     def definitions(self, func: Any) -> None:
         module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
@@ -104,7 +111,11 @@ class _ProgramCheck:
             text = re.sub(r"^\w*Error: ", "", lines[-1] if lines else "undefined variable")
             named = re.search(r"variable (\w+)", text)
             where = next(
-                (n for n in ast.walk(self.node) if named and isinstance(n, ast.Name) and n.id == named[1]),
+                (
+                    n
+                    for n in ast.walk(self.node)
+                    if named and isinstance(n, ast.Name) and n.id == named[1]
+                ),
                 self.node,
             )
             raise ScriptError("tir-undefined", text, span=self.source.span(where)) from None

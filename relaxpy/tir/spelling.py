@@ -42,9 +42,13 @@ BUILTINS = frozenset(
 _INT_TYPES = frozenset({"int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"})
 _LOOPS = frozenset({"grid", "serial", "parallel", "vectorized", "unroll", "thread_binding"})
 _AXES = frozenset({"spatial", "reduce", "scan", "opaque", "S", "R"})
-_BUFFERS = frozenset({"Buffer", "match_buffer", "alloc_buffer", "sblock_alloc_buffer", "decl_buffer"})
+_BUFFERS = frozenset(
+    {"Buffer", "match_buffer", "alloc_buffer", "sblock_alloc_buffer", "decl_buffer"}
+)
 _ALLOCATE = frozenset({"alloc_buffer", "sblock_alloc_buffer", "match_buffer", "decl_buffer"})
-_NO_VALUE = frozenset({"evaluate", "reads", "writes", "where", "func_attr", "sblock_attr", "block_attr", "func_name"})
+_NO_VALUE = frozenset(
+    {"evaluate", "reads", "writes", "where", "func_attr", "sblock_attr", "block_attr", "func_name"}
+)
 
 
 @dataclass
@@ -60,7 +64,9 @@ class Source:
         column = getattr(node, "col_offset", None) or 0
         end_line = getattr(node, "end_lineno", None) or line
         end = getattr(node, "end_col_offset", None)
-        return Span(self.file, line, column, end_line, column + 1 if end is None else end, self.text)
+        return Span(
+            self.file, line, column, end_line, column + 1 if end is None else end, self.text
+        )
 
 
 @dataclass
@@ -95,7 +101,9 @@ class _Preparation:
             node.returns = None
         given = node.args
         if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults:
-            self.refuse(node, "tir-script", "a tensor program takes plain parameters, without defaults")
+            self.refuse(
+                node, "tir-script", "a tensor program takes plain parameters, without defaults"
+            )
         _Rename(self.alias).visit(node)
         self.read_declarations()
         self.match_handles()
@@ -164,18 +172,24 @@ class _Preparation:
         self.node.body = kept
 
     def is_buffer(self, annotation: ast.expr | None) -> bool:
-        return isinstance(annotation, (ast.Call, ast.Subscript)) and ast.unparse(
-            annotation.func if isinstance(annotation, ast.Call) else annotation.value
-        ) == "T.Buffer"
+        return (
+            isinstance(annotation, (ast.Call, ast.Subscript))
+            and ast.unparse(
+                annotation.func if isinstance(annotation, ast.Call) else annotation.value
+            )
+            == "T.Buffer"
+        )
 
     def check_dimensions(self) -> None:
         """Quoted dimensions must be expressions; their names are symbols."""
         for arg in self.node.args.args:
             if arg.annotation is None:
                 self.refuse(
-                    arg, "tir-script", f"parameter {arg.arg} needs an annotation",
+                    arg,
+                    "tir-script",
+                    f"parameter {arg.arg} needs an annotation",
                     'write x: T.Buffer((n, 4), "float32"), or n: T.int64',
-                )  # fmt: skip
+                )
             if isinstance(arg.annotation, ast.Constant) and isinstance(arg.annotation.value, str):
                 arg.annotation = self.unquote(arg.annotation, "an annotation")
                 _Rename(self.alias).visit(arg.annotation)
@@ -207,7 +221,11 @@ class _Preparation:
         found: dict[str, Any] = {}
         for part in ast.walk(self.node):
             if isinstance(part, ast.Attribute) and part.attr.startswith("_"):
-                self.refuse(part, "tir-script", f"the attribute {part.attr} cannot be used in a tensor program")
+                self.refuse(
+                    part,
+                    "tir-script",
+                    f"the attribute {part.attr} cannot be used in a tensor program",
+                )
             if not isinstance(part, ast.Name):
                 continue
             if part.id in self.values and (part.id not in own or part.id in self.quoted):
@@ -248,7 +266,9 @@ class _Rename(ast.NodeTransformer):
 class _Modern(ast.NodeTransformer):
     """Spellings, int64 literals, and no None; see the module's text."""
 
-    def __init__(self, preparation: _Preparation, names: Mapping[str, Any], buffers: set[str]) -> None:
+    def __init__(
+        self, preparation: _Preparation, names: Mapping[str, Any], buffers: set[str]
+    ) -> None:
         self.refuse = preparation.refuse
         self.located = preparation.located
         self.names = names
@@ -261,9 +281,11 @@ class _Modern(ast.NodeTransformer):
     def visit_Return(self, node: ast.Return) -> ast.Return:
         if node.value is not None:
             self.refuse(
-                node, "tir-script", "a tensor program returns nothing: it writes its outputs",
+                node,
+                "tir-script",
+                "a tensor program returns nothing: it writes its outputs",
                 "give it a parameter for the output, after the inputs",
-            )  # fmt: skip
+            )
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
@@ -283,7 +305,9 @@ class _Modern(ast.NodeTransformer):
 
     def visit_With(self, node: ast.With) -> ast.With:
         # A block's buffers are its own, whatever loops are around it.
-        inside = any(_call_attribute(item.context_expr) in ("block", "sblock") for item in node.items)
+        inside = any(
+            _call_attribute(item.context_expr) in ("block", "sblock") for item in node.items
+        )
         outer, self.in_loop = self.in_loop, 0 if inside else self.in_loop
         self.generic_visit(node)
         self.in_loop = outer
@@ -312,7 +336,11 @@ class _Modern(ast.NodeTransformer):
         elif name in _BUFFERS:
             at = 1 if name == "match_buffer" else 0
             node.args[at : at + 1] = [self.index(arg) for arg in node.args[at : at + 1]]
-        elif ast.unparse(node.func).startswith("T.axis.") and node.func.attr in _AXES:  # type: ignore[attr-defined]
+        elif (
+            isinstance(node.func, ast.Attribute)
+            and node.func.attr in _AXES
+            and _t_attribute(node.func.value) == "axis"
+        ):
             node.args[:1] = [self.index(arg) for arg in node.args[:1]]
         return node
 
@@ -334,7 +362,11 @@ class _Modern(ast.NodeTransformer):
         node.left = self.some(node.left)
         node.comparators = [self.some(part) for part in node.comparators]
         name = type(node.ops[0]).__name__
-        if len(node.ops) != 1 or name not in COMPARISONS or isinstance(node.comparators[0], ast.Constant):
+        if (
+            len(node.ops) != 1
+            or name not in COMPARISONS
+            or isinstance(node.comparators[0], ast.Constant)
+        ):
             return node
         return self.wrap(OPERATOR + name, node, node.left, node.comparators[0])
 
@@ -359,7 +391,13 @@ class _Modern(ast.NodeTransformer):
                 node.value = self.wrap(STORED, node.value, buffer, node.value)
         return node
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AugAssign:
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        if isinstance(node.target, ast.Subscript):
+            # `x[i] += v` is `x[i] = x[i] + v`, checked like that
+            read = copy.deepcopy(node.target)
+            read.ctx = ast.Load()
+            value = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
+            return self.visit_Assign(ast.copy_location(ast.Assign([node.target], value), node))
         self.generic_visit(node)
         node.value = self.some(node.value)
         return node
@@ -440,7 +478,11 @@ def _attribute(base: str, name: str) -> ast.Attribute:
 
 def _t_attribute(node: ast.AST) -> str | None:
     """`name` for the expression `T.name`, else None."""
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "T":
+    if (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "T"
+    ):
         return node.attr
     return None
 
@@ -462,7 +504,11 @@ def _declarations(stmt: ast.stmt) -> Iterator[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for name, call in pairs:
         dtype = _call_attribute(call)
-        size_var = isinstance(call, ast.Call) and not call.args and all(k.arg == "is_size_var" for k in call.keywords)
+        size_var = (
+            isinstance(call, ast.Call)
+            and not call.args
+            and all(k.arg == "is_size_var" for k in call.keywords)
+        )
         if dtype not in _INT_TYPES or not size_var or not isinstance(name, ast.Name):
             return
         found.append((name.id, dtype))
@@ -475,5 +521,9 @@ def _shape_argument(annotation: ast.expr | None) -> ast.expr | None:
         named = [k.value for k in annotation.keywords if k.arg == "shape"]
         return annotation.args[0] if annotation.args else named[0] if named else None
     if isinstance(annotation, ast.Subscript):
-        return annotation.slice.elts[0] if isinstance(annotation.slice, ast.Tuple) else annotation.slice
+        return (
+            annotation.slice.elts[0]
+            if isinstance(annotation.slice, ast.Tuple)
+            else annotation.slice
+        )
     return None

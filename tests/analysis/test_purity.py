@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from relaxpy.analysis.purity import is_pure
-from relaxpy.ir import Call, CallableType, ExternFunc, Function, GlobalVar, IRModule, ObjectType, Var
+from relaxpy.ir import (
+    Call,
+    CallableType,
+    ExternFunc,
+    Function,
+    GlobalVar,
+    IRModule,
+    ObjectType,
+    Var,
+)
 from relaxpy.ir.expr import Expr, seq
 from relaxpy.op.call import call_pure_packed
 from relaxpy.op.unary import Exp

@@ -63,9 +63,14 @@ def exp(x: Expr) -> Call:
 
 
 def function(
-    params: Sequence[Var], bindings: Sequence[Binding], result: Expr, ret: Annotation = OBJECT, *,
-    dataflow: bool = False, pure: bool = True,
-) -> Function:  # fmt: skip
+    params: Sequence[Var],
+    bindings: Sequence[Binding],
+    result: Expr,
+    ret: Annotation = OBJECT,
+    *,
+    dataflow: bool = False,
+    pure: bool = True,
+) -> Function:
     block = (DataflowBlock if dataflow else BindingBlock)(tuple(bindings))
     return Function(tuple(params), SeqExpr((block,), result), ret, pure)
 
@@ -81,8 +86,10 @@ def scale_program() -> PrimFunc:
 x, y, z, c = var("x"), var("y"), var("z"), var("c", TensorType((), "bool"))
 inner = DataflowVar("inner", FLOAT)
 callee = function([x], [], x, FLOAT)
-impure = function([x], [bind(OUT := var("o", OBJECT), Call(ExternFunc("print"), (x,)))], x, FLOAT, pure=False)
-tensor_call = lambda args, out, scalars=(3,): call_tir(  # noqa: E731
+impure = function(
+    [x], [bind(OUT := var("o", OBJECT), Call(ExternFunc("print"), (x,)))], x, FLOAT, pure=False
+)
+tensor_call = lambda args, out, scalars=(3,): call_tir(
     GlobalVar("scale"), args, out, None if scalars is None else ShapeExpr(scalars)
 )
 WIDE = TensorType((n, 5), "float32")
@@ -91,98 +98,196 @@ WRONG: dict[str, tuple[Function, str]] = {
     "undefined variable": (function([x], [bind(y, exp(z))], y), "wf-scope"),
     "use before definition": (function([x], [bind(y, exp(z)), bind(z, exp(x))], y), "wf-scope"),
     "variable of a branch": (
-        function([x, c], [bind(y, If(c, seq([bind(z, exp(x))], z), seq([], x)))], z), "wf-scope"
+        function([x, c], [bind(y, If(c, seq([bind(z, exp(x))], z), seq([], x)))], z),
+        "wf-scope",
     ),
-    "parameter of a closure": (function([x], [bind(y := var("f", OBJECT), function([z], [], z))], z), "wf-scope"),
-    "dataflow variable outside": (function([x], [bind(inner, exp(x))], inner, dataflow=True), "wf-scope"),
-    "undefined symbol in a shape": (function([x], [bind(var("s", OBJECT), ShapeExpr((m,)))], x), "wf-sym-scope"),
+    "parameter of a closure": (
+        function([x], [bind(y := var("f", OBJECT), function([z], [], z))], z),
+        "wf-scope",
+    ),
+    "dataflow variable outside": (
+        function([x], [bind(inner, exp(x))], inner, dataflow=True),
+        "wf-scope",
+    ),
+    "undefined symbol in a shape": (
+        function([x], [bind(var("s", OBJECT), ShapeExpr((m,)))], x),
+        "wf-sym-scope",
+    ),
     "undefined symbol in an annotation": (
-        function([x], [bind(var("y", TensorType((m, 4), "float32")), exp(x))], x), "wf-sym-scope"
+        function([x], [bind(var("y", TensorType((m, 4), "float32")), exp(x))], x),
+        "wf-sym-scope",
     ),
     "symbol of the body in the result": (
-        function([var("a", OBJECT)], [MatchCast(y2 := var("b", TensorType((m,))), Constant(np.zeros(3)), TensorType((m,)))],
-                 y2, TensorType((m,))), "wf-sym-scope"
+        function(
+            [var("a", OBJECT)],
+            [MatchCast(y2 := var("b", TensorType((m,))), Constant(np.zeros(3)), TensorType((m,)))],
+            y2,
+            TensorType((m,)),
+        ),
+        "wf-sym-scope",
     ),
-    "undetermined symbol": (function([var("a", TensorType((n.dim + m,)))], [], Tuple(())), "wf-sym-scope"),
+    "undetermined symbol": (
+        function([var("a", TensorType((n.dim + m,)))], [], Tuple(())),
+        "wf-sym-scope",
+    ),
     "symbol of a branch": (
-        function([var("a", TensorType(ndim=1)), c], [
-            bind(var("b", OBJECT), If(c, seq([MatchCast(var("d", TensorType((m,))), Constant(np.zeros(3)), TensorType((m,)))],
-                                             ShapeExpr((m,))), seq([], ShapeExpr((1,))))),
-            bind(var("e", OBJECT), ShapeExpr((m,))),
-        ], Tuple(())), "wf-sym-scope",
+        function(
+            [var("a", TensorType(ndim=1)), c],
+            [
+                bind(
+                    var("b", OBJECT),
+                    If(
+                        c,
+                        seq(
+                            [
+                                MatchCast(
+                                    var("d", TensorType((m,))),
+                                    Constant(np.zeros(3)),
+                                    TensorType((m,)),
+                                )
+                            ],
+                            ShapeExpr((m,)),
+                        ),
+                        seq([], ShapeExpr((1,))),
+                    ),
+                ),
+                bind(var("e", OBJECT), ShapeExpr((m,))),
+            ],
+            Tuple(()),
+        ),
+        "wf-sym-scope",
     ),
     "defined twice": (function([x], [bind(z, exp(x)), bind(z, exp(x))], z), "wf-single-definition"),
     "parameter twice": (function([x, x], [], x), "wf-single-definition"),
     "nested call": (function([x], [bind(z, exp(exp(x)))], z), "wf-anf"),
     "call in a tuple": (function([x], [bind(var("t", OBJECT), Tuple((exp(x),)))], x), "wf-anf"),
-    "call as condition": (function([x], [bind(z, If(exp(x), seq([], x), seq([], x)))], z), "wf-anf"),
+    "call as condition": (
+        function([x], [bind(z, If(exp(x), seq([], x), seq([], x)))], z),
+        "wf-anf",
+    ),
     "call as result": (function([x], [], exp(x)), "wf-anf"),
     "body as value": (function([x], [bind(z, seq([], x))], z), "wf-anf"),
     "call in match_cast": (function([x], [MatchCast(z, exp(x), FLOAT)], z), "wf-anf"),
     "branch in a dataflow block": (
-        function([x, c], [bind(z, If(c, seq([], x), seq([], x)))], z, dataflow=True), "wf-dataflow"
+        function([x, c], [bind(z, If(c, seq([], x), seq([], x)))], z, dataflow=True),
+        "wf-dataflow",
     ),
     "dataflow variable in a plain block": (function([x], [bind(inner, exp(x))], x), "wf-dataflow"),
     "effect in a dataflow block": (
-        function([x], [bind(var("e", OBJECT), Call(ExternFunc("print"), (x,)))], x, dataflow=True, pure=False),
+        function(
+            [x],
+            [bind(var("e", OBJECT), Call(ExternFunc("print"), (x,)))],
+            x,
+            dataflow=True,
+            pure=False,
+        ),
         "wf-dataflow-pure",
     ),
     "effect in a pure function": (
-        function([x], [bind(var("e", OBJECT), Call(ExternFunc("print"), (x,)))], x), "wf-pure"
+        function([x], [bind(var("e", OBJECT), Call(ExternFunc("print"), (x,)))], x),
+        "wf-pure",
     ),
     "effect of a callee": (function([x], [bind(z, Call(GlobalVar("impure"), (x,)))], z), "wf-pure"),
     "unknown callee": (
-        function([f := var("f", CallableType(pure=False)), x], [bind(var("e", OBJECT), Call(f, (x,)))], x), "wf-pure"
+        function(
+            [f := var("f", CallableType(pure=False)), x], [bind(var("e", OBJECT), Call(f, (x,)))], x
+        ),
+        "wf-pure",
     ),
     "contradicting annotation": (function([x], [bind(var("w", WIDE), exp(x))], x), "wf-annotation"),
     "contradicting dtype": (
-        function([x], [bind(var("w", TensorType((n, 4), "int8")), exp(x))], x), "wf-annotation"
+        function([x], [bind(var("w", TensorType((n, 4), "int8")), exp(x))], x),
+        "wf-annotation",
     ),
-    "impossible match_cast": (function([x], [MatchCast(var("w", WIDE), x, WIDE)], x), "wf-annotation"),
+    "impossible match_cast": (
+        function([x], [MatchCast(var("w", WIDE), x, WIDE)], x),
+        "wf-annotation",
+    ),
     "contradicting branch": (
-        function([x, c], [bind(var("w", ShapeType()), If(c, seq([], x), seq([], x)))], x), "wf-annotation"
+        function([x, c], [bind(var("w", ShapeType()), If(c, seq([], x), seq([], x)))], x),
+        "wf-annotation",
     ),
     "contradicting result": (function([x], [bind(z, exp(x))], z, WIDE), "wf-return"),
     "kind of result": (function([x], [], ShapeExpr((n,)), FLOAT), "wf-return"),
-    "number of arguments": (function([x], [bind(z, Call(GlobalVar("callee"), (x, x)))], z), "wf-call-arity"),
-    "argument": (
-        function([w := var("w", WIDE)], [bind(var("r", OBJECT), Call(GlobalVar("callee"), (w,)))], w), "wf-call-argument"
+    "number of arguments": (
+        function([x], [bind(z, Call(GlobalVar("callee"), (x, x)))], z),
+        "wf-call-arity",
     ),
-    "callee is a tensor": (function([x], [bind(var("r", OBJECT), Call(x, ()))], x), "wf-call-argument"),
+    "argument": (
+        function(
+            [w := var("w", WIDE)], [bind(var("r", OBJECT), Call(GlobalVar("callee"), (w,)))], w
+        ),
+        "wf-call-argument",
+    ),
+    "callee is a tensor": (
+        function([x], [bind(var("r", OBJECT), Call(x, ()))], x),
+        "wf-call-argument",
+    ),
     "operator's argument": (
-        function([x, w], [bind(var("r", OBJECT), Call(Add(), (x, w)))], x), "shape-mismatch"
+        function([x, w], [bind(var("r", OBJECT), Call(Add(), (x, w)))], x),
+        "shape-mismatch",
     ),
     "field": (function([x], [bind(z, TupleGetItem(Tuple((x,)), 1))], x), "wf-annotation"),
-    "unknown function": (function([x], [bind(z, Call(GlobalVar("callees"), (x,)))], z), "wf-global"),
+    "unknown function": (
+        function([x], [bind(z, Call(GlobalVar("callees"), (x,)))], z),
+        "wf-global",
+    ),
     "tensor program called directly": (
-        function([x], [bind(z, Call(GlobalVar("scale"), (x,)))], z), "wf-prim-func-call"
+        function([x], [bind(z, Call(GlobalVar("scale"), (x,)))], z),
+        "wf-prim-func-call",
     ),
     "graph function in call_tir": (
-        function([x], [bind(z, call_tir(GlobalVar("callee"), (x,), FLOAT))], z), "wf-prim-func-call"
+        function([x], [bind(z, call_tir(GlobalVar("callee"), (x,), FLOAT))], z),
+        "wf-prim-func-call",
     ),
-    "number of tensors": (function([x], [bind(z, tensor_call((x, x), FLOAT))], z), "wf-prim-func-call"),
-    "number of scalars": (function([x], [bind(z, tensor_call((x,), FLOAT, None))], z), "wf-prim-func-call"),
+    "number of tensors": (
+        function([x], [bind(z, tensor_call((x, x), FLOAT))], z),
+        "wf-prim-func-call",
+    ),
+    "number of scalars": (
+        function([x], [bind(z, tensor_call((x,), FLOAT, None))], z),
+        "wf-prim-func-call",
+    ),
     "dimension of a program": (
-        function([w], [bind(var("r", WIDE), tensor_call((w,), WIDE))], w), "wf-prim-func-call"
+        function([w], [bind(var("r", WIDE), tensor_call((w,), WIDE))], w),
+        "wf-prim-func-call",
     ),
     "dtype of a program": (
-        function([h := var("h", TensorType((n, 4), "float16"))], [bind(var("r", OBJECT), tensor_call((h,), FLOAT))], h),
+        function(
+            [h := var("h", TensorType((n, 4), "float16"))],
+            [bind(var("r", OBJECT), tensor_call((h,), FLOAT))],
+            h,
+        ),
         "wf-prim-func-call",
     ),
     "rank of a program": (
-        function([h1 := var("h", TensorType((n,), "float32"))], [bind(var("r", OBJECT), tensor_call((h1,), FLOAT))], h1),
+        function(
+            [h1 := var("h", TensorType((n,), "float32"))],
+            [bind(var("r", OBJECT), tensor_call((h1,), FLOAT))],
+            h1,
+        ),
         "wf-prim-func-call",
     ),
     "dimension of an output": (
-        function([x], [bind(var("r", OBJECT), tensor_call((x,), TensorType((n.dim + 1, 4), "float32")))], x),
+        function(
+            [x],
+            [bind(var("r", OBJECT), tensor_call((x,), TensorType((n.dim + 1, 4), "float32")))],
+            x,
+        ),
         "wf-prim-func-call",
     ),
-}  # fmt: skip
+}
 
 
 def module(main: Function) -> IRModule:
     fresh = {"callee": function([a := var("x")], [], a, FLOAT)}
-    effect = function([b := var("x")], [bind(var("o", OBJECT), Call(ExternFunc("print"), (b,)))], b, FLOAT, pure=False)
+    effect = function(
+        [b := var("x")],
+        [bind(var("o", OBJECT), Call(ExternFunc("print"), (b,)))],
+        b,
+        FLOAT,
+        pure=False,
+    )
     return IRModule({"main": main, **fresh, "impure": effect, "scale": scale_program()})
 
 
@@ -202,24 +307,52 @@ def good() -> dict[str, Function]:
     recursive = var("loop", CallableType([FLOAT], FLOAT))
     a, b = var("a"), var("b")
     return {
-        "dataflow": function([v[0]], [bind(lv, exp(v[0])), bind(gv, exp(lv))], gv, FLOAT, dataflow=True),
-        "branch": function([v[1], cond], [bind(v[2], If(cond, seq([], v[1]), seq([], v[1])))], v[2], FLOAT),
+        "dataflow": function(
+            [v[0]], [bind(lv, exp(v[0])), bind(gv, exp(lv))], gv, FLOAT, dataflow=True
+        ),
+        "branch": function(
+            [v[1], cond], [bind(v[2], If(cond, seq([], v[1]), seq([], v[1])))], v[2], FLOAT
+        ),
         "match_cast": function(
-            [unknown], [MatchCast(known, unknown, known.annotation), bind(var("s", ShapeType((p,))), ShapeExpr((p,)))],
-            known, TensorType(None, "float32", 2),
+            [unknown],
+            [
+                MatchCast(known, unknown, known.annotation),
+                bind(var("s", ShapeType((p,))), ShapeExpr((p,))),
+            ],
+            known,
+            TensorType(None, "float32", 2),
         ),
         "coarser": function([v[3]], [bind(var("o", OBJECT), exp(v[3]))], v[3], TensorType()),
-        "unknown": function([var("q", OBJECT)], [bind(w := var("w", FLOAT2 := TensorType((3,))), Constant(np.zeros(3)))], w, FLOAT2),
+        "unknown": function(
+            [var("q", OBJECT)],
+            [bind(w := var("w", FLOAT2 := TensorType((3,))), Constant(np.zeros(3)))],
+            w,
+            FLOAT2,
+        ),
         "recursion": function(
             [v[4]],
-            [bind(recursive, function([a], [bind(b, Call(recursive, (a,)))], b, FLOAT)), bind(v[5], Call(recursive, (v[4],)))],
-            v[5], FLOAT,
+            [
+                bind(recursive, function([a], [bind(b, Call(recursive, (a,)))], b, FLOAT)),
+                bind(v[5], Call(recursive, (v[4],))),
+            ],
+            v[5],
+            FLOAT,
         ),
-        "effect": function([v[6]], [bind(var("e", OBJECT), Call(ExternFunc("f"), (v[6],)))], v[6], FLOAT, pure=False),
-        "call_tir": function([v[7]], [bind(t := var("t"), tensor_call((v[7],), FLOAT, (n.dim + 1,)))], t, FLOAT),
-        "scalar": function([var("s", PrimType("int64", m))], [], ShapeExpr((m.dim + 1,)), ShapeType((m.dim + 1,))),
-        "determined": function([d := var("d", TensorType((m.dim * 2 + 1,)))], [], ShapeExpr((m,))),
-    }  # fmt: skip
+        "effect": function(
+            [v[6]],
+            [bind(var("e", OBJECT), Call(ExternFunc("f"), (v[6],)))],
+            v[6],
+            FLOAT,
+            pure=False,
+        ),
+        "call_tir": function(
+            [v[7]], [bind(t := var("t"), tensor_call((v[7],), FLOAT, (n.dim + 1,)))], t, FLOAT
+        ),
+        "scalar": function(
+            [var("s", PrimType("int64", m))], [], ShapeExpr((m.dim + 1,)), ShapeType((m.dim + 1,))
+        ),
+        "determined": function([var("d", TensorType((m.dim * 2 + 1,)))], [], ShapeExpr((m,))),
+    }
 
 
 @pytest.mark.parametrize("name", good())
@@ -230,7 +363,12 @@ def test_good(name: str) -> None:
 
 def test_all_violations_are_found() -> None:
     """One run tells all of them, in the order of the program, and check_well_formed raises them together."""
-    main = function([a := var("a")], [bind(b := var("b"), exp(z)), bind(var("w", WIDE), exp(a))], b, TensorType((1, 4)))
+    main = function(
+        [a := var("a")],
+        [bind(b := var("b"), exp(z)), bind(var("w", WIDE), exp(a))],
+        b,
+        TensorType((1, 4)),
+    )
     mod = module(main)
     assert [error.code for error in well_formed(mod)] == ["wf-scope", "wf-annotation"]
     with pytest.raises(ErrorGroup) as caught:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from relaxpy.errors import UsageError
-from relaxpy.ir import CallableType, ObjectType, PrimType, ShapeType, SymVar, TensorType, TupleType, Var
+from relaxpy.ir import (
+    CallableType,
+    ObjectType,
+    PrimType,
+    ShapeType,
+    SymVar,
+    TensorType,
+    TupleType,
+    Var,
+)
 
 n = SymVar("n")
 

@@ -19,18 +19,25 @@ def test_names() -> None:
     assert DType("f32") is DType("float32")
 
 
-@pytest.mark.parametrize("name", ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    "name", ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "float64"]
+)
 def test_size_agrees_with_numpy(name: str) -> None:
     assert DType(name).itemsize == DType(name).numpy.itemsize
     assert DType(DType(name).numpy) is DType(name)
 
 
 def test_kinds() -> None:
-    kinds = {name: (DType(name).is_float, DType(name).is_int, DType(name).is_signed) for name in ("float16", "uint8", "int8", "bool")}
+    kinds = {
+        name: (DType(name).is_float, DType(name).is_int, DType(name).is_signed)
+        for name in ("float16", "uint8", "int8", "bool")
+    }
     assert kinds == {
-        "float16": (True, False, True), "uint8": (False, True, False), "int8": (False, True, True),
+        "float16": (True, False, True),
+        "uint8": (False, True, False),
+        "int8": (False, True, True),
         "bool": (False, False, False),
-    }  # fmt: skip
+    }
 
 
 def test_unknown() -> None:

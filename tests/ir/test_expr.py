@@ -65,7 +65,11 @@ def test_constant_dtypes() -> None:
 
 def test_prim_values() -> None:
     n = SymVar("n")
-    assert (PrimValue(n).dtype, PrimValue(True).dtype, PrimValue(1.5).dtype) == ("int64", "bool", "float32")
+    assert (PrimValue(n).dtype, PrimValue(True).dtype, PrimValue(1.5).dtype) == (
+        "int64",
+        "bool",
+        "float32",
+    )
     assert PrimValue(3).value == Dim.of(3)
     assert PrimValue(1, "int32").dtype == "int32"
 

@@ -96,22 +96,37 @@ def cast(dim: Callable[[SymVar], Dim]) -> Function:
 
 
 DIFFERENT: dict[str, tuple[Any, Any]] = {
-    "operator": (binding(lambda x, n, m: Call(Exp(), (x,))), binding(lambda x, n, m: Call(Tanh(), (x,)))),
-    "attribute": (
-        binding(lambda x, n, m: Call(Sum(axis=(0,)), (x,))), binding(lambda x, n, m: Call(Sum(axis=(1,)), (x,)))
+    "operator": (
+        binding(lambda x, n, m: Call(Exp(), (x,))),
+        binding(lambda x, n, m: Call(Tanh(), (x,))),
     ),
-    "arguments": (binding(lambda x, n, m: Call(Add(), (x, x))), binding(lambda x, n, m: Call(Exp(), (x,)))),
-    "order of symbols": (binding(lambda x, n, m: ShapeExpr((n, m))), binding(lambda x, n, m: ShapeExpr((m, n)))),
+    "attribute": (
+        binding(lambda x, n, m: Call(Sum(axis=(0,)), (x,))),
+        binding(lambda x, n, m: Call(Sum(axis=(1,)), (x,))),
+    ),
+    "arguments": (
+        binding(lambda x, n, m: Call(Add(), (x, x))),
+        binding(lambda x, n, m: Call(Exp(), (x,))),
+    ),
+    "order of symbols": (
+        binding(lambda x, n, m: ShapeExpr((n, m))),
+        binding(lambda x, n, m: ShapeExpr((m, n))),
+    ),
     "dimension": (
-        binding(lambda x, n, m: ShapeExpr((n.dim + 1,))), binding(lambda x, n, m: ShapeExpr((n.dim + 2,)))
+        binding(lambda x, n, m: ShapeExpr((n.dim + 1,))),
+        binding(lambda x, n, m: ShapeExpr((n.dim + 2,))),
     ),
     "symbol in a compound": (
-        binding(lambda x, n, m: ShapeExpr((n.dim * 2 + m,))), binding(lambda x, n, m: ShapeExpr((m.dim * 2 + n,)))
+        binding(lambda x, n, m: ShapeExpr((n.dim * 2 + m,))),
+        binding(lambda x, n, m: ShapeExpr((m.dim * 2 + n,))),
     ),
     "rank": (binding(lambda x, n, m: ShapeExpr((n,))), binding(lambda x, n, m: ShapeExpr((n, n)))),
     "constant": (binding(Constant(np.zeros(3))), binding(Constant(np.ones(3)))),
     "sign of zero": (binding(Constant(np.array(0.0))), binding(Constant(np.array(-0.0)))),
-    "dtype of a constant": (binding(Constant(np.zeros(3, "float32"))), binding(Constant(np.zeros(3, "int32")))),
+    "dtype of a constant": (
+        binding(Constant(np.zeros(3, "float32"))),
+        binding(Constant(np.zeros(3, "int32"))),
+    ),
     "shape of a constant": (binding(Constant(np.zeros((3, 1)))), binding(Constant(np.zeros(3)))),
     "scalar": (binding(PrimValue(1.0)), binding(PrimValue(2.0))),
     "scalar's dtype": (binding(PrimValue(1, "int32")), binding(PrimValue(1, "int64"))),
@@ -121,7 +136,10 @@ DIFFERENT: dict[str, tuple[Any, Any]] = {
     "global name": (binding(GlobalVar("f")), binding(GlobalVar("g"))),
     "external name": (binding(ExternFunc("f")), binding(ExternFunc("g"))),
     "kind of name": (binding(GlobalVar("f")), binding(ExternFunc("f"))),
-    "field": (binding(lambda x, n, m: TupleGetItem(x, 0)), binding(lambda x, n, m: TupleGetItem(x, 1))),
+    "field": (
+        binding(lambda x, n, m: TupleGetItem(x, 0)),
+        binding(lambda x, n, m: TupleGetItem(x, 1)),
+    ),
     "tuple": (binding(lambda x, n, m: Tuple((x, x))), binding(lambda x, n, m: Tuple((x,)))),
     "annotation": (
         binding(lambda x, n, m: x, lambda n, m: TensorType((n, m), "float32")),
@@ -143,7 +161,7 @@ DIFFERENT: dict[str, tuple[Any, Any]] = {
     "prim value": (PrimType("int64", 1), PrimType("int64")),
     "tuple annotation": (TupleType([ObjectType()]), TupleType([])),
     "match_cast": (cast(lambda p: p.dim * 2), cast(lambda p: p.dim * 3)),
-}  # fmt: skip
+}
 
 SAME: dict[str, tuple[Any, Any]] = {
     "names": (chain(5, "v", "n"), chain(5, "w", "m")),
@@ -152,10 +170,14 @@ SAME: dict[str, tuple[Any, Any]] = {
     "compound before its symbol": (cast(lambda p: p.dim * 2 + 1), cast(lambda p: p.dim * 2 + 1)),
     "callback": (callback("n", "m"), callback("a", "b")),
     "order of functions": (
-        IRModule({"f": chain(1), "g": chain(2)}), IRModule({"g": chain(2), "f": chain(1)}, name="Other")
+        IRModule({"f": chain(1), "g": chain(2)}),
+        IRModule({"g": chain(2), "f": chain(1)}, name="Other"),
     ),
-    "list attribute": (replace(chain(1), attrs={"a": [1, 2.0]}), replace(chain(1), attrs={"a": (1, 2.0)})),
-}  # fmt: skip
+    "list attribute": (
+        replace(chain(1), attrs={"a": [1, 2.0]}),
+        replace(chain(1), attrs={"a": (1, 2.0)}),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -270,7 +292,9 @@ def test_message() -> None:
     with pytest.raises(AssertionError) as caught:
         assert_structural_equal(IRModule({"main": chain(3)}), IRModule({"main": chain(4)}))
     text = str(caught.value)
-    assert text.startswith("main.body.blocks[0]: a BindingBlock of 3 bindings against a BindingBlock of 4 bindings")
+    assert text.startswith(
+        "main.body.blocks[0]: a BindingBlock of 3 bindings against a BindingBlock of 4 bindings"
+    )
     assert "--- left" in text
     assert "--- right" in text
     assert_structural_equal(chain(3), chain(3))

@@ -1,4 +1,5 @@
-"""Walking and rewriting: order of evaluation, sharing of what does not change, variables renamed at definition and use."""
+"""Walking and rewriting: order of evaluation, sharing of what does not change, variables renamed at definition and
+use."""
 
 from __future__ import annotations
 
@@ -83,7 +84,12 @@ def test_replaces_nodes() -> None:
     new = Swap().rewrite(func)
     old_bindings, new_bindings = list(func.body.bindings), list(new.body.bindings)
     assert new is not func
-    assert [a is b for a, b in zip(old_bindings, new_bindings, strict=True)] == [True, False, True, True]
+    assert [a is b for a, b in zip(old_bindings, new_bindings, strict=True)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_symbols_replaced_everywhere() -> None:
@@ -119,7 +125,12 @@ def test_spans_are_kept() -> None:
 
     span = Span("f.py", 3)
     x = Var("x", FLOAT, span=span)
-    func = Function((x,), seq([VarBinding(Var("y", FLOAT), Call(Exp(), (x,), span=span), span=span)], x), FLOAT, span=span)
+    func = Function(
+        (x,),
+        seq([VarBinding(Var("y", FLOAT), Call(Exp(), (x,), span=span), span=span)], x),
+        FLOAT,
+        span=span,
+    )
     rewriter = Rewriter()
     rewriter.syms = {n: 8}
     new = rewriter.rewrite(func)
@@ -165,4 +176,6 @@ def test_map_annotation() -> None:
         ]
     )
     assert free_sym_vars([kinds]) == (n, m)
-    assert map_annotation(kinds.fields[4], lambda dim: dim, lambda _: ShapeExpr((2, n))) == TensorType((2, n), "float32")
+    assert map_annotation(
+        kinds.fields[4], lambda dim: dim, lambda _: ShapeExpr((2, n))
+    ) == TensorType((2, n), "float32")

@@ -189,7 +189,12 @@ def test_misuse() -> None:
         bb.emit(ShapeExpr((1,)))
     with pytest.raises(UsageError, match="no result"), bb.function("main", []):
         pass
-    with pytest.raises(UsageError, match="inside another"), bb.function("f", []), bb.dataflow(), bb.dataflow():
+    with (
+        pytest.raises(UsageError, match="inside another"),
+        bb.function("f", []),
+        bb.dataflow(),
+        bb.dataflow(),
+    ):
         pass
 
 

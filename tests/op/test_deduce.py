@@ -1,4 +1,5 @@
-"""Forward deduction: across calls, tuples, branches and bodies; what is not known makes results coarser, never wrong."""
+"""Forward deduction: across calls, tuples, branches and bodies; what is not known makes results coarser, never
+wrong."""
 
 from __future__ import annotations
 
@@ -80,16 +81,27 @@ def call_of(params: list[Annotation], ret: Annotation, *actuals: Annotation) -> 
         ([tensor(k, 4)], tensor(k.dim * 4), [tensor(n, 4)], tensor(n.dim * 4)),
         ([tensor(k, 4)], tensor(k.dim * 4), [tensor(n.dim + 2, 4)], tensor(n.dim * 4 + 8)),
         ([tensor(k, 4)], tensor(k.dim * 4), [tensor(3, 4)], tensor(12)),
-        ([tensor(k, 4)], tensor(k.dim * 4), [TensorType(None, "float32", 2)], TensorType(None, "float32", 1)),
+        (
+            [tensor(k, 4)],
+            tensor(k.dim * 4),
+            [TensorType(None, "float32", 2)],
+            TensorType(None, "float32", 1),
+        ),
         ([tensor(k, 4)], tensor(k.dim * 4), [ObjectType()], TensorType(None, "float32", 1)),
-        ([tensor(k), ShapeType((m,))], TupleType([tensor(k), tensor(m)]), [tensor(n), ShapeType(ndim=1)],
-         TupleType([tensor(n), TensorType(None, "float32", 1)])),
+        (
+            [tensor(k), ShapeType((m,))],
+            TupleType([tensor(k), tensor(m)]),
+            [tensor(n), ShapeType(ndim=1)],
+            TupleType([tensor(n), TensorType(None, "float32", 1)]),
+        ),
         ([PrimType("int64", k)], tensor(k), [PrimType("int64", n.dim // 2)], tensor(n.dim // 2)),
         ([tensor(k.dim * 2), tensor(k)], tensor(k), [tensor(8), tensor(4)], tensor(4)),
         ([], ObjectType(), [], ObjectType()),
     ],
-)  # fmt: skip
-def test_calls(params: list[Annotation], ret: Annotation, actuals: list[Annotation], expected: Annotation) -> None:
+)
+def test_calls(
+    params: list[Annotation], ret: Annotation, actuals: list[Annotation], expected: Annotation
+) -> None:
     assert call_of(params, ret, *actuals) == expected
 
 
@@ -106,7 +118,9 @@ def test_calls(params: list[Annotation], ret: Annotation, actuals: list[Annotati
         ([tensor(k)], [tensor(n), tensor(n)], "call-arity"),
     ],
 )
-def test_calls_that_never_fit(params: list[Annotation], actuals: list[Annotation], code: str) -> None:
+def test_calls_that_never_fit(
+    params: list[Annotation], actuals: list[Annotation], code: str
+) -> None:
     with pytest.raises(DeduceError) as caught:
         call_of(params, ObjectType(), *actuals)
     assert caught.value.code == code
@@ -135,7 +149,9 @@ def test_not_callable() -> None:
     assert caught.value.code == "call-callee"
 
 
-@pytest.mark.parametrize(("annotation", "index"), [(TupleType([ObjectType()]), 1), (TupleType([]), 0), (tensor(n), 0)])
+@pytest.mark.parametrize(
+    ("annotation", "index"), [(TupleType([ObjectType()]), 1), (TupleType([]), 0), (tensor(n), 0)]
+)
 def test_tuple_index(annotation: Annotation, index: int) -> None:
     with pytest.raises(DeduceError) as caught:
         deduce(TupleGetItem(var(annotation), index))

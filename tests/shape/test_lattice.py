@@ -1,4 +1,5 @@
-"""accepts, join, erase: right for values. A verdict is checked against every concrete tensor that an annotation allows."""
+"""accepts, join, erase: right for values. A verdict is checked against every concrete tensor that an annotation
+allows."""
 
 from __future__ import annotations
 
@@ -7,9 +8,27 @@ import random
 
 import pytest
 
-from relaxpy.ir import CallableType, Dim, ObjectType, PrimType, ShapeType, SymVar, TensorType, TupleType, Var
+from relaxpy.ir import (
+    CallableType,
+    Dim,
+    ObjectType,
+    PrimType,
+    ShapeType,
+    SymVar,
+    TensorType,
+    TupleType,
+    Var,
+)
 from relaxpy.ir.annotation import Annotation
-from relaxpy.shape.lattice import Verdict, accepts, common_dtype, equal_dims, erase, join, substitute
+from relaxpy.shape.lattice import (
+    Verdict,
+    accepts,
+    common_dtype,
+    equal_dims,
+    erase,
+    join,
+    substitute,
+)
 from relaxpy.shape.prove import equal
 
 n, m, k = SymVar("n"), SymVar("m"), SymVar("k")
@@ -20,7 +39,10 @@ VALUES = [dict(zip((n, m), pair, strict=True)) for pair in itertools.product(SIZ
 
 def random_annotation(rng: random.Random, depth: int = 2) -> Annotation:
     """A tensor, shape, scalar or tuple over n and m, coarse or fine."""
-    dims = [rng.choice((n.dim, m.dim, n.dim + 1, n.dim * 2, Dim.of(2), Dim.of(3), n.dim + m)) for _ in range(rng.randrange(3))]
+    dims = [
+        rng.choice((n.dim, m.dim, n.dim + 1, n.dim * 2, Dim.of(2), Dim.of(3), n.dim + m))
+        for _ in range(rng.randrange(3))
+    ]
     match rng.randrange(6 if depth else 5):
         case 0:
             return TensorType(dims, rng.choice(("float32", "int64", None)))
@@ -37,7 +59,8 @@ def random_annotation(rng: random.Random, depth: int = 2) -> Annotation:
 
 
 def fits(value: Annotation, pattern: Annotation) -> bool:
-    """May a concrete value (an annotation without unknowns) be used as a pattern without symbols? Spelled out, as an oracle."""
+    """May a concrete value (an annotation without unknowns) be used as a pattern without symbols? Spelled out, as an
+    oracle."""
     match pattern, value:
         case ObjectType(), _:
             return True
@@ -48,7 +71,10 @@ def fits(value: Annotation, pattern: Annotation) -> bool:
                 and pattern.dtype in (None, value.dtype)
             )
         case ShapeType(), ShapeType():
-            return (pattern.dims is None or pattern.dims == value.dims) and pattern.ndim in (-1, value.ndim)
+            return (pattern.dims is None or pattern.dims == value.dims) and pattern.ndim in (
+                -1,
+                value.ndim,
+            )
         case PrimType(), PrimType():
             return pattern.dtype == value.dtype and pattern.value in (None, value.value)
         case TupleType(), TupleType():
@@ -115,7 +141,9 @@ def test_join_accepts_both() -> None:
 
 
 def test_join_keeps_what_agrees() -> None:
-    assert join(TensorType((n, 4), "float32"), TensorType((n, 5), "float32")) == TensorType(None, "float32", 2)
+    assert join(TensorType((n, 4), "float32"), TensorType((n, 5), "float32")) == TensorType(
+        None, "float32", 2
+    )
     assert join(TensorType((n,), "float32"), TensorType((n,), "int64")) == TensorType((n,))
     assert join(PrimType("int64", 1), PrimType("int64", 2)) == PrimType("int64")
     assert join(TupleType([ObjectType()]), TupleType([])) == ObjectType()
@@ -138,10 +166,16 @@ def _symbols(annotation: Annotation) -> list[SymVar]:
 
 
 def test_erase_keeps_rank_and_the_rest() -> None:
-    assert erase(TensorType((n, m), "float32"), lambda var: var is m) == TensorType(None, "float32", 2)
-    assert erase(TensorType((4, m), "float32"), lambda var: var is m) == TensorType((4, m), "float32")
+    assert erase(TensorType((n, m), "float32"), lambda var: var is m) == TensorType(
+        None, "float32", 2
+    )
+    assert erase(TensorType((4, m), "float32"), lambda var: var is m) == TensorType(
+        (4, m), "float32"
+    )
     shape = Var("s", ShapeType(ndim=2))
-    assert erase(TensorType(shape, "int8"), lambda _: True, lambda _: False) == TensorType(None, "int8", 2)
+    assert erase(TensorType(shape, "int8"), lambda _: True, lambda _: False) == TensorType(
+        None, "int8", 2
+    )
     own = CallableType([TensorType((k,))], TensorType((k, n)))
     assert erase(own, lambda var: False) == CallableType([TensorType((k,))], TensorType(ndim=2))
     assert erase(own, lambda var: var is n) == own
@@ -150,7 +184,10 @@ def test_erase_keeps_rank_and_the_rest() -> None:
 def test_binding_a_callee() -> None:
     """Symbols of a callee's parameters are bound where they stand alone, and hold everywhere."""
     bound: dict[SymVar, Dim] = {}
-    assert accepts(TensorType((k, k), "float32"), TensorType((n.dim * 2, n.dim * 2), "float32"), bound) is YES
+    assert (
+        accepts(TensorType((k, k), "float32"), TensorType((n.dim * 2, n.dim * 2), "float32"), bound)
+        is YES
+    )
     assert bound == {k: n.dim * 2}
     assert accepts(TensorType((k.dim + 1,)), TensorType((n.dim * 2 + 1,)), bound) is YES
     assert accepts(TensorType((k,)), TensorType((n.dim * 2 + 1,)), bound) is NO
@@ -171,8 +208,16 @@ def test_unbound_compound_is_unknown() -> None:
         (TensorType((4,)), ObjectType(), MAYBE),
         (TensorType((4,)), ShapeType((4,)), NO),
         (TensorType(dtype="int8"), TensorType(), MAYBE),
-        (CallableType([TensorType((n,))], TensorType((n,))), CallableType([TensorType((m,))], TensorType((m,))), YES),
-        (CallableType([TensorType((n,))], TensorType((n,))), CallableType([TensorType((m,))], TensorType((m.dim + 1,))), NO),
+        (
+            CallableType([TensorType((n,))], TensorType((n,))),
+            CallableType([TensorType((m,))], TensorType((m,))),
+            YES,
+        ),
+        (
+            CallableType([TensorType((n,))], TensorType((n,))),
+            CallableType([TensorType((m,))], TensorType((m.dim + 1,))),
+            NO,
+        ),
         (CallableType([ObjectType()]), CallableType([ObjectType()], pure=False), NO),
         (CallableType(pure=False), CallableType([ObjectType()]), YES),
         (CallableType([ObjectType()]), CallableType([]), NO),

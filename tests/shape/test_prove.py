@@ -67,7 +67,9 @@ def test_proved(condition: Dim) -> None:
     assert prove(condition)
 
 
-@pytest.mark.parametrize("condition", [dim_op("lt", 0, n), dim_op("eq", n, m), dim_op("eq", n.dim % 4, 0)], ids=str)
+@pytest.mark.parametrize(
+    "condition", [dim_op("lt", 0, n), dim_op("eq", n, m), dim_op("eq", n.dim % 4, 0)], ids=str
+)
 def test_not_proved(condition: Dim) -> None:
     """0 is a size; two symbols may differ."""
     assert not prove(condition)

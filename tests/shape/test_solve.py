@@ -32,7 +32,9 @@ def test_agrees_with_sympy() -> None:
     rng = random.Random(2)
     for _ in range(30):
         a, b, c = rng.choice((-4, -2, 1, 3)), rng.randrange(-3, 4), rng.randrange(-5, 6)
-        (expected,) = sympy.solve(sympy.Eq(symbols[0] * a + symbols[1] * b + c, symbols[2]), symbols[0])
+        (expected,) = sympy.solve(
+            sympy.Eq(symbols[0] * a + symbols[1] * b + c, symbols[2]), symbols[0]
+        )
         found = solve_linear(n.dim * a + m.dim * b + c, k.dim, n)
         assert found is not None
         values = dict(zip((n, m, k), (0, rng.randrange(9), rng.randrange(9)), strict=True))

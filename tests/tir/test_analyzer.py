@@ -25,7 +25,9 @@ DIMS = {
     "maximum": maximum(n, 8),
     "select": dim_op("select", dim_op("eq", n, 1), m, n),
     "comparison": dim_op("lt", n, m),
-    "logic": dim_op("or", dim_op("eq", n, 1), dim_op("and", dim_op("le", n, m), dim_op("ne", n, 4))),
+    "logic": dim_op(
+        "or", dim_op("eq", n, 1), dim_op("and", dim_op("le", n, m), dim_op("ne", n, 4))
+    ),
     "negation": dim_op("not", dim_op("eq", n, m)),
 }
 
@@ -47,7 +49,9 @@ def test_to_tvm_means_the_same(name: str) -> None:
     for _ in range(10):
         values = {n: rng.randrange(1, 50), m: rng.randrange(1, 50)}
         numbers = {to_tvm_var(var): int64(value) for var, value in values.items()}
-        replaced = tvm_ffi.structural_map(to_tvm(dim), (tvm.ir.Var, lambda v, numbers=numbers: numbers.get(v, v)))
+        replaced = tvm_ffi.structural_map(
+            to_tvm(dim), (tvm.ir.Var, lambda v, numbers=numbers: numbers.get(v, v))
+        )
         assert int(tvm.sym.Analyzer().simplify(replaced).value) == dim.evaluate(values)
 
 

@@ -108,15 +108,21 @@ def test_all_indices_are_int64() -> None:
     func = parse(body("y[vi, 0] = x[vi, vj]")).func
     from relaxpy.tir._tvm import tvm_ffi
 
-    tvm_ffi.structural_walk(func.body, (tirx.IntImm, lambda literal: found.add(str(literal.ty.dtype))))
+    tvm_ffi.structural_walk(
+        func.body, (tirx.IntImm, lambda literal: found.add(str(literal.ty.dtype)))
+    )
     assert found <= {"int64", "bool"}
 
 
 OLDER = {
     "block": MATMUL.replace("T.sblock", "T.block"),
-    "decorator arguments": MATMUL.replace("T.prim_func", "T.prim_func(private=True, check_well_formed=False)"),
+    "decorator arguments": MATMUL.replace(
+        "T.prim_func", "T.prim_func(private=True, check_well_formed=False)"
+    ),
     "declared symbol": MATMUL.replace("    for i, j", "    n = T.int64()\n    for i, j", 1),
-    "size variable": MATMUL.replace("    for i, j", "    n = T.int64(is_size_var=True)\n    for i, j", 1),
+    "size variable": MATMUL.replace(
+        "    for i, j", "    n = T.int64(is_size_var=True)\n    for i, j", 1
+    ),
     "return annotation": MATMUL.replace('256), "float32")):', '256), "float32")) -> None:'),
     "handles": """
         @T.prim_func
@@ -128,7 +134,9 @@ OLDER = {
         """.rstrip(" ")
     + textwrap.indent(MATMUL[MATMUL.index("    for") :], " " * 8),
     "another name of T": MATMUL.replace("T.", "tir."),
-    "subscripted buffer": MATMUL.replace('T.Buffer((128, 256), "float32")', 'T.Buffer[(128, 256), "float32"]'),
+    "subscripted buffer": MATMUL.replace(
+        'T.Buffer((128, 256), "float32")', 'T.Buffer[(128, 256), "float32"]'
+    ),
     "one decimal for every literal": MATMUL.replace("T.float32(0)", "0.0"),
     "given size": MATMUL.replace("256", "WIDTH"),
 }
@@ -176,7 +184,9 @@ def test_buffers_of_blocks() -> None:
                     vi = T.axis.S(4, i)
                     y[vi] = z[vi]
         """
-    assert parse(text.format("alloc_buffer")).structural_equal(parse(text.format("sblock_alloc_buffer")))
+    assert parse(text.format("alloc_buffer")).structural_equal(
+        parse(text.format("sblock_alloc_buffer"))
+    )
 
 
 REFUSED = {
@@ -186,29 +196,67 @@ REFUSED = {
     "mixed floats": (body("y[vi, vj] = x[vi, vj] + h[vj]"), "tir-dtype", "x[vi, vj] + h[vj]"),
     "float and integer": (body("y[vi, vj] = x[vi, vj] * k[vj]"), "tir-dtype", "x[vi, vj] * k[vj]"),
     "comparison of dtypes": (
-        body("y[vi, vj] = T.Select(x[vi, vj] < h[vj], 0.0, 1.0)"), "tir-dtype", "x[vi, vj] < h[vj]"
+        body("y[vi, vj] = T.Select(x[vi, vj] < h[vj], 0.0, 1.0)"),
+        "tir-dtype",
+        "x[vi, vj] < h[vj]",
     ),
     "stored float": (body("k[vj] = x[vi, vj]"), "tir-dtype", "x[vi, vj]"),
     "stored literal": (body("k[vj] = 1.5"), "tir-dtype", "1.5"),
     "integer division": (body("k[vj] = k[vj] / k[0]"), "tir-dtype", "k[vj] / k[0]"),
+    "added in place": (body("k[vj] += x[vi, vj]"), "tir-dtype", "k[vj] += x[vi, vj]"),
+    "called axis": (body("q = T.axis.spatial(4, j)(3)"), "tir-script", "T.axis.spatial(4, j)(3)"),
     "undefined name": (body("y[vi, vj] = z[vi, vj]"), "unknown-name", "z"),
-    "undefined symbol": (HEAD + "    for i in range(m):\n        y[0, i] = 1.0\n", "unknown-name", "m"),
+    "undefined symbol": (
+        HEAD + "    for i in range(m):\n        y[0, i] = 1.0\n",
+        "unknown-name",
+        "m",
+    ),
     "no such function": (body("y[vi, vj] = T.exq(x[vi, vj])"), "tir-script", "T.exq"),
-    "wrong axes": (body('T.reads(x[vi, vj])\n        q = T.axis.remap("SQ", [i, j])'), "tir-script", 'T.axis.remap("SQ", [i, j])'),
-    "negative extent": (HEAD + "    for i in range(-3):\n        y[0, i] = 1.0\n", "tir-extent", "for i in range(-3):"),
-    "negative grid": (HEAD + "    for i, j in T.grid(n, -3):\n        y[i, j] = 1.0\n", "tir-extent", "-3"),
-    "float extent": (HEAD + "    for i in range(3.5):\n        y[0, i] = 1.0\n", "tir-index", "3.5"),
-    "negative buffer": (HEAD + '    z = T.alloc_buffer((-4,), "float32")\n    z[0] = 1.0\n', "tir-extent", "-4"),
+    "wrong axes": (
+        body('T.reads(x[vi, vj])\n        q = T.axis.remap("SQ", [i, j])'),
+        "tir-script",
+        'T.axis.remap("SQ", [i, j])',
+    ),
+    "negative extent": (
+        HEAD + "    for i in range(-3):\n        y[0, i] = 1.0\n",
+        "tir-extent",
+        "for i in range(-3):",
+    ),
+    "negative grid": (
+        HEAD + "    for i, j in T.grid(n, -3):\n        y[i, j] = 1.0\n",
+        "tir-extent",
+        "-3",
+    ),
+    "float extent": (
+        HEAD + "    for i in range(3.5):\n        y[0, i] = 1.0\n",
+        "tir-index",
+        "3.5",
+    ),
+    "negative buffer": (
+        HEAD + '    z = T.alloc_buffer((-4,), "float32")\n    z[0] = 1.0\n',
+        "tir-extent",
+        "-4",
+    ),
     "unknown dtype": (
-        HEAD + '    z = T.alloc_buffer((4,), "float33")\n    z[0] = 1.0\n', "tir-dtype", 'T.alloc_buffer((4,), "float33")'
+        HEAD + '    z = T.alloc_buffer((4,), "float33")\n    z[0] = 1.0\n',
+        "tir-dtype",
+        'T.alloc_buffer((4,), "float33")',
     ),
     "return": (HEAD + "    return x\n", "tir-script", "return x"),
-    "bad dimension": (HEAD.replace('"n"', '"n +"', 1) + "    y[0, 0] = 1.0\n", "tir-script", '"n +"'),
+    "bad dimension": (
+        HEAD.replace('"n"', '"n +"', 1) + "    y[0, 0] = 1.0\n",
+        "tir-script",
+        '"n +"',
+    ),
     "no annotation": ("@T.prim_func\ndef f(x):\n    x[0] = 1.0\n", "tir-script", "x"),
-    "default": ("@T.prim_func\ndef f(x: T.int64 = 3):\n    pass\n", "tir-script", "def f(x: T.int64 = 3):"),
+    "default": (
+        "@T.prim_func\ndef f(x: T.int64 = 3):\n    pass\n",
+        "tir-script",
+        "def f(x: T.int64 = 3):",
+    ),
     "effects": (body('y[vi, vj] = __import__("os").system("true")'), "unknown-name", "__import__"),
     "private attributes": (body("y[vi, vj] = T.__dict__"), "tir-script", "T.__dict__"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -236,7 +284,8 @@ NONE = {
     "stored": body("y[vi, vj] = None"),
     "axis": body('q = T.axis.remap("S", [None])'),
     "dimension": HEAD + '    z = T.alloc_buffer((None, 4), "float32")\n    z[0, 0] = 1.0\n',
-    "given dimension": HEAD + '    z = T.alloc_buffer((NOTHING, 4), "float32")\n    z[0, 0] = 1.0\n',
+    "given dimension": HEAD
+    + '    z = T.alloc_buffer((NOTHING, 4), "float32")\n    z[0, 0] = 1.0\n',
     "either": body("y[vi, vj] = 1.0 + (None if True else 1.0)"),
 }
 
@@ -248,7 +297,10 @@ class _Holder:
 @pytest.mark.parametrize("name", NONE)
 def test_none_is_refused(name: str) -> None:
     """None never reaches C++: TVM would end the process."""
-    assert refused(NONE[name], NOTHING=None, LIST=[None], CALL=lambda: None, HOLDER=_Holder)[0] == "tir-none"
+    assert (
+        refused(NONE[name], NOTHING=None, LIST=[None], CALL=lambda: None, HOLDER=_Holder)[0]
+        == "tir-none"
+    )
 
 
 @pytest.mark.slow
@@ -259,14 +311,35 @@ def test_none_ends_no_process() -> None:
         from relaxpy.errors import ScriptError
         from relaxpy.tir.parse import parse_prim_func
         for loop in ("T.grid(n, None)", "T.grid(n // None, 4)"):
-            text = f'@T.prim_func\\ndef f(y: T.Buffer(("n", 4), "float32")):\\n    for i, j in {loop}:\\n        y[i, j] = 1.0\\n'
-            try:
+            text = f'@T.prim_func\\ndef f(y: T.Buffer(("n", 4), "float32")):\\n    for i, j in {loop}:\\n        y[i,
+            j] = 1.0\\n' try:
                 parse_prim_func(ast.parse(text).body[0], text, "f.py", {})
             except ScriptError as error:
                 print(error.code)
         """)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["tir-none", "tir-none"]
+
+
+def test_messages() -> None:
+    """TVM's errors in the words of the script."""
+    messages = {
+        "y[vi, vj] = x[vi]": "a scalar is expected, got a part of a buffer (is an index missing?)",
+        'y[vi, vj] = "a"': "a scalar is expected, got a string",
+        "y[vi] = 1.0": "BufferVar y is 2-dimensional, cannot be indexed with the 1-dimensional indices provided.",
+        "y[vi, vj] = T.exq(1.0)": "the namespace T has no exq",
+        "y[vi, vj] = T.if_then_else(x[0, 0], 1.0, 0.0)": "if_then_else only accept the condition to be boolean type.",
+    }
+    for store, message in messages.items():
+        with pytest.raises(ScriptError) as caught:
+            parse(body(store))
+        assert caught.value.message == message
+
+
+def test_added_in_place() -> None:
+    assert parse(body("y[vi, vj] += 1.0")).structural_equal(
+        parse(body("y[vi, vj] = y[vi, vj] + 1.0"))
+    )
 
 
 def test_error_after_an_error() -> None:

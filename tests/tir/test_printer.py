@@ -21,7 +21,9 @@ def tensor(shape: Sequence[Any], dtype: str = "float32", name: str = "x") -> te.
     return te.placeholder(shape, dtype, name)
 
 
-def program(inputs: Sequence[te.Tensor], *outputs: te.Tensor, scalars: Sequence[SymVar] = ()) -> PrimFunc:
+def program(
+    inputs: Sequence[te.Tensor], *outputs: te.Tensor, scalars: Sequence[SymVar] = ()
+) -> PrimFunc:
     return PrimFunc.from_te(inputs, outputs, scalars)
 
 
@@ -51,7 +53,9 @@ def _matmul() -> PrimFunc:
 
 def _scalar() -> PrimFunc:
     x = tensor((n, 4))
-    return program([x], te.compute((n, 4), lambda i, j: x[i, j] * te.dim(m).astype("float32")), scalars=[m])
+    return program(
+        [x], te.compute((n, 4), lambda i, j: x[i, j] * te.dim(m).astype("float32")), scalars=[m]
+    )
 
 
 def _compound() -> PrimFunc:
@@ -66,7 +70,9 @@ def _outputs() -> PrimFunc:
 
 def _integers() -> PrimFunc:
     x = tensor((n,), "int64")
-    return program([x], te.compute((n,), lambda i: te.select(x[i] < i, x[i] * te.dim(3), te.dim(-5))))
+    return program(
+        [x], te.compute((n,), lambda i: te.select(x[i] < i, x[i] * te.dim(3), te.dim(-5)))
+    )
 
 
 PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
@@ -84,11 +90,29 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "sort": _unary(te.topi.sort),
     "zero rank": lambda: program([], te.compute((), lambda: te.const(3.5, "float32"))),
     "special floats": lambda: program(
-        [], te.compute((2,), lambda i: te.select(i < 1, te.const(float("inf"), "float32"), te.const(float("nan"), "float32")))
+        [],
+        te.compute(
+            (2,),
+            lambda i: te.select(
+                i < 1, te.const(float("inf"), "float32"), te.const(float("nan"), "float32")
+            ),
+        ),
     ),
     **{
         name: _unary(getattr(te.topi, name))
-        for name in ("exp", "tanh", "erf", "sigmoid", "sqrt", "rsqrt", "log", "abs", "sign", "negative", "floor")
+        for name in (
+            "exp",
+            "tanh",
+            "erf",
+            "sigmoid",
+            "sqrt",
+            "rsqrt",
+            "log",
+            "abs",
+            "sign",
+            "negative",
+            "floor",
+        )
     },
 }
 
@@ -106,7 +130,9 @@ def test_round_trip(name: str) -> None:
 def test_text() -> None:
     """Dimensions in quotes, int64 literals bare, the given name, no header."""
     x = tensor((n, 4))
-    func = program([x], te.compute((n.dim * 2, 4), lambda i, j: x[te.topi.floordiv(i, te.dim(2)), j], "out"))
+    func = program(
+        [x], te.compute((n.dim * 2, 4), lambda i, j: x[te.topi.floordiv(i, te.dim(2)), j], "out")
+    )
     lines = print_prim_func(func.func, "twice").splitlines()
     assert lines[:2] == [
         "@T.prim_func",
