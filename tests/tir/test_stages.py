@@ -10,7 +10,7 @@ from relaxpy.tir import math as tir_math
 from relaxpy.tir import scalar
 from relaxpy.tir._tvm import te, tirx
 from relaxpy.tir.stages import common_rows, inline_stages, is_expensive, read_stages, step
-from tests.schedule.support import compute, f32, i64, m, n, over, tensor
+from tests.schedule.support import compute, f32, m, n, over, tensor
 
 
 def stages_of(*tensors: Any) -> tuple[Any, list[Any]]:
