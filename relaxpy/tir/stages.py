@@ -316,6 +316,10 @@ def _read_stage(stmt: Stmt) -> Stage | None:
         kinds[iter_var.iter_type][iter_var.var] = int64(extent)
     if any(constant(extent) != 1 for extent in loops.values()):
         return None
+    folded = [v.var for v in block.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+    if folded and not reduce:  # a reduction keeps an axis, even if it has one place
+        del unit[folded[-1]]
+        reduce[folded[-1]] = int64(1)
     index = tuple(substitute(i, unit) for i in store.indices)
     if not _covers(index, store.buffer, spatial):
         return None
