@@ -1,23 +1,26 @@
 """What an operator is: one class, in one place, from which everything else is derived.
 
-An operator class is a frozen dataclass whose fields are its attributes (so `Take(axis=1)` is a value). Its methods:
+An operator class is a frozen dataclass whose fields are its attributes (so `Take(axis=1)` is a
+value). Its methods:
 
 * `deduce(d, x, …)`: annotation of the result from those of the arguments. The parameters after `d` are the operator's
-  arguments; their types say what is taken: `TensorType`, `ShapeType` (a tuple of dimensions will do), `PrimType` (a scalar), `TupleType`
-  (a Python tuple of values will do), `Annotation` (anything). `x: TensorType | None = None` may be left out.
+  arguments; their types say what is taken: `TensorType`, `ShapeType` (a tuple of dimensions will
+  do), `PrimType` (a scalar), `TupleType` (a Python tuple of values will do), `Annotation`
+  (anything). `x: TensorType | None = None` may be left out.
 * `legalize(out, x, …)`: the tensor program, with `relaxpy.tir.te`; gets the deduced annotation and TVM tensors. None (the class attribute)
   for an operator that is an instruction or is lowered by a pass.
 * `reference(x, …)`: the same on numpy arrays: obviously right, and the oracle of the tests.
 * `samples()`: calls that must work, and calls that must be refused.
 
-Script namespace, printer, parser, nn functions, generated tests and documentation are derived from the class. Unknown shapes are
-handled here, once: see `Op.deduce_call`.
+Script namespace, printer, parser, nn functions, generated tests and documentation are derived
+from the class. Unknown shapes are handled here, once: see `Op.deduce_call`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
@@ -68,9 +71,10 @@ class ArgSpec:
 class Sample:
     """A call for the generated tests: `op` applied to `inputs`.
 
-    Inputs are numpy arrays (tensors), tuples of ints (shapes), tuples or lists of arrays (tuples), Python scalars.
-    `dims` names the dimensions of the inputs, e.g. `"n 5, m"`: the tests make those that have a name symbolic. `code` (with `match`) marks
-    a sample that must be refused with a `DeduceError` of this code and a message containing `match`.
+    Inputs are numpy arrays (tensors), tuples of ints (shapes), tuples or lists of arrays
+    (tuples), Python scalars. `dims` names the dimensions of the inputs, e.g. `"n 5, m"`: the
+    tests make those that have a name symbolic. `code` (with `match`) marks a sample that must be
+    refused with a `DeduceError` of this code and a message containing `match`.
     """
 
     op: Op
@@ -94,7 +98,8 @@ def wrong(op: Op, *inputs: Any, code: str, match: str = "") -> Sample:
 
 
 def rand(*shape: int, dtype: str = "float32", low: float = -2.0, high: float = 2.0) -> np.ndarray:
-    """Reproducible test values: uniform in [low, high) for floats, integers in [low, high) otherwise."""
+    """Reproducible test values: uniform in [low, high) for floats, integers in [low, high)
+    otherwise."""
     rng = np.random.default_rng([len(shape), *shape])
     kind = DType(dtype)
     if kind.is_bool:
@@ -142,7 +147,8 @@ class Op(Operator):
     args: ClassVar[tuple[ArgSpec, ...]] = ()
     legalize: ClassVar[Callable[..., Any] | None]
     scalar_args: ClassVar[bool] = False
-    """Python numbers stand for 0-d constants of the other arguments' dtype (element-wise operators)."""
+    """Python numbers stand for 0-d constants of the other arguments' dtype (element-wise
+    operators)."""
 
     def deduce(self, d: Deduction, /, *args: Any, **kwargs: Any) -> Annotation:
         raise NotImplementedError  # define_op's classes all have their own
@@ -160,7 +166,8 @@ class Op(Operator):
 
     @classmethod
     def make(cls, *args: Any, **kwargs: Any) -> Call:
-        """The call `R.<name>(…)`: arguments, then attributes, by position or keyword as in Python."""
+        """The call `R.<name>(…)`: arguments, then attributes, by position or keyword as in
+        Python."""
         names = [spec.name for spec in cls.args] + list(cls.attr_names())
         given: dict[str, Any] = dict(zip(names, args, strict=False))
         usage = f"R.{cls.name}({', '.join(cls._usage())})"
@@ -221,7 +228,8 @@ class Op(Operator):
             ).about(spec.name) from None
 
     def _number(self, spec: ArgSpec, value: float, dtype: DType | None) -> Constant:
-        """A Python number as a constant of `dtype`; where that is not known, of the number's own."""
+        """A Python number as a constant of `dtype`; where that is not known, of the number's
+        own."""
         if dtype is None:
             dtype = DType("bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32")
         limits = np.iinfo(dtype.numpy) if dtype.is_int else None
@@ -250,9 +258,10 @@ class Op(Operator):
     # Deduction
 
     def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
-        """As `deduce`, with unknown dtypes and shapes handled here for all operators: an unknown dtype is tried with
-        several and kept unknown unless all agree; an unknown shape of known rank becomes fresh symbols that are erased
-        from the result; an unknown rank goes to `deduce_unranked`."""
+        """As `deduce`, with unknown dtypes and shapes handled here for all operators: an unknown
+        dtype is tried with several and kept unknown unless all agree; an unknown shape of known
+        rank becomes fresh symbols that are erased from the result; an unknown rank goes to
+        `deduce_unranked`."""
         return Deduction(self, call, annotation_of).run()
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
@@ -261,7 +270,8 @@ class Op(Operator):
 
 
 def _dtype_of(value: Any) -> DType | None:
-    """The dtype of an argument that is a tensor expression, as far as it is known without a module."""
+    """The dtype of an argument that is a tensor expression, as far as it is known without a
+    module."""
     value = getattr(value, "__relax_expr__", value)
     if isinstance(value, np.ndarray):
         return DType(value.dtype)
@@ -285,12 +295,27 @@ def _freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
         return DType(value)
     if isinstance(value, list):
         value = tuple(value)
-    wanted = {"int": int, "float": (int, float), "bool": bool, "str": str}.get(kind.split("|")[0].strip())
-    if wanted is not None and value is not None and "|" not in kind and not isinstance(value, wanted):
+    checks = [_ATTR_KINDS.get(part.strip().split("[")[0]) for part in kind.split("|")]
+    if None not in checks and not any(check(value) for check in checks if check is not None):
         raise DeduceError(
             "op-arguments", f"{cls.name}: {name} must be of type {kind}, got {value!r}"
         ).about(name)
     return float(value) if kind == "float" else value
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+_ATTR_KINDS: dict[str, Callable[[Any], bool]] = {
+    "int": _is_int,
+    "float": lambda value: isinstance(value, float) or _is_int(value),
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str),
+    "tuple": lambda value: isinstance(value, tuple) and all(map(_is_int, value)),
+    "None": lambda value: value is None,
+}
+"""Which values an attribute of a type may have; attributes of other types check for themselves."""
 
 
 def print_attr(value: Any) -> str:
@@ -298,14 +323,15 @@ def print_attr(value: Any) -> str:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return f'float("{value}")'
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return json.dumps(value, ensure_ascii=False)
     if isinstance(value, tuple):
         return "[" + ", ".join(map(print_attr, value)) + "]"
     return repr(value)
 
 
 def as_expr(value: Any, kind: type[Annotation] = Annotation) -> Expr:
-    """`value` as an expression, read as an argument of this kind. Raises `TypeError` if it cannot be."""
+    """`value` as an expression, read as an argument of this kind. Raises `TypeError` if it cannot
+    be."""
     if hasattr(value, "__relax_expr__"):
         value = value.__relax_expr__
     if isinstance(value, Expr):
@@ -345,10 +371,12 @@ class Requirement:
 
 
 class Deduction:
-    """One deduction: what `Op.deduce` uses to speak of its arguments, so that errors are located and say whose fault it is.
+    """One deduction: what `Op.deduce` uses to speak of its arguments, so that errors are located
+    and say whose fault it is.
 
-    `exact` is set where a pass needs the result's shape even if it depends on a case that is only known at run time
-    (broadcasting n with m); then dimensions may come out as `select`. `requirements` are what could not be decided.
+    `exact` is set where a pass needs the result's shape even if it depends on a case that is only
+    known at run time (broadcasting n with m); then dimensions may come out as `select`.
+    `requirements` are what could not be decided.
     """
 
     def __init__(
@@ -450,8 +478,8 @@ class Deduction:
             self.fail(message, arg=arg, code=code, help=help)
 
     def same_dim(self, a: Dim, b: Dim, message: str, *, arg: str | None = None) -> Dim:
-        """The two dimensions must be equal: refuse if they cannot be, check at run time if that is unknown. Gives the
-        more telling one (a constant)."""
+        """The two dimensions must be equal: refuse if they cannot be, check at run time if that
+        is unknown. Gives the more telling one (a constant)."""
         verdict = equal_dims(a, b)
         if verdict is Verdict.MAYBE:
             verdict = equal(a, b)
@@ -511,7 +539,8 @@ class Deduction:
         return tuple(sorted(picked))
 
     def broadcast(self, *shapes: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
-        """numpy's broadcasting of shapes; None where it is only known at run time (with `exact`: dimensions with `select`)."""
+        """numpy's broadcasting of shapes; None where it is only known at run time (with `exact`:
+        dimensions with `select`)."""
         result: tuple[Dim, ...] = ()
         undecided = False
         for shape in shapes:
