@@ -5,7 +5,8 @@ and every product of a batch has its own. Inside, two programs, chosen when the 
 
 * *packed*, for many rows: the task copies a block of its right-hand panel (at most 512 deep, so that it stays in the
   second-level cache) to contiguous memory, whichever way it lies in the source, and multiplies a tile of up to 8 rows
-  at a time with it. The tile's sums stay in vector registers over the block; between blocks they rest in the output.
+  at a time with it (6 where there are 16 registers). The tile's sums stay in vector registers over the block; between blocks they rest in
+  the task's own memory.
 * *direct*, for at most one tile of rows: nothing would be read twice, so nothing is copied. The panel is as wide as
   registers allow, because memory likes long rows.
 
@@ -14,6 +15,9 @@ is not stored. So no tile is smaller than it is in the middle, and nothing is re
 
 Every element is summed in the order of the depth by one fused multiply-add after another, whatever the tile, the
 program and the number of threads: a row's result depends on nothing but its row.
+
+Two habits of LLVM and TVM shape the code. Divisions are written as the processor's (`loops.floordiv`), because TVM's
+rounding ones, nested, made LLVM take minutes; and what holds for a whole task is decided once, around all its loops.
 """
 
 from __future__ import annotations
