@@ -103,7 +103,9 @@ class BertEmbeddings(nn.Module):
         """(batch, seq) → (batch, seq, hidden)."""
         seq, size = input_ids.shape[1], self.position.weight.shape[1]
         positions = op.strided_slice(self.position.weight, (0,), (0,), (seq,))
-        positions = op.match_cast(positions, (seq, size))  # fewer rows where the model has no more positions
+        positions = op.match_cast(
+            positions, (seq, size)
+        )  # fewer rows where the model has no more positions
         kind = op.strided_slice(self.token_type.weight, (0,), (0,), (1,))
         return self.norm(self.word(input_ids) + (positions + kind))
 
@@ -222,6 +224,8 @@ def load_weights(model: BertEncoder, tensors: Mapping[str, np.ndarray]) -> None:
     Where names begin with `bert.` (the encoder of a model with a head), the others are the head's and left alone.
     """
     if any(name.startswith("bert.") for name in tensors):
-        tensors = {n.removeprefix("bert."): value for n, value in tensors.items() if n.startswith("bert.")}
+        tensors = {
+            n.removeprefix("bert."): value for n, value in tensors.items() if n.startswith("bert.")
+        }
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     model.load(gather(tensors, sources(model.config), shapes, UNUSED))

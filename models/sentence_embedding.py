@@ -31,6 +31,8 @@ PACKAGE_HELP = (
 )
 BATCH_TOKENS = 4096
 """Most tokens in a batch, padding included: enough to fill the kernels, little enough for the caches."""
+TOKENIZED = 1024
+"""Sentences that are tokenized at a time."""
 KEPT = 4
 """Executables kept in the cache; older ones are removed."""
 
@@ -118,13 +120,19 @@ class SentenceEmbedder:
             )
         return self.vm["embed"](input_ids, attention_mask).numpy()
 
-    def tokenize(self, sentences: Sequence[str]) -> tuple[list[list[int]], tuple[int, ...]]:
+    def tokenize(self, sentences: Sequence[str]) -> tuple[list[np.ndarray], tuple[int, ...]]:
         """Token ids of each sentence, cut to `max_tokens`, and the positions of those that were cut."""
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(self.max_tokens)
-        encodings = self.tokenizer.encode_batch(list(sentences))
-        cut = tuple(i for i, encoding in enumerate(encodings) if encoding.overflowing)
-        return [encoding.ids for encoding in encodings], cut
+        ids: list[np.ndarray] = []
+        cut: list[int] = []
+        # In portions, since an encoding holds a hundred times what is kept of it.
+        for start in range(0, len(sentences), TOKENIZED):
+            for encoding in self.tokenizer.encode_batch(list(sentences[start : start + TOKENIZED])):
+                if encoding.overflowing:
+                    cut.append(len(ids))
+                ids.append(np.array(encoding.ids, np.int64))
+        return ids, tuple(cut)
 
     def embed(
         self,
@@ -166,7 +174,9 @@ def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         yield group
 
 
-def pad_rows(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def pad_rows(
+    rows: Sequence[Sequence[int] | np.ndarray], pad: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Token ids padded to the longest row, and the mask that says which are tokens: (rows, longest) int64 both."""
     longest = max(map(len, rows), default=0)
     ids = np.full((len(rows), longest), pad, np.int64)

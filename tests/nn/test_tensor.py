@@ -52,8 +52,8 @@ def test_operators_and_numbers(name: str, function: Callable[[Any, Any], Any]) -
 
 def test_matmul_and_negation() -> None:
     product, negative = calls(lambda x: -(x @ x))
-    assert product.op.name == "matmul"
-    assert negative.op.name == "negative"
+    assert product.op == OPS["matmul"]()
+    assert negative.op == OPS["negative"]()
 
 
 def test_shape_and_dtype() -> None:
