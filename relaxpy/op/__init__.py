@@ -1,7 +1,9 @@
-"""The operators: each in one place (`relaxpy.op.base` says what that means), by subject in the files of this package.
+"""The operators: each in one place (`relaxpy.op.base` says what that means), by subject in the
+files of this package.
 
-`relaxpy.op.matmul(x, w)`, `relaxpy.op.nn.softmax(x)` make a call of each, with the arguments and then the attributes of the class, as
-`R.matmul` does in script; `OPS` has them all by name. `call_tir` and its kin are in `relaxpy.op.call`, memory and VM instructions in
+`relaxpy.op.matmul(x, w)`, `relaxpy.op.nn.softmax(x)` make a call of each, with the arguments and
+then the attributes of the class, as `R.matmul` does in script; `OPS` has them all by name.
+`call_tir` and its kin are in `relaxpy.op.call`, memory and VM instructions in
 `relaxpy.op.memory`.
 """
 
@@ -12,11 +14,13 @@ from relaxpy.op import (
     datatype,
     index,
     intrinsic,
+    join,
     linear_algebra,
     manipulate,
     memory,
     nn,
     reduce,
+    row_major,
     set,
     unary,
 )
@@ -61,12 +65,12 @@ sum = reduce.Sum.make
 matmul = linear_algebra.Matmul.make
 
 broadcast_to = manipulate.BroadcastTo.make
-concat = manipulate.Concat.make
+concat = join.Concat.make
 expand_dims = manipulate.ExpandDims.make
-flatten = manipulate.Flatten.make
+flatten = row_major.Flatten.make
 permute_dims = manipulate.PermuteDims.make
-reshape = manipulate.Reshape.make
-split = manipulate.Split.make
+reshape = row_major.Reshape.make
+split = join.Split.make
 squeeze = manipulate.Squeeze.make
 
 strided_slice = index.StridedSlice.make
@@ -88,11 +92,12 @@ shape_to_tensor = intrinsic.ShapeToTensor.make
 tensor_to_shape = intrinsic.TensorToShape.make
 
 __all__ = [
-    "OPS", "Op", "abs", "add", "arange", "assert_op", "astype", "broadcast_to", "call_dps_library", "call_packed",
-    "call_pure_packed", "call_tir", "concat", "divide", "equal", "erf", "exp", "expand_dims", "flatten", "floor_divide",
-    "floor_mod", "full", "greater", "greater_equal", "less", "less_equal", "log", "logical_and", "logical_not",
-    "logical_or", "matmul", "max", "maximum", "mean", "memory", "min", "minimum", "multiply", "negative", "nn",
-    "not_equal", "ones", "permute_dims", "power", "print", "reshape", "rsqrt", "shape_of", "shape_to_tensor", "sigmoid",
-    "split", "sqrt", "squeeze", "strided_slice", "subtract", "sum", "take", "tanh", "tensor_to_shape", "unique", "where",
-    "zeros",
+    "OPS", "Op", "abs", "add", "arange", "assert_op", "astype", "broadcast_to",
+    "call_dps_library", "call_packed", "call_pure_packed", "call_tir", "concat", "divide",
+    "equal", "erf", "exp", "expand_dims", "flatten", "floor_divide", "floor_mod", "full",
+    "greater", "greater_equal", "less", "less_equal", "log", "logical_and", "logical_not",
+    "logical_or", "matmul", "max", "maximum", "mean", "memory", "min", "minimum", "multiply",
+    "negative", "nn", "not_equal", "ones", "permute_dims", "power", "print", "reshape", "rsqrt",
+    "shape_of", "shape_to_tensor", "sigmoid", "split", "sqrt", "squeeze", "strided_slice",
+    "subtract", "sum", "take", "tanh", "tensor_to_shape", "unique", "where", "zeros",
 ]  # fmt: skip

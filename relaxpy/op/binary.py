@@ -1,4 +1,5 @@
-"""Element-wise functions of two tensors, with numpy's broadcasting. A Python number stands for a constant of the other's dtype."""
+"""Element-wise functions of two tensors, with numpy's broadcasting. A Python number stands for a
+constant of the other's dtype."""
 
 from __future__ import annotations
 
@@ -86,7 +87,14 @@ class Binary(Op):
         yield sample(cls(), rand(2, 1, 4), rand(3, 1), dims="n 1 4, m 1")
         yield sample(cls(), rand(0, 4), rand(1, 4), dims="n 4, 1 4")
         yield sample(cls(), rand(2, 3), rand(), dims="n 3,")
-        yield sample(cls(), rand(2, 3, dtype="float16"), rand(3, dtype="float16"), dims="n 3, 3", rtol=2e-3, atol=1e-3)
+        yield sample(
+            cls(),
+            rand(2, 3, dtype="float16"),
+            rand(3, dtype="float16"),
+            dims="n 3, 3",
+            rtol=2e-3,
+            atol=1e-3,
+        )
         yield sample(cls(), np.array([np.nan, 1, np.nan, -0.0, np.inf], np.float32), np.array([1, np.nan, np.nan, 0, -np.inf], np.float32), dims="n, n")  # fmt: skip  # noqa: E501
         if cls.takes != "floats":
             numbers = np.array([7, -7, 7, -7, 5, -(2**31), -(2**31)], np.int32)
@@ -150,7 +158,11 @@ class Divide(Binary):
     takes = "floats"
 
     def instead(self, dtype: DType) -> str | None:
-        return "for integers there is R.floor_divide; or cast them to a float dtype" if dtype.is_int else None
+        return (
+            "for integers there is R.floor_divide; or cast them to a float dtype"
+            if dtype.is_int
+            else None
+        )
 
     def scalar(self, x1: Any, x2: Any) -> Any:
         return x1 / x2
@@ -161,7 +173,8 @@ class Divide(Binary):
 
 @define_op
 class FloorDivide(Binary):
-    """The quotient rounded down. Integers: 0 where x2 is 0, and the smallest integer over -1 is itself. Floats: floor(x1 / x2)."""
+    """The quotient rounded down. Integers: 0 where x2 is 0, and the smallest integer over -1 is
+    itself. Floats: floor(x1 / x2)."""
 
     name = "floor_divide"
 
@@ -176,7 +189,8 @@ class FloorDivide(Binary):
 
 @define_op
 class FloorMod(Binary):
-    """What `floor_divide` leaves, of the sign of x2. Integers: 0 where x2 is 0. Floats: x1 - floor(x1 / x2) * x2."""
+    """What `floor_divide` leaves, of the sign of x2. Integers: 0 where x2 is 0. Floats: x1 -
+    floor(x1 / x2) * x2."""
 
     name = "floor_mod"
 

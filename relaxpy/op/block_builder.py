@@ -135,7 +135,9 @@ class BlockBuilder:
         output, self._output = self._output, outer_output
         if output is None:
             raise UsageError(
-                "builder", f"function {name} has no result", help="end it with bb.emit_func_output(value)"
+                "builder",
+                f"function {name} has no result",
+                help="end it with bb.emit_func_output(value)",
             )
         body = self._close(scope, output)
         given = dict(attrs or {})
@@ -179,7 +181,9 @@ class BlockBuilder:
         try:
             yield building
             if building.value is None:
-                raise UsageError("builder", "a body has no result", help="end it with result(value)")
+                raise UsageError(
+                    "builder", "a body has no result", help="end it with result(value)"
+                )
             building.finished = self._close(scope, building.value)
         finally:
             if scope in self._scopes:
@@ -194,7 +198,9 @@ class BlockBuilder:
         """In a dataflow block: bind to a variable that is seen outside of it."""
         return self._bind(self.normalize(as_expr(value)), name, False, span)
 
-    def match_cast(self, value: Any, annotation: Annotation, name: str = "lv", *, span: Span | None = None) -> Var:
+    def match_cast(
+        self, value: Any, annotation: Annotation, name: str = "lv", *, span: Span | None = None
+    ) -> Var:
         """Bind `value` under an annotation that is checked at run time."""
         expr = self.normalize(as_expr(value))
         leaf = expr if is_leaf(expr) else self._bind(expr, name, self._scope().dataflow, span)
@@ -209,7 +215,14 @@ class BlockBuilder:
         self._scope().bindings.append(binding)
         return binding.var
 
-    def emit_if(self, cond: Any, then: SeqExpr, otherwise: SeqExpr, name: str = "gv", span: Span | None = None) -> Var:
+    def emit_if(
+        self,
+        cond: Any,
+        then: SeqExpr,
+        otherwise: SeqExpr,
+        name: str = "gv",
+        span: Span | None = None,
+    ) -> Var:
         """Bind the value of a branch."""
         leaf = as_expr(cond)
         leaf = leaf if is_leaf(leaf) else self.emit(leaf)
@@ -241,7 +254,9 @@ class BlockBuilder:
                 return expr if same else Tuple(fields, span=expr.span)
             case TupleGetItem():
                 inner = self._leaf(expr.tuple)
-                return expr if inner is expr.tuple else TupleGetItem(inner, expr.index, span=expr.span)
+                return (
+                    expr if inner is expr.tuple else TupleGetItem(inner, expr.index, span=expr.span)
+                )
             case If():
                 cond = self._leaf(expr.cond)
                 return expr if cond is expr.cond else dataclasses.replace(expr, cond=cond)
@@ -284,7 +299,9 @@ class BlockBuilder:
 
     def _scope(self) -> _Scope:
         if not self._scopes:
-            raise UsageError("builder", "there is no function being built", help="use bb.function(…)")
+            raise UsageError(
+                "builder", "there is no function being built", help="use bb.function(…)"
+            )
         return self._scopes[-1]
 
     def _open(self) -> _Scope:
@@ -296,6 +313,3 @@ class BlockBuilder:
         scope.close_block()
         self._scopes.remove(scope)
         return SeqExpr(tuple(scope.blocks), body)
-
-
-

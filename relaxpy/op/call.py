@@ -94,14 +94,16 @@ def print_packed_args(
 
 
 def _args_tuple(args: Any) -> Expr:
-    value = as_expr(args) if not isinstance(args, (tuple, list)) else Tuple(tuple(map(as_expr, args)))
+    value = (
+        as_expr(args) if not isinstance(args, (tuple, list)) else Tuple(tuple(map(as_expr, args)))
+    )
     if isinstance(value, Tuple):
         return value
     return Tuple((value,))
 
 
 def _outputs(out_ty: Annotation | Sequence[Annotation]) -> tuple[Annotation, ...]:
-    return tuple(out_ty) if isinstance(out_ty, (tuple, list)) else (out_ty,)
+    return (out_ty,) if isinstance(out_ty, Annotation) else tuple(out_ty)
 
 
 def call_tir(
@@ -122,6 +124,8 @@ def call_packed(name: str, *args: Any, ty_args: Annotation | Sequence[Annotation
     return Call(ExternFunc(name), tuple(map(as_expr, args)), _outputs(ty_args))
 
 
-def call_pure_packed(name: str, *args: Any, ty_args: Annotation | Sequence[Annotation] = ()) -> Call:
+def call_pure_packed(
+    name: str, *args: Any, ty_args: Annotation | Sequence[Annotation] = ()
+) -> Call:
     """Call a registered function without side effects: it may stand in a dataflow block."""
     return Call(CallPurePacked(), (ExternFunc(name), *map(as_expr, args)), _outputs(ty_args))

@@ -1,4 +1,5 @@
-"""Comparisons of two tensors, with numpy's broadcasting; the result is bool. A NaN is unequal to everything."""
+"""Comparisons of two tensors, with numpy's broadcasting; the result is bool. A NaN is unequal to
+everything."""
 
 from __future__ import annotations
 

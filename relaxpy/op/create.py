@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.ir.annotation import PrimType, ShapeType, TensorType
-from relaxpy.ir.dim import Dim, maximum
+from relaxpy.ir.dim import Dim, dim_op, maximum
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.precision import converted
 from relaxpy.shape.prove import prove
-from relaxpy.ir.dim import dim_op
 
 
 def check_sizes(d: Deduction, shape: ShapeType) -> None:
@@ -66,7 +65,8 @@ class Ones(Zeros):
 
 @define_op
 class Full(Op):
-    """A tensor with every element `fill_value`, a 0-d tensor; of its dtype unless `dtype` says another."""
+    """A tensor with every element `fill_value`, a 0-d tensor; of its dtype unless `dtype` says
+    another."""
 
     name = "full"
     scalar_args = True
@@ -74,7 +74,12 @@ class Full(Op):
 
     def deduce(self, d: Deduction, shape: ShapeType, fill_value: TensorType) -> TensorType:
         check_sizes(d, shape)
-        d.require(fill_value.ndim == 0, f"fill_value must have no dimensions, got {fill_value.ndim}", arg="fill_value", code="op-rank")
+        d.require(
+            fill_value.ndim == 0,
+            f"fill_value must have no dimensions, got {fill_value.ndim}",
+            arg="fill_value",
+            code="op-rank",
+        )
         return TensorType(shape.dims, self.dtype or fill_value.dtype, shape.ndim)
 
     def deduce_unranked(self, d: Deduction, args: Any) -> TensorType:
@@ -104,12 +109,20 @@ class Arange(Op):
     dtype: DType = DType("int64")
 
     def deduce(
-        self, d: Deduction, start: PrimType, end: PrimType | None = None, step: PrimType | None = None
+        self,
+        d: Deduction,
+        start: PrimType,
+        end: PrimType | None = None,
+        step: PrimType | None = None,
     ) -> TensorType:
         first, last, stride = _range(start, end, step)
         if first is None or last is None or stride is None:
             return TensorType(None, self.dtype, 1)
-        d.require(stride.value is not None and stride.value > 0, f"step must be a positive constant, got {stride}", arg="step")
+        d.require(
+            stride.value is not None and stride.value > 0,
+            f"step must be a positive constant, got {stride}",
+            arg="step",
+        )
         d.require(not self.dtype.is_bool, "the dtype cannot be bool", arg="dtype", code="op-dtype")
         by = stride.value or 1
         span = last - first
@@ -138,6 +151,8 @@ class Arange(Op):
         yield wrong(cls(DType("bool")), 5, code="op-dtype", match="bool")
 
 
-def _range(start: PrimType, end: PrimType | None, step: PrimType | None) -> tuple[Dim | None, Dim | None, Dim | None]:
+def _range(
+    start: PrimType, end: PrimType | None, step: PrimType | None
+) -> tuple[Dim | None, Dim | None, Dim | None]:
     stride = Dim.of(1) if step is None else step.value
     return (Dim.of(0), start.value, stride) if end is None else (start.value, end.value, stride)

@@ -15,8 +15,9 @@ from relaxpy.op.precision import converted
 
 @define_op
 class Astype(Op):
-    """The values as another dtype. From float to integer: towards zero, what is out of range becomes the nearest
-    integer there is, NaN becomes 0. Between integers: modulo 2**bits. To bool: is it not 0."""
+    """The values as another dtype. From float to integer: towards zero, what is out of range
+    becomes the nearest integer there is, NaN becomes 0. Between integers: modulo 2**bits. To
+    bool: is it not 0."""
 
     name = "astype"
     dtype: DType

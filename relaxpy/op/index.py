@@ -1,4 +1,5 @@
-"""Reading at places: gather, slices, and choosing by a condition. No index, however wrong, reads outside of its tensor."""
+"""Reading at places: gather, slices, and choosing by a condition. No index, however wrong, reads
+outside of its tensor."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from relaxpy.shape.prove import prove
 
 @define_op
 class Take(Op):
-    """Slices of x at `indices` along `axis`, as `numpy.take`. An index out of range reads the nearest place (mode "clip", also called
-    "fast"), or counts around (mode "wrap"); a slice of an empty axis is 0."""
+    """Slices of x at `indices` along `axis`, as `numpy.take`. An index out of range reads the
+    nearest place (mode "clip", also called "fast"), or counts around (mode "wrap"); a slice of an
+    empty axis is 0."""
 
     name = "take"
     axis: int | None = None
@@ -29,9 +31,18 @@ class Take(Op):
         d.need_int(indices, "indices")
         assert x.dims is not None
         assert indices.dims is not None
-        d.require(self.mode in ("clip", "fast", "wrap"), f"mode {self.mode!r} is none of clip, fast, wrap", arg="mode")
+        d.require(
+            self.mode in ("clip", "fast", "wrap"),
+            f"mode {self.mode!r} is none of clip, fast, wrap",
+            arg="mode",
+        )
         if self.axis is None:
-            d.require(x.ndim == 1, f"axis must be given for {x.ndim} dimensions", code="op-axis", arg="axis")
+            d.require(
+                x.ndim == 1,
+                f"axis must be given for {x.ndim} dimensions",
+                code="op-axis",
+                arg="axis",
+            )
         axis = d.axis(self.axis or 0, x.ndim)
         return TensorType((*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]), x.dtype)
 
@@ -76,8 +87,8 @@ class Take(Op):
 
 @define_op
 class StridedSlice(Op):
-    """x[begin:end:stride] along `axes`, as numpy slices: negative places count from the end, places beyond the ends mean the ends.
-    Strides are positive constants."""
+    """x[begin:end:stride] along `axes`, as numpy slices: negative places count from the end,
+    places beyond the ends mean the ends. Strides are positive constants."""
 
     name = "strided_slice"
 
@@ -88,8 +99,16 @@ class StridedSlice(Op):
         assert x.dims is not None
         steps = strides.dims if strides is not None else (Dim.of(1),) * axes.ndim
         for name, places in (("begin", begin), ("end", end)):
-            d.require(places.ndim == axes.ndim, f"{name} has {places.ndim} places for {axes.ndim} axes", arg=name)
-        d.require(steps is not None and len(steps) == axes.ndim, "strides must be one for each axis", arg="strides")
+            d.require(
+                places.ndim == axes.ndim,
+                f"{name} has {places.ndim} places for {axes.ndim} axes",
+                arg=name,
+            )
+        d.require(
+            steps is not None and len(steps) == axes.ndim,
+            "strides must be one for each axis",
+            arg="strides",
+        )
         assert axes.dims is not None
         assert begin.dims is not None
         assert end.dims is not None
@@ -100,7 +119,9 @@ class StridedSlice(Op):
         dims = list(x.dims)
         for a, first, last, step in zip(named, begin.dims, end.dims, steps, strict=True):
             stride = step.value or 0
-            d.require(stride > 0, f"a stride must be a positive constant, got {step}", arg="strides")
+            d.require(
+                stride > 0, f"a stride must be a positive constant, got {step}", arg="strides"
+            )
             low, high = clipped(first, x.dims[a]), clipped(last, x.dims[a])
             span = _at_least(high - low, 0)
             dims[a] = span if stride == 1 else (span + stride - 1) // stride
@@ -124,7 +145,9 @@ class StridedSlice(Op):
                 return i
             return te.dim(clipped(starts[a], sizes[a])) + i * te.dim(steps.get(a, 1))
 
-        return te.compute(out.dims, lambda *i: x(*(place(a, v) for a, v in enumerate(i))), "strided_slice")
+        return te.compute(
+            out.dims, lambda *i: x(*(place(a, v) for a, v in enumerate(i))), "strided_slice"
+        )
 
     def reference(
         self, x: np.ndarray, axes: tuple[int, ...], begin: tuple[int, ...], end: tuple[int, ...],
@@ -138,18 +161,23 @@ class StridedSlice(Op):
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(6, 5), (0,), (1,), (4,), dims="n 5, 0, 1, 4")
-        yield sample(cls(), rand(6, 5), (0, 1), (0, 1), (4, 5), (2, 2), dims="n 5, 0 1, 0 1, k 5, 2 2")
+        yield sample(
+            cls(), rand(6, 5), (0, 1), (0, 1), (4, 5), (2, 2), dims="n 5, 0 1, 0 1, k 5, 2 2"
+        )
         yield sample(cls(), rand(3, 8), (-1,), (-3,), (99,), dims="n m, -1, -3, 99")
         yield sample(cls(), rand(3, 8), (1,), (6,), (2,), dims="n 8, 1, 6, 2")
         yield sample(cls(), rand(6, 2), (0,), (2,), (6,), dims="n 2, 0, k, n")
         yield sample(cls(), rand(0, 2), (0,), (0,), (3,), dims="n 2, 0, 0, 3")
         yield wrong(cls(), rand(6, 5), (2,), (0,), (1,), code="op-axis", match="2")
         yield wrong(cls(), rand(6, 5), (0,), (0, 1), (1,), code="op-arguments", match="begin")
-        yield wrong(cls(), rand(6, 5), (0,), (0,), (1,), (0,), code="op-arguments", match="positive")
+        yield wrong(
+            cls(), rand(6, 5), (0,), (0,), (1,), (0,), code="op-arguments", match="positive"
+        )
 
 
 def clipped(place: Dim, size: Dim) -> Dim:
-    """A place of a slice, counted from the front and brought into 0…size, simplified by what can be proved."""
+    """A place of a slice, counted from the front and brought into 0…size, simplified by what can
+    be proved."""
     if not prove(dim_op("le", 0, place)):
         if prove(dim_op("lt", place, 0)):
             place = place + size
@@ -170,7 +198,9 @@ class Where(Op):
     name = "where"
     scalar_args = True
 
-    def deduce(self, d: Deduction, condition: TensorType, x1: TensorType, x2: TensorType) -> TensorType:
+    def deduce(
+        self, d: Deduction, condition: TensorType, x1: TensorType, x2: TensorType
+    ) -> TensorType:
         d.require(
             condition.dtype == "bool",
             f"condition must be bool, got {condition.dtype}", arg="condition", code="op-dtype",
@@ -187,7 +217,9 @@ class Where(Op):
         known = [a.dtype for a in args[1:] if isinstance(a, TensorType) and a.dtype is not None]
         return TensorType(None, known[0] if known else None)
 
-    def legalize(self, out: TensorType, condition: te.Tensor, x1: te.Tensor, x2: te.Tensor) -> te.Tensor:
+    def legalize(
+        self, out: TensorType, condition: te.Tensor, x1: te.Tensor, x2: te.Tensor
+    ) -> te.Tensor:
         def element(*i: Any) -> Any:
             c, a, b = (te.element(te.broadcast(x, out.dims or (), i)) for x in (condition, x1, x2))
             return te.select(c, a, b)
@@ -201,8 +233,14 @@ class Where(Op):
     def samples(cls) -> Iterator[Sample]:
         flags = rand(3, 1, dtype="bool")
         yield sample(cls(), flags, rand(3, 5), rand(5), dims="n 1, n m, m")
-        yield sample(cls(), rand(4, dtype="bool"), rand(4, dtype="int32"), rand(dtype="int32"), dims="n, n,")
+        yield sample(
+            cls(), rand(4, dtype="bool"), rand(4, dtype="int32"), rand(dtype="int32"), dims="n, n,"
+        )
         yield sample(cls(), rand(0, dtype="bool"), rand(0), rand(1), dims="n, n, 1")
-        yield wrong(cls(), rand(3), rand(3), rand(3), code="op-dtype", match="condition must be bool")
-        yield wrong(cls(), flags, rand(3, 2), rand(3, dtype="int32"), code="op-dtype", match="int32")
+        yield wrong(
+            cls(), rand(3), rand(3), rand(3), code="op-dtype", match="condition must be bool"
+        )
+        yield wrong(
+            cls(), flags, rand(3, 2), rand(3, dtype="int32"), code="op-dtype", match="int32"
+        )
         yield wrong(cls(), flags, rand(3, 2), rand(3), code="shape-mismatch", match="2 and 3")

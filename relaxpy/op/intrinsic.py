@@ -1,4 +1,5 @@
-"""Shapes as values, and calls for their effect: instructions of the virtual machine or functions of the runtime, no tensor programs."""
+"""Shapes as values, and calls for their effect: instructions of the virtual machine or functions
+of the runtime, no tensor programs."""
 
 from __future__ import annotations
 
@@ -18,7 +19,17 @@ from relaxpy.ir.annotation import (
     TupleType,
 )
 from relaxpy.ir.expr import Call, Expr, Tuple
-from relaxpy.op.base import Deduction, Op, Sample, as_expr, define_op, print_attr, rand, sample, wrong
+from relaxpy.op.base import (
+    Deduction,
+    Op,
+    Sample,
+    as_expr,
+    define_op,
+    print_attr,
+    rand,
+    sample,
+    wrong,
+)
 
 
 @define_op
@@ -81,8 +92,18 @@ class TensorToShape(Op):
     """The runtime's function."""
 
     def deduce(self, d: Deduction, input: TensorType) -> ShapeType:
-        d.require(input.dtype == "int64", f"input must be int64, got {input.dtype}", arg="input", code="op-dtype")
-        d.require(input.ndim == 1, f"input must have one dimension, got {input.ndim}", arg="input", code="op-rank")
+        d.require(
+            input.dtype == "int64",
+            f"input must be int64, got {input.dtype}",
+            arg="input",
+            code="op-dtype",
+        )
+        d.require(
+            input.ndim == 1,
+            f"input must have one dimension, got {input.ndim}",
+            arg="input",
+            code="op-rank",
+        )
         assert input.dims is not None
         count = input.dims[0].value
         return ShapeType(None, -1 if count is None else count)
@@ -102,7 +123,8 @@ class TensorToShape(Op):
 
 
 class Effect(Op):
-    """A call for its effect, with any number of values at the end: `args` is the only argument of the call, a tuple."""
+    """A call for its effect, with any number of values at the end: `args` is the only argument of
+    the call, a tuple."""
 
     pure = False
     legalize = None
@@ -161,7 +183,8 @@ class Print(Effect):
 
 @define_op
 class AssertOp(Effect):
-    """Stop with an error unless the condition, a 0-d bool tensor or a scalar, is true; values fill the `{}` of `format`."""
+    """Stop with an error unless the condition, a 0-d bool tensor or a scalar, is true; values
+    fill the `{}` of `format`."""
 
     name = "assert_op"
     packed: ClassVar[str] = "vm.builtin.assert_op"
@@ -175,7 +198,12 @@ class AssertOp(Effect):
             if isinstance(condition, (TensorType, PrimType))
             else False
         )
-        d.require(fits, f"condition must be a bool without dimensions, got {condition}", arg="condition", code="op-dtype")
+        d.require(
+            fits,
+            f"condition must be a bool without dimensions, got {condition}",
+            arg="condition",
+            code="op-dtype",
+        )
         return VOID
 
     def reference(self, condition: Any, values: Sequence[Any]) -> tuple[()]:

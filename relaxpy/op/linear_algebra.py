@@ -16,8 +16,9 @@ from relaxpy.op.precision import widened
 
 @define_op
 class Matmul(Op):
-    """The matrix product over the last two axes, as `numpy.matmul`: the axes before are broadcast, a vector is a row on the
-    left and a column on the right. Accumulated in `out_dtype`, in float32 for narrower floats."""
+    """The matrix product over the last two axes, as `numpy.matmul`: the axes before are
+    broadcast, a vector is a row on the left and a column on the right. Accumulated in
+    `out_dtype`, in float32 for narrower floats."""
 
     name = "matmul"
     out_dtype: DType | None = None
@@ -28,8 +29,12 @@ class Matmul(Op):
         assert x1.dims is not None
         assert x2.dims is not None
         for name, x in (("x1", x1), ("x2", x2)):
-            d.require(x.ndim > 0, f"{name} must have at least one dimension", arg=name, code="op-rank")
-            d.require(x.dtype != "bool", f"{name} must be numbers, got bool", arg=name, code="op-dtype")
+            d.require(
+                x.ndim > 0, f"{name} must have at least one dimension", arg=name, code="op-rank"
+            )
+            d.require(
+                x.dtype != "bool", f"{name} must be numbers, got bool", arg=name, code="op-dtype"
+            )
         d.same_dim(
             x1.dims[-1], x2.dims[-2 if x2.ndim > 1 else 0], "inner dimensions differ", arg="x2"
         )
@@ -81,10 +86,35 @@ class Matmul(Op):
         yield sample(cls(), rand(3, 0), rand(0, 4), dims="n k, k 4")
         yield sample(cls(), rand(0, 5), rand(5, 4), dims="n 5, 5 4")
         yield sample(cls(), rand(1, 1), rand(1, 1), dims="n k, k m")
-        yield sample(cls(), rand(3, 64, dtype="float16"), rand(64, 4, dtype="float16"), dims="n 64, 64 4", rtol=2e-3, atol=2e-3)
-        yield sample(cls(DType("float32")), rand(3, 8, dtype="float16"), rand(8, 4, dtype="float16"), dims="n 8, 8 4")
-        yield sample(cls(DType("int32")), rand(3, 8, dtype="int8", low=-9, high=9), rand(8, 4, dtype="int8"), dims="n 8, 8 4")
-        yield wrong(cls(), rand(3, 5), rand(4, 5), code="shape-mismatch", match="inner dimensions differ: 5 and 4")
+        yield sample(
+            cls(),
+            rand(3, 64, dtype="float16"),
+            rand(64, 4, dtype="float16"),
+            dims="n 64, 64 4",
+            rtol=2e-3,
+            atol=2e-3,
+        )
+        yield sample(
+            cls(DType("float32")),
+            rand(3, 8, dtype="float16"),
+            rand(8, 4, dtype="float16"),
+            dims="n 8, 8 4",
+        )
+        yield sample(
+            cls(DType("int32")),
+            rand(3, 8, dtype="int8", low=-9, high=9),
+            rand(8, 4, dtype="int8"),
+            dims="n 8, 8 4",
+        )
+        yield wrong(
+            cls(),
+            rand(3, 5),
+            rand(4, 5),
+            code="shape-mismatch",
+            match="inner dimensions differ: 5 and 4",
+        )
         yield wrong(cls(), rand(2, 3, 5), rand(3, 5, 4), code="shape-mismatch", match="2 and 3")
-        yield wrong(cls(), rand(3, 5), rand(5, 4, dtype="float16"), code="op-dtype", match="float16")
+        yield wrong(
+            cls(), rand(3, 5), rand(5, 4, dtype="float16"), code="op-dtype", match="float16"
+        )
         yield wrong(cls(), rand(), rand(5), code="op-rank", match="dimension")

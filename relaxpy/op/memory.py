@@ -43,7 +43,9 @@ class Intrinsic(Operator):
         low, high = self.arity
         if len(call.args) < low or 0 <= high < len(call.args):
             raise DeduceError(
-                "op-arguments", f"{self.name}: {low} arguments expected, got {len(call.args)}", span=call.span
+                "op-arguments",
+                f"{self.name}: {low} arguments expected, got {len(call.args)}",
+                span=call.span,
             )
         return self.result([annotation_of(arg) for arg in call.args])
 
@@ -115,7 +117,11 @@ class View(Intrinsic):
 
     def result(self, args: Sequence[Annotation]) -> Annotation:
         shape = args[1]
-        return TensorType(shape.dims, self.dtype, shape.ndim) if isinstance(shape, ShapeType) else TensorType()
+        return (
+            TensorType(shape.dims, self.dtype, shape.ndim)
+            if isinstance(shape, ShapeType)
+            else TensorType()
+        )
 
 
 @_define

@@ -1,4 +1,5 @@
-"""Neural-network operators (`R.nn.…`): activations, softmax, normalisation. float16 and bfloat16 are computed in float32."""
+"""Neural-network operators (`R.nn.…`): activations, softmax, normalisation. float16 and bfloat16
+are computed in float32."""
 
 from __future__ import annotations
 
@@ -151,14 +152,17 @@ class Normalization(Op):
             f"{name} must have {len(axes)} dimensions, got {weight.ndim}", arg=name, code="op-rank",
         )  # fmt: skip
         for a, size in zip(axes, weight.dims, strict=True):
-            d.same_dim(data.dims[a], size, f"sizes of axis {a} of data and of {name} differ", arg=name)
+            d.same_dim(
+                data.dims[a], size, f"sizes of axis {a} of data and of {name} differ", arg=name
+            )
 
     def average(self, data: te.Tensor, value: Any, name: str) -> te.Tensor:
-        """The mean of `value(index)` over the axes, in float32 for narrower floats; of the outer axes."""
+        """The mean of `value(index)` over the axes, in float32 for narrower floats; of the outer
+        axes."""
         sizes = te.dims(data)
         axes = self.axes_of(len(sizes))
         loops = {a: te.reduce_axis(sizes[a], f"k{a}") for a in axes}
-        count = te.dim(product(tuple(sizes[a] for a in axes)))
+        count = product(tuple(sizes[a] for a in axes))
         outer = [size for a, size in enumerate(sizes) if a not in axes]
 
         def index(i: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -169,11 +173,7 @@ class Normalization(Op):
             outer, lambda *i: te.sum(value(index(i)), list(loops.values())), f"{name}_sum"
         )
 
-        def mean(*i: Any) -> Any:
-            read = te.element(total(*i))
-            return read / count.astype(te.dtype_of(read))
-
-        return te.compute(outer, mean, name)
+        return te.compute(outer, lambda *i: te.per_count(total(*i), count), name)
 
     def outer(self, i: tuple[Any, ...]) -> tuple[Any, ...]:
         """The part of an index that is not normalised over."""
@@ -201,18 +201,23 @@ class Normalization(Op):
 
 @define_op
 class LayerNorm(Normalization):
-    """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over `axes` (Ba, Kiros and Hinton, 2016)."""
+    """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over `axes` (Ba, Kiros and Hinton,
+    2016)."""
 
     name = "nn.layer_norm"
 
-    def deduce(self, d: Deduction, data: TensorType, gamma: TensorType, beta: TensorType) -> TensorType:
+    def deduce(
+        self, d: Deduction, data: TensorType, gamma: TensorType, beta: TensorType
+    ) -> TensorType:
         d.need_float(data, "data")
         d.same_dtype(data, gamma, beta)
         self.check_weight(d, data, gamma, "gamma")
         self.check_weight(d, data, beta, "beta")
         return TensorType(data.shape, data.dtype)
 
-    def legalize(self, out: TensorType, data: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te.Tensor:
+    def legalize(
+        self, out: TensorType, data: te.Tensor, gamma: te.Tensor, beta: te.Tensor
+    ) -> te.Tensor:
         mean = self.average(data, lambda i: te.widen(data(*i)), "mean")
 
         def centred(i: tuple[Any, ...]) -> Any:
@@ -239,9 +244,19 @@ class LayerNorm(Normalization):
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(3, 8), rand(8), rand(8), dims="n 8, 8, 8", atol=1e-5)
         yield sample(cls(), rand(2, 3, 5), rand(5), rand(5), dims="n m k, k, k", atol=1e-5)
-        yield sample(cls(axes=(-2, -1)), rand(2, 3, 4), rand(3, 4), rand(3, 4), dims="n m 4, m 4, m 4", atol=1e-5)
-        yield sample(cls(axes=(0,), epsilon=1e-3), rand(6, 2), rand(6), rand(6), dims="k n, k, k", atol=1e-5)
+        yield sample(
+            cls(axes=(-2, -1)),
+            rand(2, 3, 4),
+            rand(3, 4),
+            rand(3, 4),
+            dims="n m 4, m 4, m 4",
+            atol=1e-5,
+        )
+        yield sample(
+            cls(axes=(0,), epsilon=1e-3), rand(6, 2), rand(6), rand(6), dims="k n, k, k", atol=1e-5
+        )
         yield sample(cls(), rand(0, 4), rand(4), rand(4), dims="n 4, 4, 4")
+        yield sample(cls(), rand(3, 0), rand(0), rand(0), dims="n 0, 0, 0")
         yield sample(cls(), rand(3, 1), rand(1), rand(1), dims="n k, k, k")
         h = rand(3, 8, dtype="float16"), rand(8, dtype="float16"), rand(8, dtype="float16")
         yield sample(cls(), *h, dims="n 8, 8, 8", rtol=2e-3, atol=4e-3)
@@ -287,7 +302,14 @@ class RmsNorm(Normalization):
         yield sample(cls(), rand(3, 8), rand(8), dims="n 8, 8")
         yield sample(cls(epsilon=1e-3), rand(2, 3, 5), rand(5), dims="n m k, k")
         yield sample(cls(), rand(0, 4), rand(4), dims="n 4, 4")
-        yield sample(cls(), rand(3, 8, dtype="float16"), rand(8, dtype="float16"), dims="n 8, 8", rtol=2e-3, atol=2e-3)
+        yield sample(
+            cls(),
+            rand(3, 8, dtype="float16"),
+            rand(8, dtype="float16"),
+            dims="n 8, 8",
+            rtol=2e-3,
+            atol=2e-3,
+        )
         yield wrong(cls(), rand(3, 8), rand(4), code="shape-mismatch", match="weight")
         yield wrong(cls(), rand(3, 8), rand(8, dtype="float16"), code="op-dtype", match="float16")
 

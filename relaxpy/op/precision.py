@@ -1,4 +1,5 @@
-"""Half-precision on numpy: float16 and bfloat16 are computed as float32 and rounded once, as the tensor programs do."""
+"""Half-precision on numpy: float16 and bfloat16 are computed as float32 and rounded once, as the
+tensor programs do."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def narrowed(value: Any, like: np.ndarray) -> np.ndarray:
 
 
 def converted(x: np.ndarray, dtype: str) -> np.ndarray:
-    """`x` as `dtype`: from float to integer towards zero, saturating, NaN as 0 (numpy leaves these undefined)."""
+    """`x` as `dtype`: from float to integer towards zero, saturating, NaN as 0 (numpy leaves
+    these undefined)."""
     source, target = DType(x.dtype), DType(dtype)
     if not (source.is_float and target.is_int):
         return x.astype(target.numpy)

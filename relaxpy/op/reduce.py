@@ -45,11 +45,22 @@ class Reduction(Op):
 
     def axes_of(self, ndim: int) -> tuple[int, ...]:
         """The reduced axes from the front."""
-        axes = range(ndim) if self.axis is None else self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        axes = (
+            range(ndim)
+            if self.axis is None
+            else self.axis
+            if isinstance(self.axis, tuple)
+            else (self.axis,)
+        )
         return tuple(sorted(axis % ndim for axis in axes))
 
     def reduced(
-        self, out: TensorType, x: te.Tensor, reduce: Any, value: Any = lambda v: v, name: str = "reduced"
+        self,
+        out: TensorType,
+        x: te.Tensor,
+        reduce: Any,
+        value: Any = lambda v: v,
+        name: str = "reduced",
     ) -> te.Tensor:
         """`reduce` of `value(element)` in wide precision, of the shape of the result."""
         sizes, gone = te.dims(x), self.axes_of(len(x.shape))
@@ -79,8 +90,11 @@ class Reduction(Op):
         yield sample(cls(keepdims=True), rand(2, 1), dims="n 1")
         yield sample(cls(axis=0), rand(0, 3), dims="n 3")
         yield sample(cls(axis=1), rand(0, 3), dims="n 3")
+        yield sample(cls(axis=1), rand(1, 1), dims="n 1")
         yield sample(cls(axis=1), rand(3, 9, dtype="float16"), dims="n m", rtol=2e-3, atol=1e-3)
-        yield sample(cls(axis=1), np.array([[1, np.nan], [-np.inf, -np.inf]], np.float32), dims="n m")
+        yield sample(
+            cls(axis=1), np.array([[1, np.nan], [-np.inf, -np.inf]], np.float32), dims="n m"
+        )
         yield wrong(cls(axis=2), rand(3, 5), code="op-axis", match="2")
         yield wrong(cls(axis=(0, -2)), rand(3, 5), code="op-axis", match="twice")
         yield wrong(cls(), rand(3, dtype="bool"), code="op-dtype", match="bool")
@@ -119,19 +133,21 @@ class Mean(Reduction):
 
     def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
         sizes = te.dims(x)
-        count = te.dim(product(tuple(sizes[a] for a in self.axes_of(len(sizes)))))
+        count = product(tuple(sizes[a] for a in self.axes_of(len(sizes))))
         total = self.reduced(out, x, te.sum, name="sum")
 
-        def element(*i: Any) -> Any:
-            value = te.element(total(*i))
-            return te.cast(value / count.astype(te.dtype_of(value)), out.dtype)
-
-        return te.compute(out.dims, element, "mean")
+        return te.compute(
+            out.dims, lambda *i: te.cast(te.per_count(total(*i), count), out.dtype), "mean"
+        )
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         wide = widened(x)
         total = np.sum(wide, self.axis, dtype=wide.dtype, keepdims=self.keepdims)
-        count = wide.size if self.axis is None else np.prod([wide.shape[a] for a in self.axes_of(wide.ndim)])
+        count = (
+            wide.size
+            if self.axis is None
+            else np.prod([wide.shape[a] for a in self.axes_of(wide.ndim)])
+        )
         with np.errstate(all="ignore"):
             return narrowed(np.divide(total, wide.dtype.type(count)), x)
 
@@ -166,7 +182,9 @@ class Max(Extreme):
         return te.reduce_max
 
     def reference(self, x: np.ndarray) -> np.ndarray:
-        return narrowed(np.max(widened(x), self.axis, keepdims=self.keepdims, initial=_limits(x)[0]), x)
+        return narrowed(
+            np.max(widened(x), self.axis, keepdims=self.keepdims, initial=_limits(x)[0]), x
+        )
 
 
 @define_op
@@ -179,7 +197,9 @@ class Min(Extreme):
         return te.reduce_min
 
     def reference(self, x: np.ndarray) -> np.ndarray:
-        return narrowed(np.min(widened(x), self.axis, keepdims=self.keepdims, initial=_limits(x)[1]), x)
+        return narrowed(
+            np.min(widened(x), self.axis, keepdims=self.keepdims, initial=_limits(x)[1]), x
+        )
 
 
 def _limits(x: np.ndarray) -> tuple[Any, Any]:

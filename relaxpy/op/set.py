@@ -1,4 +1,5 @@
-"""Operators whose result's size depends on the data: no tensor program allocates that, so the runtime has them as functions."""
+"""Operators whose result's size depends on the data: no tensor program allocates that, so the
+runtime has them as functions."""
 
 from __future__ import annotations
 

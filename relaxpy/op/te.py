@@ -1,6 +1,6 @@
-"""What `legalize` is written with: tensor expressions (`relaxpy.tir.te`), functions of one element (`relaxpy.tir.scalar`), and
-reading the arguments' dimensions. Loaded when first used, so that importing the operators does not import TVM.
-"""
+"""What `legalize` is written with: tensor expressions (`relaxpy.tir.te`), functions of one
+element (`relaxpy.tir.scalar`), and reading the arguments' dimensions. Loaded when first used, so
+that importing the operators does not import TVM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def __getattr__(name: str) -> Any:
 
 
 def dims(value: Any) -> tuple[Dim, ...]:
-    """The dimensions of a tensor, in the symbols that its annotation has; those of a shape argument."""
+    """The dimensions of a tensor, in the symbols that its annotation has; those of a shape
+    argument."""
     if isinstance(value, ShapeType):
         assert value.dims is not None
         return value.dims
@@ -45,7 +46,8 @@ def scalar_dim(value: Any) -> Any:
 
 
 def broadcast(x: Any, out: Sequence[Dim], index: Sequence[Any]) -> Any:
-    """The element of `x` that belongs to element `index` of a result of shape `out`, by numpy's broadcasting."""
+    """The element of `x` that belongs to element `index` of a result of shape `out`, by numpy's
+    broadcasting."""
     from relaxpy.tir import te
 
     return x(*te.broadcast_index(dims(x), out, index))

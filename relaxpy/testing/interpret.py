@@ -1,13 +1,16 @@
-"""A reference interpreter of whole modules on numpy: slow, and obviously right. It judges passes and kernels.
+"""A reference interpreter of whole modules on numpy: slow, and obviously right. It judges passes
+and kernels.
 
     mod = relaxpy.parse(text)
     y = interpret(mod, "main", x, w)
 
-Operators run through their `reference`, tensor programs as Python loops (`relaxpy.tir.to_python`), library and packed functions as they
-are registered, or as `libraries` gives them. Values are numpy arrays, tuples of values, `relaxpy.runtime.Shape` for shapes, Python
-scalars, and callables. What the program promises is checked: parameters and `match_cast` raise the `RuntimeCheckError` that the
-virtual machine raises; a binding whose value does not fit its deduced annotation is a mistake of the compiler and raises one, too. Modules
-may be lowered (explicit allocation, closures made), up to shape lowering, after which symbols are gone.
+Operators run through their `reference`, tensor programs as Python loops
+(`relaxpy.tir.to_python`), library and packed functions as they are registered, or as `libraries`
+gives them. Values are numpy arrays, tuples of values, `relaxpy.runtime.Shape` for shapes, Python
+scalars, and callables. What the program promises is checked: parameters and `match_cast` raise
+the `RuntimeCheckError` that the virtual machine raises; a binding whose value does not fit its
+deduced annotation is a mistake of the compiler and raises one, too. Modules may be lowered
+(explicit allocation, closures made), up to shape lowering, after which symbols are gone.
 
 Calls do not nest on Python's stack: a recursion may be as deep as memory allows.
 """
@@ -129,14 +132,16 @@ def interpret(
     *args: Any,
     libraries: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Value:
-    """Run function `name` of a module on numpy and give its value: an array, a tuple of values, a Shape, a scalar.
+    """Run function `name` of a module on numpy and give its value: an array, a tuple of values, a
+    Shape, a scalar.
 
-    Arguments are arrays (or what `numpy.asarray` takes), tuples of arguments, tuples of ints for shapes, scalars, and Python functions.
-    `libraries` are functions on numpy arrays by name, as `call_dps_library` (inputs, then outputs to write) and `call_packed` (inputs; the
-    result is returned) call them; others are taken from what is registered with the runtime.
+    Arguments are arrays (or what `numpy.asarray` takes), tuples of arguments, tuples of ints for
+    shapes, scalars, and Python functions. `libraries` are functions on numpy arrays by name, as
+    `call_dps_library` (inputs, then outputs to write) and `call_packed` (inputs; the result is
+    returned) call them; others are taken from what is registered with the runtime.
 
-    Raises: RuntimeCheckError for a value that does not fit; UsageError for an unknown function; PassError (`interpret`) for
-    what cannot be interpreted.
+    Raises: RuntimeCheckError for a value that does not fit; UsageError for an unknown function;
+    PassError (`interpret`) for what cannot be interpreted.
     """
     if isinstance(mod, Function):
         mod = IRModule({name: mod})
@@ -156,8 +161,12 @@ def interpret(
 
 def _argument(value: Any, annotation: Annotation) -> Value:
     match annotation:
-        case TensorType(dtype=dtype) if not isinstance(value, (tuple, np.ndarray)) and not callable(value):
-            return np.asarray(value, None if dtype is None or hasattr(value, "dtype") else dtype.numpy)
+        case TensorType(dtype=dtype) if not isinstance(value, (tuple, np.ndarray)) and not callable(
+            value
+        ):
+            return np.asarray(
+                value, None if dtype is None or hasattr(value, "dtype") else dtype.numpy
+            )
         case ShapeType() if isinstance(value, (tuple, list)):
             return Shape(value)
         case TupleType(fields=fields) if isinstance(value, (tuple, list)):
@@ -207,7 +216,9 @@ class Interpreter:
         checks = _Checks(scope)
         for param, value in zip(function.params, call.args, strict=True):
             scope.vars[param] = value
-            checks.match(param.annotation, value, f"parameter {param.name} of {closure.name}", param.span)
+            checks.match(
+                param.annotation, value, f"parameter {param.name} of {closure.name}", param.span
+            )
         checks.finish()
         result = yield from self.sequence(function.body, scope)
         check_fits(function.ret, result, scope, f"the result of {closure.name}", function.span)
@@ -218,12 +229,16 @@ class Interpreter:
         for binding in body.bindings:
             if isinstance(binding.value, Function):
                 closure = Closure(self, binding.value, scope, binding.var.name)
-                scope.vars[binding.var] = closure  # the function may call itself: its scope is this one
+                scope.vars[binding.var] = (
+                    closure  # the function may call itself: its scope is this one
+                )
                 continue
             value = yield from self.value(binding.value, scope)
             if isinstance(binding, MatchCast):
                 checks = _Checks(scope)
-                checks.match(binding.annotation, value, f"match_cast to {binding.var.name}", binding.span)
+                checks.match(
+                    binding.annotation, value, f"match_cast to {binding.var.name}", binding.span
+                )
                 checks.finish()
             else:
                 check_fits(binding.var.annotation, value, scope, binding.var.name, binding.span)
@@ -274,7 +289,9 @@ class Interpreter:
             case ExternFunc(name=name):
                 return self.registered(name, library.find_function)
             case _:
-                raise PassError("interpret", f"a {type(expr).__name__} cannot be interpreted", span=expr.span)
+                raise PassError(
+                    "interpret", f"a {type(expr).__name__} cannot be interpreted", span=expr.span
+                )
 
     def call(self, call: Call, scope: Scope) -> Steps:
         args = []
@@ -303,7 +320,9 @@ class Interpreter:
             return (yield Activation(callee, tuple(args)))
         if callable(callee):
             return _plain(callee(*args))
-        raise RuntimeCheckError("not-callable", f"{describe(callee)} is no function", span=call.span)
+        raise RuntimeCheckError(
+            "not-callable", f"{describe(callee)} is no function", span=call.span
+        )
 
     def operator(self, op: Op, call: Call, args: list[Value], scope: Scope) -> Value:
         """An operator by its reference, after what deduction could not decide has been checked."""
@@ -318,13 +337,16 @@ class Interpreter:
         return Shape(result) if isinstance(deduced, ShapeType) else result
 
     def deduce(self, op: Op, call: Call, types: Sequence[Annotation], scope: Scope) -> Annotation:
-        """The result's annotation with everything known; what was undecided while compiling is checked here."""
+        """The result's annotation with everything known; what was undecided while compiling is
+        checked here."""
         known = dict(zip(map(id, call.args), types, strict=True))
         deduction = Deduction(op, call, lambda e: known[id(e)])
         try:
             deduced = deduction.run()
         except DeduceError as error:
-            raise RuntimeCheckError("check", error.message, span=call.span, notes=error.notes) from None
+            raise RuntimeCheckError(
+                "check", error.message, span=call.span, notes=error.notes
+            ) from None
         check_requirements(deduction.requirements, scope)
         return deduced
 
@@ -389,7 +411,9 @@ class Interpreter:
                     span=call.span,
                 )
 
-    def registered(self, name: str, find: Callable[[str], Callable[..., Any]]) -> Callable[..., Any]:
+    def registered(
+        self, name: str, find: Callable[[str], Callable[..., Any]]
+    ) -> Callable[..., Any]:
         """A library or packed function, on numpy arrays."""
         if name in self.libraries:
             return self.libraries[name]
@@ -398,11 +422,14 @@ class Interpreter:
 
 
 def run_program(program: TensorProgram, values: Sequence[Value]) -> None:
-    """Run a tensor program on arrays (inputs, then outputs) and scalars, in the order of its parameters of each kind."""
+    """Run a tensor program on arrays (inputs, then outputs) and scalars, in the order of its
+    parameters of each kind."""
     assert isinstance(program, PrimFunc)
     arrays = iter(v for v in values if isinstance(v, np.ndarray))
     scalars = iter(v for v in values if not isinstance(v, np.ndarray))
-    ordered = [next(arrays) if isinstance(p, BufferParam) else next(scalars) for p in program.params]
+    ordered = [
+        next(arrays) if isinstance(p, BufferParam) else next(scalars) for p in program.params
+    ]
     to_python(program.func)(*ordered)
 
 
@@ -433,17 +460,30 @@ def _plain(value: Any) -> Value:
 def _left_out(op: Op, place: int, value: Value) -> bool:
     """Is this the empty tuple that stands for an optional argument?"""
     spec = op.args[place]
-    return spec.optional and spec.kind is not TupleType and value == () and not isinstance(value, Shape)
+    return (
+        spec.optional
+        and spec.kind is not TupleType
+        and value == ()
+        and not isinstance(value, Shape)
+    )
 
 
 def _concrete(expr: Expr, scope: Scope, mod: IRModule) -> Annotation:
-    """The annotation of an argument from its value: what deduction says of it, with everything known."""
-    return type_of_value(scope.vars[expr]) if isinstance(expr, Var) else _bound(deduce(expr, mod), expr, scope)
+    """The annotation of an argument from its value: what deduction says of it, with everything
+    known."""
+    return (
+        type_of_value(scope.vars[expr])
+        if isinstance(expr, Var)
+        else _bound(deduce(expr, mod), expr, scope)
+    )
 
 
 def _bound(annotation: Annotation, expr: Expr, scope: Scope) -> Annotation:
     if isinstance(expr, Tuple):
-        return TupleType(_bound(deduce(f), f, scope) if not isinstance(f, Var) else type_of_value(scope.vars[f]) for f in expr.fields)
+        return TupleType(
+            _bound(deduce(f), f, scope) if not isinstance(f, Var) else type_of_value(scope.vars[f])
+            for f in expr.fields
+        )
     if isinstance(annotation, ShapeType) and annotation.dims is not None:
         return ShapeType(d.evaluate(scope.syms) for d in annotation.dims)
     if isinstance(annotation, PrimType) and annotation.value is not None:
@@ -491,17 +531,21 @@ def describe(value: Value) -> str:
 
 
 class _Checks:
-    """Matches values with annotations, binding the symbols that are new; relations are checked once all are bound."""
+    """Matches values with annotations, binding the symbols that are new; relations are checked
+    once all are bound."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.later: list[tuple[Dim, int, str, Span | None]] = []
 
     def match(self, annotation: Annotation, value: Value, what: str, span: Span | None) -> None:
-        """Check kind, rank and dtype; bind symbols that stand alone; leave the other dimensions to `finish`."""
+        """Check kind, rank and dtype; bind symbols that stand alone; leave the other dimensions
+        to `finish`."""
 
         def fail(why: str) -> None:
-            raise RuntimeCheckError("check", f"{what}: {why}", span=span, notes=[f"its annotation is {annotation}"])
+            raise RuntimeCheckError(
+                "check", f"{what}: {why}", span=span, notes=[f"its annotation is {annotation}"]
+            )
 
         match annotation:
             case TensorType():
@@ -518,7 +562,11 @@ class _Checks:
                     fail(f"expected a shape, got {describe(value)}")
                 self.sizes(annotation.dims, annotation.ndim, value, what, span, fail)
             case TupleType(fields=fields):
-                if not isinstance(value, tuple) or isinstance(value, Shape) or len(value) != len(fields):
+                if (
+                    not isinstance(value, tuple)
+                    or isinstance(value, Shape)
+                    or len(value) != len(fields)
+                ):
                     fail(f"expected a tuple of {len(fields)}, got {describe(value)}")
                 for item, kind in zip(value, fields, strict=True):
                     self.match(kind, item, what, span)
@@ -561,11 +609,16 @@ class _Checks:
             wanted = dim.evaluate(self.scope.syms)
             if wanted != size:
                 text = f"{wanted}" if dim.value is not None else f"{dim} = {wanted}"
-                raise RuntimeCheckError("check", f"{what}: a dimension is {size}, not {text}", span=span)
+                raise RuntimeCheckError(
+                    "check", f"{what}: a dimension is {size}, not {text}", span=span
+                )
 
 
-def check_fits(annotation: Annotation, value: Value, scope: Scope, what: str, span: Span | None) -> None:
-    """Raise unless a value fits an annotation whose symbols are bound; what mentions others is not compared."""
+def check_fits(
+    annotation: Annotation, value: Value, scope: Scope, what: str, span: Span | None
+) -> None:
+    """Raise unless a value fits an annotation whose symbols are bound; what mentions others is
+    not compared."""
     inner = Scope(scope.vars, dict(scope.syms))
     checks = _Checks(inner)
     checks.match(annotation, value, what, span)

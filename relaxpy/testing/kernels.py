@@ -1,5 +1,5 @@
-"""Tensor programs compiled and run by themselves, without a module around them: many in one object, since a kernel costs 20 ms that
-way and 60 ms alone."""
+"""Tensor programs compiled and run by themselves, without a module around them: many in one
+object, since a kernel costs 20 ms that way and 60 ms alone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.kernels import load_kernels
 from relaxpy.runtime.tensor import DLTensor
 from relaxpy.schedule import schedule_kernel
@@ -24,7 +24,8 @@ class Kernels:
     def __init__(
         self, programs: Mapping[str, PrimFunc], target: Target | None = None, schedule: bool = True
     ) -> None:
-        """Compile `programs` for `target` (this machine), scheduled or as they are. Names must be identifiers."""
+        """Compile `programs` for `target` (this machine), scheduled or as they are. Names must be
+        identifiers."""
         target = target or Target.host()
         funcs = {name: program.func for name, program in programs.items()}
         if schedule:
@@ -32,10 +33,16 @@ class Kernels:
         compiled = compile_object(funcs, target)
         infos = [KernelInfo(name, name, name) for name in programs]
         handles = load_kernels(compiled, infos)
-        self._handles = {info.name: handle.parallel for info, handle in zip(infos, handles, strict=True)}
+        self._handles = {
+            info.name: handle.parallel for info, handle in zip(infos, handles, strict=True)
+        }
 
     def run(
-        self, name: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: Sequence[int] = ()
+        self,
+        name: str,
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        scalars: Sequence[int] = (),
     ) -> None:
         """Call a program; it writes `outputs`, which must be C-contiguous."""
         records = [_record(array) for array in (*inputs, *outputs)]
@@ -44,11 +51,21 @@ class Kernels:
 
 
 def _record(array: np.ndarray) -> tuple[DLTensor, object]:
-    """How kernels are told of an array (without strides: numpy's of an empty one are not compact), and what must stay alive."""
+    """How kernels are told of an array (without strides: numpy's of an empty one are not
+    compact), and what must stay alive."""
     compact = np.ascontiguousarray(array)
     kind = dtypes.info(dtypes.from_numpy(array.dtype))
     shape = (ctypes.c_int64 * array.ndim)(*array.shape)
     record = DLTensor(
-        compact.__array_interface__["data"][0], 1, 0, array.ndim, kind.code, kind.bits, 1, ctypes.addressof(shape), 0, 0
+        compact.__array_interface__["data"][0],
+        1,
+        0,
+        array.ndim,
+        kind.code,
+        kind.bits,
+        1,
+        ctypes.addressof(shape),
+        0,
+        0,
     )
     return record, (compact, shape)

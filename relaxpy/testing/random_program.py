@@ -1,13 +1,13 @@
-"""Random programs with symbolic dimensions, for tests of the whole compiler: chains of operators that deduce, run at any size, and
-whose results can be compared.
+"""Random programs with symbolic dimensions, for tests of the whole compiler: chains of operators
+that deduce, run at any size, and whose results can be compared.
 
     program = random_program(seed)
     for sizes in program.bindings():
         args = program.arguments(sizes)
         interpret(program.mod, "main", *args)
 
-The same seed gives the same program. Values are kept small and functions continuous, so that two right ways to compute differ by
-rounding only: `program.tolerance` says how much.
+The same seed gives the same program. Values are kept small and functions continuous, so that two
+right ways to compute differ by rounding only: `program.tolerance` says how much.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ class Program:
         rng = random.Random(self.seed + 1)
         found = [dict(zip(self.symbols, rng.sample(SIZES[2:], len(self.symbols)), strict=True))]
         found += [{s: rng.choice(SIZES) for s in self.symbols} for _ in range(max(0, count - 3))]
-        found += [{s: rng.choice(SIZES[1:2] + SIZES) for s in self.symbols}, {s: rng.choice(SIZES[:2]) for s in self.symbols}]
+        found += [
+            {s: rng.choice(SIZES[1:2] + SIZES) for s in self.symbols},
+            {s: rng.choice(SIZES[:2]) for s in self.symbols},
+        ]
         return found[:count]
 
     def arguments(self, sizes: dict[SymVar, int]) -> list[np.ndarray]:
@@ -80,7 +83,8 @@ def random_program(seed: int, length: int = 10) -> Program:
 
 
 def random_module(seeds: Sequence[int], length: int = 10) -> tuple[IRModule, list[Program]]:
-    """Several programs in one module, one compile for all: functions `main` for one seed, else `p<seed>`."""
+    """Several programs in one module, one compile for all: functions `main` for one seed, else
+    `p<seed>`."""
     builder = BlockBuilder()
     made = []
     for seed in seeds:
@@ -113,7 +117,9 @@ class _Generator:
         """Build the function into the module."""
         if self.rng.random() < 0.3:
             self.make_helper()
-        self.symbols = [SymVar(f"{letter}") for letter in ("n", "m", "k")[: self.rng.choice((1, 2, 2, 3))]]
+        self.symbols = [
+            SymVar(f"{letter}") for letter in ("n", "m", "k")[: self.rng.choice((1, 2, 2, 3))]
+        ]
         self.make_params()
         with self.builder.function(self.name, self.params):
             if self.rng.random() < 0.7:
@@ -137,18 +143,23 @@ class _Generator:
         with self.builder.function(inner.name, [x], private=True):
             inner.steps(3)
             last = inner.pool[-1]
-            self.builder.emit_func_output(op.tanh(last) if last.annotation.dtype == "float32" else last)  # type: ignore[attr-defined]
+            self.builder.emit_func_output(
+                op.tanh(last) if last.annotation.dtype == "float32" else last
+            )  # type: ignore[attr-defined]
         self.helper = GlobalVar(inner.name), x.annotation  # type: ignore[assignment]
         self.largest = inner.largest
 
     def make_params(self) -> None:
-        """Tensors in which every symbol stands alone somewhere, and some with dimensions made of symbols."""
+        """Tensors in which every symbol stands alone somewhere, and some with dimensions made of
+        symbols."""
         symbols = [Dim.of(s) for s in self.symbols]
         shapes = [symbols if len(symbols) > 1 else [symbols[0], Dim.of(4)]]
         for _ in range(self.rng.randint(1, 3)):
             shapes.append([self.dimension() for _ in range(self.rng.choice((0, 1, 2, 2, 3)))])
         for i, shape in enumerate(shapes):
-            dtype = "float32" if i == 0 else self.rng.choice(("float32", "float32", "int64", "int32"))
+            dtype = (
+                "float32" if i == 0 else self.rng.choice(("float32", "float32", "int64", "int32"))
+            )
             param = Var(f"x{i}", TensorType(tuple(shape), dtype))
             self.params.append(param)
             self.add(param, 1.0 if dtype == "float32" else 8.0)
@@ -157,7 +168,14 @@ class _Generator:
         """A symbol, a small number, or an expression."""
         symbol = Dim.of(self.rng.choice(self.symbols))
         return self.rng.choice(
-            [symbol, symbol, symbol, Dim.of(self.rng.choice((0, 1, 1, 2, 4, 6))), symbol * 2, symbol + 1]
+            [
+                symbol,
+                symbol,
+                symbol,
+                Dim.of(self.rng.choice((0, 1, 1, 2, 4, 6))),
+                symbol * 2,
+                symbol + 1,
+            ]
         )
 
     def results(self) -> list[Var]:
@@ -172,7 +190,8 @@ class _Generator:
         self.largest = max(self.largest, bound)
 
     def steps(self, length: int) -> None:
-        """Bindings; what does not deduce, or is not sure to run, is tried again with something else."""
+        """Bindings; what does not deduce, or is not sure to run, is tried again with something
+        else."""
         done = tries = 0
         while done < length and tries < 20 * length:
             tries += 1
@@ -200,7 +219,8 @@ class _Generator:
     # Choosing
 
     def some(self, dtype: str = "", ndim: int = -1, least: int = 0) -> Var:
-        """A tensor of this dtype ("int": any integer), rank, or least rank. DeduceError if there is none."""
+        """A tensor of this dtype ("int": any integer), rank, or least rank. DeduceError if there
+        is none."""
         fits = [v for v in self.pool if _fits(v, dtype, ndim, least)]
         if not fits:
             raise DeduceError("op-arguments", "nothing fits")
@@ -229,7 +249,9 @@ def _type(x: Var) -> TensorType:
 
 def _fits(x: Var, dtype: str, ndim: int, least: int) -> bool:
     kind = _type(x)
-    right = dtype in ("", str(kind.dtype)) or (dtype == "int" and kind.dtype is not None and kind.dtype.is_int)
+    right = dtype in ("", str(kind.dtype)) or (
+        dtype == "int" and kind.dtype is not None and kind.dtype.is_int
+    )
     return right and (ndim < 0 or kind.ndim == ndim) and kind.ndim >= least
 
 
@@ -258,7 +280,20 @@ def rule(weight: int) -> Callable[[Rule], Rule]:
 def _unary(g: _Generator) -> bool:
     x = g.some("float32")
     bound = g.bounds[x]
-    name = g.rng.choice(("tanh", "erf", "sigmoid", "nn.relu", "nn.gelu", "nn.gelu_tanh", "nn.silu", "negative", "abs", "exp"))
+    name = g.rng.choice(
+        (
+            "tanh",
+            "erf",
+            "sigmoid",
+            "nn.relu",
+            "nn.gelu",
+            "nn.gelu_tanh",
+            "nn.silu",
+            "negative",
+            "abs",
+            "exp",
+        )
+    )
     if name == "exp":
         if bound > 4:
             return False
@@ -281,7 +316,13 @@ def _binary(g: _Generator) -> bool:
     other = g.rng.choice((2, 1, -3)) if y is None else y
     a, b = g.bounds[x], 3.0 if y is None else g.bounds[y]
     make, bound = g.rng.choice(
-        [(op.add, a + b), (op.subtract, a + b), (op.multiply, a * b), (op.maximum, max(a, b)), (op.minimum, max(a, b))]
+        [
+            (op.add, a + b),
+            (op.subtract, a + b),
+            (op.multiply, a * b),
+            (op.maximum, max(a, b)),
+            (op.minimum, max(a, b)),
+        ]
     )
     if str(_type(x).dtype) != "float32" and g.rng.random() < 0.3:
         make, bound = g.rng.choice([(op.floor_divide, a), (op.floor_mod, b)])
@@ -296,7 +337,8 @@ def _divide(g: _Generator) -> bool:
 
 @rule(2)
 def _choose(g: _Generator) -> bool:
-    """A condition on integers is exact; on floats, both choices are the same where they change places."""
+    """A condition on integers is exact; on floats, both choices are the same where they change
+    places."""
     if g.rng.random() < 0.5:
         i = g.some("int")
         x, y = g.some("float32"), g.some("float32")
@@ -314,7 +356,9 @@ def _matmul(g: _Generator) -> bool:
     inner = g.dims(x)[-1]
     if inner.value is not None and g.rng.random() < 0.7:
         columns = g.rng.choice((1, 3, 16))
-        return g.emit(op.matmul(x, g.constant((inner.value, columns))), g.bounds[x] * max(1, inner.value))
+        return g.emit(
+            op.matmul(x, g.constant((inner.value, columns))), g.bounds[x] * max(1, inner.value)
+        )
     y = g.some("float32", least=1)
     return g.emit(op.matmul(x, y), g.bounds[x] * g.bounds[y] * 16)
 
@@ -322,14 +366,15 @@ def _matmul(g: _Generator) -> bool:
 @rule(3)
 def _reduce(g: _Generator) -> bool:
     x = g.some(g.rng.choice(("float32", "float32", "int")), least=1)
-    names = ("sum", "max", "min") if str(_type(x).dtype) != "float32" else ("sum", "mean", "max", "min")
+    names = (
+        ("sum", "max", "min") if str(_type(x).dtype) != "float32" else ("sum", "mean", "max", "min")
+    )
     name, keepdims = g.rng.choice(names), g.rng.random() < 0.5
     axis = g.axis(x) if g.rng.random() < 0.8 else None
     bound = g.bounds[x] * (ELEMENTS if name == "sum" else 1)
-    if _type(x).dtype != "float32" and name != "sum":
-        # of nothing it is the largest number there is: arithmetic on that would overflow
-        if any(d.value in (None, 0) for d in g.dims(x)):
-            return False
+    extreme_of_nothing = name != "sum" and any(d.value in (None, 0) for d in g.dims(x))
+    if extreme_of_nothing and _type(x).dtype != "float32":
+        return False  # it is the largest number there is: arithmetic on that would overflow
     return g.emit(op.OPS[name].make(x, axis=axis, keepdims=keepdims), bound)
 
 
@@ -351,7 +396,9 @@ def _reshape(g: _Generator) -> bool:
                     return g.emit(op.reshape(x, (*dims[:i], factor, half, *dims[i + 1 :])), bound)
     last = dims[-1]
     if last.value != 0:
-        return g.emit(op.reshape(x, (-1, last) if last.value is not None else tuple(dims[::-1])), bound)
+        return g.emit(
+            op.reshape(x, (-1, last) if last.value is not None else tuple(dims[::-1])), bound
+        )
     return False
 
 
@@ -418,7 +465,9 @@ def _create(g: _Generator) -> bool:
     dims = g.dims(x)
     choice = g.rng.randrange(4)
     if choice == 0 and dims:
-        return g.emit(op.arange(0, g.rng.choice(dims), dtype=DType(g.rng.choice(("int64", "float32")))), 64.0)
+        return g.emit(
+            op.arange(0, g.rng.choice(dims), dtype=DType(g.rng.choice(("int64", "float32")))), 64.0
+        )
     if choice == 1:
         return g.emit(op.full(dims, g.constant(())), 1.0)
     if choice == 2 and _type(x).dtype != "float32" and _type(x).dtype != "bool":
@@ -432,7 +481,9 @@ def _split(g: _Generator) -> bool:
     for axis, dim in enumerate(g.dims(x)):
         if dim.divide_exact(2) is not None:
             parts = g.builder.emit(op.split(x, indices_or_sections=2, axis=axis))
-            return g.emit(op.add(*(g.builder.emit(TupleGetItem(parts, i)) for i in (0, 1))), 2 * g.bounds[x])
+            return g.emit(
+                op.add(*(g.builder.emit(TupleGetItem(parts, i)) for i in (0, 1))), 2 * g.bounds[x]
+            )
     return False
 
 

@@ -1,17 +1,20 @@
-"""Functions of one element whose edges are defined, for operators: the same results as their numpy references.
+"""Functions of one element whose edges are defined, for operators: the same results as their
+numpy references.
 
-Integer division and remainder by zero give 0, the smallest integer divided by -1 wraps around to itself, conversions
-to integers saturate (NaN gives 0), maximum and minimum pass a NaN on. Nothing here can end the process.
+Integer division and remainder by zero give 0, the smallest integer divided by -1 wraps around to
+itself, conversions to integers saturate (NaN gives 0), maximum and minimum pass a NaN on. Nothing
+here can end the process.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.tir import math
 from relaxpy.tir._tvm import te, tirx
-from relaxpy.tir.analyzer import PrimExpr
+from relaxpy.tir.analyzer import PrimExpr, to_tvm
 
 erf, exp, log, sigmoid, tanh = math.erf, math.exp, math.log, math.sigmoid, math.tanh
 
@@ -32,14 +35,15 @@ def literal(value: float, like: Any) -> PrimExpr:
 
 
 def widen(x: Any) -> PrimExpr:
-    """float16 and bfloat16 as float32, in which sums and functions are computed; others as they are."""
+    """float16 and bfloat16 as float32, in which sums and functions are computed; others as they
+    are."""
     x = element(x)
     return x.astype("float32") if dtype_of(x) in ("float16", "bfloat16") else x
 
 
 def cast(x: Any, dtype: str) -> PrimExpr:
-    """`x` as `dtype`: to bool by comparing with 0, from float to integer towards zero, saturating, NaN as 0; from integer to
-    integer modulo 2**bits."""
+    """`x` as `dtype`: to bool by comparing with 0, from float to integer towards zero,
+    saturating, NaN as 0; from integer to integer modulo 2**bits."""
     x, source, target = element(x), dtype_of(x), DType(dtype)
     if source == target:
         return x
@@ -52,7 +56,9 @@ def cast(x: Any, dtype: str) -> PrimExpr:
     # What is outside must not reach the conversion at all: there its result is undefined.
     beyond = tirx.GE(x, literal(float(high), x))
     below = tirx.LE(x, literal(float(low), x))
-    inside = tirx.Select(tirx.any(beyond, below, tirx.isnan(x)), literal(0, x), x).astype(str(target))
+    inside = tirx.Select(tirx.any(beyond, below, tirx.isnan(x)), literal(0, x), x).astype(
+        str(target)
+    )
     ends = tirx.Select(below, tirx.const(low, str(target)), inside)
     return tirx.Select(beyond, tirx.const(high, str(target)), ends)
 
@@ -109,7 +115,11 @@ def floor_mod(a: Any, b: Any) -> PrimExpr:
 def _special(divisor: PrimExpr) -> PrimExpr:
     """Divisors that the processor may trap on: 0, and -1 under the smallest integer."""
     zero = tirx.EQ(divisor, literal(0, divisor))
-    return tirx.any(zero, tirx.EQ(divisor, literal(-1, divisor))) if dtype_of(divisor).is_signed else zero
+    return (
+        tirx.any(zero, tirx.EQ(divisor, literal(-1, divisor)))
+        if dtype_of(divisor).is_signed
+        else zero
+    )
 
 
 def _wrapping_negative(x: PrimExpr) -> PrimExpr:
@@ -117,6 +127,14 @@ def _wrapping_negative(x: PrimExpr) -> PrimExpr:
     signed, unsigned = str(dtype_of(x)), f"u{dtype_of(x)}"
     # Not 0 - x: TVM takes an unsigned difference to be at least 0, and so this one to be 0.
     return (tirx.bitwise_not(x.astype(unsigned)) + tirx.const(1, unsigned)).astype(signed)
+
+
+def per_count(total: Any, count: Dim) -> PrimExpr:
+    """`total / count`: a mean. NaN of nothing (TVM refuses to fold a division by a constant 0)."""
+    total = element(total)
+    if count == 0:
+        return literal(float("nan"), total)
+    return total / to_tvm(count).astype(str(dtype_of(total)))
 
 
 def negative(x: Any) -> PrimExpr:
@@ -203,10 +221,12 @@ def _reducer(combine: Any, low: bool) -> Any:
 
 
 def reduce_max(value: Any, axis: Any) -> PrimExpr:
-    """The greatest along `axis`: NaN if there is one; -infinity or the smallest integer of nothing."""
+    """The greatest along `axis`: NaN if there is one; -infinity or the smallest integer of
+    nothing."""
     return _reducer(maximum, True)(value, axis=axis)
 
 
 def reduce_min(value: Any, axis: Any) -> PrimExpr:
-    """The smallest along `axis`: NaN if there is one; infinity or the greatest integer of nothing."""
+    """The smallest along `axis`: NaN if there is one; infinity or the greatest integer of
+    nothing."""
     return _reducer(minimum, False)(value, axis=axis)

@@ -11,13 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy import op as _operators  # noqa: F401  (fills OPS)
 from relaxpy.errors import DeduceError, Span
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr, PrimValue, ShapeExpr, Tuple, Var
+from relaxpy.ir.structural import structural_equal
+from relaxpy.ir.visitor import free_sym_vars, free_vars
 from relaxpy.op.base import OPS, Deduction, Op, Sample
+from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.lattice import Verdict, accepts, substitute
 from relaxpy.testing.kernels import Kernels
@@ -188,7 +192,8 @@ COMPILED = [c for c in CLASSES if c.legalize is not None]
 
 @pytest.mark.parametrize("cls", COMPILED, ids=lambda c: c.name)
 def test_kernels_compute_the_reference(cls: type[Op]) -> None:
-    """Every sample's tensor program, with symbols, compiled as it is, gives what the reference gives."""
+    """Every sample's tensor program, with symbols, compiled as it is, gives what the reference
+    gives."""
     check_kernels([s for s in samples(cls.name) if not s.code], schedule=False)
 
 
@@ -216,7 +221,8 @@ def check_kernels(good: list[Sample], schedule: bool) -> None:
 
 @pytest.mark.parametrize("cls", COMPILED, ids=lambda c: c.name)
 def test_programs_as_python_compute_the_reference(cls: type[Op]) -> None:
-    """Every sample's tensor program, static and symbolic, translated to Python loops, gives what the reference gives."""
+    """Every sample's tensor program, static and symbolic, translated to Python loops, gives what
+    the reference gives."""
     for s in samples(cls.name):
         for symbolic in (False, True):
             if s.code or (symbolic and not s.dims):
@@ -243,3 +249,48 @@ def assert_close(got: np.ndarray, want: np.ndarray, s: Sample, what: str) -> Non
         )
     else:
         np.testing.assert_array_equal(got, want, err_msg=what)
+
+
+@pytest.mark.parametrize("s", list(right()))
+@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
+def test_print_and_parse(s: Sample, symbolic: bool) -> None:
+    """A function of one call prints as script that parses back to it."""
+    call = apply(s, symbolic).call
+    bb = BlockBuilder()
+    params = [v for v in free_vars(call) if isinstance(v, Var)]
+    symbols = dict.fromkeys(v for a in call.args for v in free_sym_vars([deduce(a)]))
+    defined = {d.symbol for p in params for d in p.annotation.dims or ()}  # type: ignore[attr-defined]
+    missing = [v.dim for v in symbols if v not in defined]
+    if missing:
+        params.append(Var("s", ShapeType(missing)))
+    with bb.function("main", params, pure=s.op.pure):
+        bb.emit_func_output(bb.emit(call))
+    text = bb.get().script()
+    assert structural_equal(bb.get(), relaxpy.parse(text)), text
+
+
+JAX: dict[str, Any] = {
+    "erf": lambda jax: jax.lax.erf, "sigmoid": lambda jax: jax.nn.sigmoid, "nn.relu": lambda jax: jax.nn.relu,
+    "nn.gelu": lambda jax: lambda x: jax.nn.gelu(x, approximate=False), "nn.gelu_tanh": lambda jax: jax.nn.gelu,
+    "nn.silu": lambda jax: jax.nn.silu, "rsqrt": lambda jax: jax.lax.rsqrt, "matmul": lambda jax: jax.numpy.matmul,
+    "where": lambda jax: jax.numpy.where, "maximum": lambda jax: jax.numpy.maximum, "exp": lambda jax: jax.numpy.exp,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", JAX)
+def test_reference_is_that_of_jax(name: str) -> None:
+    """The references that are not numpy's own words, beside somebody else's."""
+    jax = pytest.importorskip("jax")
+    function = JAX[name](jax)
+    for s in samples(name):
+        if s.code or any(a.dtype == np.float64 for a in s.inputs) or s.op != type(s.op)():
+            continue
+        got = run_reference(s)
+        want = np.asarray(function(*map(jax.numpy.asarray, s.inputs)))
+        np.testing.assert_allclose(
+            got.astype(np.float32),
+            want.astype(np.float32),
+            rtol=max(1e-5, s.rtol),
+            atol=max(1e-5, s.atol),
+        )

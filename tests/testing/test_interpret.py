@@ -31,7 +31,7 @@ def parse(body: str) -> IRModule:
     return relaxpy.parse(HEADER + body)
 
 
-FIGURE_3 = parse('''
+FIGURE_3 = parse("""
 @I.ir_module
 class Module:
     @R.function
@@ -45,7 +45,7 @@ class Module:
             gv0 = R.exp(lv3)
             R.output(gv0)
         return gv0
-''')
+""")
 
 
 def test_figure_3() -> None:
@@ -54,7 +54,7 @@ def test_figure_3() -> None:
     np.testing.assert_array_equal(interpret(FIGURE_3, "main", x), np.exp([1, 2], dtype=np.float32))
 
 
-CROSS_LEVEL = parse('''
+CROSS_LEVEL = parse("""
 @I.ir_module
 class Module:
     @T.prim_func
@@ -73,7 +73,7 @@ class Module:
         y = R.call_tir(cls.mm, (x, w), out_ty=R.Tensor((n, 4), "float32"))
         z = R.call_dps_library("test.double", (y,), out_ty=R.Tensor((n, 4), "float32"))
         return z
-''')
+""")
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
@@ -90,7 +90,9 @@ def test_levels(n: int) -> None:
 
 def test_wrong_argument() -> None:
     """The error of the virtual machine, with the parameter and its place."""
-    with pytest.raises(RuntimeCheckError, match="parameter w of main: a dimension is 2, not 3") as caught:
+    with pytest.raises(
+        RuntimeCheckError, match="parameter w of main: a dimension is 2, not 3"
+    ) as caught:
         interpret(CROSS_LEVEL, "main", np.zeros((2, 3), np.float32), np.zeros((2, 4), np.float32))
     assert caught.value.span is not None
 
@@ -100,7 +102,7 @@ def test_unknown_function() -> None:
         interpret(CROSS_LEVEL, "mm")
 
 
-COUNT = parse('''
+COUNT = parse("""
 @I.ir_module
 class Module:
     @R.function
@@ -114,7 +116,7 @@ class Module:
             rest = cls.count(less)
             out = R.add(rest, R.const(1, "int64"))
         return out
-''')
+""")
 
 
 def test_deep_recursion() -> None:
@@ -131,7 +133,9 @@ def test_closures() -> None:
     z = Var("z", vector)
     body = SeqExpr((BindingBlock((VarBinding(z, op.add(x, y)),)),), z)
     main = Function(
-        (x,), SeqExpr((BindingBlock((VarBinding(inner, Function((y,), body, vector)),)),), inner), inner.annotation
+        (x,),
+        SeqExpr((BindingBlock((VarBinding(inner, Function((y,), body, vector)),)),), inner),
+        inner.annotation,
     )
     add = interpret(main, "main", np.ones(3, np.float32))
     np.testing.assert_array_equal(add(np.full(3, 2, np.float32)), np.full(3, 3, np.float32))
@@ -171,7 +175,9 @@ def test_a_wrong_deduction_is_found() -> None:
     """A binding whose annotation does not fit its value is a mistake of the compiler."""
     x = Var("x", TensorType((3,), "float32"))
     wrong = Var("wrong", TensorType((4,), "float32"))
-    main = Function((x,), SeqExpr((BindingBlock((VarBinding(wrong, op.exp(x)),)),), wrong), wrong.annotation)
+    main = Function(
+        (x,), SeqExpr((BindingBlock((VarBinding(wrong, op.exp(x)),)),), wrong), wrong.annotation
+    )
     with pytest.raises(RuntimeCheckError, match="wrong: a dimension is 3, not 4"):
         interpret(main, "main", np.ones(3, np.float32))
 

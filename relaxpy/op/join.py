@@ -1,0 +1,170 @@
+"""Several tensors as one, one as several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType, TupleType
+from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Requirement, Sample, define_op, rand, sample, wrong
+
+
+@define_op
+class Concat(Op):
+    """The tensors one after the other along `axis`."""
+
+    name = "concat"
+    axis: int = 0
+
+    def deduce(self, d: Deduction, tensors: TupleType) -> TensorType:
+        parts = [part for part in tensors.fields if isinstance(part, TensorType)]
+        d.require(bool(parts), "there is nothing to concatenate", arg="tensors")
+        d.require(len(parts) == len(tensors.fields), "tensors must all be tensors", arg="tensors")
+        dtype = d.same_dtype(*parts)
+        first = parts[0]
+        axis = d.axis(self.axis, first.ndim)
+        assert first.dims is not None
+        dims = list(first.dims)
+        for part in parts[1:]:
+            d.require(
+                part.ndim == first.ndim,
+                f"ranks differ: {first.ndim} and {part.ndim}",
+                arg="tensors",
+                code="op-rank",
+            )
+            assert part.dims is not None
+            for a, size in enumerate(part.dims):
+                if a == axis:
+                    dims[a] = dims[a] + size
+                else:
+                    dims[a] = d.same_dim(dims[a], size, f"sizes of axis {a} differ", arg="tensors")
+        return TensorType(tuple(dims), dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (tensors,) = args
+        fields = tensors.fields if isinstance(tensors, TupleType) else ()
+        parts = [part for part in fields if isinstance(part, TensorType)]
+        ndim = max((part.ndim for part in parts), default=-1)
+        return TensorType(None, next((p.dtype for p in parts if p.dtype is not None), None), ndim)
+
+    def legalize(self, out: TensorType, tensors: Sequence[te.Tensor]) -> te.Tensor:
+        axis = self.axis % out.ndim
+        sizes = [te.dims(part)[axis] for part in tensors]
+
+        def element(*i: Any) -> Any:
+            start = Dim.of(0)
+            starts = []
+            for size in sizes:
+                starts.append(start)
+                start = start + size
+            reads = [
+                part(*i[:axis], i[axis] - te.dim(begin), *i[axis + 1 :])
+                for part, begin in zip(tensors, starts, strict=True)
+            ]
+            value = te.element(reads[-1])
+            for begin, read in zip(reversed(starts[1:]), reversed(reads[:-1]), strict=True):
+                value = te.if_then_else(i[axis] < te.dim(begin), te.element(read), value)
+            return value
+
+        return te.compute(out.dims, element, "concat")
+
+    def reference(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
+        return np.concatenate(tensors, self.axis)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), (rand(3, 5), rand(2, 5)), dims="n 5, m 5")
+        yield sample(cls(-1), (rand(3, 2), rand(3, 0), rand(3, 4)), dims="n 2, n m, n 4")
+        yield sample(cls(), (rand(3),), dims="n")
+        yield sample(cls(1), (rand(1, 2, 3), rand(1, 2, 3)), dims="n m 3, n m 3")
+        yield wrong(cls(), (rand(3, 5), rand(2, 4)), code="shape-mismatch", match="5 and 4")
+        yield wrong(cls(), (rand(3), rand(3, 1)), code="op-rank", match="1 and 2")
+        yield wrong(cls(), (rand(3), rand(3, dtype="int32")), code="op-dtype", match="int32")
+        yield wrong(cls(2), (rand(3, 5), rand(3, 5)), code="op-axis", match="2")
+
+
+@define_op
+class Split(Op):
+    """A tuple of the parts of x along `axis`: as many of equal size as a number says, or cut at
+    the given places."""
+
+    name = "split"
+    indices_or_sections: tuple[int, ...] | int
+    axis: int = 0
+
+    def cuts(self, size: Dim) -> list[tuple[Dim, Dim]]:
+        """(begin, end) of each part of an axis of `size`."""
+        given = self.indices_or_sections
+        if isinstance(given, int):
+            exact = size.divide_exact(given)
+            step = size // given if exact is None else exact
+            return [(step * i, step * (i + 1)) for i in range(given)]
+        edges = [Dim.of(0), *map(Dim.of, given), size]
+        if size.value is not None:
+            edges = [Dim.of(min(edge.value or 0, size.value)) for edge in edges]
+        return list(pairwise(edges))
+
+    def deduce(self, d: Deduction, x: TensorType) -> TupleType:
+        assert x.dims is not None
+        axis, given = d.axis(self.axis, x.ndim), self.indices_or_sections
+        dims, size = x.dims, x.dims[axis]
+        if isinstance(given, int):
+            d.require(given > 0, f"cannot split into {given} parts", arg="indices_or_sections")
+            d.same_dim(
+                size % given,
+                Dim.of(0),
+                f"{size} cannot be split into {given} equal parts: remainder",
+                arg="x",
+            )
+        else:
+            d.require(
+                list(given) == sorted(set(given)) and all(g >= 0 for g in given),
+                f"the places {list(given)} must increase", arg="indices_or_sections",
+            )  # fmt: skip
+            if given and size.value is None:
+                d.requirements.append(
+                    Requirement(
+                        dim_op("le", given[-1], size),
+                        f"split: a size of {size} has no place {given[-1]}",
+                    )
+                )
+        return TupleType(
+            TensorType((*dims[:axis], end - begin, *dims[axis + 1 :]), x.dtype)
+            for begin, end in self.cuts(size)
+        )
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (x,) = args
+        given = self.indices_or_sections
+        count = given if isinstance(given, int) else len(given) + 1
+        return TupleType([TensorType(None, x.dtype if isinstance(x, TensorType) else None)] * count)
+
+    def legalize(self, out: TupleType, x: te.Tensor) -> list[te.Tensor]:
+        axis = self.axis % len(x.shape)
+        cuts = self.cuts(te.dims(x)[axis])
+
+        def part(kind: TensorType, begin: Dim) -> te.Tensor:
+            return te.compute(
+                kind.dims, lambda *i: x(*i[:axis], i[axis] + te.dim(begin), *i[axis + 1 :]), "split"
+            )
+
+        return [part(kind, begin) for kind, (begin, _) in zip(out.fields, cuts, strict=True)]  # type: ignore[arg-type]
+
+    def reference(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        given = self.indices_or_sections
+        return tuple(np.split(x, given if isinstance(given, int) else list(given), self.axis))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(3, axis=1), rand(2, 6), dims="n 6")
+        yield sample(cls(2), rand(4, 3), dims="n*2 3")
+        yield sample(cls((2, 5), axis=-1), rand(3, 8), dims="n 8")
+        yield sample(cls((1,)), rand(4), dims="n")
+        yield wrong(cls(4), rand(6), code="shape-mismatch", match="6 cannot be split into 4")
+        yield wrong(cls((3, 1)), rand(6), code="op-arguments", match="increase")
+        yield wrong(cls(2, axis=3), rand(6), code="op-axis", match="3")
