@@ -150,7 +150,9 @@ class ErrorGroup(RelaxError):
 
     def __init__(self, errors: Sequence[RelaxError]) -> None:
         first = errors[0]
-        super().__init__(first.code, first.message, span=first.span, notes=first.notes, help=first.help)
+        super().__init__(
+            first.code, first.message, span=first.span, notes=first.notes, help=first.help
+        )
         self.errors = tuple(errors)
 
     def render(self) -> str:

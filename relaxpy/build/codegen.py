@@ -251,7 +251,9 @@ class _FunctionWriter:
                 self.emit(bc.MakeShape, reg, start, len(dims))
             case _:
                 raise BuildError(
-                    "not-lowered", f"{type(expr).__name__} cannot be turned into VM code", span=expr.span
+                    "not-lowered",
+                    f"{type(expr).__name__} cannot be turned into VM code",
+                    span=expr.span,
                 )
 
     def constant(self, data: np.ndarray) -> int:
@@ -275,7 +277,9 @@ class _FunctionWriter:
             self.emit(bc.Move, dst, src)
             # what an arm bound is not seen after it; registers that it took are free for the other arm
             self.slots, self.regs = slots, regs
-            self.free = free + [r for r in range(self.num_regs) if r not in regs.values() and r not in free]
+            self.free = free + [
+                r for r in range(self.num_regs) if r not in regs.values() and r not in free
+            ]
             lengths.append(len(self.code) - start)
         self.code[at] = bc.If(loc, cond, *lengths)
 
@@ -286,13 +290,12 @@ class _FunctionWriter:
         match op:
             case AllocStorage():
                 size = args[0]
-                assert isinstance(size, PrimValue) and isinstance(size.value, Dim)
                 self.storage_of[var] = len(self.storages)
-                self.storages.append(self.int_expr(size.value))
+                self.storages.append(self.int_expr(_dim(size)))
             case AllocTensor(dtype=dtype, at=at):
-                storage = self.storage_of[args[1]] if len(args) > 1 else -1  # type: ignore[index]
-                ndim = _ndim(args[0])
-                self.emit(bc.Alloc, self.define(var), at, ndim, dtype, storage)
+                shape, *storages = args
+                storage = next((self.storage_of[s] for s in storages if isinstance(s, Var)), -1)
+                self.emit(bc.Alloc, self.define(var), at, _ndim(shape), dtype, storage)
             case View(dtype=dtype, at=at):
                 src = self.value(args[0])
                 self.emit(bc.View, self.define(var), src, at, _ndim(args[1]), dtype)
@@ -304,7 +307,9 @@ class _FunctionWriter:
                 self.store(slot, args[0])
             case CheckEqual():
                 came, expected = (self.int_expr(_dim(a)) for a in args)
-                self.emit(bc.Assert, came, expected, self.check(op.what, op.of, op.annotation, op.detail, _dims_of(args)))
+                dims = _dims_of(args)
+                check = self.check(op.what, op.of, op.annotation, op.detail, dims)
+                self.emit(bc.Assert, came, expected, check)
             case CheckDim(message=message):
                 check = self.check("relation", var.name, "", message, _dims_of(args))
                 self.emit(bc.Assert, self.int_expr(_dim(args[0])), 1, check)
@@ -329,8 +334,8 @@ class _FunctionWriter:
                 regs = tuple(map(self.value, args))
                 closure = self.value(op)
                 self.emit(bc.Invoke, self.define(var), closure, regs)
-            case Op() if getattr(op, "packed", None):
-                self.packed(var, str(op.packed), (*args, *_attr_args(op)))
+            case Op() if op.packed:
+                self.packed(var, op.packed, (*args, *_attr_args(op)))
             case _:
                 raise BuildError(
                     "not-lowered",
@@ -347,9 +352,7 @@ class _FunctionWriter:
         match expr:
             case PrimValue(value=Dim() as value):
                 return self.int_operand(value)
-            case PrimValue(value=value):
-                return value
-            case StringImm(value=value):
+            case PrimValue(value=bool() | float() as value) | StringImm(value=value):
                 return value
             case DataTypeImm(dtype=dtype):
                 return str(dtype)
@@ -404,8 +407,9 @@ class _FunctionWriter:
         for d, slot in fresh:
             self.slots.setdefault(d, slot)
         symbols = tuple((str(d), slot) for d, slot in fresh)
-        check = self.add_check(bc.Check(op.what, op.of or target.name, op.annotation or str(target.annotation), "", symbols))
-        self.emit(bc.Match, self.value(target), pattern, check)
+        name, annotation = op.of or target.name, op.annotation or str(target.annotation)
+        check = bc.Check(op.what, name, annotation, "", symbols)
+        self.emit(bc.Match, self.value(target), pattern, self.add_check(check))
 
     def store(self, slot: int, value: Expr) -> None:
         dim = _dim(value)
@@ -454,7 +458,9 @@ class _FunctionWriter:
                 term = factor
             elif factor != 1:
                 term = bc.IntOp("mul", (term, factor))
-            total = term if total is None else bc.IntOp("sub" if subtracted else "add", (total, term))
+            total = (
+                term if total is None else bc.IntOp("sub" if subtracted else "add", (total, term))
+            )
         assert total is not None
         return total
 
@@ -502,7 +508,8 @@ def _subject(value: Expr) -> str:
 
 
 def _dim(expr: Expr) -> Dim:
-    assert isinstance(expr, PrimValue) and isinstance(expr.value, Dim)
+    assert isinstance(expr, PrimValue)
+    assert isinstance(expr.value, Dim)
     return expr.value
 
 

@@ -180,7 +180,9 @@ class Dim:
 
     def __bool__(self) -> bool:
         if self.value is None:
-            raise TypeError(f"the truth of {self} is not known while compiling; use relaxpy.shape.prove")
+            raise TypeError(
+                f"the truth of {self} is not known while compiling; use relaxpy.shape.prove"
+            )
         return self.value != 0
 
     def divide_exact(self, divisor: DimLike) -> Dim | None:
@@ -325,7 +327,9 @@ def _from_dict(terms: dict[Monomial, int]) -> Dim:
 
 def _term_key(term: tuple[Monomial, int]) -> tuple[int, tuple[object, ...]]:
     monomial = term[0]
-    return -sum(power for _, power in monomial), tuple((atom.key, power) for atom, power in monomial)
+    return -sum(power for _, power in monomial), tuple(
+        (atom.key, power) for atom, power in monomial
+    )
 
 
 def _dim_key(dim: Dim) -> tuple[object, ...]:
@@ -386,7 +390,12 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
         return quotient
     if len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
         atom, power = rest.terms[0][0][0]
-        if power == 1 and isinstance(atom, DimOp) and atom.op == "floordiv" and (atom.args[1].value or 0) > 0:
+        if (
+            power == 1
+            and isinstance(atom, DimOp)
+            and atom.op == "floordiv"
+            and (atom.args[1].value or 0) > 0
+        ):
             inner, scale = atom.args
             return quotient + _floordiv(inner, scale * divisor)
     return quotient + _atom("floordiv", (rest, _constant(divisor)))

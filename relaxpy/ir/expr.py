@@ -81,7 +81,9 @@ class Constant(Expr):
     data: np.ndarray
 
     def __init__(self, data: Any, dtype: str | None = None, *, span: Span | None = None) -> None:
-        array = np.array(data, dtype=None if dtype is None else DType(dtype).numpy, order="C", copy=True)
+        array = np.array(
+            data, dtype=None if dtype is None else DType(dtype).numpy, order="C", copy=True
+        )
         DType(array.dtype)  # refuses dtypes that the language does not have
         array.flags.writeable = False
         object.__setattr__(self, "data", array)

@@ -154,7 +154,11 @@ class Rewriter:
     def rewrite_VarBinding(self, node: VarBinding) -> Any:
         value = self.rewrite(node.value)
         var = self.define(node.var)
-        return node if value is node.value and var is node.var else VarBinding(var, value, span=node.span)
+        return (
+            node
+            if value is node.value and var is node.var
+            else VarBinding(var, value, span=node.span)
+        )
 
     def rewrite_MatchCast(self, node: MatchCast) -> Any:
         value = self.rewrite(node.value)
@@ -239,7 +243,9 @@ def map_annotation(
         case CallableType(params=params, ret=ret, pure=pure):
             new = None if params is None else tuple(map_annotation(p, dim, var) for p in params)
             changed = map_annotation(ret, dim, var)
-            return annotation if (new, changed) == (params, ret) else CallableType(new, changed, pure)
+            return (
+                annotation if (new, changed) == (params, ret) else CallableType(new, changed, pure)
+            )
         case _:
             return annotation
 

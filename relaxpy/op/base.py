@@ -135,7 +135,9 @@ _KINDS: dict[str, type[Annotation]] = {
 def _read_args(cls: type[Op]) -> tuple[ArgSpec, ...]:
     specs: list[ArgSpec] = []
     for parameter in list(inspect.signature(cls.deduce).parameters.values())[2:]:
-        text = str(parameter.annotation).replace(" ", "")
+        kind = parameter.annotation  # text, or (without `from __future__ import annotations`) a type
+        text = kind.__name__ if isinstance(kind, type) else str(kind).rsplit(".", 1)[-1]
+        text = text.replace(" ", "")
         optional = parameter.default is not inspect.Parameter.empty
         specs.append(ArgSpec(parameter.name, _KINDS[text.removesuffix("|None")], optional))
     return tuple(specs)
@@ -146,6 +148,8 @@ class Op(Operator):
 
     args: ClassVar[tuple[ArgSpec, ...]] = ()
     legalize: ClassVar[Callable[..., Any] | None]
+    packed: ClassVar[str] = ""
+    """Name of the runtime's function that does it, for an operator without a tensor program."""
     scalar_args: ClassVar[bool] = False
     """Python numbers stand for 0-d constants of the other arguments' dtype (element-wise
     operators)."""
@@ -277,7 +281,9 @@ def _dtype_of(value: Any) -> DType | None:
         return DType(value.dtype)
     if not isinstance(value, Expr):
         return None
-    from relaxpy.op.deduce import deduce  # deduction is made of operators, which are made of this file
+    from relaxpy.op.deduce import (
+        deduce,  # deduction is made of operators, which are made of this file
+    )
 
     annotation = deduce(value)
     return annotation.dtype if isinstance(annotation, TensorType) else None
@@ -539,7 +545,7 @@ class Deduction:
         return tuple(sorted(picked))
 
     def broadcast(self, *shapes: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
-        """numpy's broadcasting of shapes; None where it is only known at run time (with `exact`:
+        """Numpy's broadcasting of shapes; None where it is only known at run time (with `exact`:
         dimensions with `select`)."""
         result: tuple[Dim, ...] = ()
         undecided = False

@@ -113,7 +113,9 @@ class _Matcher:
             return Verdict.MAYBE
         if len(pattern) != len(actual):
             return Verdict.NO
-        return min((self.dim(p, a) for p, a in zip(pattern, actual, strict=True)), default=Verdict.YES)
+        return min(
+            (self.dim(p, a) for p, a in zip(pattern, actual, strict=True)), default=Verdict.YES
+        )
 
     def optional_dim(self, pattern: Dim | None, actual: Dim | None) -> Verdict:
         if pattern is None:

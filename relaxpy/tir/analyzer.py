@@ -118,14 +118,18 @@ class VarTable:
             case "Not":
                 return dim_op("not", self.to_dim(expr.a))
             case "GT" | "GE":
-                return dim_op("lt" if kind == "GT" else "le", self.to_dim(expr.b), self.to_dim(expr.a))
+                return dim_op(
+                    "lt" if kind == "GT" else "le", self.to_dim(expr.b), self.to_dim(expr.a)
+                )
             case "Select":
                 parts = (expr.condition, expr.true_value, expr.false_value)
                 return dim_op("select", *map(self.to_dim, parts))
             case _ if kind in _READ:
                 return dim_op(_READ[kind], self.to_dim(expr.a), self.to_dim(expr.b))
             case _:
-                raise PassError("dimension", f"{expr} is not an integer expression that a dimension can be")
+                raise PassError(
+                    "dimension", f"{expr} is not an integer expression that a dimension can be"
+                )
 
 
 def can_prove(condition: Dim, bounds: tuple[tuple[SymVar, int | None, int | None], ...]) -> bool:
@@ -137,6 +141,8 @@ def can_prove(condition: Dim, bounds: tuple[tuple[SymVar, int | None, int | None
             analyzer.bind(to_tvm_var(var), extent)
         elif low is not None:
             analyzer.update(
-                to_tvm_var(var), tvm.sym.ConstIntBound(low, tvm.sym.ConstIntBound.POS_INF), override=True
+                to_tvm_var(var),
+                tvm.sym.ConstIntBound(low, tvm.sym.ConstIntBound.POS_INF),
+                override=True,
             )
     return bool(analyzer.can_prove(to_tvm(condition) != int64(0)))

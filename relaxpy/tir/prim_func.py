@@ -13,8 +13,8 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.module import BufferParam, ScalarParam, TensorProgram
 from relaxpy.tir import te
-from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir._tvm import te as _te
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import VarTable, to_tvm_var
 
 
@@ -33,7 +33,7 @@ class PrimFunc(TensorProgram):
     @property
     def attrs(self) -> Mapping[str, Any]:
         attrs = self.func.attrs
-        return {} if attrs is None else {str(key): attrs[key] for key in attrs.keys()}
+        return {} if attrs is None else {str(key): attrs[key] for key in list(attrs)}
 
     def script(self, name: str = "main") -> str:
         from relaxpy.tir.printer import print_prim_func
@@ -42,7 +42,9 @@ class PrimFunc(TensorProgram):
 
     def structural_equal(self, other: TensorProgram) -> bool:
         return isinstance(other, PrimFunc) and bool(
-            tvm_ffi.structural_equal(_without_symbol(self.func), _without_symbol(other.func), map_free_vars=True)
+            tvm_ffi.structural_equal(
+                _without_symbol(self.func), _without_symbol(other.func), map_free_vars=True
+            )
         )
 
     def structural_hash(self) -> int:
@@ -90,7 +92,9 @@ def _read_params(func: Any) -> tuple[tuple[BufferParam | ScalarParam, ...], VarT
             shape = tuple(table.to_dim(size) for size in param.ty.shape)
             read.append(BufferParam(str(param.name), shape, DType(str(param.ty.dtype))))
         else:
-            read.append(ScalarParam(str(param.name), table.symbol(param), DType(str(param.ty.dtype))))
+            read.append(
+                ScalarParam(str(param.name), table.symbol(param), DType(str(param.ty.dtype)))
+            )
     return tuple(read), table
 
 

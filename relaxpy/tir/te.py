@@ -48,17 +48,17 @@ def reduce_axis(extent: Index, name: str = "k") -> Any:
     return _te.reduce_axis((int64(0), dim(extent)), name=name)
 
 
-def sum(value: PrimExpr, axis: Any) -> PrimExpr:  # noqa: A001 (te's own name)
+def sum(value: PrimExpr, axis: Any) -> PrimExpr:
     """Reduction by addition."""
     return _te.sum(value, axis=axis)
 
 
-def max(value: PrimExpr, axis: Any) -> PrimExpr:  # noqa: A001
+def max(value: PrimExpr, axis: Any) -> PrimExpr:
     """Reduction by maximum."""
     return _te.max(value, axis=axis)
 
 
-def min(value: PrimExpr, axis: Any) -> PrimExpr:  # noqa: A001
+def min(value: PrimExpr, axis: Any) -> PrimExpr:
     """Reduction by minimum."""
     return _te.min(value, axis=axis)
 
@@ -69,7 +69,7 @@ def prod(value: PrimExpr, axis: Any) -> PrimExpr:
     return combine(value, axis=axis)
 
 
-def const(value: float | int | bool, dtype: str) -> PrimExpr:
+def const(value: float | bool, dtype: str) -> PrimExpr:
     """A literal of `dtype`."""
     return tirx.const(value, str(DType(dtype)))
 
@@ -84,13 +84,17 @@ def if_then_else(condition: PrimExpr, then: PrimExpr, otherwise: PrimExpr) -> Pr
     return tirx.if_then_else(condition, then, otherwise)
 
 
-def broadcast_index(shape: Sequence[DimLike], out: Sequence[DimLike], index: Sequence[PrimExpr]) -> list[PrimExpr]:
+def broadcast_index(
+    shape: Sequence[DimLike], out: Sequence[DimLike], index: Sequence[PrimExpr]
+) -> list[PrimExpr]:
     """Where an operand of `shape` is read for element `index` of a result of shape `out` (numpy's
     broadcasting, aligned at the right). A dimension that may be 1 or the result's is decided at
     run time."""
     shift = len(out) - len(shape)
     picked: list[PrimExpr] = []
-    for size, target, i in zip(map(Dim.of, shape), map(Dim.of, out[shift:]), index[shift:], strict=True):
+    for size, target, i in zip(
+        map(Dim.of, shape), map(Dim.of, out[shift:]), index[shift:], strict=True
+    ):
         if size == target:
             picked.append(i)
         elif size == 1:

@@ -12,9 +12,9 @@ import numpy as np
 
 from relaxpy.errors import PassError
 from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant, Function
-from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.shape.lattice import Verdict, accepts, substitute
@@ -32,7 +32,9 @@ class BindParams(Pass):
 
     Before (with params = {"w": zeros(4)}):
         @R.function
-        def main(x: R.Tensor(("n", 4), dtype="float32"), w: R.Tensor((4,), dtype="float32")) -> R.Tensor(("n", 4), dtype="float32"):
+        def main(
+            x: R.Tensor(("n", 4), dtype="float32"), w: R.Tensor((4,), dtype="float32")
+        ) -> R.Tensor(("n", 4), dtype="float32"):
             y = R.add(x, w)
             return y
     After:
@@ -126,5 +128,7 @@ def _replace_symbols(
     new = rewriter.rewrite(function)
     positions = {param: i for i, param in enumerate(function.params)}
     replaced = {param: new.params[i] for param, i in positions.items()}
-    rebuilder.vars = {replaced[var]: value for var, value in rebuilder.vars.items() if var in replaced}
+    rebuilder.vars = {
+        replaced[var]: value for var, value in rebuilder.vars.items() if var in replaced
+    }
     return new, [replaced[param] for param in kept]

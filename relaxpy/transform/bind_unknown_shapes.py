@@ -98,7 +98,9 @@ def with_dims(annotation: Annotation, name: str) -> Annotation:
     """The annotation with fresh symbols (`name_0`, …) for dimensions that are unknown though the
     rank is known."""
     match annotation:
-        case TensorType(ndim=ndim, dtype=dtype, vdevice=vdevice) if annotation.dims is None and ndim >= 0:
+        case TensorType(ndim=ndim, dtype=dtype, vdevice=vdevice) if (
+            annotation.dims is None and ndim >= 0
+        ):
             return TensorType([SymVar(f"{name}_{i}") for i in range(ndim)], dtype, vdevice=vdevice)
         case ShapeType(dims=None, ndim=ndim) if ndim >= 0:
             return ShapeType([SymVar(f"{name}_{i}") for i in range(ndim)])

@@ -64,7 +64,9 @@ class LambdaLift(Pass):
                 return gv
 
             @R.function(private=True)
-            def main_inner(y: R.Tensor(("n",), dtype="float32"), x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+            def main_inner(
+                y: R.Tensor(("n",), dtype="float32"), x: R.Tensor(("n",), dtype="float32")
+            ) -> R.Tensor(("n",), dtype="float32"):
                 z = R.add(y, x)
                 return z
     """
@@ -102,7 +104,8 @@ class _Lifter(Rebuilder):
             case Call(op=op, args=args):
                 names_callee = isinstance(op, (CallTIR, CallDPSLibrary, MakeClosure))
                 new = tuple(
-                    arg if names_callee and i == 0 else self.closed(arg) for i, arg in enumerate(args)
+                    arg if names_callee and i == 0 else self.closed(arg)
+                    for i, arg in enumerate(args)
                 )
                 if all(a is b for a, b in zip(new, args, strict=True)):
                     return value
@@ -131,11 +134,17 @@ class _Lifter(Rebuilder):
     def lift(self, var: Var, function: Function) -> None:
         captured = [v for v in free_vars(function) if v is not var]
         own = set(free_sym_vars(p.annotation for p in (*function.params, *captured)))
-        symbols = [s for s in _symbols(function) if s not in own and s not in _defined_inside(function)]
+        symbols = [
+            s for s in _symbols(function) if s not in own and s not in _defined_inside(function)
+        ]
         recursive = _mentions(function, var)
         name = self._fresh_global(f"{self.prefix}_{var.name}")
         rewriter = Rewriter()
-        for symbol in {**dict.fromkeys(own), **dict.fromkeys(symbols), **dict.fromkeys(_symbols(function))}:
+        for symbol in {
+            **dict.fromkeys(own),
+            **dict.fromkeys(symbols),
+            **dict.fromkeys(_symbols(function)),
+        }:
             rewriter.syms[symbol] = SymVar(symbol.name).dim
         extra: list[Var] = []
         for outer in captured:

@@ -89,12 +89,18 @@ class _Legalizer(Rebuilder):
                 for item in fields:
                     self.require_dims(op, item)
             case TensorType() if annotation.dims is None or annotation.dtype is None:
-                missing = "rank" if annotation.ndim < 0 else "shape" if annotation.dims is None else "dtype"
+                missing = (
+                    "rank"
+                    if annotation.ndim < 0
+                    else "shape"
+                    if annotation.dims is None
+                    else "dtype"
+                )
                 raise PassError(
                     "unknown-rank" if missing == "rank" else f"unknown-{missing}",
                     f"{op.name}: the {missing} of an argument or of the result is unknown: {annotation}",
                     span=self.span,
-                    help=f"say what it is: R.match_cast(x, R.Tensor((n, m), dtype=\"float32\"))",
+                    help='say what it is: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
                 )
             case _:
                 pass
@@ -108,7 +114,9 @@ class _Legalizer(Rebuilder):
         key_args = [None if a is None else canonical.annotation(a) for a in args]
         key_out = canonical.annotation(out)
         key = (op, tuple(key_args), key_out)
-        tensors = [e for e, a in zip(call.args, args, strict=False) for e in _tensor_leaves(e, a, self)]
+        tensors = [
+            e for e, a in zip(call.args, args, strict=False) for e in _tensor_leaves(e, a, self)
+        ]
         found = self.cache.get(key)
         if found is None:
             names = canonical.symbols
@@ -116,7 +124,9 @@ class _Legalizer(Rebuilder):
             name = self._fresh_program(op.name.rsplit(".", 1)[-1])
             self.programs[name] = program
             order = list(names.values())
-            picked = None if tir_vars is None else tuple(_index(order, dim) for dim in tir_vars.dims)
+            picked = (
+                None if tir_vars is None else tuple(_index(order, dim) for dim in tir_vars.dims)
+            )
             found = self.cache[key] = (name, picked)
         name, picked = found
         extra: tuple[Expr, ...] = ()
@@ -124,7 +134,9 @@ class _Legalizer(Rebuilder):
             actual = list(canonical.symbols)
             extra = (ShapeExpr([actual[i].dim for i in picked]),)
         outs = out.fields if isinstance(out, TupleType) else (out,)
-        return Call(CallTIR(), (GlobalVar(name), Tuple(tuple(tensors)), *extra), tuple(outs), span=call.span)
+        return Call(
+            CallTIR(), (GlobalVar(name), Tuple(tuple(tensors)), *extra), tuple(outs), span=call.span
+        )
 
     def _fresh_program(self, hint: str) -> str:
         name, count = hint, 0
@@ -155,7 +167,9 @@ _CANONICAL: list[SymVar] = []
 
 def _canonical_var(index: int) -> SymVar:
     while len(_CANONICAL) <= index:
-        _CANONICAL.append(SymVar("nmklijpqrs"[len(_CANONICAL)] if len(_CANONICAL) < 10 else f"n{len(_CANONICAL)}"))
+        _CANONICAL.append(
+            SymVar("nmklijpqrs"[len(_CANONICAL)] if len(_CANONICAL) < 10 else f"n{len(_CANONICAL)}")
+        )
     return _CANONICAL[index]
 
 
@@ -176,7 +190,11 @@ def _tensor_leaves(expr: Expr, annotation: Annotation | None, rebuilder: Rebuild
                 items: list[Expr] = list(expr.fields)
             else:
                 items = [rebuilder.emit(TupleGetItem(expr, i)) for i in range(len(fields))]
-            return [t for e, a in zip(items, fields, strict=True) for t in _tensor_leaves(e, a, rebuilder)]
+            return [
+                t
+                for e, a in zip(items, fields, strict=True)
+                for t in _tensor_leaves(e, a, rebuilder)
+            ]
         case ShapeType() | None:
             return []
         case _:

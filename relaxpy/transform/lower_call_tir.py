@@ -12,6 +12,7 @@ from relaxpy.ir.expr import (
     Call,
     DataflowVar,
     Expr,
+    MatchCast,
     PrimValue,
     ShapeExpr,
     Tuple,
@@ -92,6 +93,11 @@ class _Lowerer(Rebuilder):
 
     def binding(self, binding: Binding) -> None:
         value = binding.value
+        if isinstance(binding, MatchCast):
+            source = self.use(value)
+            var = self.define(binding.var, binding.var.annotation, source)
+            self.bindings.append(MatchCast(var, source, binding.annotation, span=binding.span))
+            return
         if not (isinstance(value, Call) and isinstance(value.op, (CallTIR, CallDPSLibrary))):
             super().binding(binding)
             return
@@ -102,7 +108,9 @@ class _Lowerer(Rebuilder):
         if len(call.ty_args) == 1:
             outputs = [self.define(binding.var, call.ty_args[0], call)]
         else:
-            outputs = [self.new_var(f"{binding.var.name}_{i}", out) for i, out in enumerate(call.ty_args)]
+            outputs = [
+                self.new_var(f"{binding.var.name}_{i}", out) for i, out in enumerate(call.ty_args)
+            ]
         self.bindings += [self.alloc(out, binding) for out in outputs]
         symbols: list[Expr] = []
         if len(call.args) > 2 and isinstance(call.args[2], ShapeExpr):
@@ -116,6 +124,6 @@ class _Lowerer(Rebuilder):
     def alloc(self, out: Var, binding: Binding) -> VarBinding:
         annotation = out.annotation
         assert isinstance(annotation, TensorType)
-        assert annotation.dims is not None and annotation.dtype is not None
+        assert annotation.dims is not None
         call = AllocTensor(dtype=str(annotation.dtype))(ShapeExpr(annotation.dims))
         return VarBinding(out, call, span=binding.span)

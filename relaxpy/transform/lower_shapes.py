@@ -195,7 +195,9 @@ class _Lowerer:
         body = self.body(function.body)
         body = self.check_return(body)
         attrs = {**function.attrs, HEAP_ATTR: self.size}
-        seq = SeqExpr((BindingBlock(tuple(self.out)),) if self.out else (), body, span=function.body.span)
+        seq = SeqExpr(
+            (BindingBlock(tuple(self.out)),) if self.out else (), body, span=function.body.span
+        )
         return dataclasses.replace(function, body=seq, attrs=attrs)
 
     def body(self, seq: SeqExpr) -> Expr:
@@ -237,7 +239,9 @@ class _Lowerer:
         match value:
             case Call(op=AllocTensor(dtype=dtype), args=(ShapeExpr(dims=dims), *rest)):
                 at = self.shape(dims)
-                value = Call(AllocTensor(dtype=dtype, at=at), (value.args[0], *rest), span=value.span)
+                value = Call(
+                    AllocTensor(dtype=dtype, at=at), (value.args[0], *rest), span=value.span
+                )
             case Call(op=View(dtype=dtype), args=(tensor, ShapeExpr(dims=dims))):
                 at = self.shape(dims)
                 value = Call(View(dtype=dtype, at=at), (tensor, value.args[1]), span=value.span)
@@ -347,7 +351,7 @@ class _Lowerer:
                     f"the symbolic variable {var.name} is used in {dim}, but nothing gives it a value",
                     span=self.span or self.original.span,
                     help=f"a parameter or match_cast must have {var.name} alone as a dimension, or linearly "
-                    f"in one, or pass it: s: R.Shape([\"{var.name}\"])",
+                    f'in one, or pass it: s: R.Shape(["{var.name}"])',
                 )
 
     # Matching values against annotations

@@ -54,7 +54,11 @@ class _Normalizer(Rebuilder):
                 return Tuple(fields, span=value.span)
             case TupleGetItem():
                 inner = self.leaf(value.tuple)
-                return value if inner is value.tuple else TupleGetItem(inner, value.index, span=value.span)
+                return (
+                    value
+                    if inner is value.tuple
+                    else TupleGetItem(inner, value.index, span=value.span)
+                )
             case If():
                 cond = self.leaf(value.cond)
                 return value if cond is value.cond else dataclasses.replace(value, cond=cond)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.expr import (
     Binding,
@@ -22,11 +23,10 @@ from relaxpy.ir.expr import (
     Var,
     VarBinding,
 )
-from relaxpy.ir.dtype import DType
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import Visitor
-from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS, Kill
 from relaxpy.op.deduce import deduce
+from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS, Kill
 from relaxpy.transform.base import Pass, PassContext
 
 
@@ -108,7 +108,11 @@ class _Planner:
     def function(self) -> Function:
         self.find_escapes(self.original.body, returns=True)
         body = self.seq(self.original.body)
-        return self.original if body is self.original.body else dataclasses.replace(self.original, body=body)
+        return (
+            self.original
+            if body is self.original.body
+            else dataclasses.replace(self.original, body=body)
+        )
 
     # Which allocations may leave the call
 
@@ -155,9 +159,11 @@ class _Planner:
                 and len(value.args) == 1
                 and binding.var not in self.escaped
             ):
-                shape = value.args[0]
+                shape, tensor = value.args[0], binding.var.annotation
                 assert isinstance(shape, ShapeExpr)
-                size = product(shape.dims) * DType(value.op.dtype).itemsize
+                assert isinstance(tensor, TensorType)
+                assert tensor.dtype is not None
+                size = product(shape.dims) * tensor.dtype.itemsize
                 storage = self.take(size, out, binding)
                 storage_of[binding.var] = (storage, size)
                 dies[last_use.get(binding.var, i)].append(binding.var)

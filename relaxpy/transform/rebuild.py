@@ -113,7 +113,9 @@ class Rebuilder:
         if isinstance(binding, MatchCast):
             same = value is binding.value
             var = binding.var
-            self.bindings.append(binding if same else MatchCast(var, value, binding.annotation, span=binding.span))
+            self.bindings.append(
+                binding if same else MatchCast(var, value, binding.annotation, span=binding.span)
+            )
             return
         try:
             value = self.value(value)
@@ -149,9 +151,15 @@ class Rebuilder:
                 return expr if new is fields else Tuple(new, span=expr.span)
             case TupleGetItem():
                 inner = self.use(expr.tuple)
-                return expr if inner is expr.tuple else TupleGetItem(inner, expr.index, span=expr.span)
+                return (
+                    expr if inner is expr.tuple else TupleGetItem(inner, expr.index, span=expr.span)
+                )
             case If():
-                cond, then, other = self.use(expr.cond), self.seq(expr.then), self.seq(expr.otherwise)
+                cond, then, other = (
+                    self.use(expr.cond),
+                    self.seq(expr.then),
+                    self.seq(expr.otherwise),
+                )
                 if (cond, then, other) == (expr.cond, expr.then, expr.otherwise):
                     return expr
                 return If(cond, then, other, span=expr.span)

@@ -56,7 +56,9 @@ def test_every_pass_keeps_the_numbers() -> None:
 
     def compare(_: int, step: Pass, __: IRModule, after: IRModule) -> None:
         names.append(step.name)
-        np.testing.assert_allclose(interpret(after, "main", x, w, b), expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            interpret(after, "main", x, w, b), expected, rtol=1e-5, atol=1e-6
+        )
 
     relaxpy.build(mod, instruments=[compare])
     assert names[0] == "bind-params"
@@ -90,9 +92,7 @@ def test_another_cpu(target: str) -> None:
 
 def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "mlp.py").write_text("from relaxpy.script import relax as R\n" + MLP)
-    program = (
-        "import sys, relaxpy; relaxpy.build(relaxpy.parse(open(sys.argv[1]).read())).save(sys.argv[2])"
-    )
+    program = "import sys, relaxpy; relaxpy.build(relaxpy.parse(open(sys.argv[1]).read())).save(sys.argv[2])"
     digests: set[str] = set()
     for seed in ("1", "2"):
         out = tmp_path / f"{seed}.rxe"

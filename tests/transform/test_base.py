@@ -32,6 +32,8 @@ def test_a_crash_names_the_pass_and_keeps_the_module() -> None:
 
 def test_instruments_see_every_pass() -> None:
     seen: list[tuple[int, str]] = []
-    context = PassContext(instruments=[lambda i, step, _before, _after: seen.append((i, step.name))])
+    context = PassContext(
+        instruments=[lambda i, step, _before, _after: seen.append((i, step.name))]
+    )
     Sequential((Normalize(), Normalize()))(IRModule({}), context)
     assert seen == [(0, "normalize"), (1, "normalize")]

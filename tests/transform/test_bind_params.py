@@ -73,7 +73,9 @@ def test_unknown_name() -> None:
 
 
 def test_wrong_shape_and_dtype() -> None:
-    with pytest.raises(PassError, match=r"parameter w of f is .*\(4,\).* but its value is .*\(5,\)"):
+    with pytest.raises(
+        PassError, match=r"parameter w of f is .*\(4,\).* but its value is .*\(5,\)"
+    ):
         bind({"f.w": np.ones(5, "float32")})
     with pytest.raises(PassError, match="float64"):
         bind({"f.w": np.ones(4, "float64")})

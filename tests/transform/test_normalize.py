@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from relaxpy import op
 from relaxpy.ir import Call, Function, IRModule, SymVar, TensorType, Var
-from relaxpy.ir.expr import is_leaf, seq
-from relaxpy.ir.expr import VarBinding
+from relaxpy.ir.expr import VarBinding, is_leaf, seq
 from relaxpy.testing.before_after import check_example
 from relaxpy.transform import Normalize
 
