@@ -83,17 +83,23 @@ class Bench:
 
         b, s = SymVar("b"), SymVar("s")
         results: list[Result] = []
-        scores = self.compile((b, HEADS, s, WIDTH), (b, HEADS, s, WIDTH), transposed=True)
-        values = self.compile((b, HEADS, s, s), (b, HEADS, s, WIDTH))
+        scores, first = self.compile((b, HEADS, s, WIDTH), (b, HEADS, s, WIDTH), transposed=True)
+        values, second = self.compile((b, HEADS, s, s), (b, HEADS, s, WIDTH))
         for batch, length in LENGTHS:
             heads = (batch, HEADS)
             rows = (*heads, length, WIDTH)
             name = f"{batch}*{HEADS} heads, {length} tokens"
-            results.append(self.measure(*scores, rows, rows, f"q k^T, {name}", transposed=True))
-            results.append(self.measure(*values, (*heads, length, length), rows, f"p v, {name}"))
+            results.append(
+                self.measure(scores, first, rows, rows, f"q k^T, {name}", transposed=True)
+            )
+            results.append(
+                self.measure(values, second, (*heads, length, length), rows, f"p v, {name}")
+            )
         return results
 
-    def compile(self, a: tuple[Any, ...], b: tuple[Any, ...], *, transposed: bool = False) -> Any:
+    def compile(
+        self, a: tuple[Any, ...], b: tuple[Any, ...], *, transposed: bool = False
+    ) -> tuple[Any, float]:
         """The kernel of `a @ b` and the CPU seconds that it took."""
         from relaxpy.tir import te
         from relaxpy.tir.prim_func import PrimFunc
@@ -161,7 +167,7 @@ class Bench:
                 best[library] = min(best[library], (time.perf_counter() - start) / calls)
         return best
 
-    def _load(self, func: Any) -> Any:
+    def _load(self, func: Any) -> tuple[Any, float]:
         from relaxpy.runtime.bytecode import KernelInfo
         from relaxpy.runtime.kernels import load_kernels
         from relaxpy.schedule import schedule_kernel
@@ -185,7 +191,7 @@ class Bench:
         tasks = self.threads * 4
         x = te.placeholder((tasks, lanes), "float32", "X")
         func = PrimFunc.from_te([x], [te.compute((tasks, lanes), lambda i, j: x(i, j), "Y")]).func
-        p = loops.Program()
+        p: Any = loops.Program()
         source, target = (p.flat_view(buffer) for buffer in func.params)
         with p.loop("task", tasks, parallel=True) as task:
             value = p.let("value", loops.load(source, task * lanes, lanes))
@@ -194,7 +200,8 @@ class Bench:
                 p.store(chain, 0, value, lanes)
             with p.loop("step", steps):
                 for chain in sums:
-                    p.store(chain, 0, loops.load(chain, 0, lanes) * value + value, lanes)
+                    before: Any = loops.load(chain, 0, lanes)
+                    p.store(chain, 0, before * value + value, lanes)
             for chain in sums:
                 before = loops.load(target, task * lanes, lanes)
                 p.store(target, task * lanes, before + loops.load(chain, 0, lanes), lanes)

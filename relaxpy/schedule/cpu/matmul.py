@@ -5,8 +5,8 @@ and every product of a batch has its own. Inside, two programs, chosen when the 
 
 * *packed*, for many rows: the task copies a block of its right-hand panel (at most 512 deep, so that it stays in the
   second-level cache) to contiguous memory, whichever way it lies in the source, and multiplies a tile of up to 8 rows
-  at a time with it (6 where there are 16 registers). The tile's sums stay in vector registers over the block; between blocks they rest in
-  the task's own memory.
+  (6 where there are 16 registers) at a time with it. The tile's sums stay in vector registers over the block; between
+  blocks they rest in the task's own memory.
 * *direct*, for at most one tile of rows: nothing would be read twice, so nothing is copied. The panel is as wide as
   registers allow, because memory likes long rows.
 
