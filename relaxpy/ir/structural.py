@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,11 @@ from relaxpy.ir.annotation import (
 )
 from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.ir.expr import (
+    Binding,
     BindingBlock,
     Call,
     Constant,
+    DataflowBlock,
     DataTypeImm,
     ExternFunc,
     Function,
@@ -124,10 +126,8 @@ def _expand(node: Any) -> tuple[tuple[Any, ...], list[Part]]:  # noqa: C901 (one
                 _items("bindings", node.bindings)
             )
         case SeqExpr():
-            return ("SeqExpr", len(node.blocks)), [
-                *_items("blocks", node.blocks),
-                ("body", node.body),
-            ]
+            blocks = _merged(node.blocks)
+            return ("SeqExpr", len(blocks)), [*_items("blocks", blocks), ("body", node.body)]
         case If():
             return ("If",), [
                 ("cond", node.cond),
@@ -216,6 +216,21 @@ def _expand_attribute(node: Any) -> tuple[tuple[Any, ...], list[Part]]:
         keys = sorted(node, key=str)
         return ("mapping", tuple(keys)), [(str(key), node[key]) for key in keys]
     return (type(node).__name__, node), []
+
+
+def _merged(blocks: Sequence[BindingBlock]) -> list[BindingBlock]:
+    """The blocks, plain ones beside each other as one: where one ends means nothing, nor does script show it."""
+    merged: list[BindingBlock] = []
+    plain: list[Binding] = []
+    for block in blocks:
+        if not isinstance(block, DataflowBlock):
+            plain += block.bindings
+            continue
+        if plain:
+            merged.append(BindingBlock(tuple(plain)))
+            plain = []
+        merged.append(block)
+    return [*merged, BindingBlock(tuple(plain))] if plain else merged
 
 
 def _items(label: str, values: Any) -> list[Part]:

@@ -79,6 +79,7 @@ class _TextParser:
         self.source = source
         self.bag = bag
         self.values: dict[str, Any] = {"I": namespace_i, "R": namespace_r, "T": namespace_t}
+        self.values["TypeVar"] = namespace_t.int64  # TVM prints its imports as comments
         self.not_run: dict[str, Span] = {}
         self.around = Surroundings(self.values, False, self.not_run)
         self.scope = ExprParser(source, self.around, Symbols())

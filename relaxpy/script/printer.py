@@ -60,6 +60,10 @@ RESERVED = frozenset([*keyword.kwlist, *keyword.softkwlist, *_WORDS.split()])
 """Names that a variable cannot have in a script."""
 
 
+CALLS_BY_NAME = ("call_dps_library", "call_pure_packed")
+"""Operators whose first argument is written as a plain string."""
+
+
 def print_module(mod: IRModule) -> str:
     """A module as a class decorated with `@I.ir_module`, imports included."""
     with deep_recursion():
@@ -366,7 +370,8 @@ class _FunctionPrinter:
 
     def operator_arg(self, call: Call, arg: Any) -> str:
         """An argument; the name of the function called is a plain string."""
-        if isinstance(arg, ExternFunc) and arg is call.args[0] and not hasattr(call.op, "args"):
+        named = getattr(call.op, "name", "") in CALLS_BY_NAME and arg is call.args[0]
+        if named and isinstance(arg, ExternFunc):
             return quote(arg.name)
         return self.value(arg)
 

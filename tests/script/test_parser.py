@@ -612,3 +612,71 @@ def test_captured_symbols() -> None:
     assert str(func.ret) == 'R.Tensor((m, n), dtype="float32")'
     assert func.params[0].annotation.dims[0].symbol is not n
     assert isinstance(func.params[1].annotation, ShapeType)
+
+
+PRINTED_BY_TVM = """
+# from typing import TypeVar
+# from tvm.script import ir as I
+# from tvm.script import tirx as T
+# from tvm.tirx.layout import Axis
+# from tvm.script import relax as R
+
+n = TypeVar("n")
+m = TypeVar("m")
+@I.ir_module
+class Module:
+    @T.prim_func(s_tir=True)
+    def copy(X: T.Buffer((n, 4), "float32"), Y: T.Buffer((n, 4), "float32")):
+        # with T.sblock("root"):
+        for i, j in T.grid(n, 4):
+            with T.sblock("copy"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.reads(X[vi, vj])
+                T.writes(Y[vi, vj])
+                Y[vi, vj] = X[vi, vj]
+
+    @R.function
+    def sub(s: R.Shape([n, m])) -> R.Tensor(("n * m",), dtype="float32"):
+        gv: R.Tensor((n * m,), dtype="float32") = R.zeros(R.shape([n * m]), dtype="float32")
+        return gv
+
+    @R.function
+    def main(x: R.Tensor((n, 4), dtype="float32"), c: R.Tensor((), dtype="bool")) -> R.Tuple(R.Any, R.Tensor(ndim=2)):
+        cls = Module
+        m = T.int64()
+        with R.dataflow():
+            lv0 = R.call_tir(cls.copy, (x,), out_ty=R.Tensor((n, 4), dtype="float32"))
+            lv1 = R.call_dps_packed("rms_norm", (lv0,), out_ty=R.Tensor((n, 4), dtype="float32"))
+            lv2: R.Tensor((m, 4), dtype="float32") = R.match_cast(lv1, R.Tensor((m, 4), dtype="float32"))
+            lv3: R.Tensor((m, 4), dtype="float32") = R.add(lv2, R.const(1.0, "float32"))
+            lv6: R.Tensor((m, 1), dtype="float32") = R.sum(lv3, axis=[1], keepdims=True)
+            lv8: R.Tuple(R.Tensor((m, 2), dtype="float32"), R.Tensor((m, 2), dtype="float32")) = R.split(lv3, indices_or_sections=2, axis=1)
+            lv9: R.Tensor((m, 2), dtype="float32") = lv8[0]
+            lv9_1: R.Tensor((m, 2), dtype="float16") = R.astype(lv9, dtype="float16")
+            R.output(lv3)
+        if c:
+            y: R.Tensor((m, 4), dtype="float32") = lv3
+        else:
+            y_else: R.Tensor((m, 4), dtype="float32") = R.exp(lv3)
+            y: R.Tensor((m, 4), dtype="float32") = y_else
+        z: R.Tensor((n * 4,), dtype="float32") = cls.sub(R.shape([n, 4]))
+        q: R.Tensor(ndim=2) = R.call_pure_packed("f", z, y, ty_args=(R.Tensor(ndim=2),))
+        return (z, q)
+"""
+
+
+def test_text_printed_by_tvm() -> None:
+    """What TVM 0.27 prints, its imports as comments and its symbols as type variables of the module."""
+    parsed(relaxpy.parse(PRINTED_BY_TVM))
+
+
+def test_lowered_programs() -> None:
+    """The module after every step of the pipeline is script, too."""
+    from relaxpy.build.pipeline import DEFAULT
+    from relaxpy.transform.base import PassContext
+
+    mod = relaxpy.parse(PRINTED_BY_TVM)
+    for phase in DEFAULT:
+        for step in phase.passes:
+            mod = step.run(mod, PassContext())
+            parsed(mod)
