@@ -24,7 +24,9 @@ from relaxpy.tir.spelling import (
     CHECKED,
     COMPARISONS,
     INDEX,
+    ITERATED,
     OPERATOR,
+    SHAPE,
     STORED,
     Prepared,
     Source,
@@ -53,7 +55,7 @@ def _parse(prepared: Prepared, where: Source) -> Any:
     """TVM's function of a prepared tree."""
     values: dict[str, Any] = {name: _to_tvm(value) for name, value in prepared.names.items()}
     values |= {name: tirx.Var(name, dtype) for name, dtype in prepared.symbols.items()}
-    values |= {"T": script_tirx, INDEX: _index, CHECKED: _checked, STORED: _stored, **_OPERATORS}
+    values |= {"T": script_tirx, **_FUNCTIONS}
     parser = _Parser(_Text(prepared.node, where), {})
     with IRBuilder() as builder:
         parser.parse(extra_vars=values)
@@ -146,6 +148,29 @@ def _stored(buffer: Any, value: Any) -> Any:
             help=f'convert it: T.Cast("{target}", …)',
         )
     return value
+
+
+def _shape(value: Any) -> Any:
+    """The shape of a buffer as a tuple."""
+    return _index(value) if isinstance(value, (tuple, list)) else (_index(value),)
+
+
+def _iterated(value: Any) -> Any:
+    """`value`, if Python can go through it to an end: an expression has an element for every index."""
+    if isinstance(value, tvm.ir.Expr):
+        raise ScriptError("tir-script", "an expression has no elements to go through")
+    return value
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    INDEX: _index,
+    SHAPE: _shape,
+    CHECKED: _checked,
+    ITERATED: _iterated,
+    STORED: _stored,
+    **_OPERATORS,
+}
+"""What the tree calls that `prepare` makes."""
 
 
 class _Text(script_core.diagnostics.Source):

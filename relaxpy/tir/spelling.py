@@ -25,6 +25,10 @@ INDEX = "__relaxpy_index"
 """The function that makes int64 literals, in the tree given to TVM's parser."""
 CHECKED = "__relaxpy_checked"
 """The function that refuses None, in the tree given to TVM's parser."""
+SHAPE = "__relaxpy_shape"
+"""The function that makes a shape of what is no literal tuple."""
+ITERATED = "__relaxpy_iterated"
+"""The function that refuses to go through an expression: TVM's never end."""
 OPERATOR = "__relaxpy_operator_"
 """Before the name of an operator's class in `ast`: the function that applies it if the dtypes agree."""
 STORED = "__relaxpy_stored"
@@ -46,6 +50,10 @@ _BUFFERS = frozenset(
     {"Buffer", "match_buffer", "alloc_buffer", "sblock_alloc_buffer", "decl_buffer"}
 )
 _ALLOCATE = frozenset({"alloc_buffer", "sblock_alloc_buffer", "match_buffer", "decl_buffer"})
+_ITERATE = frozenset(
+    "all any dict enumerate filter list map max min reversed set sorted sum tuple zip".split()
+)
+"""Functions of Python that go through their arguments."""
 _NO_VALUE = frozenset(
     {"evaluate", "reads", "writes", "where", "func_attr", "sblock_attr", "block_attr", "func_name"}
 )
@@ -331,17 +339,33 @@ class _Modern(ast.NodeTransformer):
             node.func.attr = "sblock_alloc_buffer"  # type: ignore[attr-defined]
         self.generic_visit(node)
         node.args = [arg if isinstance(arg, ast.Starred) else self.some(arg) for arg in node.args]
+        if isinstance(node.func, ast.Name) and node.func.id in _ITERATE:
+            node.args = [
+                arg if isinstance(arg, ast.Starred) else self.wrap(ITERATED, arg)
+                for arg in node.args
+            ]
         if name in _LOOPS or (name == "serial" and node.args):
             node.args = [self.index(arg) for arg in node.args]
         elif name in _BUFFERS:
             at = 1 if name == "match_buffer" else 0
-            node.args[at : at + 1] = [self.index(arg) for arg in node.args[at : at + 1]]
+            node.args[at : at + 1] = [self.shape(arg) for arg in node.args[at : at + 1]]
         elif (
             isinstance(node.func, ast.Attribute)
             and node.func.attr in _AXES
             and _t_attribute(node.func.value) == "axis"
         ):
             node.args[:1] = [self.index(arg) for arg in node.args[:1]]
+        return node
+
+    def visit_Starred(self, node: ast.Starred) -> ast.Starred:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
+            node.value = self.wrap(ITERATED, node.value)
+        return node
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
+        self.generic_visit(node)
+        node.iter = self.wrap(ITERATED, node.iter)
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
@@ -428,6 +452,12 @@ class _Modern(ast.NodeTransformer):
 
     def refuse_none(self, node: ast.AST) -> NoReturn:
         self.refuse(node, "tir-none", "None is not a value of a tensor program")
+
+    def shape(self, node: ast.expr) -> ast.expr:
+        """The shape of a buffer: a literal tuple's extents, or whatever gives one."""
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return self.index(node)
+        return self.wrap(SHAPE, node)
 
     def index(self, node: ast.expr) -> ast.expr:
         """An extent, or a tuple of them: literals made int64."""

@@ -336,6 +336,27 @@ def test_messages() -> None:
         assert caught.value.message == message
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEAD.replace("h: T.Buffer((8,)", "h: T.Buffer(x[0]") + "    y[0, 0] = 1.0\n",
+        body("y[vi, vj] = T.max(*vi)"),
+        body("T.reads([x[0, a] for a in vi])"),
+        body("T.reads(*list(vi))"),
+    ],
+)
+def test_going_through_an_expression(text: str) -> None:
+    """TVM's expressions have an element for every index: reading all of them would never end."""
+    assert refused(text)[0] == "tir-script"
+
+
+def test_shape_that_is_no_tuple() -> None:
+    text = '@T.prim_func\ndef f(x: T.Buffer({}, "float32")):\n    x[0] = 1.0\n'
+    assert parse(text.format("4")).structural_equal(parse(text.format("(4,)")))
+    assert parse(text.format("SHAPE"), SHAPE=(4,)).structural_equal(parse(text.format("(4,)")))
+    assert parse(text.format('"n"')).structural_equal(parse(text.format('("n",)')))
+
+
 def test_added_in_place() -> None:
     assert parse(body("y[vi, vj] += 1.0")).structural_equal(
         parse(body("y[vi, vj] = y[vi, vj] + 1.0"))
