@@ -84,8 +84,10 @@ def _unravel(
         return [index[axes[0]]]
     found: list[Any] = []
     for size in reversed(sizes[1:]):
-        found.append(position % te.dim(size))
-        position = position // te.dim(size)
+        # Where a dimension is 0 nothing is read, but LLVM may divide before it knows that.
+        divisor = te.dim(size if size.value is not None else maximum(size, 1))
+        found.append(position % divisor)
+        position = position // divisor
     return [position, *reversed(found)] if sizes else []
 
 

@@ -62,10 +62,16 @@ def floormod(value: Index, divisor: Index) -> Expr:
 def _truncating(expr: Expr) -> Expr:
     """The division as the processor does it: rounding down takes a chain of selections around it."""
     divisions = (
-        (tirx.FloorDiv, lambda node: tirx.Div(node.a, node.b)),
-        (tirx.FloorMod, lambda node: tirx.Mod(node.a, node.b)),
+        (tirx.FloorDiv, lambda node: tirx.Div(node.a, at_least_one(node.b))),
+        (tirx.FloorMod, lambda node: tirx.Mod(node.a, at_least_one(node.b))),
     )
     return tvm_ffi.structural_map(expr, divisions)
+
+
+def at_least_one(divisor: Expr) -> Expr:
+    """A divisor that is 0 only where its loop does not run: LLVM may divide before it knows that, and the processor
+    ends the process."""
+    return divisor if constant(divisor) is not None else tirx.Max(divisor, int64(1))
 
 
 def maximum(a: Index, b: Index) -> Expr:

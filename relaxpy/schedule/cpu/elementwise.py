@@ -12,7 +12,17 @@ from dataclasses import replace
 from relaxpy.schedule.cpu.nests import At, StageWriter, extent_of
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx
-from relaxpy.tir.loops import Expr, PrimFunc, Program, ceildiv, constant, int64, minimum, simplify
+from relaxpy.tir.loops import (
+    Expr,
+    PrimFunc,
+    Program,
+    at_least_one,
+    ceildiv,
+    constant,
+    int64,
+    minimum,
+    simplify,
+)
 from relaxpy.tir.stages import Stage, Var
 from relaxpy.tir.target import Target
 
@@ -72,8 +82,9 @@ def split_index(p: Program, index: Expr, extents: Sequence[Expr]) -> list[Expr]:
             places.append(int64(0))
             continue
         # Nothing is negative here; TVM's floored division would pay for the case.
-        places.append(p.let("place", tirx.truncmod(index, int64(extent))))
-        index = p.let("index", tirx.truncdiv(index, int64(extent)))
+        divisor = at_least_one(int64(extent))
+        places.append(p.let("place", tirx.truncmod(index, divisor)))
+        index = p.let("index", tirx.truncdiv(index, divisor))
     if extents:
         places.append(int64(0) if constant(extents[0]) == 1 else index)
     return places[::-1]
