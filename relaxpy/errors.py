@@ -53,7 +53,10 @@ class Span:
         lines = [f"{pad}--> {self}"]
         text = self.source_line()
         if text is not None:
-            end = self.end_column if self.end_line == self.line else len(text)
+            if self.end_line == self.line:
+                end = self.end_column
+            else:
+                end = len(text) if self.end_line > self.line else self.column + 1
             width = max(1, min(end, len(text)) - self.column)
             tabs = "".join("\t" if c == "\t" else " " for c in text[: self.column])
             lines += [f"{pad} |", f"{number} | {text}", f"{pad} | {tabs}{'^' * width}"]

@@ -149,7 +149,8 @@ class _FunctionWriter:
     def at(self, binding: str, span: Span | None) -> None:
         where = bc.Location(binding)
         if span is not None:
-            where = bc.Location(binding, span.file, span.line, span.column)
+            end = span.end_column if span.end_line == span.line else 0
+            where = bc.Location(binding, span.file, span.line, span.column, end)
         self.loc = self.locations.setdefault(where, len(self.locations))
 
     def emit(self, kind: type[bc.Instr], *operands: Any) -> None:

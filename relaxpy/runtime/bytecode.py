@@ -130,6 +130,8 @@ class Location:
     file: str = ""
     line: int = 0
     column: int = 0
+    end_column: int = 0
+    """0: not known, or on another line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from relaxpy.runtime.bytecode import (
     Invoke,
     Kernel,
     Library,
+    Location,
     Match,
     Move,
     Packed,
@@ -48,6 +49,12 @@ MAX_DEPTH = 100
 """Chains of calls that go deeper run on the trampoline, as recursion does."""
 
 _numbers = count()
+
+
+def _span(place: Location) -> Span:
+    """Where in the user's source a location is."""
+    end_line = place.line if place.end_column else 0
+    return Span(place.file, place.line, place.column, end_line, place.end_column)
 
 
 class LinkedFunction:
@@ -165,7 +172,7 @@ class LinkedFunction:
         if isinstance(error, RelaxError):
             first = not any(note.startswith("in function ") for note in error.notes)
             if first and place and place.file:
-                error.located(Span(place.file, place.line, place.column))
+                error.located(_span(place))
             if len(error.notes) < MAX_NOTES:
                 where = f", {place.file}:{place.line}" if place and place.file else ""
                 how = "in function" if first else "called from"
@@ -175,7 +182,7 @@ class LinkedFunction:
         located = RuntimeCheckError(code, f"{self.code.name}: {what}: {_reason(error)}")
         located.__cause__ = error
         if place and place.file:
-            located.located(Span(place.file, place.line, place.column))
+            located.located(_span(place))
         located.notes = (f"in function {self.code.name}{binding}",)
         return located
 
