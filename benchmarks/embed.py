@@ -267,12 +267,9 @@ def main() -> int:
     for peer in peers:
         peer.stop()
 
-    console.print(table(peers, results, args.threads))
     profiles: list[dict[str, Any]] = []
     if any(peer.name == "relaxpy" for peer in peers):
         profiles = profile(checkpoint, config, shapes, args.threads)
-        for row in profiles:
-            console.print(profile_table(row))
     report = {
         "benchmark": "embed",
         "model": "all-MiniLM-L6-v2" if args.checkpoint is None else str(args.checkpoint),
@@ -284,6 +281,9 @@ def main() -> int:
     }
     args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps(report, indent=1) + "\n")
+    console.print(table(peers, results, args.threads))
+    for row in profiles:
+        console.print(profile_table(row))
     console.print(f"written to {args.json}", style="dim")
     return 0
 
