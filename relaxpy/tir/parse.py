@@ -8,7 +8,6 @@ because TVM accepts programs that cannot be right.
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -89,13 +88,16 @@ def _checked(value: Any) -> Any:
 
 
 def _dtype(value: Any) -> str | None:
-    """The dtype of a scalar TVM expression, None for anything else."""
+    """The dtype of a TVM expression (of a vector: of its elements), None for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, tvm.ir.Expr) and not tirx.buffer.is_buffer_var(value):
         dtype = getattr(getattr(value, "ty", None), "dtype", None)
-        return None if dtype is None else str(dtype)
+        return None if dtype is None else _LANES.sub("", str(dtype))
     return None
+
+
+_LANES = re.compile(r"(?<=\d)x\d+$")
 
 
 def _differ(a: str | None, b: str | None) -> bool:
@@ -106,8 +108,8 @@ def _differ(a: str | None, b: str | None) -> bool:
 
 
 def _strict(name: str) -> Callable[[Any, Any], Any]:
-    """An operator that does not convert floats."""
-    apply = getattr(operator, _PYTHON_NAMES.get(name, name.lower()))
+    """TVM's operator, which does not convert floats."""
+    node = getattr(script_core.doc, name)()
 
     def checked(left: Any, right: Any) -> Any:
         a, b = _dtype(left), _dtype(right)
@@ -117,17 +119,14 @@ def _strict(name: str) -> Callable[[Any, Any], Any]:
                 f"the dtypes of the operands differ: {a} and {b}",
                 help=f'convert one of them: T.Cast("{a}", …)',
             )
-        if name in COMPARISONS and b is not None and isinstance(left, (int, float)):
-            # Python would turn `0 <= i` round, into `i >= 0`.
-            left = tirx.const(left, b)
         if name == "Div" and "int" in (a or "") and "int" in (b or ""):
             raise ScriptError("tir-dtype", "integers are divided by // (rounding down)")
-        return apply(left, right)
+        # Python's own `==` on TVM's expressions is an object with a truth value, which `or` would take for one.
+        return script_core.evaluator._eval_op(node, [left, right])
 
     return checked
 
 
-_PYTHON_NAMES = {"Mult": "mul", "Div": "truediv", "LtE": "le", "GtE": "ge", "NotEq": "ne"}
 _OPERATORS = {OPERATOR + name: _strict(name) for name in ARITHMETIC | COMPARISONS}
 
 

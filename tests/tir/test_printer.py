@@ -13,6 +13,7 @@ from relaxpy.tir import te
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.printer import print_prim_func
+from relaxpy.tir.scalar import floor_mod
 
 n, m = SymVar("n"), SymVar("m")
 
@@ -75,6 +76,12 @@ def _integers() -> PrimFunc:
     )
 
 
+def _guarded() -> PrimFunc:
+    """Division that cannot trap: comparisons of int64, joined by `or`."""
+    x = tensor((n,), "int64")
+    return program([x], te.compute((n,), lambda i: floor_mod(x[i], x[i])))
+
+
 PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "matmul": _matmul,
     "concatenate": _two,
@@ -82,6 +89,7 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
     "compound dimensions": _compound,
     "two outputs": _outputs,
     "integers": _integers,
+    "guarded division": _guarded,
     "softmax": _unary(te.topi.nn.softmax),
     "argmax": _unary(lambda x: te.topi.argmax(x, axis=1)),
     "sum": _unary(lambda x: te.topi.sum(x, axis=1)),
