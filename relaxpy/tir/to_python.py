@@ -1,8 +1,10 @@
-"""Tensor programs as Python source over numpy arrays, for the reference interpreter: slow, and obviously right.
+"""Tensor programs as Python source over numpy arrays, for the reference interpreter: slow, and
+obviously right.
 
-Loops become loops and every element is computed by itself, in numpy scalars of its dtype. Reductions start from their
-initial value in loops of their own, so that a reduction over nothing has one. What a program may not do is read or write
-outside of a buffer: numpy refuses that, and `at` refuses negative indices.
+Loops become loops and every element is computed by itself, in numpy scalars of its dtype.
+Reductions start from their initial value in loops of their own, so that a reduction over nothing
+has one. What a program may not do is read or write outside of a buffer: numpy refuses that, and
+`at` refuses negative indices.
 """
 
 from __future__ import annotations
@@ -22,8 +24,11 @@ from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 
 _INFIX = {
     "Add": "+", "Sub": "-", "Mul": "*", "EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=",
-    "FloorDiv": "//", "FloorMod": "%", "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "LShift": "<<",
+    "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "LShift": "<<",
     "RShift": ">>", "And": "and", "Or": "or",
+}  # fmt: skip
+_DIVISIONS = {
+    "Div": "quotient", "Mod": "remainder", "FloorDiv": "floor_quotient", "FloorMod": "floor_remainder",
 }  # fmt: skip
 _PREFIX = {"Not": "not ", "BitwiseNot": "~"}
 
@@ -49,9 +54,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 @lru_cache(maxsize=1024)
 def to_python(func: Any) -> Callable[..., None]:
-    """The function `f(*arrays_and_scalars)` that does what TVM's PrimFunc does, parameters in its order.
+    """The function `f(*arrays_and_scalars)` that does what TVM's PrimFunc does, parameters in its
+    order.
 
-    Raises `PassError` (`interpret`) for what has no translation: vectors, pointers, machine intrinsics.
+    Raises `PassError` (`interpret`) for what has no translation: vectors, pointers, machine
+    intrinsics.
     """
     writer = _Writer()
     source = writer.function(func)
@@ -78,7 +85,9 @@ def at(index: Any) -> int:
 def unset(shape: Sequence[int], dtype: str) -> np.ndarray:
     """A buffer that nobody has written: NaN, or a number that stands out."""
     kind = DType(dtype)
-    return np.full(tuple(map(int, shape)), np.nan if kind.is_float else 0 if kind.is_bool else 77, kind.numpy)
+    return np.full(
+        tuple(map(int, shape)), np.nan if kind.is_float else 0 if kind.is_bool else 77, kind.numpy
+    )
 
 
 def check_shape(array: np.ndarray, shape: tuple[int, ...], dtype: str, name: str) -> None:
@@ -116,22 +125,46 @@ def smaller(a: Any, b: Any) -> Any:
     return a if a < b else b
 
 
+def floor_quotient(a: Any, b: Any) -> Any:
+    """Division rounded down; 0 where an integer is divided by 0."""
+    return a // b if b else a * 0
+
+
+def floor_remainder(a: Any, b: Any) -> Any:
+    """What `floor_quotient` leaves; 0 where b is 0."""
+    return a % b if b else a * 0
+
+
 def quotient(a: Any, b: Any) -> Any:
-    """C's division: towards zero for integers."""
+    """C's division: towards zero for integers, and 0 by 0."""
     if isinstance(a, (int, np.integer)):
+        if not b:
+            return a * 0
         found = abs(int(a)) // abs(int(b))
         return type(a)(found if (a < 0) == (b < 0) else -found)
     return a / b
 
 
 def remainder(a: Any, b: Any) -> Any:
-    """C's remainder: of the sign of a."""
-    return a - quotient(a, b) * b
+    """C's remainder: of the sign of a; 0 where b is 0."""
+    return a - quotient(a, b) * b if b else a * 0
 
 
 _RUNTIME: dict[str, Any] = {
     f.__name__: f
-    for f in (at, unset, check_shape, convert, reinterpret, larger, smaller, quotient, remainder)
+    for f in (
+        at,
+        unset,
+        check_shape,
+        convert,
+        reinterpret,
+        larger,
+        smaller,
+        quotient,
+        remainder,
+        floor_quotient,
+        floor_remainder,
+    )
 } | {f"f_{name}": function for name, function in FUNCTIONS.items()}
 
 
@@ -158,7 +191,9 @@ class _Writer:
                     self.line(f"{self.name(size)} = {self.name(buffer)}.shape[{i}]")
         for buffer in buffers:
             name = self.name(buffer)
-            self.line(f"check_shape({name}, {self.tuple(buffer.shape)}, {str(buffer.dtype)!r}, {str(buffer.name)!r})")
+            self.line(
+                f"check_shape({name}, {self.tuple(buffer.shape)}, {str(buffer.dtype)!r}, {str(buffer.name)!r})"
+            )
         self.stmt(func.body)
         return f"def program({', '.join(params)}):\n" + "\n".join(self.lines or ["    pass"]) + "\n"
 
@@ -243,7 +278,11 @@ class _Writer:
                 self.axes(node, reduced=False)
                 self.stmt(node.block.init)
             case "For":
-                var, low, extent = self.name(node.loop_var), self.expr(node.min), self.expr(node.extent)
+                var, low, extent = (
+                    self.name(node.loop_var),
+                    self.expr(node.min),
+                    self.expr(node.extent),
+                )
                 if _reduces(target, node.loop_var):
                     self.initialise(node.body, target)
                 else:
@@ -253,7 +292,9 @@ class _Writer:
                 self.axes(node)
                 self.initialise(node.block.body, target)
             case "SeqStmt":
-                (inner,) = (part for part in node.seq if any(r.same_as(target) for r in _reductions(part)))
+                (inner,) = (
+                    part for part in node.seq if any(r.same_as(target) for r in _reductions(part))
+                )
                 self.initialise(inner, target)
             case kind:
                 raise PassError("interpret", f"a reduction inside a {kind} cannot be interpreted")
@@ -274,7 +315,9 @@ class _Writer:
                 self.match_buffer(match)
             if block.init is not None and block not in self.initialised:
                 first = [
-                    f"{self.name(a.var)} == {self.expr(a.dom.min)}" for a in block.iter_vars if _is_reduced(a)
+                    f"{self.name(a.var)} == {self.expr(a.dom.min)}"
+                    for a in block.iter_vars
+                    if _is_reduced(a)
                 ]
                 with self.indented(f"if {' and '.join(first) or True}:"):
                     self.stmt(block.init)
@@ -286,9 +329,12 @@ class _Writer:
     def match_buffer(self, match: Any) -> None:
         """A part of a buffer under a name of its own."""
         ranges = [
-            f"{self.expr(r.min)}:{self.expr(r.min)} + {self.expr(r.extent)}" for r in match.source.region
+            f"{self.expr(r.min)}:{self.expr(r.min)} + {self.expr(r.extent)}"
+            for r in match.source.region
         ]
-        for size, r in zip(match.buffer.shape, match.source.region[-len(match.buffer.shape) :], strict=True):
+        for size, r in zip(
+            match.buffer.shape, match.source.region[-len(match.buffer.shape) :], strict=True
+        ):
             if type(size).__name__ == "Var" and size not in self.names:
                 self.line(f"{self.name(size)} = {self.expr(r.extent)}")
         source = f"{self.name(match.source.buffer)}[{', '.join(ranges)}]"
@@ -314,7 +360,11 @@ class _Writer:
             case "Var":
                 return self.name(node)
             case "IntImm":
-                return repr(bool(node.value)) if str(node.ty.dtype) == "bool" else f"({int(node.value)})"
+                return (
+                    repr(bool(node.value))
+                    if str(node.ty.dtype) == "bool"
+                    else f"({int(node.value)})"
+                )
             case "FloatImm":
                 return self.constant(float(node.value), str(node.ty.dtype))
             case "TensorLoad":
@@ -327,8 +377,8 @@ class _Writer:
             case "Min" | "Max":
                 function = "smaller" if kind == "Min" else "larger"
                 return f"{function}({self.expr(node.a)}, {self.expr(node.b)})"
-            case "Div" | "Mod":
-                function = "quotient" if kind == "Div" else "remainder"
+            case "Div" | "Mod" | "FloorDiv" | "FloorMod":
+                function = _DIVISIONS[kind]
                 return f"{function}({self.expr(node.a)}, {self.expr(node.b)})"
             case "Let":
                 value, body = self.expr(node.value), self.expr(node.body)
@@ -353,9 +403,13 @@ class _Writer:
             return self.choice(*node.args)
         if name == "reinterpret":
             (value,) = node.args
-            return f"reinterpret({self.expr(value)}, {str(value.ty.dtype)!r}, {str(node.ty.dtype)!r})"
+            return (
+                f"reinterpret({self.expr(value)}, {str(value.ty.dtype)!r}, {str(node.ty.dtype)!r})"
+            )
         if name not in FUNCTIONS:
-            raise PassError("interpret", f"the function {name} in a tensor program cannot be interpreted")
+            raise PassError(
+                "interpret", f"the function {name} in a tensor program cannot be interpreted"
+            )
         return f"f_{name}({', '.join(map(self.expr, node.args))})"
 
 
