@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
+from relaxpy import op as _operators  # noqa: F401  (fills OPS)
 from relaxpy.ir.dim import SymVar, minimum
+from relaxpy.op.base import OPS, Deduction, Op
+from relaxpy.op.deduce import deduce
 from relaxpy.tir import te
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.printer import print_prim_func
 from relaxpy.tir.scalar import floor_mod
+from relaxpy.tir.te_call import legal_program
 
 n, m = SymVar("n"), SymVar("m")
 
@@ -133,6 +137,22 @@ def test_round_trip(name: str) -> None:
     back = parse(text)
     assert back.structural_equal(func)
     assert back.script("kernel") == text
+
+
+OPERATORS = sorted(
+    name for name, cls in OPS.items() if issubclass(cls, Op) and cls.legalize is not None
+)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators(name: str) -> None:
+    """The program of every operator comes back from its text, and its work is known."""
+    sample = next(s for s in OPS[name].samples() if not s.code)
+    call = sample.op.make(*sample.inputs, **vars(sample.op))
+    deduction = Deduction(call.op, call, deduce, exact=True)
+    func, _ = legal_program(call.op, deduction.arguments(), deduction.run())
+    assert parse(func.script()).structural_equal(func)
+    assert func.work is not None
 
 
 def test_text() -> None:
