@@ -33,7 +33,7 @@ class PrimFunc(TensorProgram):
     @property
     def attrs(self) -> Mapping[str, Any]:
         attrs = self.func.attrs
-        return {} if attrs is None else {str(key): attrs[key] for key in list(attrs)}
+        return {} if attrs is None else {str(key): value for key, value in attrs.items()}
 
     def script(self, name: str = "main") -> str:
         from relaxpy.tir.printer import print_prim_func
