@@ -51,12 +51,12 @@ def ceildiv(value: Index, divisor: Index) -> Expr:
 
 def floordiv(value: Index, divisor: Index) -> Expr:
     """`value // divisor`; the value is not negative, the divisor positive."""
-    return _truncating(simplify(tirx.floordiv(int64(value), int64(divisor))))
+    return _truncating(simplify(tirx.floordiv(int64(value), _not_zero(int64(divisor)))))
 
 
 def floormod(value: Index, divisor: Index) -> Expr:
     """`value % divisor`; the value is not negative, the divisor positive."""
-    return _truncating(simplify(tirx.floormod(int64(value), int64(divisor))))
+    return _truncating(simplify(tirx.floormod(int64(value), _not_zero(int64(divisor)))))
 
 
 def _truncating(expr: Expr) -> Expr:
@@ -71,7 +71,12 @@ def _truncating(expr: Expr) -> Expr:
 def at_least_one(divisor: Expr) -> Expr:
     """A divisor that is 0 only where its loop does not run: LLVM may divide before it knows that, and the processor
     ends the process."""
-    return divisor if constant(divisor) is not None else tirx.Max(divisor, int64(1))
+    return _not_zero(divisor) if constant(divisor) is not None else tirx.Max(divisor, int64(1))
+
+
+def _not_zero(divisor: Expr) -> Expr:
+    """TVM refuses to divide by a constant 0, even in a loop that does not run."""
+    return int64(1) if constant(divisor) == 0 else divisor
 
 
 def maximum(a: Index, b: Index) -> Expr:
