@@ -95,6 +95,52 @@ def without_traps(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func if body.same_as(func.body) else func.with_body(body)
 
 
+def with_bfloat16_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The same function, whose conversions between bfloat16 and float32 are written out on the bits: to nearest, ties
+    to even, NaN kept.
+
+    TVM's own pass computes wrong numbers where such a conversion meets a `Let` (a variable bound to a widened value
+    is read as the bits), writes the operand of a narrowing twice, and turns NaN into 0.
+    """
+
+    def convert(cast: Expr) -> Expr:
+        value = cast.value
+        target, source = (tvm.DataType(str(e.ty.dtype)) for e in (cast, value))
+        kinds = str(source).split("x", 1)[0], str(target).split("x", 1)[0]
+        if kinds == ("bfloat16", "float32"):
+            return _widened(value, source.lanes)
+        return _narrowed(value, source.lanes) if kinds == ("float32", "bfloat16") else cast
+
+    body = tvm_ffi.structural_map(func.body, (tirx.Cast, convert))
+    return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _widened(value: Expr, lanes: int) -> Expr:
+    """bfloat16 as float32: its bits above 16 zeros."""
+    bits = tirx.reinterpret(_vector("uint16", lanes), value).astype(_vector("uint32", lanes))
+    return tirx.reinterpret(_vector("float32", lanes), bits << _splat(16, "uint32", lanes))
+
+
+def _narrowed(value: Expr, lanes: int) -> Expr:
+    """float32 as the nearest bfloat16."""
+    wide = tirx.Var("wide", value.ty)
+    bits = tirx.reinterpret(_vector("uint32", lanes), wide)
+    sixteen, one = (_splat(number, "uint32", lanes) for number in (16, 1))
+    half = _splat(0x7FFF, "uint32", lanes) + ((bits >> sixteen) & one)
+    top = ((bits + half) >> sixteen).astype(_vector("uint16", lanes))
+    kept = tirx.Select(tirx.NE(wide, wide), _splat(0x7FC0, "uint16", lanes), top)
+    return tirx.Let(wide, value, tirx.reinterpret(_vector("bfloat16", lanes), kept))
+
+
+def _vector(dtype: str, lanes: int) -> str:
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"
+
+
+def _splat(number: int, dtype: str, lanes: int) -> Expr:
+    scalar = tirx.const(number, dtype)
+    return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)
+
+
 def _may_be_zero(divisor: Expr) -> bool:
     """Is this an integer that is neither a constant (TVM refuses 0) nor at least 1 by construction?"""
     if "int" not in str(divisor.ty.dtype) or isinstance(divisor, (tirx.IntImm, tirx.Broadcast)):
@@ -112,7 +158,8 @@ def _build(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.
         if _SYMBOL.fullmatch(name) is None:
             raise BuildError("kernel-name", f"the kernel name {name!r} is not an identifier")
         attrs = {"global_symbol": name, "s_tir": True}
-        prepared[name] = relax_alignment(without_traps(kernels[name]).with_attr(attrs))
+        func = with_bfloat16_conversions(without_traps(kernels[name]))
+        prepared[name] = relax_alignment(func.with_attr(attrs))
     try:
         return _tvm_build(prepared, target)
     except Exception as error:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy.errors import BuildError
 from relaxpy.tir._tvm import s_tir, te, tirx
 from relaxpy.tir.compile import compile_object, compile_source, relax_alignment
@@ -95,3 +97,34 @@ def test_an_error_names_the_kernel() -> None:
         compile_object({"right": plus(1.0), "wrong": wrong}, HOST)
     assert caught.value.code == "kernel-compile"
     assert "tensor program" in caught.value.notes[0]
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])
+def test_rounding_to_bfloat16(target: str) -> None:
+    """To nearest, ties to even, NaN and infinities kept: as ml_dtypes, also where the operand has `Let`s."""
+    exe = relaxpy.build(
+        relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n",), "float32")) -> R.Tuple(R.Tensor(("n",), "bfloat16"), R.Tensor(("n",), "bfloat16")):
+    a = R.astype(x, "bfloat16")
+    b = R.exp(a)
+    out = (a, b)
+    return out
+"""),
+        target=target,
+    )
+    x = np.concatenate(
+        [
+            np.array(
+                [0.0, -0.0, np.nan, np.inf, -np.inf, 1e-45, 3.4e38, 1.00390625, 1.01171875],
+                "float32",
+            ),
+            np.random.default_rng(0).normal(size=200).astype("float32"),
+        ]
+    )
+    a, b = (out.numpy() for out in relaxpy.VirtualMachine(exe)["main"](x))
+    expected = x.astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(a.astype("float32"), expected.astype("float32"))
+    with np.errstate(over="ignore"):
+        exact = np.exp(expected.astype("float32"))
+    np.testing.assert_allclose(b.astype("float32"), exact, rtol=2**-8)
