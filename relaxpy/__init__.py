@@ -23,10 +23,10 @@ from relaxpy.version import __version__
 
 if TYPE_CHECKING:
     from relaxpy.build import build as build
-    from relaxpy.op.block_builder import BlockBuilder as BlockBuilder
     from relaxpy.ir import IRModule as IRModule
     from relaxpy.ir.structural import assert_structural_equal as assert_structural_equal
     from relaxpy.ir.structural import structural_equal as structural_equal
+    from relaxpy.op.block_builder import BlockBuilder as BlockBuilder
     from relaxpy.runtime import Device as Device
     from relaxpy.runtime import Executable as Executable
     from relaxpy.runtime import Shape as Shape

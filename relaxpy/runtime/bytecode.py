@@ -100,7 +100,9 @@ class ObjectPattern:
     """Anything."""
 
 
-Pattern: TypeAlias = "TensorPattern | ShapePattern | PrimPattern | TuplePattern | CallablePattern | ObjectPattern"
+Pattern: TypeAlias = (
+    "TensorPattern | ShapePattern | PrimPattern | TuplePattern | CallablePattern | ObjectPattern"
+)
 
 
 @dataclass(frozen=True, slots=True)
