@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from relaxpy.errors import PassError
-from relaxpy.ir.dim import Dim, SymVar, dim_op
+from relaxpy.ir.dim import Dim, DimOp, SymVar, dim_op
 from relaxpy.tir._tvm import tirx, tvm
 
 PrimExpr = Any
@@ -42,15 +42,52 @@ _BUILD: dict[str, Callable[..., PrimExpr]] = {
     "floormod": tirx.floormod,
     "min": tirx.min,
     "max": tirx.max,
-    "eq": lambda a, b: (a == b).astype("int64"),
-    "ne": lambda a, b: (a != b).astype("int64"),
-    "lt": lambda a, b: (a < b).astype("int64"),
-    "le": lambda a, b: (a <= b).astype("int64"),
-    "and": lambda a, b: tirx.all(a != int64(0), b != int64(0)).astype("int64"),
-    "or": lambda a, b: tirx.any(a != int64(0), b != int64(0)).astype("int64"),
-    "not": lambda a: (a == int64(0)).astype("int64"),
-    "select": lambda c, a, b: tirx.Select(c != int64(0), a, b),
 }
+_CONDITIONS: dict[str, Callable[..., PrimExpr]] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+}
+_CONNECTIVES: dict[str, Callable[..., PrimExpr]] = {
+    "and": tirx.all,
+    "or": tirx.any,
+    "not": tirx.Not,
+}
+
+
+def _atom(atom: DimOp) -> PrimExpr:
+    """An atom as an int64 expression."""
+    if atom.op == "select":
+        condition, then, otherwise = atom.args
+        return tirx.Select(to_condition(condition), to_tvm(then), to_tvm(otherwise))
+    if atom.op in _BUILD:
+        return _BUILD[atom.op](*map(to_tvm, atom.args))
+    return _condition_atom(atom).astype("int64")
+
+
+def to_condition(dim: Dim) -> PrimExpr:
+    """A 0/1 dimension as a TVM condition, without casts where it is a comparison or made of comparisons."""
+    atom = dim.terms[0][0][0][0] if _is_one_atom(dim) else None
+    if isinstance(atom, DimOp) and (atom.op in _CONDITIONS or atom.op in _CONNECTIVES):
+        return _condition_atom(atom)
+    return to_tvm(dim) != int64(0)
+
+
+def _condition_atom(atom: DimOp) -> PrimExpr:
+    if atom.op in _CONDITIONS:
+        return _CONDITIONS[atom.op](*map(to_tvm, atom.args))
+    return _CONNECTIVES[atom.op](*map(to_condition, atom.args))
+
+
+def _is_one_atom(dim: Dim) -> bool:
+    """Is the dimension one atom by itself?"""
+    return (
+        len(dim.terms) == 1
+        and dim.terms[0][1] == 1
+        and len(dim.terms[0][0]) == 1
+        and dim.terms[0][0][0][1] == 1
+    )
 
 
 def to_tvm(dim: Dim) -> PrimExpr:
@@ -65,7 +102,7 @@ def to_tvm(dim: Dim) -> PrimExpr:
             if isinstance(atom, SymVar):
                 factor = to_tvm_var(atom)
             else:
-                factor = _BUILD[atom.op](*map(to_tvm, atom.args))
+                factor = _atom(atom)
             factors += [factor] * power
         if coefficient != 1 or not factors:
             factors.append(int64(coefficient))
@@ -145,4 +182,4 @@ def can_prove(condition: Dim, bounds: tuple[tuple[SymVar, int | None, int | None
                 tvm.sym.ConstIntBound(low, tvm.sym.ConstIntBound.POS_INF),
                 override=True,
             )
-    return bool(analyzer.can_prove(to_tvm(condition) != int64(0)))
+    return bool(analyzer.can_prove(to_condition(condition)))

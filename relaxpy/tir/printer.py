@@ -56,7 +56,9 @@ def _quote_dimensions(text: str) -> str:
     lines = text.splitlines()
     for line, start, end in sorted(edits, reverse=True):
         row = lines[line].encode()
-        lines[line] = (row[:start] + b'"' + row[start:end] + b'"' + row[end:]).decode()
+        size = row[start:end]
+        quote = b"'" if b'"' in size else b'"'  # names of dtypes are quoted
+        lines[line] = (row[:start] + quote + size + quote + row[end:]).decode()
     return "\n".join(lines) + "\n"
 
 
