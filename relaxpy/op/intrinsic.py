@@ -160,7 +160,7 @@ class Print(Effect):
     """Print values at run time: each on a line of its own, or in the places `{}` of `format`."""
 
     name = "print"
-    packed: ClassVar[str] = "vm.builtin.print"
+    packed: ClassVar[str] = "relaxpy.print"
     """The runtime's function."""
     format: str = ""
 
@@ -187,7 +187,7 @@ class AssertOp(Effect):
     fill the `{}` of `format`."""
 
     name = "assert_op"
-    packed: ClassVar[str] = "vm.builtin.assert_op"
+    packed: ClassVar[str] = "relaxpy.assert"
     """The runtime's function."""
     fixed = 1
     format: str = "the assertion does not hold"

@@ -77,6 +77,23 @@ def print_value(*values: object) -> None:
         print(value, flush=True)  # noqa: T201  (what a program that prints asks for)
 
 
+def print_formatted(values: tuple[object, ...], text: str) -> None:
+    """Write values, one a line, or in the places `{}` of `text` (`R.print`)."""
+    shown = [value.numpy() if isinstance(value, Tensor) else value for value in values]
+    for line in [text.format(*shown)] if text else map(str, shown):
+        print(line, flush=True)  # noqa: T201
+
+
+def assert_true(condition: object, values: tuple[object, ...], text: str) -> None:
+    """Stop the program unless the condition is true (`R.assert_op`).
+
+    Raises: RuntimeCheckError (`assertion-failed`) with the values in the places `{}` of `text`.
+    """
+    if not bool(condition):
+        shown = [value.numpy() if isinstance(value, Tensor) else value for value in values]
+        raise RuntimeCheckError("assertion-failed", text.format(*shown))
+
+
 def zeros(shape: Shape, dtype: str) -> Tensor:
     """A tensor of zeros."""
     out = empty(tuple(shape), dtype)
@@ -94,5 +111,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "vm.builtin.print": print_value,
     "vm.builtin.zeros": zeros,
     "relaxpy.unique": unique,
+    "relaxpy.print": print_formatted,
+    "relaxpy.assert": assert_true,
     "relaxpy.nonzero": nonzero,
 }
