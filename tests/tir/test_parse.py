@@ -311,8 +311,9 @@ def test_none_ends_no_process() -> None:
         from relaxpy.errors import ScriptError
         from relaxpy.tir.parse import parse_prim_func
         for loop in ("T.grid(n, None)", "T.grid(n // None, 4)"):
-            text = f'@T.prim_func\\ndef f(y: T.Buffer(("n", 4), "float32")):\\n    for i, j in {loop}:\\n        y[i,
-            j] = 1.0\\n' try:
+            body = f"    for i, j in {loop}:\\n        y[i, j] = 1.0\\n"
+            text = '@T.prim_func\\ndef f(y: T.Buffer(("n", 4), "float32")):\\n' + body
+            try:
                 parse_prim_func(ast.parse(text).body[0], text, "f.py", {})
             except ScriptError as error:
                 print(error.code)
