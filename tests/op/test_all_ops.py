@@ -190,28 +190,14 @@ def program_of(s: Sample, symbolic: bool) -> tuple[Any, Applied, list[int]]:
 COMPILED = [c for c in CLASSES if c.legalize is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", COMPILED, ids=lambda c: c.name)
 def test_kernels_compute_the_reference(cls: type[Op]) -> None:
-    """Every sample's tensor program, with symbols, compiled as it is, gives what the reference
-    gives."""
-    check_kernels([s for s in samples(cls.name) if not s.code], schedule=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("start", range(4))
-def test_scheduled_kernels_compute_the_reference(start: int) -> None:
-    """The same, scheduled: one symbolic sample of each operator."""
-    chosen = [next(s for s in samples(c.name) if s.dims and not s.code) for c in COMPILED]
-    check_kernels(chosen[start::4], schedule=True)
-
-
-def check_kernels(good: list[Sample], schedule: bool) -> None:
+    """Every sample's tensor program, with symbols, scheduled and compiled, gives what the reference gives."""
+    good = [s for s in samples(cls.name) if not s.code]
     made = [program_of(s, bool(s.dims)) for s in good]
-    programs = {f"k{i}": program for i, (program, _, _) in enumerate(made)}
-    kernels = Kernels(programs, schedule=schedule)
+    kernels = Kernels({f"k{i}": program for i, (program, _, _) in enumerate(made)})
     for i, (s, (_, applied, scalars)) in enumerate(zip(good, made, strict=True)):
-        if 0 in [size for a in applied.arrays for size in a.shape] and not schedule:
-            continue  # a reduction over nothing gets its initial value from its schedule
         wanted = reference_arrays(s)
         outputs = [np.full(w.shape, 77, w.dtype) for w in wanted]
         kernels.run(f"k{i}", applied.arrays, outputs, scalars)
