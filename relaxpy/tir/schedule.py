@@ -62,6 +62,7 @@ def parallelise_outer_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
         blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
     except (s_tir.ScheduleError, tvm.error.TVMError, ValueError, RuntimeError):
         return func
+    blocks = [part for block in blocks for part in _with_initial_value_apart(schedule, block)]
     for block in blocks:
         try:
             loops = schedule.get_loops(block)
@@ -70,3 +71,16 @@ def parallelise_outer_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
         except s_tir.ScheduleError:
             continue
     return schedule.mod["main"]
+
+
+def _with_initial_value_apart(schedule: s_tir.Schedule, block: s_tir.SBlock) -> list[s_tir.SBlock]:
+    """The block; where it may reduce over nothing, and so would never write its initial value, in two parts."""
+    node = schedule.get(block)
+    extents = [v.dom.extent for v in node.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+    if node.init is None or all(isinstance(e, tirx.IntImm) and e.value > 0 for e in extents):
+        return [block]
+    try:
+        loops = schedule.get_loops(block)
+        return [schedule.decompose_reduction(block, loops[0]), block] if loops else [block]
+    except s_tir.ScheduleError:
+        return [block]

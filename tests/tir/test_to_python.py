@@ -108,3 +108,28 @@ def test_what_has_no_translation() -> None:
 
 def test_source_is_readable() -> None:
     assert "for v" in python_source(program(OUTSIDE).func)
+
+
+CONDITIONAL = """
+@T.prim_func
+def f(x: T.Buffer(("n", 4), "float32"), o: T.Buffer((4,), "float32")):
+    n = T.int64()
+    for k, i in T.grid(n, 4):
+        with T.sblock("inner"):
+            vi, vk = T.axis.remap("SR", [i, k])
+            with T.init():
+                o[vi] = T.float32(1)
+            if x[vk, vi] > T.float32(0):
+                o[vi] = o[vi] * x[vk, vi] + T.float32(1)
+"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_initial_values_in_machine_code(n: int) -> None:
+    """A reduction that no schedule rule knows, over nothing too."""
+    x = np.random.default_rng(n).normal(size=(n, 4)).astype(np.float32)
+    slow, fast = np.zeros(4, np.float32), np.zeros(4, np.float32)
+    to_python(program(CONDITIONAL).func)(x, slow)
+    Kernels({"f": program(CONDITIONAL)}).run("f", [x], [fast])
+    np.testing.assert_allclose(fast, slow, rtol=1e-6)
+    assert (n > 0) or (slow == 1).all()
