@@ -156,6 +156,9 @@ def read_sentences(arguments: Sequence[str], file: str | None) -> list[str]:
             "there is no sentence to embed",
             help='give some: relaxpy embed "A sentence." (or --file PATH, or stdin)',
         )
+    if blank := len(lines) - len(found):
+        lines_are = "line is" if blank == 1 else "lines are"
+        click.echo(f"note: {blank} blank {lines_are} left out", err=True)
     return found
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from models import sentence_embedding
-from relaxpy.cli.embed import embed
+from relaxpy.cli.embed import embed, read_sentences
 from relaxpy.errors import RelaxError
 
 
@@ -123,3 +123,10 @@ def test_file_that_is_no_text(run: Callable[..., Result], tmp_path: Path) -> Non
     file = tmp_path / "in.bin"
     file.write_bytes(b"ok\n\xff\xfe")
     assert "not text in UTF-8 (byte 3)" in error_of(run("--file", str(file)))
+
+
+def test_blank_lines_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("one\n\ntwo\n   \n")
+    assert read_sentences([], str(file)) == ["one", "two"]
+    assert capsys.readouterr().err == "note: 2 blank lines are left out\n"
