@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from relaxpy.errors import RelaxError, RuntimeCheckError, Span
 from relaxpy.runtime import library, threads
 from relaxpy.runtime.bytecode import (
+    Assert,
     Call,
     Check,
+    Eval,
     FunctionCode,
     Instr,
     Invoke,
@@ -198,6 +200,8 @@ class LinkedFunction:
                 return "library-failed", f"the library function {exe.libraries[index]} failed"
             case Packed(index=index):
                 return "call-failed", f"the function {exe.packed[index]} failed"
+            case Eval() | Assert():
+                return "shape-arithmetic", "a dimension cannot be computed"
             case Invoke():
                 return "callback-failed", "a function that was passed in failed"
             case Call(index=index):

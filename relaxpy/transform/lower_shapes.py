@@ -18,7 +18,7 @@ from relaxpy.ir.annotation import (
     TensorType,
     TupleType,
 )
-from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dim import Dim, DimOp, SymVar, dim_op
 from relaxpy.ir.expr import (
     Binding,
     BindingBlock,
@@ -330,15 +330,26 @@ class _Lowerer:
         for dim in dims:
             self.check_known(dim)
         if len(dims) == 1 and (slot := self.scope.slot(dims[0])) is not None:
+            if not never_negative(dims[0]):
+                self.check_size(dims[0])
             self.scope.shapes[dims] = slot
             return slot
         start = self.reserve(len(dims))
         for i, dim in enumerate(dims):
+            if not never_negative(dim):
+                self.check_size(dim)
             self.store(dim, start + i)
             if self.scope.slot(dim) is None:
                 self.scope.slots[dim] = start + i
         self.scope.shapes[dims] = start
         return start
+
+    def check_size(self, dim: Dim) -> None:
+        """A size that may come out negative is checked before anything is allocated."""
+        for var in dim.vars:
+            self.need(var.dim)
+        condition = PrimValue(dim_op("le", 0, dim))
+        self.emit(CheckDim(message=f"the dimension {dim} is negative")(condition), "_")
 
     def store(self, dim: Dim, slot: int) -> None:
         self.emit(Store(slot=slot)(PrimValue(dim)), "_")
@@ -419,6 +430,27 @@ class _Lowerer:
         slot = self.reserve(1)
         self.emit(Match(slots=(slot,), what="match_cast", of=symbol.name)(cast), "_")
         self.scope.slots[symbol.dim] = slot
+
+
+def never_negative(dim: Dim) -> bool:
+    """Is this at least 0 by its form, given that variables are sizes?"""
+
+    def atom(a: SymVar | DimOp) -> bool:
+        if isinstance(a, SymVar):
+            return True
+        match a.op:
+            case "floordiv" | "min":
+                return all(map(never_negative, a.args))
+            case "floormod":
+                return never_negative(a.args[1])
+            case "max":
+                return any(map(never_negative, a.args))
+            case "select":
+                return all(map(never_negative, a.args[1:]))
+            case _:
+                return True
+
+    return all(c >= 0 and all(atom(a) for a, _ in monomial) for monomial, c in dim.terms)
 
 
 def _dims(annotation: Annotation) -> Iterator[Dim]:

@@ -266,3 +266,31 @@ def main(x: R.Tensor(("n * 4 + 2",), dtype="float32")) -> R.Tensor(("n",), dtype
     assert interpret(mod, "main", np.zeros(14, "float32")).shape == (3,)
     with pytest.raises(RelaxError, match=r"n \* 4 \+ 2.*must be 14, got 15"):
         main(np.zeros(15, "float32"))
+
+
+def test_sizes_that_come_out_negative() -> None:
+    vm = machine("""
+@R.function
+def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n - 3",), dtype="float32"):
+    n = T.int64()
+    y = R.ones((n - 3,), dtype="float32")
+    z = R.exp(y)
+    return z
+""")
+    assert vm["main"](np.zeros(3, "float32")).shape == (0,)
+    with pytest.raises(RelaxError, match=r"the dimension n - 3 is negative[\s\S]*n = 2"):
+        vm["main"](np.zeros(2, "float32"))
+
+
+def test_shape_arithmetic_that_divides_by_zero() -> None:
+    vm = machine("""
+@R.function
+def main(x: R.Tensor(("n", "m"), dtype="float32")) -> R.Tensor(("n // m",), dtype="float32"):
+    n = T.int64()
+    m = T.int64()
+    y = R.ones((n // m,), dtype="float32")
+    return y
+""")
+    assert vm["main"](np.zeros((4, 2), "float32")).shape == (2,)
+    with pytest.raises(RelaxError, match="a dimension cannot be computed.*zero"):
+        vm["main"](np.zeros((4, 0), "float32"))
