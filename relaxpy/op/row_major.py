@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from relaxpy.errors import DeduceError, Span
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, product
+from relaxpy.ir.expr import Call, ShapeExpr
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Requirement, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduce import deduce
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 
@@ -128,10 +132,40 @@ class Reshape(Op):
         exact = total.divide_exact(rest)
         if exact is not None:
             return exact
-        divisor = rest if rest.value is not None else maximum(rest, 1)
-        size = total // divisor
+        if rest.value is None:
+            message = f"{self.name}: what -1 stands for is not known beside a dimension of 0"
+            d.requirements.append(Requirement(dim_op("ne", rest, 0), message))
+        size = total // (rest if rest.value is not None else maximum(rest, 1))
         self._same_size(d, total, size * rest)
         return size
+
+    def __call__(self, *args: Any, span: Span | None = None) -> Call:
+        """The call, with what -1 stands for in its place where that is known: beside a dimension that may be 0 only the
+        symbols say it."""
+        call = super().__call__(*args, span=span)
+        if (
+            len(call.args) != 2
+            or not isinstance(shape := call.args[1], ShapeExpr)
+            or -1 not in shape.dims
+        ):
+            return call
+        try:
+            x = deduce(call.args[0])
+        except DeduceError:
+            return call
+        rest = product(tuple(size for size in shape.dims if size != -1))
+        if (
+            not isinstance(x, TensorType)
+            or x.dims is None
+            or rest == 0
+            or shape.dims.count(Dim.of(-1)) > 1
+        ):
+            return call
+        left = product(x.dims).divide_exact(rest)
+        if left is None:
+            return call
+        dims = [left if size == -1 else size for size in shape.dims]
+        return replace(call, args=(call.args[0], ShapeExpr(dims, span=shape.span)))
 
     def _same_size(self, d: Deduction, total: Dim, wanted: Dim) -> None:
         verdict = equal(total, wanted)
