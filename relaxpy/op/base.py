@@ -3,12 +3,13 @@
 An operator class is a frozen dataclass whose fields are its attributes (so `Take(axis=1)` is a
 value). Its methods:
 
-* `deduce(d, x, …)`: annotation of the result from those of the arguments. The parameters after `d` are the operator's
-  arguments; their types say what is taken: `TensorType`, `ShapeType` (a tuple of dimensions will
-  do), `PrimType` (a scalar), `TupleType` (a Python tuple of values will do), `Annotation`
-  (anything). `x: TensorType | None = None` may be left out.
-* `legalize(out, x, …)`: the tensor program, with `relaxpy.tir.te`; gets the deduced annotation and TVM tensors. None (the class attribute)
-  for an operator that is an instruction or is lowered by a pass.
+* `deduce(d, x, …)`: annotation of the result from those of the arguments. The parameters after `d`
+  are the operator's arguments; their types say what is taken: `TensorType`, `ShapeType` (a tuple of
+  dimensions will do), `PrimType` (a scalar), `TupleType` (a Python tuple of values will do),
+  `Annotation` (anything). `x: TensorType | None = None` may be left out.
+* `legalize(out, x, …)`: the tensor program, with `relaxpy.op.te`; gets the deduced annotation and, for
+  each argument, a te tensor, a tuple of them, a shape's dimensions, or a scalar's value. None (the
+  class attribute) for an operator that is an instruction or is lowered by a pass.
 * `reference(x, …)`: the same on numpy arrays: obviously right, and the oracle of the tests.
 * `samples()`: calls that must work, and calls that must be refused.
 
@@ -114,7 +115,9 @@ def define_op(cls: OpClass) -> OpClass:
     """Make an operator of a class and register it under its `name`."""
     cls = dataclass(frozen=True, repr=True)(cls)
     for required in ("name", "deduce", "legalize", "reference", "samples"):
-        if getattr(cls, required, None) is None and not (required == "legalize" and "legalize" in dir(cls)):
+        if getattr(cls, required, None) is None and not (
+            required == "legalize" and "legalize" in dir(cls)
+        ):
             raise TypeError(f"operator {cls.__name__} has no {required}")
     if cls.name in OPS:
         raise TypeError(f"operator {cls.name} is defined twice")
@@ -135,7 +138,8 @@ _KINDS: dict[str, type[Annotation]] = {
 def _read_args(cls: type[Op]) -> tuple[ArgSpec, ...]:
     specs: list[ArgSpec] = []
     for parameter in list(inspect.signature(cls.deduce).parameters.values())[2:]:
-        kind = parameter.annotation  # text, or (without `from __future__ import annotations`) a type
+        # text, or (without `from __future__ import annotations`) a type
+        kind = parameter.annotation
         text = kind.__name__ if isinstance(kind, type) else str(kind).rsplit(".", 1)[-1]
         text = text.replace(" ", "")
         optional = parameter.default is not inspect.Parameter.empty
@@ -184,7 +188,9 @@ class Op(Operator):
         for key, value in kwargs.items():
             if key not in names or key in given:
                 problem = f"got {key} twice" if key in given else f"has no argument {key!r}"
-                raise DeduceError("op-arguments", f"{cls.name} {problem}", help=f"it is called as {usage}")
+                raise DeduceError(
+                    "op-arguments", f"{cls.name} {problem}", help=f"it is called as {usage}"
+                )
             given[key] = value
         missing = [s.name for s in cls.args if not s.optional and given.get(s.name) is None]
         missing += [
@@ -193,7 +199,9 @@ class Op(Operator):
         ]  # fmt: skip
         if missing:
             raise DeduceError(
-                "op-arguments", f"{cls.name} needs {', '.join(missing)}", help=f"it is called as {usage}"
+                "op-arguments",
+                f"{cls.name} needs {', '.join(missing)}",
+                help=f"it is called as {usage}",
             )
         attrs = {n: _freeze_attr(given[n], n, cls) for n in cls.attr_names() if n in given}
         return cls(**attrs)(*(given.get(spec.name) for spec in cls.args))
@@ -208,7 +216,9 @@ class Op(Operator):
     def __call__(self, *args: Any, span: Span | None = None) -> Call:
         """The call of this operator, arguments made into expressions."""
         numbers = any(isinstance(a, (bool, int, float)) for a in args)
-        dtype = next(filter(None, map(_dtype_of, args)), None) if self.scalar_args and numbers else None
+        dtype = (
+            next(filter(None, map(_dtype_of, args)), None) if self.scalar_args and numbers else None
+        )
         exprs: list[Expr] = []
         values = list(args)
         while values and values[-1] is None:
@@ -235,9 +245,17 @@ class Op(Operator):
         """A Python number as a constant of `dtype`; where that is not known, of the number's
         own."""
         if dtype is None:
-            dtype = DType("bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32")
+            dtype = DType(
+                "bool"
+                if isinstance(value, bool)
+                else "int64"
+                if isinstance(value, int)
+                else "float32"
+            )
         limits = np.iinfo(dtype.numpy) if dtype.is_int else None
-        exact = limits is None or (not isinstance(value, float) and limits.min <= value <= limits.max)
+        exact = limits is None or (
+            not isinstance(value, float) and limits.min <= value <= limits.max
+        )
         if not exact or (dtype.is_bool and not isinstance(value, bool)):
             raise DeduceError(
                 "op-dtype",
@@ -249,7 +267,12 @@ class Op(Operator):
     def print_args(self, call: Call, arg: Callable[[Expr], str]) -> list[str]:
         shown = []
         for spec, value in zip(self.args, call.args, strict=False):
-            if spec.optional and isinstance(value, Tuple) and not value.fields and spec.kind is not TupleType:
+            if (
+                spec.optional
+                and isinstance(value, Tuple)
+                and not value.fields
+                and spec.kind is not TupleType
+            ):
                 continue
             keyword = f"{spec.name}=" if len(shown) < self.args.index(spec) else ""
             shown.append(keyword + arg(value))
@@ -343,7 +366,11 @@ def as_expr(value: Any, kind: type[Annotation] = Annotation) -> Expr:
     if isinstance(value, Expr):
         return value
     if isinstance(value, (tuple, list)):
-        if kind is ShapeType or (kind is not TupleType and all(isinstance(v, (Dim, int, SymVar)) for v in value) and value):
+        if kind is ShapeType or (
+            kind is not TupleType
+            and all(isinstance(v, (Dim, int, SymVar)) for v in value)
+            and value
+        ):
             return ShapeExpr([_as_dim(v) for v in value])
         return Tuple(tuple(as_expr(v) for v in value))
     if isinstance(value, np.ndarray):
@@ -360,7 +387,11 @@ def as_expr(value: Any, kind: type[Annotation] = Annotation) -> Expr:
 def _as_dim(value: Any) -> Dim:
     if isinstance(value, PrimValue) and isinstance(value.value, Dim):
         return value.value
-    if isinstance(value, Var) and isinstance(value.annotation, PrimType) and value.annotation.value is not None:
+    if (
+        isinstance(value, Var)
+        and isinstance(value.annotation, PrimType)
+        and value.annotation.value is not None
+    ):
         return value.annotation.value  # a scalar that is known as a dimension
     if isinstance(value, bool) or not isinstance(value, (int, Dim, SymVar, np.integer)):
         raise TypeError(f"{value!r} is not a dimension")
@@ -462,7 +493,12 @@ class Deduction:
     # What deduce uses
 
     def fail(
-        self, message: str, *, arg: str | None = None, code: str = "op-arguments", help: str | None = None
+        self,
+        message: str,
+        *,
+        arg: str | None = None,
+        code: str = "op-arguments",
+        help: str | None = None,
     ) -> NoReturn:
         """Refuse the call; `arg` names the argument at fault."""
         notes = []
@@ -473,11 +509,19 @@ class Deduction:
                 continue
             name = expr.name if isinstance(expr, Var) else spec.name
             notes.append(f"{name} is {annotation}")
-        error = DeduceError(code, f"{self.op.name}: {message}", span=self.call.span, notes=notes, help=help)
+        error = DeduceError(
+            code, f"{self.op.name}: {message}", span=self.call.span, notes=notes, help=help
+        )
         raise error.about(arg)
 
     def require(
-        self, condition: bool, message: str, *, arg: str | None = None, code: str = "op-arguments", help: str | None = None
+        self,
+        condition: bool,
+        message: str,
+        *,
+        arg: str | None = None,
+        code: str = "op-arguments",
+        help: str | None = None,
     ) -> None:
         """Refuse the call unless `condition`."""
         if not condition:
@@ -532,10 +576,14 @@ class Deduction:
     def axis(self, axis: int, ndim: int, name: str = "axis") -> int:
         """`axis`, counted from the front."""
         if not -ndim <= axis < ndim:
-            self.fail(f"{name} {axis} is out of range for {ndim} dimensions", code="op-axis", arg=name)
+            self.fail(
+                f"{name} {axis} is out of range for {ndim} dimensions", code="op-axis", arg=name
+            )
         return axis % ndim
 
-    def axes(self, axes: int | Sequence[int] | None, ndim: int, name: str = "axis") -> tuple[int, ...]:
+    def axes(
+        self, axes: int | Sequence[int] | None, ndim: int, name: str = "axis"
+    ) -> tuple[int, ...]:
         """Axes counted from the front, sorted, each once; all of them for None."""
         if axes is None:
             return tuple(range(ndim))
@@ -583,7 +631,9 @@ class Deduction:
             return fixed[0], True
         return dim_op("select", dim_op("eq", x, 1), y, x), False
 
-    def tensor(self, shape: Sequence[DimLike] | None, dtype: str | None, ndim: int = -1) -> TensorType:
+    def tensor(
+        self, shape: Sequence[DimLike] | None, dtype: str | None, ndim: int = -1
+    ) -> TensorType:
         return TensorType(None if shape is None else tuple(shape), dtype, ndim)
 
 
