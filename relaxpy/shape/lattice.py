@@ -24,6 +24,7 @@ from relaxpy.ir.dim import Dim, DimLike, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Var
 from relaxpy.ir.visitor import free_sym_vars, map_annotation
+from relaxpy.shape.solve import solve_exact
 
 
 class Verdict(IntEnum):
@@ -53,7 +54,7 @@ def accepts(
     """May a value of annotation `actual` be used as `pattern`?
 
     With `bound`, the variables of `pattern` are those of another function (a callee's parameter):
-    those that stand alone as a dimension are bound to the actual dimension, and `bound` is filled
+    those that stand alone as a dimension, or in one that can be solved for them, are bound to the actual dimension, and `bound` is filled
     in. Without it both sides share their variables.
     """
     return _Matcher(bound, equal).match(pattern, actual)
@@ -128,8 +129,14 @@ class _Matcher:
             if symbol is not None and symbol not in self.bound:
                 self.bound[symbol] = actual
                 return Verdict.YES
-            if any(var not in self.bound for var in pattern.vars):
-                return Verdict.MAYBE
+            unknown = [var for var in pattern.vars if var not in self.bound]
+            if unknown:
+                value = None
+                if len(unknown) == 1:
+                    value = solve_exact(pattern.substitute(self.bound), actual, unknown[0])
+                if value is None:
+                    return Verdict.MAYBE
+                self.bound[unknown[0]] = value
             pattern = pattern.substitute(self.bound)
         return self.equal(pattern, actual)
 

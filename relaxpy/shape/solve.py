@@ -6,10 +6,23 @@ from __future__ import annotations
 from relaxpy.ir.dim import Dim, SymVar, dim_op
 
 
+def solve_exact(expression: Dim, value: Dim, var: SymVar) -> Dim | None:
+    """The value of `var` with `expression == value` whatever the other variables are: as `solve_linear`, where the
+    division comes out even as polynomials (`n * 4 == m * 4` gives m)."""
+    parts = _linear(expression, var)
+    return None if parts is None else (value - parts[1]).divide_exact(parts[0])
+
+
 def solve_linear(expression: Dim, value: Dim, var: SymVar) -> Dim | None:
     """The value of `var` with `expression == value`, rounded down, if `expression` is linear in
     it: `a * var + b` with a constant a ≠ 0 and b without `var`. None otherwise. The caller checks
     `expression` at the solution, because the division may not come out even."""
+    parts = _linear(expression, var)
+    return None if parts is None else (value - parts[1]) // parts[0]
+
+
+def _linear(expression: Dim, var: SymVar) -> tuple[int, Dim] | None:
+    """(a, b) with `expression == a * var + b`, a a constant other than 0 and b without `var`."""
     slope, rest = 0, Dim.of(0)
     for monomial, coefficient in expression.terms:
         term = Dim.of(coefficient)
@@ -23,6 +36,4 @@ def solve_linear(expression: Dim, value: Dim, var: SymVar) -> Dim | None:
             slope = coefficient
         else:
             return None
-    if slope == 0:
-        return None
-    return (value - rest) // slope
+    return (slope, rest) if slope else None

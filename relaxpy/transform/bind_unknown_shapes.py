@@ -8,10 +8,8 @@ from typing import ClassVar
 
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import SymVar
-from relaxpy.ir.expr import Call, Function, MatchCast, VarBinding
+from relaxpy.ir.expr import Function, MatchCast, VarBinding
 from relaxpy.ir.module import IRModule
-from relaxpy.op.base import Deduction, Op
-from relaxpy.op.deduce import deduce
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
 
@@ -22,8 +20,7 @@ class BindUnknownShapes(Pass):
     §4.1: the dynamic fallback).
 
     After this every tensor of known rank has dimensions, so that tensor programs can be made for
-    it. Results whose shape follows from the arguments by cases (n broadcast with m) keep being
-    computed, not matched: legalisation does those.
+    it.
 
     Before:
         @R.function
@@ -61,25 +58,10 @@ class _Binder(Rebuilder):
         var = last.var
         if not _has_unknown(var.annotation):
             return
-        if isinstance(last, VarBinding) and isinstance(last.value, Call):
-            exact = exact_result(last.value, self.mod)
-            if exact is not None and not _has_unknown(exact):
-                # the case distinction is in the dimensions themselves
-                self.bindings.pop()
-                kept = type(var)(var.name, exact, span=var.span)
-                self.vars[binding.var] = kept
-                self.bindings.append(VarBinding(kept, last.value, span=last.span))
-                return
         known = with_dims(var.annotation, var.name)
-        self.vars[binding.var] = self.emit_match_cast(var, known, var.name)
-
-
-def exact_result(call: Call, mod: IRModule) -> Annotation | None:
-    """The result of an operator call with dimensions by cases, or None where it is no such
-    operator."""
-    if not isinstance(call.op, Op):
-        return None
-    return Deduction(call.op, call, lambda e: deduce(e, mod), exact=True).run()
+        named = type(var)(self.fresh_name(var.name), known, span=var.span)
+        self.bindings.append(MatchCast(named, var, known, span=last.span))
+        self.vars[binding.var] = named
 
 
 def _has_unknown(annotation: Annotation) -> bool:

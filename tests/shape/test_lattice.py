@@ -194,8 +194,13 @@ def test_binding_a_callee() -> None:
     assert accepts(TensorType((k,)), TensorType((m,)), bound) is MAYBE
 
 
-def test_unbound_compound_is_unknown() -> None:
-    assert accepts(TensorType((k.dim * 2,)), TensorType((6,)), {}) is MAYBE
+def test_a_compound_is_solved_where_that_is_exact() -> None:
+    bound: dict[SymVar, Dim] = {}
+    assert accepts(TensorType((k.dim * 2 + 1,)), TensorType((n.dim * 4 + 3,)), bound) is YES
+    assert bound == {k: n.dim * 2 + 1}
+    assert accepts(TensorType((k.dim * 2,)), TensorType((6,)), {}) is YES
+    assert accepts(TensorType((k.dim * 2,)), TensorType((n,)), {}) is MAYBE
+    assert accepts(TensorType((k.dim * m.dim,)), TensorType((n,)), {}) is MAYBE
 
 
 @pytest.mark.parametrize(

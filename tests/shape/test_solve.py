@@ -8,7 +8,7 @@ import pytest
 import sympy
 
 from relaxpy.ir.dim import Dim, SymVar, minimum
-from relaxpy.shape.solve import solve_linear
+from relaxpy.shape.solve import solve_exact, solve_linear
 
 n, m, k = SymVar("n"), SymVar("m"), SymVar("k")
 
@@ -54,3 +54,11 @@ def test_not_linear(expression: Dim) -> None:
 def test_nonlinear_in_another() -> None:
     """What else is in the expression may be anything."""
     assert solve_linear(n.dim * 2 + m.dim // 3, k.dim, n) == (k.dim - m.dim // 3) // 2
+
+
+def test_exact_solutions() -> None:
+    assert solve_exact(n.dim * 4 + 2, m.dim * 8 + 6, n) == m.dim * 2 + 1
+    assert solve_exact(n.dim + k.dim, m.dim, n) == m.dim - k.dim
+    assert solve_exact(n.dim * 4, m.dim, n) is None
+    assert solve_exact(n.dim * n.dim, m.dim, n) is None
+    assert solve_exact(k.dim * 2, m.dim, n) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import relaxpy
+from relaxpy.analysis.well_formed import well_formed
 from relaxpy.ir import Function, IRModule, MatchCast, TensorType
 from relaxpy.testing.before_after import check_example
 from relaxpy.transform import BindUnknownShapes
@@ -32,14 +33,28 @@ def main(x: R.Tensor(dtype="float32", ndim=2)) -> R.Tensor(dtype="float32", ndim
     assert second.var.annotation.dims is not None
 
 
-def test_a_broadcast_by_cases_is_computed_not_matched() -> None:
+def test_a_broadcast_by_cases() -> None:
     function = run("""
 @R.function
 def main(x: R.Tensor(("n",), dtype="float32"), y: R.Tensor(("m",), dtype="float32")) -> R.Tensor(dtype="float32", ndim=1):
     z = R.add(x, y)
     return z
 """)
-    (binding,) = function.body.bindings
-    assert isinstance(binding.var.annotation, TensorType)
-    assert binding.var.annotation.dims is not None
-    assert "Select" in str(binding.var.annotation.dims[0])
+    _, cast = function.body.bindings
+    assert isinstance(cast, MatchCast)
+    assert isinstance(cast.annotation, TensorType)
+    assert cast.annotation.dims is not None
+
+
+def test_an_output_of_a_dataflow_block_stays_one() -> None:
+    mod = BindUnknownShapes()(
+        relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(dtype="float32", ndim=1):
+    with R.dataflow():
+        y = R.unique(x)
+        R.output(y)
+    return y
+""")
+    )
+    assert well_formed(mod) == []
