@@ -54,8 +54,8 @@ def accepts(
     """May a value of annotation `actual` be used as `pattern`?
 
     With `bound`, the variables of `pattern` are those of another function (a callee's parameter):
-    those that stand alone as a dimension, or in one that can be solved for them, are bound to the actual dimension, and `bound` is filled
-    in. Without it both sides share their variables.
+    those that stand alone as a dimension, or in one that can be solved for them, are bound to the
+    actual dimension, and `bound` is filled in. Without it both sides share their variables.
     """
     return _Matcher(bound, equal).match(pattern, actual)
 

@@ -242,7 +242,9 @@ def assert_close(got: np.ndarray, want: np.ndarray, s: Sample, what: str) -> Non
 def test_print_and_parse(s: Sample, symbolic: bool) -> None:
     """A function of one call prints as script that parses back to it."""
     made = apply(s, symbolic).call
-    call = made.op(*made.args)  # as the parser makes it: a -1 in a shape is replaced where it is known
+    call = made.op(
+        *made.args
+    )  # as the parser makes it: a -1 in a shape is replaced where it is known
     bb = BlockBuilder()
     params = [v for v in free_vars(call) if isinstance(v, Var)]
     symbols = dict.fromkeys(v for a in call.args for v in free_sym_vars([deduce(a)]))
