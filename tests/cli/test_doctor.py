@@ -84,6 +84,7 @@ def test_a_probe_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> Non
     assert doctor.probe("cuda").found == "no answer"
 
 
+@pytest.mark.slow
 def test_this_machine() -> None:
     """For real: a kernel is compiled in a process of its own, run and compared."""
     assert doctor.probe("llvm").works, doctor.probe("llvm")

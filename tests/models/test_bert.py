@@ -68,6 +68,7 @@ def tokens(batch: int, seq: int, ragged: bool = False) -> tuple[np.ndarray, np.n
     return ids, mask
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize(
     ("batch", "seq"), [(1, 1), (1, 2), (1, 40), (2, 7), (3, 16), (5, 33), (8, 9), (33, 5)]

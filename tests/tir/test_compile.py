@@ -39,6 +39,7 @@ def plus(value: float) -> tirx.PrimFunc:
     return te.create_prim_func([x, compute((n,), lambda i: x[i] + f32(value))])
 
 
+@pytest.mark.slow
 def test_bytes_depend_on_neither_process_nor_order() -> None:
     processes = [
         subprocess.Popen([sys.executable, "-c", SCRIPT, order], stdout=subprocess.PIPE, text=True)

@@ -180,6 +180,7 @@ def test_every_edge(kernels: Kernels, random: Callable[..., np.ndarray]) -> None
         close(kernels("dynamic", (a, b), (m, n)), a, b)
 
 
+@pytest.mark.slow
 def test_double_precision(host: Kernels, random: Callable[..., np.ndarray]) -> None:
     for m, k, n in edges(limit=10**5):
         a, b = random(m, k).astype("float64"), random(k, n).astype("float64")
@@ -222,6 +223,7 @@ def test_attention(kernels: Kernels, random: Callable[..., np.ndarray], size: in
     close(kernels("values", (scores, v), (2, 3, size, 32)), scores, v)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 5, 20])
 def test_broadcast_batches(host: Kernels, random: Callable[..., np.ndarray], size: int) -> None:
     a, b = random(3, 1, size, 19), random(1, 4, 19, 37)
