@@ -2,8 +2,8 @@
 
 Importing `tvm` changes the process: it replaces `sys.excepthook` (a user's error then prints a hint instead of a
 traceback), `inspect.getfile` (for classes) and installs a C handler for SIGSEGV. All three are put back, so that a
-program that builds a module behaves like one that does not. The import costs 0.8 s, so nothing imports this module
-before something is to be compiled or a tensor program to be read.
+program that builds a module behaves like one that does not. The import costs 0.8 s (3 s if torch came along, so it
+is kept out): nothing imports this module before something is to be compiled or a tensor program to be read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,20 @@ def _process_state_kept() -> Iterator[None]:
             libc.sigaction(int(signal.SIGSEGV), action, None)
 
 
-with _process_state_kept():
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """`tvm` imports torch wherever that is installed, for conversions that nobody here asks of it: 2 s of 3."""
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
+with _process_state_kept(), _without_torch():
     import tvm
     import tvm.s_tir
     import tvm.te
