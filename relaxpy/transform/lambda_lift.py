@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.ir.annotation import ShapeType
+from relaxpy.ir.annotation import Annotation, ShapeType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     BindingBlock,
@@ -23,9 +23,10 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
-from relaxpy.ir.visitor import Rewriter, Visitor, free_sym_vars, free_vars
+from relaxpy.ir.visitor import Rewriter, Visitor, free_vars
 from relaxpy.op.call import CallDPSLibrary, CallTIR
 from relaxpy.op.memory import MakeClosure
+from relaxpy.shape.defined import defined_symbols
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
 
@@ -90,12 +91,27 @@ class _Lifter(Rebuilder):
         super().__init__(mod)
         self.prefix = ""
         self.lifted: dict[str, BaseFunc] = {}
+        self.scope: frozenset[SymVar] = frozenset()
+
+    def seq(self, seq: SeqExpr, function: Function | None = None) -> SeqExpr:
+        outer = self.scope
+        if function is not None:
+            self.define_symbols(*(param.annotation for param in function.params))
+        new = super().seq(seq, function)
+        self.scope = outer
+        return new
+
+    def define_symbols(self, *annotations: Annotation) -> None:
+        """Take the symbols that parameters or a match_cast determine into scope."""
+        self.scope |= set(defined_symbols(annotations, self.scope))
 
     def binding(self, binding: VarBinding | MatchCast) -> None:
         if isinstance(binding, VarBinding) and isinstance(binding.value, Function):
             self.lift(binding.var, binding.value)
-        else:
-            super().binding(binding)
+            return
+        super().binding(binding)
+        if isinstance(binding, MatchCast):
+            self.define_symbols(binding.annotation)
 
     def value(self, value: Expr) -> Expr:
         match value:
@@ -133,18 +149,15 @@ class _Lifter(Rebuilder):
 
     def lift(self, var: Var, function: Function) -> None:
         captured = [v for v in free_vars(function) if v is not var]
-        own = set(free_sym_vars(p.annotation for p in (*function.params, *captured)))
-        symbols = [
-            s for s in _symbols(function) if s not in own and s not in _defined_inside(function)
-        ]
+        # A symbol that is in scope here keeps its value inside, where a parameter or a match_cast
+        # may mention it to be checked; all others are the function's own.
+        mentioned = _symbols(function)
+        carried = set(defined_symbols(v.annotation for v in captured))
+        symbols = [s for s in mentioned if s in self.scope and s not in carried]
         recursive = _mentions(function, var)
         name = self._fresh_global(f"{self.prefix}_{var.name}")
         rewriter = Rewriter()
-        for symbol in {
-            **dict.fromkeys(own),
-            **dict.fromkeys(symbols),
-            **dict.fromkeys(_symbols(function)),
-        }:
+        for symbol in mentioned:
             rewriter.syms[symbol] = SymVar(symbol.name).dim
         extra: list[Var] = []
         for outer in captured:
@@ -166,10 +179,10 @@ class _Lifter(Rebuilder):
         lifted = dataclasses.replace(lifted, params=params, body=body, attrs=attrs)
         self.lifted[name] = lifted
         self.mod = self.mod.with_function(name, lifted)
-        saved = self.vars, self.bindings, self.in_dataflow
-        self.vars, self.bindings = {}, []
+        saved = self.vars, self.bindings, self.in_dataflow, self.scope
+        self.vars, self.bindings, self.scope = {}, [], frozenset()
         self.lifted[name] = self.function(lifted)  # functions nested deeper
-        self.vars, self.bindings, self.in_dataflow = saved
+        self.vars, self.bindings, self.in_dataflow, self.scope = saved
         self.mod = self.mod.with_function(name, self.lifted[name])
         values: list[Expr] = [self.use(v) for v in captured]
         if symbols:
@@ -185,7 +198,6 @@ class _Symbols(Visitor):
     def __init__(self) -> None:
         self.found: dict[SymVar, None] = {}
         self.vars: set[Var] = set()
-        self.cast: set[SymVar] = set()
 
     def visit_Var(self, node: Var) -> None:
         if node not in self.vars:
@@ -194,25 +206,15 @@ class _Symbols(Visitor):
 
     visit_DataflowVar = visit_Var
 
-    def visit_MatchCast(self, node: MatchCast) -> None:
-        before = set(self.found)
-        super().visit_MatchCast(node)
-        self.cast |= set(free_sym_vars([node.annotation])) - before
-
     def visit_dim(self, dim: Dim) -> None:
         self.found.update(dict.fromkeys(dim.vars))
 
 
 def _symbols(function: Function) -> list[SymVar]:
+    """All symbols that a function mentions, those of its variables' annotations included."""
     visitor = _Symbols()
     visitor.visit(function)
     return list(visitor.found)
-
-
-def _defined_inside(function: Function) -> set[SymVar]:
-    visitor = _Symbols()
-    visitor.visit(function)
-    return visitor.cast
 
 
 def _mentions(function: Function, var: Var) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import relaxpy
 from relaxpy.analysis.well_formed import well_formed
@@ -62,3 +63,49 @@ def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float3
     x = np.array([1, 2, 3], "float32")
     out = relaxpy.VirtualMachine(relaxpy.build(mod))["main"](x)
     np.testing.assert_array_equal(out.numpy(), 2 * x * x)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "body"),
+    [
+        ("R.Tensor((n,), dtype='float32')", "q = z"),
+        ("R.Tensor(dtype='float32', ndim=1)", "q = R.match_cast(z, R.Tensor((n,), 'float32'))"),
+    ],
+)
+def test_a_captured_symbol_is_checked_inside(annotation: str, body: str) -> None:
+    """n is main's: that the nested function mentions it in a place that could define it makes it no
+    other."""
+    mod = relaxpy.parse(f"""
+@R.function
+def main(x: R.Tensor(("n",), "float32"), y: R.Tensor("float32", ndim=1)):
+    @R.function
+    def inner(z: {annotation}) -> R.Tensor((n,), "float32"):
+        {body}
+        return q
+    return inner(y)
+""")
+    assert well_formed(LambdaLift()(mod)) == []
+    main = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
+    three, four = np.ones(3, "float32"), np.ones(4, "float32")
+    np.testing.assert_array_equal(main(three, three).numpy(), three)
+    with pytest.raises(relaxpy.RelaxError):
+        main(three, four)
+
+
+def test_symbols_of_a_called_function_are_its_own() -> None:
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n",), "float32"), k: R.Shape(["j"])):
+    @R.function
+    def outer(y: R.Tensor(("n",), "float32")) -> R.Tensor(("n", "j"), "float32"):
+        @R.function
+        def inner(z: R.Tensor(("m",), "float32")) -> R.Tensor(("m", "j"), "float32"):
+            q = R.broadcast_to(R.reshape(z, R.shape([m, 1])), R.shape([m, j]))
+            return q
+        return inner(y)
+    return outer(x)
+""")
+    lifted = LambdaLift()(mod)
+    assert well_formed(lifted) == []
+    out = relaxpy.VirtualMachine(relaxpy.build(mod))["main"](np.ones(3, "float32"), (4,))
+    np.testing.assert_array_equal(out.numpy(), np.ones((3, 4), "float32"))
