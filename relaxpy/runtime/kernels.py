@@ -13,7 +13,8 @@ lock (GIL) while it runs. Which one depends on the work of a call:
 
 Getting the GIL back from a busy thread costs up to 5 ms (`sys.getswitchinterval`), and while the GIL is released that
 thread takes a core from the kernel's workers; keeping it, a call beside a busy thread takes at most twice its time. So
-only kernels that would hold other threads up for long let go of it.
+only kernels that would hold other threads up for long let go of it. For the same reason large kernels in a row run
+without a look at what other threads want (`KernelRow`).
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ import ctypes
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from itertools import islice, starmap
+from operator import call, length_hint
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -33,7 +37,7 @@ from relaxpy.runtime import threads
 from relaxpy.runtime.bytecode import KernelInfo
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from types import CodeType, ModuleType
 
 Handle: TypeAlias = Callable[..., object]
 
@@ -43,6 +47,9 @@ LARGE_WORK = 1 << 18
 """From this many on, a call is timed: its microseconds are nothing beside the kernel's."""
 LONG_SECONDS = 50e-3
 """A kernel that is expected to take longer releases the GIL."""
+SHORT_SECONDS = 5e-3
+"""A kernel that is expected to take less is called as it is, and timed once in `SAMPLE` calls only."""
+SAMPLE = 32
 HANDOVER_SECONDS = 20e-3
 """A kernel or a call that takes longer on one thread is worth handing to the launcher thread: with a third, busy
 thread about, the two of them wait for the GIL twice."""
@@ -143,6 +150,12 @@ class KernelHandles:
             self.serial(*args)
             self.serial_rate = (perf_counter() - start) / work
 
+    def is_short(self, work: int, parallel: bool) -> bool:
+        """Whether a call of `work` is known to take less than `SHORT_SECONDS`."""
+        alone = self.parallel is self.serial or not parallel
+        rate = self.serial_rate if alone else self.parallel_rate
+        return 0.0 < rate * work < SHORT_SECONDS
+
     def _run_parallel(self, work: int, *args: Any) -> None:
         start = perf_counter()
         if self.parallel_rate * work > LONG_SECONDS:
@@ -161,6 +174,7 @@ class KernelGroup:
         self.kernels = tuple(kernels)
         self.serial = tuple(kernel.serial for kernel in kernels)
         self.parallel = tuple(kernel.parallel for kernel in kernels)
+        self._turn = 0
 
     def pick(self, work: int) -> tuple[Handle, ...]:
         """A handle for each kernel, for calls of `work` scalar operations (-1: unknown)."""
@@ -168,7 +182,50 @@ class KernelGroup:
             return self.serial
         if 0 <= work < LARGE_WORK:
             return self.parallel if threads.may_launch() else self.serial
-        return tuple(partial(kernel.run, max(work, LARGE_WORK)) for kernel in self.kernels)
+        work = max(work, LARGE_WORK)
+        self._turn = (self._turn + 1) % SAMPLE
+        if self._turn:
+            parallel = threads.may_launch()
+            if all(kernel.is_short(work, parallel) for kernel in self.kernels):
+                return self.parallel if parallel else self.serial
+        return tuple(partial(kernel.run, work) for kernel in self.kernels)
+
+
+_consume = deque[object](maxlen=0).extend
+
+
+class KernelRow:
+    """Kernels that run one after the other, as one: the interpreter is not asked between them what it has to do.
+
+    It would hand its lock to a busy thread 5 ms after it got it, wherever the call is, and wait as long to get it back:
+    a call of 5 ms waits in most cases, and twice as often as if only its end were a place to do so. A row that is
+    expected to hold the lock for more than `LONG_SECONDS` is cut into pieces. Ctrl-C is heeded behind a piece.
+    """
+
+    __slots__ = ("rate",)
+
+    def __init__(self) -> None:
+        self.rate = 0.0
+        """Seconds for a unit of work; 0: not measured yet. May include time that other threads took."""
+
+    def __call__(self, work: int, calls: tuple[tuple[Any, ...], ...]) -> None:
+        """Make `calls`, each a handle and its arguments, of `work` scalar operations in all."""
+        left = iter(calls)
+        count = len(calls)
+        expected = self.rate * work
+        size = max(1, int(count * min(1.0, LONG_SECONDS / expected))) if expected else 1
+        start = perf_counter()
+        for _ in range(0, count, size):
+            _consume(starmap(call, islice(left, size)))
+        rate = (perf_counter() - start) / work
+        self.rate = min(rate, 1.25 * self.rate) if expected else rate
+
+    @classmethod
+    def position(cls, code: CodeType, local: Mapping[str, Any]) -> int:
+        """Which of its calls was running, in a frame of `__call__`; -1: it is a frame of something else."""
+        if code is not cls.__call__.__code__:
+            return -1
+        return len(local["calls"]) - length_hint(local["left"]) - 1
 
 
 def load_kernels(object_code: bytes, infos: Sequence[KernelInfo]) -> list[KernelHandles]:

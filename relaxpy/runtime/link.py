@@ -6,6 +6,8 @@ about memory is resolved here, once:
 * heap slots are local variables `s<i>`; those that a tensor's shape reads are written to the frame's heap as well;
 * a tensor that only kernels touch is a record `t<i>` of the frame and costs nothing at a call; a `Tensor` object is
   made in the register's local `r<i>` only where Python, a library or the caller gets to see it;
+* kernels in a row run as one where their work is large (`relaxpy.runtime.kernels.KernelRow`); lines between them that
+  no kernel can tell apart, of sizes, memory and handles, come before them;
 * the choice between serial and parallel kernels, and the check that storage is large enough, are made once for each
   distinct expression (and not once a kernel), where its sizes are first known.
 
@@ -59,7 +61,10 @@ from relaxpy.runtime.bytecode import (
     View,
 )
 from relaxpy.runtime.frame import FramePlan, RecordPlan
-from relaxpy.runtime.kernels import SMALL_WORK
+from relaxpy.runtime.kernels import LARGE_WORK, SMALL_WORK
+
+MAX_ROW = 64
+"""Kernels of a row. Its arguments are on the frame's stack, which takes memory at each level of a recursion."""
 
 
 @dataclass(eq=False, slots=True)
@@ -110,6 +115,8 @@ class Listing:
     plan: FramePlan
     groups: list[list[int]]
     """Kernel indices of each work group."""
+    rows: int
+    """How many rows of kernels there are."""
     generator: bool
 
     @property
@@ -312,6 +319,18 @@ class _Scope:
         return _Scope(set(self.groups), set(self.storages))
 
 
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A kernel that is to be called."""
+
+    at: int
+    handle: str
+    args: list[str]
+    group: int
+    """Its work group; -1: always small."""
+    comment: str
+
+
 class _Emitter:
     """Writes the lines."""
 
@@ -338,6 +357,13 @@ class _Emitter:
         self.group_kernels: list[list[int]] = []
         self.storage_exprs: list[IntExpr] = []
         self.storage_group: dict[int, int] = {}
+        self.pending: list[_Launch] = []
+        """Kernels that are not written yet, because the next one may be of their row."""
+        self.rows = 0
+        self.slots_set: set[int] = set()
+        self.slots_change = False
+        """A slot was written twice."""
+        self.registers_set = set(range(len(code.params)))
         self._plan_storages()
         self._plan_groups()
 
@@ -444,13 +470,21 @@ class _Emitter:
         if self.generator:
             self.emit("yield")  # unreachable; makes a generator of a function without calls
         return Listing(
-            self.code.name, self.lines, self.origin, self.plan, self.group_kernels, self.generator
+            self.code.name,
+            self.lines,
+            self.origin,
+            self.plan,
+            self.group_kernels,
+            self.rows,
+            self.generator,
         )
 
     def block(self, start: int, end: int, scope: _Scope) -> None:
         at = start
         while at < end:
             instr = self.code.code[at]
+            if not self.may_precede(at, instr):
+                self.flush()
             self.at = at
             if isinstance(instr, If):
                 middle = at + 1 + instr.then_len
@@ -466,7 +500,80 @@ class _Emitter:
             self.instr(at, instr, scope)
             if len(self.lines) > first:
                 self.lines[-1] += self.comment(instr)
+            made = self.info.defines.get(at)
+            if not isinstance(instr, Eval) and (made is None or made.has_local):
+                self.registers_set.add(getattr(instr, "dst", -1))
             at += 1
+        self.flush()
+
+    def may_precede(self, at: int, instr: Instr) -> bool:
+        """Whether the kernels that are pending may as well run after this instruction, or it is one more of them."""
+        match instr:
+            case Kernel():
+                return len(self.pending) < MAX_ROW
+            case Eval(dst=slot):
+                # A slot that is written again may be a size of theirs.
+                return slot not in self.slots_set
+            case Alloc(dst=dst, storage=storage):
+                # Storage is checked once, before anything lies in it, unless its size changes.
+                if storage >= 0:
+                    return not self.slots_change or self.storage_group[storage] in self.plan.fixed
+                # A register that is written again may own memory of theirs.
+                record = f"t{self.info.defines[at].record}"
+                used = any(record in launch.args for launch in self.pending)
+                return dst not in self.registers_set and not used
+            case View():
+                value = self.info.defines[at]
+                return value.storage >= 0 and not value.object
+            case Kill():
+                return not any(value.has_local for value in self.info.reads[at])
+            case _:
+                return False
+
+    def flush(self) -> None:
+        """Write the pending kernels: as a row where one of them is large, else one by one."""
+        pending, self.pending = self.pending, []
+        if len(pending) < 2:
+            self.launch(pending)
+            return
+        groups = [launch.group for launch in pending if launch.group >= 0]
+        sizes = {group: self.group_exprs[group] for group in sorted(set(groups))}
+        known = any(isinstance(size, int) and size >= LARGE_WORK for size in sizes.values())
+        tests = [
+            f"w{group} >= {LARGE_WORK}"
+            for group, size in sizes.items()
+            if not isinstance(size, int)
+        ]
+        if not known and not tests:
+            self.launch(pending)
+            return
+        self.at = pending[0].at
+        self.emit(f"if {'True' if known else ' or '.join(tests)}:")
+        work = " + ".join(
+            str(size * groups.count(group))
+            if isinstance(size, int)
+            else f"{groups.count(group)} * w{group}"
+            for group, size in sizes.items()
+        )
+        self.depth += 1
+        # One line a kernel, right behind this one: an error is located by counting from here.
+        self.emit(f"row{self.rows}({work}, (")
+        for launch in pending:
+            self.at = launch.at
+            self.emit(f"({', '.join([launch.handle, *launch.args])}),{launch.comment}")
+        self.emit("))")
+        self.depth -= 1
+        self.rows += 1
+        if not known:
+            self.emit("else:")
+            self.depth += 1
+            self.launch(pending)
+            self.depth -= 1
+
+    def launch(self, launches: Sequence[_Launch]) -> None:
+        for launch in launches:
+            self.at = launch.at
+            self.emit(f"{launch.handle}({', '.join(launch.args)}){launch.comment}")
 
     def arm(self, start: int, end: int, scope: _Scope) -> None:
         self.depth += 1
@@ -548,6 +655,8 @@ class _Emitter:
                 raise AssertionError(f"no translation of {type(instr).__name__}")
 
     def slot_written(self, slot: int, scope: _Scope) -> None:
+        self.slots_change |= slot in self.slots_set
+        self.slots_set.add(slot)
         if slot in self.in_heap:
             self.emit(f"h[{slot}] = s{slot}")
         # A slot may be written again (in the other arm of an `If`, or by reuse): what was computed from it is stale.
@@ -597,7 +706,7 @@ class _Emitter:
             if isinstance(work, int):
                 self.emit(f"({names},) = pick{group}({work})")
             else:
-                size = self.temp()
+                size = f"w{group}"
                 self.emit(f"{size} = {self.expr(work)}")
                 self.emit(
                     f"({names},) = serial{group} if 0 <= {size} < {SMALL_WORK} else pick{group}({size})"
@@ -619,7 +728,9 @@ class _Emitter:
             else:
                 args.append(f"argument(r{arg.index})")
         name = f"small{instr.index}" if always_small else f"k{group}_{instr.index}"
-        self.emit(f"{name}({', '.join(args)})")
+        self.pending.append(
+            _Launch(at, name, args, -1 if always_small else group, self.comment(instr))
+        )
 
     # Match
 

@@ -36,7 +36,13 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.frame import Frame, record_of, release
-from relaxpy.runtime.kernels import HANDOVER_SECONDS, KernelGroup, KernelHandles, load_kernels
+from relaxpy.runtime.kernels import (
+    HANDOVER_SECONDS,
+    KernelGroup,
+    KernelHandles,
+    KernelRow,
+    load_kernels,
+)
 from relaxpy.runtime.link import translate
 from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
 from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy
@@ -122,6 +128,7 @@ class LinkedFunction:
             group = KernelGroup([program.kernels[index] for index in kernels])
             scope[f"serial{number}"] = group.serial
             scope[f"pick{number}"] = group.pick
+        scope |= {f"row{number}": KernelRow() for number in range(listing.rows)}
         compiled: CodeType = compile(self.source, file, "exec")
         exec(compiled, scope)
         self.run: Callable[..., Any] = scope["run"]
@@ -157,6 +164,10 @@ class LinkedFunction:
         while trace is not None:
             if trace.tb_frame.f_code is self.run.__code__:
                 line = trace.tb_lineno - 1
+                if trace.tb_next is not None:
+                    # A row of kernels stands on its first line, and each kernel on one of the lines behind it.
+                    inner = trace.tb_next.tb_frame
+                    line += KernelRow.position(inner.f_code, inner.f_locals) + 1
                 return self.origin[line] if 0 <= line < len(self.origin) else -1
             trace = trace.tb_next
         return -1

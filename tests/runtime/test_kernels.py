@@ -1,15 +1,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
 from relaxpy.errors import ExecutableError
-from relaxpy.runtime import threads
+from relaxpy.runtime import kernels, threads
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.frame import record_of
-from relaxpy.runtime.kernels import LARGE_WORK, LONG_SECONDS, SMALL_WORK, KernelGroup, load_kernels
+from relaxpy.runtime.kernels import (
+    LARGE_WORK,
+    LONG_SECONDS,
+    SAMPLE,
+    SHORT_SECONDS,
+    SMALL_WORK,
+    KernelGroup,
+    KernelRow,
+    load_kernels,
+)
 from relaxpy.runtime.tensor import empty, from_numpy
 from tests.runtime.support import HEAVY, KERNELS, object_code
 
@@ -34,6 +44,37 @@ def test_the_work_picks_the_handle(heavy) -> None:
     for work in (LARGE_WORK, -1):
         (picked,) = group.pick(work)
         assert picked.func == heavy.run  # type: ignore[attr-defined]
+
+
+def test_a_kernel_known_to_be_short_is_timed_now_and_then_only(heavy) -> None:
+    group = KernelGroup([heavy])
+    heavy.parallel_rate = SHORT_SECONDS / LARGE_WORK / 2
+    picks = [group.pick(LARGE_WORK)[0] for _ in range(2 * SAMPLE)]
+    assert picks.count(heavy.parallel) == 2 * SAMPLE - 2
+    heavy.parallel_rate *= 4
+    assert heavy.parallel not in [group.pick(LARGE_WORK)[0] for _ in range(2 * SAMPLE)]
+
+
+def test_a_row_is_cut_where_it_would_hold_the_lock_for_long(monkeypatch) -> None:
+    pieces: list[list[int]] = []
+
+    def consume(calls: Iterable[object]) -> None:
+        pieces.append([])
+        list(calls)
+
+    monkeypatch.setattr(kernels, "_consume", consume)
+    row = KernelRow()
+    calls = tuple((lambda i: pieces[-1].append(i), i) for i in range(5))
+    row(1000, calls)
+    assert pieces == [[0], [1], [2], [3], [4]]  # nothing is known yet
+    pieces.clear()
+    row(1000, calls)
+    assert pieces == [[0, 1, 2, 3, 4]]
+    pieces.clear()
+    row.rate = 2 * LONG_SECONDS / 1000
+    row(1000, calls)
+    assert pieces == [[0, 1], [2, 3], [4]]
+    assert row.rate < LONG_SECONDS / 1000  # as fast as it was this time
 
 
 def test_other_threads_run_the_serial_twin(heavy) -> None:

@@ -44,6 +44,7 @@ from relaxpy.runtime.bytecode import (
     TuplePattern,
     View,
 )
+from relaxpy.runtime.kernels import LARGE_WORK
 from relaxpy.runtime.link import translate
 from tests.runtime.support import ADD, ADD1, IOTA, executable, f32, floats, function, times
 
@@ -168,6 +169,77 @@ def test_constants_are_arguments_of_kernels() -> None:
     assert (caught.value.span.file, caught.value.span.line) == ("model.py", 10)
     assert "in the binding of lv0" in str(caught.value)
     assert caught.value.__cause__ is not None
+
+
+def _large(at: int, kernel: int, *regs: int) -> Kernel:
+    """A kernel that counts as large work from three numbers on."""
+    return Kernel(at, kernel, tuple(map(Reg, regs)), times(0, LARGE_WORK // 3 + 1))
+
+
+def test_large_kernels_are_a_row_and_what_is_between_them_comes_before_it() -> None:
+    body = [
+        Alloc(0, 1, 0, 1, "float32", 0),
+        _large(0, ADD1, 0, 1),
+        Eval(1, 1, IntOp("add", (N, 1))),
+        Alloc(1, 2, 0, 1, "float32", -1),
+        _large(2, ADD, 0, 1, 2),
+        MakeShape(3, 3, 1, 1),
+        MakeTuple(3, 4, (2, 3)),
+        Return(3, 4),
+    ]
+    main = run(function("main", [("x", VECTOR)], body, storages=(times(0, 4),)))
+    assert main.source.index("r2 = empty") < main.source.index("row0(")
+    assert main.source.count("row0(") == 1
+    assert "row1(" not in main.source
+    for values in ((1.0,), (1.0, 2.0, 3.0), tuple(range(100))):  # one by one; as a row
+        for _ in range(3):
+            out, shape = main(floats(*values))
+            np.testing.assert_array_equal(out.numpy(), 2 * floats(*values) + 1)
+            assert shape == (len(values) + 1,)
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_a_kernel_that_fails_in_a_row_is_located(turns: int) -> None:
+    body = [
+        Const(0, 1, 0),
+        Alloc(0, 2, 0, 1, "float32", -1),
+        Alloc(0, 3, 0, 1, "float32", -1),
+        _large(1, ADD1, 0, 2),
+        _large(2, ADD, 2, 1, 3),
+        _large(3, ADD1, 2, 3),
+        Return(4, 3),
+    ]
+    main = run(function("main", [("x", VECTOR)], body), constants=(floats(1, 2, 3),))
+    for _ in range(turns):  # alone at first, then in one piece
+        main(floats(1, 2, 3))
+    with pytest.raises(RuntimeCheckError, match="add failed") as caught:
+        main(floats(1, 2, 3, 4))
+    assert caught.value.span is not None
+    assert caught.value.span.line == 12
+    assert "in the binding of lv2" in str(caught.value)
+
+
+@pytest.mark.parametrize("between", ["kill", "again", "slot"])
+def test_a_row_ends_where_what_it_reads_changes(between: str) -> None:
+    change: dict[str, list[Instr]] = {
+        "kill": [Kill(0, (1,)), Alloc(0, 3, 0, 1, "float32", -1)],
+        "again": [Alloc(0, 1, 0, 1, "float32", -1), Alloc(0, 3, 0, 1, "float32", -1)],
+        "slot": [Eval(0, 1, N), Alloc(0, 3, 0, 1, "float32", -1)],
+    }
+    body = [
+        Eval(0, 1, N),
+        Alloc(0, 1, 0, 1, "float32", -1),
+        Alloc(0, 2, 1, 1, "float32", -1),
+        _large(0, ADD1, 0, 1),
+        _large(0, ADD1, 1, 2),
+        *change[between],
+        _large(0, ADD1, 2, 3),
+        Return(0, 3),
+    ]
+    main = run(function("main", [("x", VECTOR)], body))
+    last = {"kill": "r1 = None", "again": "r1 = empty", "slot": "s1 = s0"}[between]
+    assert main.source.index("row0(") < main.source.rindex(last)
+    np.testing.assert_array_equal(main(floats(1, 2, 3)).numpy(), [4, 5, 6])
 
 
 def test_integers_of_the_heap_are_arguments_of_kernels() -> None:
