@@ -42,7 +42,7 @@ class Device:
             return CPU
         if isinstance(given, Device):
             return given
-        kind, _, number = given.partition(":")
+        kind, _, number = str(given).partition(":")
         if number and not number.isdigit():
             raise UsageError("device", f"no device {given}", help="write kind:number, e.g. cpu:0")
         return cls(kind, int(number or 0))

@@ -104,6 +104,10 @@ class Tensor:
         ctypes.memmove(out.pointer, self.pointer, self.nbytes)
         return out
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The address means nothing in a copy: pickling and copying go through the numbers.
+        return from_numpy, (self.numpy().copy(),)
+
     def item(self) -> Any:
         """The only item, as a Python scalar; ValueError if there are several."""
         return self.numpy().item()
@@ -298,7 +302,7 @@ def _from_dlpack(value: Any) -> Tensor:
     """A tensor over the memory of any DLPack producer. The capsule is only read, so its owner stays its owner."""
     try:
         kind, index = value.__dlpack_device__()
-    except (BufferError, TypeError, ValueError, RuntimeError) as error:
+    except (AttributeError, BufferError, TypeError, ValueError, RuntimeError) as error:
         raise _no_memory(value, error) from error
     if kind != 1:
         raise RuntimeCheckError(
@@ -308,7 +312,7 @@ def _from_dlpack(value: Any) -> Tensor:
         value = value.detach()  # torch refuses to export what it differentiates
     try:
         capsule = value.__dlpack__()
-    except (BufferError, TypeError, ValueError, RuntimeError) as error:
+    except (AttributeError, BufferError, TypeError, ValueError, RuntimeError) as error:
         raise _no_memory(value, error) from error
     record = dlpack_record(capsule)
     name = dtypes.BY_CODE.get((record.code, record.bits))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import ctypes
+import pickle
 
 import ml_dtypes
 import numpy as np
@@ -184,3 +186,12 @@ def test_array_protocol() -> None:
     assert np.asarray(tensor).dtype == np.int64
     assert np.asarray(tensor, np.float32).dtype == np.float32
     assert ctypes.sizeof(ctypes.c_int64) * 3 == tensor.nbytes
+
+
+def test_pickled_and_copied_tensors_own_their_memory() -> None:
+    tensor = from_numpy(np.arange(3, dtype=np.float32))
+    copies = [pickle.loads(pickle.dumps(tensor)), copy.deepcopy(tensor)]
+    tensor.numpy()[:] = 9
+    for other in copies:
+        assert other.pointer == other.numpy().ctypes.data != tensor.pointer
+        np.testing.assert_array_equal(other.copy().numpy(), [0, 1, 2])
