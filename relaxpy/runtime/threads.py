@@ -162,7 +162,9 @@ def _after_fork() -> None:
     """A child process has none of the parent's threads."""
     global _launcher, _main_thread
     _launcher = _Launcher()
-    _main_thread = get_ident()
+    me = get_ident()
+    # A thread that has launched keeps its pool, whose workers are gone: it must not launch again.
+    _main_thread = None if _main_thread is None or me in _configured else me
     _configured.clear()
 
 

@@ -233,3 +233,16 @@ def test_a_forked_child_can_call(vm: VirtualMachine, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.stdout.strip() == "0", done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_does_not_launch_on_its_parents_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "_launcher", threads._launcher)
+    monkeypatch.setattr(threads, "_main_thread", threading.get_ident())
+    monkeypatch.setattr(threads, "_configured", {threading.get_ident(): 2})
+    threads._after_fork()
+    assert not threads.is_launching_thread()
+    threads._after_fork()  # a child of the child
+    assert not threads.is_launching_thread()
