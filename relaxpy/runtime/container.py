@@ -16,6 +16,7 @@ moved there.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
@@ -81,7 +82,7 @@ def write_container(path: Path, sections: Mapping[str, Data]) -> dict[str, str]:
     head = head.ljust(header - _DIGEST, b"\0")
     head += hashlib.sha256(head).digest()
     try:
-        _write_beside(path, head, entries, sections)
+        _write_beside(_destination(path), head, entries, sections)
     except OSError as error:
         raise ExecutableError(
             "file-write", f"cannot write {path}: {error.strerror or error}"
@@ -89,11 +90,22 @@ def write_container(path: Path, sections: Mapping[str, Data]) -> dict[str, str]:
     return {entry.name: entry.digest.hex() for entry in entries}
 
 
+def _destination(path: Path) -> Path:
+    """The regular file that is written: behind links; a device or pipe must not be replaced by a file.
+
+    Raises: OSError for what is there and is no regular file.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "not a regular file")
+    return path
+
+
 def _write_beside(
     path: Path, head: bytes, entries: Sequence[Section], sections: Mapping[str, Data]
 ) -> None:
     """Write to a temporary file in the same folder, then move it: readers see the old file or the new one."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=".relaxpy-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(head)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -122,3 +123,15 @@ def test_random_truncations(tmp_path: Path) -> None:
         with pytest.raises(ExecutableError) as caught:
             open_container(file)
         assert caught.value.code in ("file-truncated", "file-format")
+
+
+def test_links_are_followed_and_pipes_are_not_replaced(tmp_path: Path) -> None:
+    real, link, pipe = tmp_path / "real", tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(real)
+    write_container(link, {"a": b"1"})
+    assert link.is_symlink()
+    assert real.is_file()
+    os.mkfifo(pipe)
+    with pytest.raises(ExecutableError, match="not a regular file"):
+        write_container(pipe, {"a": b"1"})
+    assert pipe.is_fifo()
