@@ -257,6 +257,12 @@ class _Lowerer:
                 if types and _checkable(binding.var.annotation):
                     self.match_all([(binding.var, binding.var.annotation, binding.span)], "result")
                 return
+            case Call(op=Var()) if _checkable(binding.var.annotation):
+                # A function value may be Python's, which promises nothing.
+                value = self.call(value)
+                self.out.append(VarBinding(binding.var, value, span=binding.span))
+                self.match_all([(binding.var, binding.var.annotation, binding.span)], "result")
+                return
             case Call():
                 value = self.call(value)
             case If(cond=cond):

@@ -294,3 +294,14 @@ def main(x: R.Tensor(("n", "m"), dtype="float32")) -> R.Tensor(("n // m",), dtyp
     assert vm["main"](np.zeros((4, 2), "float32")).shape == (2,)
     with pytest.raises(RelaxError, match=r"a dimension cannot be computed.*zero"):
         vm["main"](np.zeros((4, 0), "float32"))
+
+
+def test_what_a_python_function_returns_is_checked() -> None:
+    vm = machine("""
+@R.function(pure=False)
+def main(f: R.Callable((R.Tensor(("n",), dtype="float32"),), R.Tensor(("n",), dtype="float32"), False), x: R.Tensor(("m",), dtype="float32")) -> R.Tensor(("m",), dtype="float32"):
+    y = f(x)
+    return y
+""")
+    with pytest.raises(RelaxError, match="result y"):
+        vm["main"](lambda x: np.zeros(1, "float32"), np.ones(3, "float32"))
