@@ -84,9 +84,9 @@ def describe(error: BaseException) -> tuple[str, int]:
         return "interrupted", 130
     if isinstance(error, UnicodeDecodeError):
         return f"error: not a text file in UTF-8 (byte {error.start}: {error.reason})", 1
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
-        return f"error: {where}{error.strerror}", 1
+        return f"error: {where}{error.strerror or error}", 1
     if isinstance(error, MemoryError):
         return f"error: out of memory {error}".rstrip(), 1
     text = " ".join(str(error).split()) or "no message"
@@ -99,6 +99,10 @@ def describe(error: BaseException) -> tuple[str, int]:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
+    # Python has None for streams that were closed when it started.
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         code = cli.main(
             args=None if argv is None else list(argv), prog_name="relaxpy", standalone_mode=False

@@ -46,7 +46,13 @@ Examples:
     type=click.Path(dir_okay=False),
     help="Save the results: .npy for one array, .npz for any.",
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of the generated numbers.")
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Seed of the generated numbers.",
+)
 @click.option(
     "--repeat",
     default=1,

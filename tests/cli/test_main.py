@@ -132,3 +132,9 @@ def test_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     code, _, err = run_main(capsys, "show", str(tmp_path / "nothing.py"))
     assert code != 0
     assert "nothing.py" in err
+
+
+def test_closed_streams_are_empty_ones() -> None:
+    script = f'exec "{sys.executable}" -m relaxpy --help <&- >&-'
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
