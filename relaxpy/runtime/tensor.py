@@ -237,7 +237,10 @@ def from_numpy(array: Array, constant: bool = False) -> Tensor:
     name = dtypes.from_numpy(array.dtype)
     # Zero-sized arrays have any strides; numpy calls them compact already.
     if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
-        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+        try:
+            array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+        except MemoryError as error:
+            raise RuntimeCheckError("out-of-memory", f"cannot copy an argument: {error}") from None
         constant = False
     tensor = Tensor(array.__array_interface__["data"][0], array.shape, name, array, constant)
     tensor._numpy = array
@@ -310,6 +313,8 @@ def _from_dlpack(value: Any) -> Tensor:
         )
     if getattr(value, "requires_grad", False):
         value = value.detach()  # torch refuses to export what it differentiates
+    if hasattr(value, "resolve_neg"):
+        value = value.resolve_neg()  # torch exports what a lazy negation is of
     try:
         capsule = value.__dlpack__()
     except (AttributeError, BufferError, TypeError, ValueError, RuntimeError) as error:
@@ -368,7 +373,10 @@ def _copy_strided(
             "data": (pointer, True),
         }
 
-    copied = np.array(Strided(), order="C", copy=True).view(dtypes.to_numpy(name))
+    try:
+        copied = np.array(Strided(), order="C", copy=True).view(dtypes.to_numpy(name))
+    except MemoryError as error:
+        raise RuntimeCheckError("out-of-memory", f"cannot copy an argument: {error}") from None
     del owner  # alive until here
     return from_numpy(copied)
 

@@ -195,3 +195,14 @@ def test_pickled_and_copied_tensors_own_their_memory() -> None:
     for other in copies:
         assert other.pointer == other.numpy().ctypes.data != tensor.pointer
         np.testing.assert_array_equal(other.copy().numpy(), [0, 1, 2])
+
+
+def test_lazily_negated_torch_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    conjugate = torch.tensor([1 + 2j, 3 + 4j], dtype=torch.complex64).conj()
+    np.testing.assert_array_equal(taken(conjugate.imag).numpy(), [-2, -4])
+
+
+def test_a_copy_that_does_not_fit_memory() -> None:
+    with pytest.raises(RuntimeCheckError, match="cannot copy an argument"):
+        from_any(np.broadcast_to(np.float32(1), (1 << 44, 4)))
