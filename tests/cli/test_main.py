@@ -138,3 +138,11 @@ def test_closed_streams_are_empty_ones() -> None:
     script = f'exec "{sys.executable}" -m relaxpy --help <&- >&-'
     done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_stdin_that_is_not_utf8() -> None:
+    command = [sys.executable, "-m", "relaxpy", "show", "-"]
+    env = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(command, input=b"a\x80b\n", capture_output=True, env=env, check=False)
+    assert done.returncode == 1
+    assert b"not a text file in UTF-8" in done.stderr
