@@ -32,7 +32,8 @@ def build(
 
     `target` is `"llvm"` for this machine's CPU with its features, or names another (`"llvm
     -mcpu=x86-64-v3"`); the executable stores it resolved. `params` are arrays to bind to
-    parameters by name (`"w"`, or `"main.w"`). `pipeline` replaces the default passes;
+    parameters by name (`"w"`, or `"main.w"`); they are not copied: leave them as they are until
+    the executable is saved. `pipeline` replaces the default passes;
     `instruments` are called after each pass. The same module and target give the same bytes in
     any process.
 

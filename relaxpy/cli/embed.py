@@ -156,6 +156,11 @@ def read_sentences(arguments: Sequence[str], file: str | None) -> list[str]:
             "there is no sentence to embed",
             help='give some: relaxpy embed "A sentence." (or --file PATH, or stdin)',
         )
+    for line in found:
+        if any("\ud800" <= character <= "\udfff" for character in line):
+            raise UsageError(
+                "unreadable-file", f"a sentence is not text in UTF-8: {shorten(ascii(line), 40)}"
+            )
     if blank := len(lines) - len(found):
         lines_are = "line is" if blank == 1 else "lines are"
         click.echo(f"note: {blank} blank {lines_are} left out", err=True)

@@ -59,6 +59,8 @@ class Target:
         """
         if isinstance(text, Target):
             return text
+        if not isinstance(text, str):
+            _fail("target-kind", f"a target is text, got {text!r}", 'for example "llvm"')
         kind, options = _split(text)
         if kind == "c":
             if options:

@@ -119,6 +119,11 @@ def test_wrong_target(target: str, message: str) -> None:
         relaxpy.build(relaxpy.parse(MLP), target=target)
 
 
+def test_a_target_that_is_no_text() -> None:
+    with pytest.raises(RelaxError, match="a target is text, got 3"):
+        relaxpy.build(relaxpy.parse(MLP), target=3)  # pyright: ignore[reportArgumentType]
+
+
 def test_not_a_module() -> None:
     with pytest.raises(RelaxError, match="a module is expected, got str"):
         relaxpy.build("main")  # pyright: ignore[reportArgumentType]

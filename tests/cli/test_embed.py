@@ -130,3 +130,8 @@ def test_blank_lines_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[
     file.write_text("one\n\ntwo\n   \n")
     assert read_sentences([], str(file)) == ["one", "two"]
     assert capsys.readouterr().err == "note: 2 blank lines are left out\n"
+
+
+def test_an_argument_that_is_not_text() -> None:
+    with pytest.raises(RelaxError, match="not text in UTF-8"):
+        read_sentences(["a\udc80"], None)
