@@ -142,7 +142,9 @@ def negative(x: Any) -> PrimExpr:
     x = element(x)
     if dtype_of(x).is_float:
         return x * literal(-1, x)
-    return _wrapping_negative(x) if dtype_of(x).is_signed else literal(0, x) - x
+    if dtype_of(x).is_signed:
+        return _wrapping_negative(x)
+    return tirx.bitwise_not(x) + literal(1, x)
 
 
 def absolute(x: Any) -> PrimExpr:
@@ -183,13 +185,19 @@ def logical_not(a: Any) -> PrimExpr:
     return tirx.Not(element(a))
 
 
+def _comparable(x: Any) -> PrimExpr:
+    """TVM compares bools as floats, which LLVM refuses: they are compared as integers."""
+    x = element(x)
+    return x.astype("int8") if dtype_of(x).is_bool else x
+
+
 def equal(a: Any, b: Any) -> PrimExpr:
-    return tirx.EQ(element(a), element(b))
+    return tirx.EQ(_comparable(a), _comparable(b))
 
 
 def not_equal(a: Any, b: Any) -> PrimExpr:
     """TVM takes `x != x` to be false, which it is not for a NaN."""
-    a, b = element(a), element(b)
+    a, b = _comparable(a), _comparable(b)
     differ = tirx.NE(a, b)
     return tirx.any(differ, isnan(a), isnan(b)) if dtype_of(a).is_float else differ
 

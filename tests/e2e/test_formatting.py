@@ -9,7 +9,7 @@ import pytest
 
 import relaxpy
 
-SOURCE = '''
+SOURCE = """
 @I.ir_module
 class Module:
     @T.prim_func
@@ -32,7 +32,7 @@ class Module:
             b = R.nn.relu(a + 1.0) * R.const([1.0, 2.0, float("inf"), -0.0], "float32")
             R.output(b)
         return (b, R.shape([m]))
-'''
+"""
 
 
 @pytest.mark.parametrize("unparse", [ast.unparse, astor.to_source])
