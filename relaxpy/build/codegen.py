@@ -43,7 +43,7 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import BufferParam, IRModule, TensorProgram
-from relaxpy.ir.visitor import Visitor
+from relaxpy.ir.visitor import used_vars
 from relaxpy.op.base import Op, as_expr
 from relaxpy.op.call import CallPurePacked
 from relaxpy.op.memory import (
@@ -164,9 +164,9 @@ class _FunctionWriter:
         bindings = list(seq.bindings)
         last: dict[Var, int] = {}
         for i, binding in enumerate(bindings):
-            for var in _used(binding.value):
+            for var in used_vars(binding.value):
                 last[var] = i
-        for var in _used(seq.body):
+        for var in used_vars(seq.body):
             last[var] = len(bindings)
         dead_at: dict[int, list[Var]] = {}
         for i, binding in enumerate(bindings):
@@ -481,24 +481,6 @@ def _pattern(annotation: Annotation, dim: Any) -> bc.Pattern:
             return bc.CallablePattern(-1 if params is None else len(params))
         case _:
             return bc.ObjectPattern()
-
-
-class _Uses(Visitor):
-    def __init__(self) -> None:
-        self.found: dict[Var, None] = {}
-
-    def visit_Var(self, node: Var) -> None:
-        self.found[node] = None
-
-    visit_DataflowVar = visit_Var
-
-
-def _used(expr: Expr) -> Iterable[Var]:
-    if isinstance(expr, Var):
-        return (expr,)
-    visitor = _Uses()
-    visitor.visit(expr)
-    return visitor.found
 
 
 def _subject(value: Expr) -> str:

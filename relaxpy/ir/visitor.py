@@ -250,6 +250,25 @@ def map_annotation(
             return annotation
 
 
+class _UsedVars(Visitor):
+    def __init__(self) -> None:
+        self.found: dict[Var, None] = {}
+
+    def visit_Var(self, node: Var) -> None:
+        self.found[node] = None
+
+    visit_DataflowVar = visit_Var
+
+
+def used_vars(expr: Expr) -> tuple[Var, ...]:
+    """All variables in `expr`, those it defines itself too, in order of first use."""
+    if isinstance(expr, Var):
+        return (expr,)
+    visitor = _UsedVars()
+    visitor.visit(expr)
+    return tuple(visitor.found)
+
+
 class _FreeVars(Visitor):
     def __init__(self) -> None:
         self.bound: set[Var] = set()
@@ -301,4 +320,5 @@ __all__ = [
     "free_vars",
     "map_annotation",
     "rebuild",
+    "used_vars",
 ]

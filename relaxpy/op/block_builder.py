@@ -10,7 +10,7 @@
         bb.emit_func_output(out)
     mod = bb.get()
 
-The counterpart of `tvm.relax.BlockBuilder`. Nested calls are flattened: every argument that is no
+The counterpart of TVM's `BlockBuilder`. Nested calls are flattened: every argument that is no
 leaf is bound to a variable of its own first.
 """
 

@@ -23,7 +23,7 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
-from relaxpy.ir.visitor import Rewriter, Visitor, free_vars
+from relaxpy.ir.visitor import Rewriter, Visitor, free_vars, used_vars
 from relaxpy.op.call import CallDPSLibrary, CallTIR
 from relaxpy.op.memory import MakeClosure
 from relaxpy.shape.defined import defined_symbols
@@ -218,14 +218,4 @@ def _symbols(function: Function) -> list[SymVar]:
 
 
 def _mentions(function: Function, var: Var) -> bool:
-    class Uses(Visitor):
-        found = False
-
-        def visit_Var(self, node: Var) -> None:
-            self.found = self.found or node is var
-
-        visit_DataflowVar = visit_Var
-
-    visitor = Uses()
-    visitor.visit(function)
-    return visitor.found
+    return var in used_vars(function)

@@ -14,7 +14,6 @@ from relaxpy.ir.expr import (
     Binding,
     BindingBlock,
     Call,
-    Expr,
     Function,
     If,
     PrimValue,
@@ -24,7 +23,7 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import IRModule
-from relaxpy.ir.visitor import Visitor
+from relaxpy.ir.visitor import used_vars
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS, Kill
 from relaxpy.transform.base import Pass, PassContext
@@ -130,9 +129,9 @@ class _Planner:
                     self.find_escapes(value.then, True)
                     self.find_escapes(value.otherwise, True)
                 case _:
-                    self.escape(_vars(value))
+                    self.escape(used_vars(value))
         if returns:
-            self.escape(_vars(seq.body))
+            self.escape(used_vars(seq.body))
 
     def escape(self, variables: Iterable[Var]) -> None:
         for var in variables:
@@ -145,7 +144,7 @@ class _Planner:
         bindings = list(seq.bindings)
         last_use: dict[Var, int] = {}
         for i, binding in enumerate(bindings):
-            for var in _vars(binding.value):
+            for var in used_vars(binding.value):
                 if var in self.root:
                     last_use[self.root[var]] = i
         storage_of: dict[Var, tuple[Var, Dim]] = {}
@@ -201,19 +200,3 @@ class _Planner:
         storage = Var(name, deduce(call, self.mod))
         out.append(VarBinding(storage, call, span=at.span))
         return storage
-
-
-class _Uses(Visitor):
-    def __init__(self) -> None:
-        self.found: list[Var] = []
-
-    def visit_Var(self, node: Var) -> None:
-        self.found.append(node)
-
-    visit_DataflowVar = visit_Var
-
-
-def _vars(expr: Expr) -> list[Var]:
-    visitor = _Uses()
-    visitor.visit(expr)
-    return visitor.found
