@@ -4,12 +4,17 @@ Everything that a user can get wrong raises a :class:`RelaxError` of one of the 
 renders as
 
     error[shape-mismatch]: matmul: inner dimensions differ: 4096 and 4095
-      --> model.py:12:14
+      --> model.py:12:25
        |
     12 |         y = R.matmul(x, w)
        |                         ^
-       = note: w is R.Tensor((4095, 128), "float32")
+       |
+     9 |     def main(x: R.Tensor(("n", 4096)), w: R.Tensor((4095, 128))):
+       |              - x is R.Tensor((n, 4096))
        = help: transpose w, or check the checkpoint
+
+The carets are under what is wrong; labels, underlined with `-`, show other places that the message
+speaks of: where a value was defined, what a function is declared to take.
 
 This module is a leaf: every layer, the runtime included, may import it.
 """
@@ -17,15 +22,53 @@ This module is a leaf: every layer, the runtime included, may import it.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator, Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Self
+from functools import lru_cache
+from typing import Any, Self
+
+_NEWLINE = re.compile("\r\n|\r|\n")
+"""Where Python ends a line: `str.splitlines` also ends one at form feeds and the like."""
+_WIDEST = 160
+"""Longer source lines are shown in part, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text of Python and the name of its file."""
+
+    text: str
+    file: str
+    lines: list[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lines", _NEWLINE.split(self.text))
+
+    def span(self, node: Any) -> Span:
+        """Where a node of `ast` (or of a copy with its attributes) is."""
+        line = getattr(node, "lineno", None) or 1
+        column = getattr(node, "col_offset", None) or 0
+        end_line = getattr(node, "end_lineno", None) or line
+        end = getattr(node, "end_col_offset", None)
+        return self.range(line, column, end_line, column + 1 if end is None else end)
+
+    def range(self, line: int, offset: int, end_line: int, end_offset: int) -> Span:
+        """A range whose offsets count bytes of UTF-8, as those of `ast` do; a span's columns count characters."""
+        start, end = self._column(line, offset), self._column(end_line, end_offset)
+        return Span(self.file, line, start, end_line, end, self.text)
+
+    def _column(self, line: int, offset: int) -> int:
+        if not 0 < line <= len(self.lines) or self.lines[line - 1].isascii():
+            return offset
+        return len(self.lines[line - 1].encode(errors="replace")[:offset].decode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range in a source file. Lines count from 1 and columns from 0, as in `ast`; ends are
+    """A range in a source file. Lines count from 1 and columns from 0, in characters; ends are
     exclusive."""
 
     file: str
@@ -42,25 +85,22 @@ class Span:
     def source_line(self) -> str | None:
         """The text of the first line, or None where the source cannot be had."""
         if self.source is not None:
-            lines = self.source.splitlines()
+            lines = _lines(self.source)
             return lines[self.line - 1] if 0 < self.line <= len(lines) else None
         return linecache.getline(self.file, self.line).rstrip("\n") or None
 
-    def excerpt(self) -> list[str]:
-        """The location, the source line and carets under the range, as lines of text."""
-        number = str(self.line)
-        pad = " " * len(number)
-        lines = [f"{pad}--> {self}"]
-        text = self.source_line()
-        if text is not None:
-            if self.end_line == self.line:
-                end = self.end_column
-            else:
-                end = len(text) if self.end_line > self.line else self.column + 1
-            width = max(1, min(end, len(text)) - self.column)
-            tabs = "".join("\t" if c == "\t" else " " for c in text[: self.column])
-            lines += [f"{pad} |", f"{number} | {text}", f"{pad} | {tabs}{'^' * width}"]
-        return lines
+
+@lru_cache(maxsize=4)
+def _lines(text: str) -> list[str]:
+    return _NEWLINE.split(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A second place that an error speaks of, and what is to be seen there."""
+
+    span: Span
+    text: str
 
 
 class RelaxError(Exception):
@@ -73,6 +113,7 @@ class RelaxError(Exception):
         message: str,
         *,
         span: Span | None = None,
+        labels: Iterable[Label] = (),
         notes: Sequence[str] = (),
         help: str | None = None,
     ) -> None:
@@ -80,6 +121,7 @@ class RelaxError(Exception):
         self.code = code
         self.message = message
         self.span = span
+        self.labels = tuple(dict.fromkeys(labels))
         self.notes = tuple(notes)
         self.help = help
 
@@ -87,12 +129,15 @@ class RelaxError(Exception):
         return self.render()
 
     def render(self) -> str:
-        lines = [f"error[{self.code}]: {self.message}"]
-        pad = ""
+        """The whole message, as a user reads it."""
+        marks = [_Mark(label.span, label.text) for label in self.labels]
         if self.span is not None:
-            pad = " " * len(str(self.span.line))
-            lines += self.span.excerpt()
-        lines += [f"{pad} = note: {note}" for note in self.notes]
+            marks.insert(0, _Mark(self.span))
+        shown = [mark for mark in marks if not mark.text or mark.span.source_line() is not None]
+        notes = [mark.note() for mark in marks if mark not in shown]
+        pad = " " * max((len(str(mark.span.line)) for mark in shown), default=0)
+        lines = [f"error[{self.code}]: {self.message}", *_excerpts(shown, pad)]
+        lines += [f"{pad} = note: {note}" for note in (*notes, *self.notes)]
         if self.help is not None:
             lines.append(f"{pad} = help: {self.help}")
         return "\n".join(lines)
@@ -102,6 +147,71 @@ class RelaxError(Exception):
         if self.span is None:
             self.span = span
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What is underlined: the place of the error (no text), or a label."""
+
+    span: Span
+    text: str = ""
+
+    def note(self) -> str:
+        """The label where its source cannot be shown."""
+        return f"{self.text} ({self.span})"
+
+    def underline(self, line: str, start: int) -> str:
+        """Carets or dashes below this part of the range's first line, which begins at column `start`."""
+        first = min(self.span.column, start + len(line))
+        last = self.span.end_column if self.span.end_line <= self.span.line else start + len(line)
+        before, inside = line[: first - start], line[first - start : last - start].rstrip()
+        sign = "-" if self.text else "^"
+        text = f" {self.text}" if self.text else ""
+        return _blank(before) + sign * max(1, sum(map(_columns, inside))) + text
+
+
+def _excerpts(marks: Sequence[_Mark], pad: str) -> Iterator[str]:
+    """Each place's source line once, with what is underlined in it; the first is where the error is."""
+    groups: dict[tuple[str, int], list[_Mark]] = {}
+    for mark in marks:
+        groups.setdefault((mark.span.file, mark.span.line), []).append(mark)
+    file = None
+    for (name, number), group in groups.items():
+        if name != file:
+            yield f"{pad}{':::' if file is not None or group[0].text else '-->'} {group[0].span}"
+            file = name
+        line = group[0].span.source_line()
+        if line is None:
+            continue
+        start = _start(line, group[0].span.column)
+        line = line[start : start + _WIDEST]
+        yield f"{pad} |"
+        yield f"{number:>{len(pad)}} | {_printable(line)}"
+        yield from (f"{pad} | {mark.underline(line, start)}".rstrip() for mark in group)
+
+
+def _start(line: str, column: int) -> int:
+    """The first column that is shown of a line."""
+    return 0 if len(line) <= _WIDEST else max(0, column - _WIDEST // 2)
+
+
+def _columns(char: str) -> int:
+    """How many columns of a terminal a character takes."""
+    if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
+
+
+def _blank(text: str) -> str:
+    """As much space as `text` takes, tabs kept."""
+    return "".join("\t" if char == "\t" else " " * _columns(char) for char in text)
+
+
+def _printable(line: str) -> str:
+    """The line without characters that would do something to a terminal."""
+    return "".join(
+        "�" if char != "\t" and unicodedata.category(char) == "Cc" else char for char in line
+    )
 
 
 class ScriptError(RelaxError):
@@ -154,7 +264,12 @@ class ErrorGroup(RelaxError):
     def __init__(self, errors: Sequence[RelaxError]) -> None:
         first = errors[0]
         super().__init__(
-            first.code, first.message, span=first.span, notes=first.notes, help=first.help
+            first.code,
+            first.message,
+            span=first.span,
+            labels=first.labels,
+            notes=first.notes,
+            help=first.help,
         )
         self.errors = tuple(errors)
 

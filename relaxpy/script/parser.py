@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any
 
-from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Span, UsageError
+from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span, UsageError
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule, TensorProgram
@@ -26,7 +26,7 @@ from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_module import ModuleParser, decorator_kind, read_prim_func
 from relaxpy.script.recursion import deep_recursion
 from relaxpy.script.scope import Skip, Surroundings, Symbols
-from relaxpy.script.source import Source, find_definition, parse_python, source_of_frame
+from relaxpy.script.source import find_definition, parse_python, source_of_frame
 
 SCRIPT_MODULES = {
     "ir": namespace_i,

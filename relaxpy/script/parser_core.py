@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from relaxpy.errors import DeduceError, RelaxError, ScriptError, Span
+from relaxpy.errors import DeduceError, RelaxError, ScriptError, Source, Span
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
@@ -59,7 +59,6 @@ from relaxpy.script.scope import (
     Symbols,
     suggest,
 )
-from relaxpy.script.source import Source
 
 REFUSED: dict[type[ast.expr], tuple[str, str]] = {
     ast.Lambda: ("lambda", "define a function with @R.function inside this one"),

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Span
+from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span
 from relaxpy.ir.annotation import ObjectType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Expr, ExternFunc, Function, GlobalVar, SeqExpr, Tuple
@@ -22,7 +22,6 @@ from relaxpy.script.parser_function import FunctionParser
 from relaxpy.script.parser_signature import Signature
 from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.scope import ModuleRef, Skip, Surroundings, Symbols, suggest
-from relaxpy.script.source import Source
 
 KINDS = {
     "function": "@R.function",

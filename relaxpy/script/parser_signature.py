@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from relaxpy.errors import ErrorBag, ScriptError
+from relaxpy.errors import ErrorBag, ScriptError, Source
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
@@ -30,7 +30,6 @@ from relaxpy.script.scope import (
     Symbols,
     scalar_dim,
 )
-from relaxpy.script.source import Source
 from relaxpy.shape.solve import solve_linear
 
 

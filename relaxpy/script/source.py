@@ -1,40 +1,15 @@
-"""Source text and places in it; finding the definition that a decorator was written on."""
+"""Source text as a tree; finding the definition that a decorator was written on."""
 
 from __future__ import annotations
 
 import ast
 import linecache
-from dataclasses import dataclass, field
 from functools import lru_cache
 from types import FrameType
 
-from relaxpy.errors import ScriptError, Span
+from relaxpy.errors import ScriptError, Source, Span
 
 Definition = ast.ClassDef | ast.FunctionDef
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A text and the name of its file."""
-
-    text: str
-    file: str
-    lines: list[str] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lines", self.text.split("\n"))
-
-    def span(self, node: ast.AST) -> Span:
-        """Where `node` is. Columns count characters (those of `ast` count bytes of UTF-8)."""
-        line, end_line = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
-        start = self._column(line, node.col_offset)  # type: ignore[attr-defined]
-        end = self._column(end_line, node.end_col_offset or 0)  # type: ignore[attr-defined]
-        return Span(self.file, line, start, end_line, end, self.text)
-
-    def _column(self, line: int, offset: int) -> int:
-        if not 0 < line <= len(self.lines) or self.lines[line - 1].isascii():
-            return offset
-        return len(self.lines[line - 1].encode()[:offset].decode(errors="replace"))
 
 
 @lru_cache(maxsize=32)

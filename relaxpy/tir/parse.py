@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from relaxpy.errors import ScriptError
+from relaxpy.errors import ScriptError, Source
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.tir._tvm import IRBuilder, script_core, script_tirx, tirx, tvm
 from relaxpy.tir.analyzer import int64, to_tvm
@@ -28,7 +28,6 @@ from relaxpy.tir.spelling import (
     SHAPE,
     STORED,
     Prepared,
-    Source,
     prepare,
 )
 

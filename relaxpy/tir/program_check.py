@@ -7,10 +7,9 @@ import ast
 import re
 from typing import Any
 
-from relaxpy.errors import ScriptError, Span, UsageError
+from relaxpy.errors import ScriptError, Source, Span, UsageError
 from relaxpy.ir.dtype import DType
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.spelling import Source
 
 _VECTOR = re.compile(r"(\w+?)x\d+")
 
@@ -54,10 +53,7 @@ class _ProgramCheck:
         span = getattr(where, "span", None)
         if span is None:
             return self.source.span(self.node)
-        columns = (span.column - 1, span.end_column - 1)
-        return Span(
-            self.source.file, span.line, columns[0], span.end_line, columns[1], self.source.text
-        )
+        return self.source.range(span.line, span.column - 1, span.end_line, span.end_column - 1)
 
     def loop(self, loop: Any) -> None:
         self.extent(loop.extent, f"loop {loop.loop_var.name}", loop)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
-from relaxpy.errors import ScriptError, Span
+from relaxpy.errors import ScriptError, Source
 from relaxpy.ir.dim import SymVar
 
 Refuse = Callable[..., NoReturn]
@@ -57,24 +57,6 @@ _ITERATE = frozenset(
 _NO_VALUE = frozenset(
     {"evaluate", "reads", "writes", "where", "func_attr", "sblock_attr", "block_attr", "func_name"}
 )
-
-
-@dataclass
-class Source:
-    """Where the program stands, for spans."""
-
-    text: str
-    file: str
-
-    def span(self, node: Any) -> Span:
-        """The place of a node of `ast` (or of TVM's copy of it)."""
-        line = getattr(node, "lineno", None) or 1
-        column = getattr(node, "col_offset", None) or 0
-        end_line = getattr(node, "end_lineno", None) or line
-        end = getattr(node, "end_col_offset", None)
-        return Span(
-            self.file, line, column, end_line, column + 1 if end is None else end, self.text
-        )
 
 
 @dataclass
