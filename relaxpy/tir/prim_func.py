@@ -16,6 +16,7 @@ from relaxpy.tir import te
 from relaxpy.tir._tvm import te as _te
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import VarTable, to_tvm_var
+from relaxpy.tir.serial import with_regions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +64,7 @@ class PrimFunc(TensorProgram):
         """The program that computes `outputs` from `inputs`; `scalars` become int64 parameters at
         the end."""
         func = _te.create_prim_func([*inputs, *outputs, *map(to_tvm_var, scalars)])
-        return PrimFunc(_int64_ranges(func.without_attr("global_symbol")))
+        return PrimFunc(with_regions(_int64_ranges(func.without_attr("global_symbol"))))
 
 
 def _int64_ranges(func: Any) -> Any:

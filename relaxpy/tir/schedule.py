@@ -60,7 +60,7 @@ def parallelise_outer_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     try:
         schedule = s_tir.Schedule(tvm.IRModule({"main": copied}))
         blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
-    except (s_tir.ScheduleError, tvm.error.TVMError, ValueError, RuntimeError):
+    except (s_tir.ScheduleError, ValueError, RuntimeError):
         return func
     blocks = [part for block in blocks for part in _with_initial_value_apart(schedule, block)]
     for block in blocks:

@@ -15,6 +15,7 @@ from relaxpy.ir.dtype import DType
 from relaxpy.tir._tvm import te as _te
 from relaxpy.tir._tvm import tirx, tvm
 from relaxpy.tir.analyzer import PrimExpr, int64, to_tvm
+from relaxpy.tir.serial import serial as serial
 
 Tensor: TypeAlias = _te.Tensor
 Index: TypeAlias = "Dim | SymVar | int | PrimExpr"
