@@ -112,6 +112,11 @@ class TensorToShape(Op):
         return ShapeType()
 
     def reference(self, input: np.ndarray) -> tuple[int, ...]:
+        if (input < 0).any():
+            raise RuntimeCheckError(
+                "shape-value",
+                f"a shape is a 1-d tensor of integers from 0 up, got {input.dtype} {input.tolist()}",
+            )
         return tuple(int(size) for size in input)
 
     @classmethod

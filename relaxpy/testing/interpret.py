@@ -7,17 +7,21 @@ and kernels.
 Operators run through their `reference`, tensor programs as Python loops
 (`relaxpy.tir.to_python`), library and packed functions as they are registered, or as `libraries`
 gives them. Values are numpy arrays, tuples of values, `relaxpy.runtime.Shape` for shapes, Python
-scalars, and callables. What the program promises is checked: parameters and `match_cast` raise
-the `RuntimeCheckError` that the virtual machine raises; a binding whose value does not fit its
-deduced annotation is a mistake of the compiler and raises one, too. Modules may be lowered
-(explicit allocation, closures made), up to shape lowering, after which symbols are gone.
+scalars, and callables. What the program promises is checked: arguments, parameters, `match_cast`,
+results, and relations of dimensions raise the error that the virtual machine raises, with its
+code and text; a binding whose value does not fit its deduced annotation is a mistake of the
+compiler and raises one, too (about a "binding").
+
+Modules may be lowered, by every pass of the pipeline: storage is memory here, too, that tensors
+share as the plan says, and that is filled with nonsense where a tensor begins.
 
 Calls do not nest on Python's stack: a recursion may be as deep as memory allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -70,19 +74,24 @@ from relaxpy.op.memory import (
     View,
 )
 from relaxpy.runtime import library
+from relaxpy.runtime.patterns import describe, enter, to_value
 from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
 from relaxpy.testing.values import (
     Checks,
     Scope,
+    Subject,
     Value,
     check_fits,
-    check_requirements,
-    describe,
+    pattern_of,
+    shown,
     type_of_value,
 )
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.to_python import to_python
+from relaxpy.transform.bind_unknown_shapes import with_dims
 
+Observer: TypeAlias = Callable[[str, TensorProgram, Sequence[Value]], Callable[[], None] | None]
+Perturbation: TypeAlias = Callable[[np.ndarray], np.ndarray]
 Steps: TypeAlias = Generator["Activation", Value, Value]
 """An evaluation: it yields the calls that it needs, and is sent their results."""
 
@@ -96,6 +105,11 @@ class Closure:
     scope: Scope
     name: str
 
+    @property
+    def arity(self) -> int:
+        """Number of parameters."""
+        return len(self.function.params)
+
     def __call__(self, *args: Value) -> Value:
         return self.machine.run(Activation(self, args))
 
@@ -106,6 +120,11 @@ class Partial:
 
     function: Closure
     captured: tuple[Value, ...]
+
+    @property
+    def arity(self) -> int:
+        """Number of parameters that are left."""
+        return self.function.arity - len(self.captured)
 
     def __call__(self, *args: Value) -> Value:
         return self.function(*args, *self.captured)
@@ -124,17 +143,22 @@ def interpret(
     name: str = "main",
     *args: Any,
     libraries: Mapping[str, Callable[..., Any]] | None = None,
+    observe: Observer | None = None,
+    perturb: Perturbation | None = None,
 ) -> Value:
     """Run function `name` of a module on numpy and give its value: an array, a tuple of values, a
     Shape, a scalar.
 
-    Arguments are arrays (or what `numpy.asarray` takes), tuples of arguments, tuples of ints for
-    shapes, scalars, and Python functions. `libraries` are functions on numpy arrays by name, as
-    `call_dps_library` (inputs, then outputs to write) and `call_packed` (inputs; the result is
-    returned) call them; others are taken from what is registered with the runtime.
+    Arguments are what the virtual machine takes: arrays, lists of numbers, tuples of arguments,
+    tuples of ints for shapes, scalars, and Python functions. `libraries` are functions on numpy
+    arrays by name, as `call_dps_library` (inputs, then outputs to write) and `call_packed`
+    (inputs; the result is returned) call them; others are taken from what is registered with the
+    runtime. `observe(name, program, values)` is called before each tensor program, and gives what
+    is to be called after it. `perturb(array)` replaces every array of floats that an operator
+    or tensor program computes.
 
-    Raises: RuntimeCheckError for a value that does not fit; UsageError for an unknown function;
-    PassError (`interpret`) for what cannot be interpreted.
+    Raises: RuntimeCheckError for a value that does not fit; UsageError for an unknown function or
+    another number of arguments; PassError (`interpret`) for what cannot be interpreted.
     """
     if isinstance(mod, Function):
         mod = IRModule({name: mod})
@@ -145,35 +169,47 @@ def interpret(
             f"the module has no graph function {name!r}",
             help=f"it has {', '.join(mod.graph_functions) or 'none'}",
         )
-    machine = Interpreter(mod, dict(libraries or {}))
-    values = tuple(_argument(a, p.annotation) for a, p in zip(args, function.params, strict=False))
-    values += args[len(function.params) :]
+    values = _arguments(name, function, args)
+    machine = Interpreter(mod, dict(libraries or {}), observe, perturb)
     with np.errstate(all="ignore"):
         return machine.run(Activation(Closure(machine, function, Scope(), name), values))
 
 
-def _argument(value: Any, annotation: Annotation) -> Value:
-    match annotation:
-        case TensorType(dtype=dtype) if not isinstance(value, (tuple, np.ndarray)) and not callable(
-            value
-        ):
-            return np.asarray(
-                value, None if dtype is None or hasattr(value, "dtype") else dtype.numpy
-            )
-        case ShapeType() if isinstance(value, (tuple, list)):
-            return Shape(value)
-        case TupleType(fields=fields) if isinstance(value, (tuple, list)):
-            return tuple(_argument(v, f) for v, f in zip(value, fields, strict=False))
-        case _:
-            return value
+def _arguments(name: str, function: Function, args: Sequence[Any]) -> tuple[Value, ...]:
+    """Arguments as values of the interpreter, refused as the virtual machine refuses them."""
+    wanted = len(function.params)
+    if len(args) != wanted:
+        problem = (
+            f"takes {wanted} arguments, got {len(args)}"
+            if len(args) > wanted
+            else f"lacks {', '.join(param.name for param in function.params[len(args) :])}"
+        )
+        raise UsageError("arguments", f"{name} {problem}")
+    values = []
+    for param, arg in zip(function.params, args, strict=True):
+        try:
+            values.append(_plain(enter(arg, pattern_of(param.annotation))))
+        except RuntimeCheckError as error:
+            error.message = f"{name}: parameter {param.name}: {error.message}"
+            error.notes = (*error.notes, f"{param.name} is annotated {param.annotation}")
+            raise
+    return tuple(values)
 
 
 class Interpreter:
     """Runs the functions of one module."""
 
-    def __init__(self, mod: IRModule, libraries: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(
+        self,
+        mod: IRModule,
+        libraries: Mapping[str, Callable[..., Any]],
+        observe: Observer | None = None,
+        perturb: Perturbation | None = None,
+    ) -> None:
         self.mod = mod
         self.libraries = libraries
+        self.observe = observe
+        self.perturb = perturb
         self.deduced: dict[tuple[Op, tuple[Annotation, ...]], Annotation] = {}
         """Results of operators on arguments of these annotations."""
 
@@ -198,51 +234,55 @@ class Interpreter:
 
     def enter(self, call: Activation) -> Steps:
         """Check the arguments, evaluate the body, check the result."""
-        closure, function = call.callee, call.callee.function
-        if len(call.args) != len(function.params):
-            raise RuntimeCheckError(
-                "arity",
-                f"{closure.name} takes {len(function.params)} arguments, got {len(call.args)}",
-                span=function.span,
-            )
+        closure, function, name = call.callee, call.callee.function, call.callee.name
+        if len(call.args) != closure.arity:
+            raise _wrong_count(name, closure.arity, len(call.args))
         scope = closure.scope.inner()
+        scope.function = name
         checks = Checks(scope)
         for param, value in zip(function.params, call.args, strict=True):
             scope.vars[param] = value
-            checks.match(
-                param.annotation, value, f"parameter {param.name} of {closure.name}", param.span
-            )
+            subject = Subject(name, "parameter", param.name, param.annotation, param.span)
+            checks.match(subject, value)
         checks.finish()
         result = yield from self.sequence(function.body, scope)
-        check_fits(function.ret, result, scope, f"the result of {closure.name}", function.span)
+        last = function.body.body
+        named = last.name if isinstance(last, Var) else "ret"
+        subject = Subject(name, "return value", named, function.ret, last.span or function.span)
+        check_fits(subject, result, scope)
         return result
 
     def sequence(self, body: SeqExpr, scope: Scope) -> Steps:
         """Bindings in order, then the value."""
         for binding in body.bindings:
+            var = binding.var
             if isinstance(binding.value, Function):
-                closure = Closure(self, binding.value, scope, binding.var.name)
-                scope.vars[binding.var] = (
-                    closure  # the function may call itself: its scope is this one
-                )
+                # the function may call itself: its scope is this one
+                name = f"{scope.function}_{var.name}"
+                scope.vars[var] = Closure(self, binding.value, scope, name)
                 continue
             value = yield from self.value(binding.value, scope)
             if isinstance(binding, MatchCast):
                 checks = Checks(scope)
                 checks.match(
-                    binding.annotation, value, f"match_cast to {binding.var.name}", binding.span
+                    Subject(
+                        scope.function, "match_cast", var.name, binding.annotation, binding.span
+                    ),
+                    value,
                 )
                 checks.finish()
             else:
-                check_fits(binding.var.annotation, value, scope, binding.var.name, binding.span)
-            scope.vars[binding.var] = value
+                what = "result" if _promises_nothing(binding.value) else "binding"
+                subject = Subject(scope.function, what, var.name, var.annotation, binding.span)
+                check_fits(subject, value, scope)
+            scope.vars[var] = value
         return (yield from self.value(body.body, scope))
 
     def value(self, expr: Expr, scope: Scope) -> Steps:
         """The value of what may stand at the right of a binding."""
         match expr:
             case If(cond=cond, then=then, otherwise=otherwise):
-                chosen = bool((yield from self.value(cond, scope)))
+                chosen = _truth((yield from self.value(cond, scope)))
                 return (yield from self.sequence(then if chosen else otherwise, scope))
             case SeqExpr():
                 return (yield from self.sequence(expr, scope))
@@ -265,9 +305,9 @@ class Interpreter:
             case Constant(data=data):
                 return data
             case ShapeExpr(dims=dims):
-                return Shape(dim.evaluate(scope.syms) for dim in dims)
+                return scope.sizes(dims)
             case PrimValue(value=value):
-                return value.evaluate(scope.syms) if isinstance(value, Dim) else value
+                return scope.dim(value) if isinstance(value, Dim) else value
             case StringImm(value=value):
                 return value
             case DataTypeImm(dtype=dtype):
@@ -300,21 +340,26 @@ class Interpreter:
                     name = call.op if isinstance(call.op, ExternFunc) else call.args[0]
                     values = args if isinstance(call.op, ExternFunc) else args[1:]
                     assert isinstance(name, ExternFunc)
-                    return self.registered(name.name, library.find_function)(*values)
+                    function = self.registered(name.name, library.find_function)
+                    with _failures("call-failed", f"the function {name.name}", scope):
+                        return function(*values)
                 case Intrinsic() as op:
-                    return self.intrinsic(op, call, args)
+                    return self.intrinsic(op, call, args, scope)
                 case _:
                     callee = yield from self.value(call.op, scope)  # type: ignore[arg-type]
         except RelaxError as error:
             raise error.located(call.span) from None
         if isinstance(callee, Partial):
+            if len(args) != callee.arity:
+                raise _wrong_count(callee.function.name, callee.arity, len(args))
             args, callee = [*args, *callee.captured], callee.function
         if isinstance(callee, Closure) and callee.machine is self:
             return (yield Activation(callee, tuple(args)))
         if callable(callee):
-            return _plain(callee(*args))
+            with _failures("callback-failed", "a function that was passed in", scope):
+                return _plain(to_value(callee(*map(_to_runtime, args))))
         raise RuntimeCheckError(
-            "not-callable", f"{describe(callee)} is no function", span=call.span
+            "not-callable", f"expected a function, got {describe(shown(callee))}", span=call.span
         )
 
     def operator(self, op: Op, call: Call, args: list[Value], scope: Scope) -> Value:
@@ -325,9 +370,19 @@ class Interpreter:
             deduced = self.deduced[op, types] = self.deduce(op, call, types, scope)
         given = [None if _left_out(op, i, a) else a for i, a in enumerate(args)]
         result = op.reference(*given)
-        if isinstance(deduced, TensorType):
-            return np.ascontiguousarray(result).reshape(np.shape(result))
-        return Shape(result) if isinstance(deduced, ShapeType) else result
+        if isinstance(deduced, ShapeType):
+            return Shape(result)
+        return self.computed(result) if isinstance(deduced, (TensorType, TupleType)) else result
+
+    def computed(self, result: Any) -> Value:
+        """What an operator's reference gave: compact arrays, perturbed where that is wanted."""
+        if isinstance(result, (tuple, list)):
+            return tuple(map(self.computed, result))
+        if not isinstance(result, (np.ndarray, np.generic)):
+            return result
+        array = np.ascontiguousarray(result).reshape(np.shape(result))
+        inexact = self.perturb is not None and DType(array.dtype).is_float
+        return self.perturb(array) if self.perturb is not None and inexact else array
 
     def deduce(self, op: Op, call: Call, types: Sequence[Annotation], scope: Scope) -> Annotation:
         """The result's annotation with everything known; what was undecided while compiling is
@@ -337,11 +392,32 @@ class Interpreter:
         try:
             deduced = deduction.run()
         except DeduceError as error:
-            raise RuntimeCheckError(
-                "check", error.message, span=call.span, notes=error.notes
-            ) from None
-        check_requirements(deduction.requirements, scope)
+            message = self.unmet(op, call, scope) or error.message
+            raise RuntimeCheckError("check", f"{scope.function}: {message}") from None
         return deduced
+
+    def unmet(self, op: Op, call: Call, scope: Scope) -> str:
+        """The first relation of dimensions that deduction leaves to run time and that does not
+        hold, in the words of the program's symbols; those of unknown shapes are named as
+        `BindUnknownShapes` names them."""
+        symbols = dict(scope.syms)
+        known: dict[int, Annotation] = {}
+        for arg in call.args:
+            annotation = deduce(arg, self.mod)
+            if isinstance(arg, Var):
+                annotation = with_dims(annotation, arg.name)
+                for dim, size in Checks(scope).sizes(annotation, scope.vars[arg]):
+                    if dim.symbol is not None:
+                        symbols.setdefault(dim.symbol, size)
+            known[id(arg)] = annotation
+        deduction = Deduction(op, call, lambda e: known[id(e)], exact=True)
+        with suppress(DeduceError):
+            deduction.run()
+        for requirement in deduction.requirements:
+            inside = all(var in symbols for var in requirement.condition.vars)
+            if inside and not requirement.condition.evaluate(symbols):
+                return requirement.message
+        return ""
 
     def cross_level(self, call: Call, args: list[Value], scope: Scope) -> Value:
         """Allocate the outputs, call in destination-passing style, give the outputs (figure 5)."""
@@ -349,38 +425,45 @@ class Interpreter:
         for out in call.ty_args:
             assert isinstance(out, TensorType)
             assert out.dims is not None
-            outputs.append(_unset([d.evaluate(scope.syms) for d in out.dims], out.dtype))
+            outputs.append(_unset(scope.sizes(out.dims), out.dtype))
         inputs = args[1] if isinstance(args[1], tuple) else (args[1],)
         extra = args[2] if len(args) > 2 else ()
-        self.destination_passing(call.args[0], [*inputs, *outputs, *extra])
+        self.destination_passing(call.args[0], [*inputs, *outputs, *extra], scope)
+        for output in outputs:
+            output[...] = self.computed(output)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def destination_passing(self, callee: Expr, values: Sequence[Value]) -> None:
+    def destination_passing(self, callee: Expr, values: Sequence[Value], scope: Scope) -> None:
         """Run a tensor program or library function on inputs, outputs and scalars."""
-        if isinstance(callee, ExternFunc):
-            self.registered(callee.name, library.find_library)(*values)
-            return
-        program = self.mod.functions.get(callee.name) if isinstance(callee, GlobalVar) else None
+        program = self.mod.functions.get(callee.name) if isinstance(callee, GlobalVar) else callee
         if isinstance(program, ExternFunc):
-            self.registered(program.name, library.find_library)(*values)
-            return
-        if not isinstance(program, PrimFunc):
+            function = self.registered(program.name, library.find_library)
+            with _failures("library-failed", f"the library function {program.name}", scope):
+                function(*values)
+        elif isinstance(program, PrimFunc) and isinstance(callee, GlobalVar):
+            after = None if self.observe is None else self.observe(callee.name, program, values)
+            run_program(program, values)
+            if after is not None:
+                after()
+        else:
             raise PassError("interpret", f"{callee} is no tensor program")
-        run_program(program, values)
 
-    def intrinsic(self, op: Intrinsic, call: Call, args: list[Value]) -> Value:
+    def intrinsic(self, op: Intrinsic, call: Call, args: list[Value], scope: Scope) -> Value:
         """Memory and VM instructions that lowering makes."""
         match op:
             case AllocStorage():
-                return None
+                return np.zeros(args[0], np.uint8)
             case AllocTensor(dtype=dtype):
-                return _unset(args[0], DType(dtype))
+                return _allocate(args[0], DType(dtype), *args[1:])
             case View(dtype=dtype):
                 return args[0].view(DType(dtype).numpy).reshape(args[1])
             case Kill():
+                for arg in call.args:
+                    if isinstance(arg, Var):
+                        del scope.vars[arg]
                 return ()
             case CallDPS():
-                self.destination_passing(call.args[0], args[1:])
+                self.destination_passing(call.args[0], args[1:], scope)
                 return ()
             case MakeClosure():
                 return Partial(args[0], tuple(args[1:]))
@@ -390,12 +473,14 @@ class Interpreter:
                 return args[0]
             case CheckEqual(what=what, of=of, detail=detail):
                 if args[0] != args[1]:
-                    message = f"{what} {of}: {detail} must be {args[1]}, got {args[0]}"
-                    raise RuntimeCheckError("check", message, span=call.span)
+                    message = (
+                        f"{scope.function}: {what} {of}: {detail} must be {args[1]}, got {args[0]}"
+                    )
+                    raise RuntimeCheckError("check", message)
                 return ()
             case CheckDim(message=message):
                 if not args[0]:
-                    raise RuntimeCheckError("check", message, span=call.span)
+                    raise RuntimeCheckError("check", f"{scope.function}: {message}")
                 return ()
             case _:
                 raise PassError(
@@ -424,6 +509,54 @@ def run_program(program: TensorProgram, values: Sequence[Value]) -> None:
         next(arrays) if isinstance(p, BufferParam) else next(scalars) for p in program.params
     ]
     to_python(program.func)(*ordered)
+
+
+def _allocate(shape: Sequence[int], dtype: DType, storage: Value = None) -> np.ndarray:
+    """A tensor that nobody has written, in a storage if one is given."""
+    fresh = _unset(shape, dtype)
+    if storage is None:
+        return fresh
+    if fresh.nbytes > len(storage):
+        raise PassError(
+            "interpret", f"a tensor of {fresh.nbytes} bytes in a storage of {len(storage)}"
+        )
+    tensor = storage[: fresh.nbytes].view(dtype.numpy).reshape(fresh.shape)
+    tensor[...] = fresh
+    return tensor
+
+
+def _truth(value: Value) -> bool:
+    """The condition of a branch."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return bool(value.item())
+    if not isinstance(value, bool):
+        message = f"a condition must be a bool, got {describe(shown(value))}"
+        raise RuntimeCheckError("condition", message)
+    return value
+
+
+def _wrong_count(name: str, wanted: int, got: int) -> RuntimeCheckError:
+    """A function value, called with another number of arguments than it has parameters."""
+    message = f"{name} takes {wanted} arguments, a function value of it was called with {got}"
+    return RuntimeCheckError("arity", message)
+
+
+def _promises_nothing(value: Expr) -> bool:
+    """Is this a call of something that is known at run time only? What it gives is checked."""
+    return isinstance(value, Call) and isinstance(value.op, (Var, ExternFunc, CallPurePacked))
+
+
+@contextmanager
+def _failures(code: str, what: str, scope: Scope) -> Iterator[None]:
+    """An exception in Python code that a program calls, as the error of the virtual machine."""
+    try:
+        yield
+    except RelaxError:
+        raise
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
+        raise RuntimeCheckError(code, f"{scope.function}: {what} failed: {reason}") from error
 
 
 def _unset(shape: Sequence[int], dtype: DType | None) -> np.ndarray:

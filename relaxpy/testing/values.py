@@ -3,7 +3,7 @@ does it bind?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -22,9 +22,19 @@ from relaxpy.ir.annotation import (
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Var
-from relaxpy.op.base import Requirement
-from relaxpy.runtime.tensor import Shape
+from relaxpy.runtime.bytecode import (
+    CallablePattern,
+    ObjectPattern,
+    Pattern,
+    PrimPattern,
+    ShapePattern,
+    TensorPattern,
+    TuplePattern,
+)
+from relaxpy.runtime.patterns import describe, explain, fits
+from relaxpy.runtime.tensor import Shape, Tensor
 from relaxpy.shape.solve import solve_linear
+from relaxpy.transform.lower_shapes import position
 
 Value: TypeAlias = Any
 
@@ -35,10 +45,32 @@ class Scope:
 
     vars: dict[Var, Value] = field(default_factory=dict)
     syms: dict[SymVar, int] = field(default_factory=dict)
+    function: str = ""
+    """The name of the function."""
 
     def inner(self) -> Scope:
         """A scope that sees this one."""
-        return Scope(dict(self.vars), dict(self.syms))
+        return Scope(dict(self.vars), dict(self.syms), self.function)
+
+    def dim(self, dim: Dim) -> int:
+        """The value of an integer. Raises RuntimeCheckError where it divides by zero."""
+        try:
+            return dim.evaluate(self.syms)
+        except ArithmeticError as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise RuntimeCheckError(
+                "shape-arithmetic",
+                f"{self.function}: a dimension cannot be computed: {reason}",
+            ) from None
+
+    def sizes(self, dims: Sequence[Dim]) -> Shape:
+        """A shape's value. Raises RuntimeCheckError for a size that is negative."""
+        sizes = Shape(map(self.dim, dims))
+        for dim, size in zip(dims, sizes, strict=True):
+            if size < 0:
+                message = f"{self.function}: the dimension {dim} is negative"
+                raise RuntimeCheckError("check", message)
+        return sizes
 
 
 def type_of_value(value: Value) -> Annotation:
@@ -60,115 +92,130 @@ def type_of_value(value: Value) -> Annotation:
             return CallableType(pure=False) if callable(value) else ObjectType()
 
 
-def check_requirements(requirements: Sequence[Requirement], scope: Scope) -> None:
-    """Raise for a relation that deduction left to run time and that does not hold."""
-    for requirement in requirements:
-        if not requirement.condition.evaluate(scope.syms):
-            raise RuntimeCheckError("check", requirement.message)
+def shown(value: Value) -> Any:
+    """A value as the runtime describes it: arrays as tensors without memory."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return Tensor(0, np.shape(value), str(value.dtype), None)
+    if isinstance(value, tuple) and not isinstance(value, Shape):
+        return tuple(map(shown, value))
+    return value
 
 
-def describe(value: Value) -> str:
-    """What a value is, in the words of annotations."""
-    if isinstance(value, np.ndarray):
-        return f'R.Tensor({value.shape}, dtype="{value.dtype}")'
-    if isinstance(value, Shape):
-        return f"R.Shape({list(value)})"
-    if isinstance(value, tuple):
-        return f"a tuple of {len(value)}"
-    return f"the {type(value).__name__} {value!r}"
+def pattern_of(annotation: Annotation) -> Pattern:
+    """What the runtime compares at once: kinds, ranks, dtypes, constant dimensions; dimensions
+    with symbols are left open."""
+
+    def sizes(dims: tuple[Dim, ...] | None) -> tuple[int | None, ...] | None:
+        return None if dims is None else tuple(dim.value for dim in dims)
+
+    match annotation:
+        case TensorType(ndim=ndim, dtype=dtype):
+            return TensorPattern(sizes(annotation.dims), ndim, str(dtype or ""))
+        case ShapeType(dims=dims, ndim=ndim):
+            return ShapePattern(sizes(dims), ndim)
+        case PrimType(dtype=dtype, value=value):
+            return PrimPattern(str(dtype), None if value is None else value.value)
+        case TupleType(fields=fields):
+            return TuplePattern(tuple(map(pattern_of, fields)))
+        case CallableType(params=params):
+            return CallablePattern(-1 if params is None else len(params))
+        case _:
+            return ObjectPattern()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is checked, in the words of the virtual machine."""
+
+    function: str
+    what: str
+    """"parameter", "return value", "match_cast", "result" (of a function that promises nothing)
+    or "binding"."""
+    name: str
+    annotation: Annotation
+    span: Span | None
+
+    def error(self, reason: str, *notes: str) -> RuntimeCheckError:
+        annotated = f"{self.name} is annotated {self.annotation}"
+        message = f"{self.function}: {self.what} {self.name}: {reason}"
+        return RuntimeCheckError("check", message, span=self.span, notes=[annotated, *notes])
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """The dimension that came must be what the annotation says."""
+
+    subject: Subject
+    index: int
+    came: int
+    expected: Dim
 
 
 class Checks:
     """Matches values with annotations, binding the symbols that are new; relations are checked
-    once all are bound."""
+    once all are bound. Errors are those of the virtual machine, in its order."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.later: list[tuple[Dim, int, str, Span | None]] = []
+        self.relations: list[_Relation] = []
 
-    def match(self, annotation: Annotation, value: Value, what: str, span: Span | None) -> None:
-        """Check kind, rank and dtype; bind symbols that stand alone; leave the other dimensions
-        to `finish`."""
+    def match(self, subject: Subject, value: Value) -> None:
+        """Check kind, rank, dtype and constant dimensions; bind symbols that stand alone; leave
+        the other dimensions to `finish`."""
+        came, pattern = shown(value), pattern_of(subject.annotation)
+        if not fits(came, pattern):
+            raise subject.error(explain(came, pattern), f"what came is {describe(came)}")
+        for index, (dim, size) in enumerate(self.sizes(subject.annotation, value)):
+            symbol = dim.symbol
+            if symbol is not None and symbol not in self.scope.syms:
+                self.scope.syms[symbol] = size
+            elif dim.value is None or dim.value != size:
+                self.relations.append(_Relation(subject, index, size, dim))
 
-        def fail(why: str) -> None:
-            raise RuntimeCheckError(
-                "check", f"{what}: {why}", span=span, notes=[f"its annotation is {annotation}"]
-            )
-
+    def sizes(self, annotation: Annotation, value: Value) -> Iterator[tuple[Dim, int]]:
+        """The dimensions of an annotation, each with the one that came."""
         match annotation:
-            case TensorType():
-                if not isinstance(value, (np.ndarray, np.generic)):
-                    fail(f"expected a tensor, got {describe(value)}")
-                if annotation.dtype is not None and value.dtype != annotation.dtype.numpy:
-                    fail(f"the element type is {value.dtype}, not {annotation.dtype}")
-                dims = annotation.dims
-                if isinstance(annotation.shape, Var) and annotation.shape in self.scope.vars:
-                    dims = tuple(map(Dim.of, self.scope.vars[annotation.shape]))
-                self.sizes(dims, annotation.ndim, value.shape, what, span, fail)
-            case ShapeType():
-                if not isinstance(value, Shape):
-                    fail(f"expected a shape, got {describe(value)}")
-                self.sizes(annotation.dims, annotation.ndim, value, what, span, fail)
+            case TensorType(shape=Var() as shape) if shape in self.scope.vars:
+                yield from zip(map(Dim.of, self.scope.vars[shape]), value.shape, strict=True)
+            case TensorType(shape=tuple() as dims):
+                yield from zip(dims, value.shape, strict=True)
+            case ShapeType(dims=tuple() as dims):
+                yield from zip(dims, value, strict=True)
+            case PrimType(value=Dim() as known):
+                yield known, int(value)
             case TupleType(fields=fields):
-                if (
-                    not isinstance(value, tuple)
-                    or isinstance(value, Shape)
-                    or len(value) != len(fields)
-                ):
-                    fail(f"expected a tuple of {len(fields)}, got {describe(value)}")
-                for item, kind in zip(value, fields, strict=True):
-                    self.match(kind, item, what, span)
-            case PrimType(value=known):
-                if not isinstance(value, (bool, int, float, np.generic)):
-                    fail(f"expected a scalar, got {describe(value)}")
-                if known is not None:
-                    self.size(known, int(value), what, span)
-            case CallableType():
-                if not callable(value):
-                    fail(f"expected a function, got {describe(value)}")
+                for field, item in zip(fields, value, strict=True):
+                    yield from self.sizes(field, item)
             case _:
                 pass
 
-    def sizes(
-        self, dims: tuple[Dim, ...] | None, ndim: int, sizes: Sequence[int], what: str, span: Span | None,
-        fail: Callable[[str], None],
-    ) -> None:  # fmt: skip
-        if ndim >= 0 and len(sizes) != ndim:
-            fail(f"it has {len(sizes)} dimensions, not {ndim}")
-        for dim, size in zip(dims or (), sizes, strict=False):
-            self.size(dim, int(size), what, span)
-
-    def size(self, dim: Dim, size: int, what: str, span: Span | None) -> None:
-        symbol = dim.symbol
-        if symbol is not None and symbol not in self.scope.syms:
-            self.scope.syms[symbol] = size
-        else:
-            self.later.append((dim, size, what, span))
-
     def finish(self) -> None:
         """Solve for symbols that never stand alone, then check every relation."""
-        for dim, size, _, _ in self.later:
-            unknown = [var for var in dim.vars if var not in self.scope.syms]
-            if len(unknown) == 1:
-                solution = solve_linear(dim, Dim.of(size), unknown[0])
-                if solution is not None:
-                    self.scope.syms[unknown[0]] = solution.evaluate(self.scope.syms)
-        for dim, size, what, span in self.later:
-            wanted = dim.evaluate(self.scope.syms)
-            if wanted != size:
-                text = f"{wanted}" if dim.value is not None else f"{dim} = {wanted}"
-                raise RuntimeCheckError(
-                    "check", f"{what}: a dimension is {size}, not {text}", span=span
+        progress = True
+        while progress:
+            progress = False
+            for relation in self.relations:
+                unknown = [v for v in relation.expected.vars if v not in self.scope.syms]
+                if len(unknown) == 1:
+                    solution = solve_linear(relation.expected, Dim.of(relation.came), unknown[0])
+                    if solution is not None:
+                        self.scope.syms[unknown[0]] = solution.evaluate(self.scope.syms)
+                        progress = True
+        for relation in self.relations:
+            wanted = relation.expected.evaluate(self.scope.syms)
+            if wanted != relation.came:
+                place = position(relation.subject.annotation, relation.index)
+                raise relation.subject.error(
+                    f"dimension {place} ({relation.expected}) must be {wanted}, got {relation.came}"
                 )
 
 
-def check_fits(
-    annotation: Annotation, value: Value, scope: Scope, what: str, span: Span | None
-) -> None:
+def check_fits(subject: Subject, value: Value, scope: Scope) -> None:
     """Raise unless a value fits an annotation whose symbols are bound; what mentions others is
     not compared."""
-    inner = Scope(scope.vars, dict(scope.syms))
-    checks = Checks(inner)
-    checks.match(annotation, value, what, span)
-    checks.later = [c for c in checks.later if all(var in inner.syms for var in c[0].vars)]
+    checks = Checks(Scope(scope.vars, dict(scope.syms)))
+    checks.match(subject, value)
+    checks.relations = [
+        r for r in checks.relations if all(v in checks.scope.syms for v in r.expected.vars)
+    ]
     checks.finish()

@@ -407,7 +407,7 @@ class _Lowerer:
                 what=what,
                 of=relation.var.name,
                 annotation=str(relation.annotation),
-                detail=f"dimension {_position(relation.annotation, relation.index)} ({relation.expected})",
+                detail=f"dimension {position(relation.annotation, relation.index)} ({relation.expected})",
             )
             self.emit(check(PrimValue(relation.came), PrimValue(relation.expected)), "_")
 
@@ -485,14 +485,14 @@ def _map_dims(annotation: Annotation, change: Callable[[Dim], Dim]) -> Annotatio
             return map_annotation(annotation, change)
 
 
-def _position(annotation: Annotation, index: int) -> str:
+def position(annotation: Annotation, index: int) -> str:
     """How a person finds dimension `index` of all that an annotation has."""
     match annotation:
         case TupleType(fields=fields):
             for i, item in enumerate(fields):
                 count = sum(1 for _ in _dims(item))
                 if index < count:
-                    return f"{_position(item, index)} of field {i}"
+                    return f"{position(item, index)} of field {i}"
                 index -= count
     return str(index)
 

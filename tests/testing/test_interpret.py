@@ -91,7 +91,7 @@ def test_levels(n: int) -> None:
 def test_wrong_argument() -> None:
     """The error of the virtual machine, with the parameter and its place."""
     with pytest.raises(
-        RuntimeCheckError, match="parameter w of main: a dimension is 2, not 3"
+        RuntimeCheckError, match="main: parameter w: dimension 0 is 2, not 3"
     ) as caught:
         interpret(CROSS_LEVEL, "main", np.zeros((2, 3), np.float32), np.zeros((2, 4), np.float32))
     assert caught.value.span is not None
@@ -139,7 +139,7 @@ def test_closures() -> None:
     )
     add = interpret(main, "main", np.ones(3, np.float32))
     np.testing.assert_array_equal(add(np.full(3, 2, np.float32)), np.full(3, 3, np.float32))
-    with pytest.raises(RuntimeCheckError, match="a dimension is 4, not n = 3"):
+    with pytest.raises(RuntimeCheckError, match="dimension 0 .n. must be 3, got 4"):
         add(np.ones(4, np.float32))
 
 
@@ -178,7 +178,7 @@ def test_a_wrong_deduction_is_found() -> None:
     main = Function(
         (x,), SeqExpr((BindingBlock((VarBinding(wrong, op.exp(x)),)),), wrong), wrong.annotation
     )
-    with pytest.raises(RuntimeCheckError, match="wrong: a dimension is 3, not 4"):
+    with pytest.raises(RuntimeCheckError, match="binding wrong: dimension 0 is 3, not 4"):
         interpret(main, "main", np.ones(3, np.float32))
 
 
