@@ -82,6 +82,13 @@ class Span:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column + 1}"
 
+    def inside(self, other: Span | None) -> bool:
+        """Is this range a part of the other?"""
+        if other is None or self.file != other.file:
+            return False
+        start, end = (self.line, self.column), (self.end_line, self.end_column)
+        return (other.line, other.column) <= start and end <= (other.end_line, other.end_column)
+
     def source_line(self) -> str | None:
         """The text of the first line, or None where the source cannot be had."""
         if self.source is not None:
@@ -107,6 +114,10 @@ class RelaxError(Exception):
     """Something that the user can mend: `code` names the kind (docs/errors.md has a section for
     each)."""
 
+    arg: str | None = None
+    """Name or position of the argument of a call that is at fault, so that whoever knows the source can put the
+    caret under it."""
+
     def __init__(
         self,
         code: str,
@@ -130,10 +141,11 @@ class RelaxError(Exception):
 
     def render(self) -> str:
         """The whole message, as a user reads it."""
-        marks = [_Mark(label.span, label.text) for label in self.labels]
+        marks = [_Mark(label.span, label.text) for label in self.labels if label.span != self.span]
         if self.span is not None:
-            marks.insert(0, _Mark(self.span))
-        shown = [mark for mark in marks if not mark.text or mark.span.source_line() is not None]
+            here = [label.text for label in self.labels if label.span == self.span]
+            marks.insert(0, _Mark(self.span, "; ".join(here), main=True))
+        shown = [mark for mark in marks if mark.main or mark.span.source_line() is not None]
         notes = [mark.note() for mark in marks if mark not in shown]
         pad = " " * max((len(str(mark.span.line)) for mark in shown), default=0)
         lines = [f"error[{self.code}]: {self.message}", *_excerpts(shown, pad)]
@@ -141,6 +153,14 @@ class RelaxError(Exception):
         if self.help is not None:
             lines.append(f"{pad} = help: {self.help}")
         return "\n".join(lines)
+
+    def show(self, text: str, span: Span | None) -> Self:
+        """Self, with what is to be seen at another place: a label there, or a note where the place is not known."""
+        if span is None:
+            self.notes = tuple(dict.fromkeys((*self.notes, text)))
+        else:
+            self.labels = tuple(dict.fromkeys((*self.labels, Label(span, text))))
+        return self
 
     def located(self, span: Span | None) -> Self:
         """Self, with `span` filled in if there was none."""
@@ -151,10 +171,11 @@ class RelaxError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """What is underlined: the place of the error (no text), or a label."""
+    """What is underlined: the place of the error, or a label."""
 
     span: Span
-    text: str = ""
+    text: str
+    main: bool = False
 
     def note(self) -> str:
         """The label where its source cannot be shown."""
@@ -165,7 +186,7 @@ class _Mark:
         first = min(self.span.column, start + len(line))
         last = self.span.end_column if self.span.end_line <= self.span.line else start + len(line)
         before, inside = line[: first - start], line[first - start : last - start].rstrip()
-        sign = "-" if self.text else "^"
+        sign = "^" if self.main else "-"
         text = f" {self.text}" if self.text else ""
         return _blank(before) + sign * max(1, sum(map(_columns, inside))) + text
 
@@ -178,7 +199,7 @@ def _excerpts(marks: Sequence[_Mark], pad: str) -> Iterator[str]:
     file = None
     for (name, number), group in groups.items():
         if name != file:
-            yield f"{pad}{':::' if file is not None or group[0].text else '-->'} {group[0].span}"
+            yield f"{pad}{'-->' if group[0].main else ':::'} {group[0].span}"
             file = name
         line = group[0].span.source_line()
         if line is None:
@@ -219,10 +240,7 @@ class ScriptError(RelaxError):
 
 
 class DeduceError(RelaxError):
-    """An operator or call whose arguments do not fit. `arg` names the argument at fault, so that
-    whoever knows the source can put the caret under it."""
-
-    arg: str | None = None
+    """An operator or call whose arguments do not fit."""
 
     def about(self, arg: str | None) -> DeduceError:
         """Self, with the argument at fault noted."""

@@ -22,7 +22,7 @@ All violations are found in one go. What cannot be decided while compiling is no
 from __future__ import annotations
 
 import difflib
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from typing import Any, TypeAlias
 
 from relaxpy.analysis.prim_func_call import check_prim_func_call
@@ -64,11 +64,12 @@ Walk: TypeAlias = "Generator[Walk, Any, Annotation | None]"
 """A check of something nested: yields the checks inside it and gets their results, so that depth needs no recursion."""
 
 
-def well_formed(mod: IRModule) -> list[VerifyError]:
-    """All violations, in the order of the program; none for a module that is well formed."""
+def well_formed(mod: IRModule, only: Collection[str] | None = None) -> list[VerifyError]:
+    """All violations, in the order of the program; none for a module that is well formed. `only`: the functions that
+    are looked at, all if it is None."""
     checker = _Checker(mod)
     for name, function in mod.functions.items():
-        if isinstance(function, Function):
+        if isinstance(function, Function) and (only is None or name in only):
             checker.check(name, function)
     return checker.errors
 
@@ -135,8 +136,13 @@ class _Checker:
         notes: Iterable[str] = (),
         help: str | None = None,
     ) -> None:
-        notes = list(notes) if span is not None else [*notes, f"in function {self.function}"]
-        self.errors.append(VerifyError(code, message, span=span, notes=notes, help=help))
+        self.add(VerifyError(code, message, span=span, notes=list(notes), help=help))
+
+    def add(self, error: VerifyError) -> None:
+        """Take an error; without a place in the source it says in which function it is."""
+        if error.span is None:
+            error.notes = (*error.notes, f"in function {self.function}")
+        self.errors.append(error)
 
     # Scopes
 
@@ -318,8 +324,8 @@ class _Checker:
                 )
         if good and isinstance(call.op, CallTIR):
             problems = check_prim_func_call(call, self.mod)
-            for message, notes in problems:
-                self.report("wf-prim-func-call", message, span, notes)
+            for problem in problems:
+                self.add(problem.located(span))
             good = not problems
         return good
 

@@ -51,7 +51,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.op import Operator
 from relaxpy.shape.lattice import Verdict, equal_dims, erase, join
-from relaxpy.shape.prove import equal
+from relaxpy.shape.prove import equal, prove
 
 OPS: dict[str, type[Op]] = {}
 """All operators by name; filled by `define_op`."""
@@ -445,12 +445,11 @@ class Deduction:
             if literal or (
                 not isinstance(annotation, spec.kind) and type(annotation).__name__ != "ObjectType"
             ):
+                got = _LITERALS.get(type(expr)) or str(annotation)
                 self.fail(
-                    f"{spec.name} must be a {_KIND_NAMES[spec.kind]}, got {annotation}",
+                    f"{spec.name} must be a {_KIND_NAMES[spec.kind]}, got {got}",
                     arg=spec.name,
-                    help="did you mean a shape? write (n, 4) or R.shape([n, 4])"
-                    if spec.kind is ShapeType
-                    else None,
+                    help=_KIND_HELP.get((spec.kind, type(annotation))),
                 )
             if not isinstance(annotation, spec.kind):
                 annotation = spec.kind() if spec.kind is not PrimType else PrimType("int64")
@@ -501,17 +500,17 @@ class Deduction:
         help: str | None = None,
     ) -> NoReturn:
         """Refuse the call; `arg` names the argument at fault."""
-        notes = []
+        error = DeduceError(code, f"{self.op.name}: {message}", span=self.call.span, help=help)
         for spec, expr in zip(self.op.args, self.call.args, strict=False):
+            if type(expr) in _LITERALS:
+                continue
             try:
                 annotation = self.annotation_of(expr)
             except DeduceError:
                 continue
-            name = expr.name if isinstance(expr, Var) else spec.name
-            notes.append(f"{name} is {annotation}")
-        error = DeduceError(
-            code, f"{self.op.name}: {message}", span=self.call.span, notes=notes, help=help
-        )
+            inside = expr.span is not None and expr.span.inside(self.call.span)
+            named = isinstance(expr, Var) and not inside
+            error.show(f"{expr.name if named else spec.name} is {annotation}", expr.span)
         raise error.about(arg)
 
     def require(
@@ -527,6 +526,23 @@ class Deduction:
         if not condition:
             self.fail(message, arg=arg, code=code, help=help)
 
+    def ensure(
+        self,
+        condition: Dim,
+        message: str,
+        *,
+        arg: str | None = None,
+        code: str = "shape-mismatch",
+        help: str | None = None,
+    ) -> None:
+        """`condition` (0 or 1, made with `dim_op`) must hold: refuse if it never does, check at
+        run time if that is unknown."""
+        if prove(condition):
+            return
+        if prove(dim_op("eq", condition, 0)):
+            self.fail(message, arg=arg, code=code, help=help)
+        self.requirements.append(Requirement(condition, f"{self.op.name}: {message}"))
+
     def same_dim(self, a: Dim, b: Dim, message: str, *, arg: str | None = None) -> Dim:
         """The two dimensions must be equal: refuse if they cannot be, check at run time if that
         is unknown. Gives the more telling one (a constant)."""
@@ -540,6 +556,22 @@ class Deduction:
                 Requirement(dim_op("eq", a, b), f"{self.op.name}: {message}: {a} and {b}")
             )
         return a if a.value is not None else b if b.value is not None else a
+
+    def hold(
+        self,
+        condition: Dim,
+        message: str,
+        *,
+        arg: str | None = None,
+        code: str = "shape-mismatch",
+    ) -> None:
+        """A relation of dimensions (made with `dim_op`) must hold: refuse if it cannot, check at
+        run time if that is unknown."""
+        if prove(condition):
+            return
+        if condition.value is not None or prove(dim_op("eq", condition, 0)):
+            self.fail(message, arg=arg, code=code)
+        self.requirements.append(Requirement(condition, f"{self.op.name}: {message}"))
 
     def same_dtype(self, *tensors: TensorType) -> DType:
         """All must have one dtype."""
@@ -644,6 +676,22 @@ _KIND_NAMES: dict[type[Annotation], str] = {
     TupleType: "tuple",
     Annotation: "value",
 }
+
+_LITERALS: dict[type[Expr], str] = {StringImm: "a string", DataTypeImm: "a dtype"}
+"""Literals that have no annotation of their own, for messages."""
+
+_KIND_HELP: dict[tuple[type[Annotation], type[Annotation]], str] = {
+    (
+        ShapeType,
+        TensorType,
+    ): "write (n, 4), R.shape([n, 4]), or R.shape_of(x) for the shape of a tensor",
+    (ShapeType, PrimType): "a shape is a tuple: one dimension is (n,), with a comma",
+    (TensorType, TupleType): "take one of its fields: t[0]",
+    (TensorType, PrimType): 'make a tensor of it: R.full((), value, "float32")',
+    (TensorType, ShapeType): "a shape's numbers as a tensor: R.shape_to_tensor(s)",
+    (TupleType, TensorType): "put the tensors into a tuple: (x, y)",
+}
+"""What to write, by the kind that is wanted and the one that is there."""
 
 
 def _tensors(args: Sequence[Annotation | None]) -> list[TensorType]:

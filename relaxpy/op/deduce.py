@@ -82,10 +82,11 @@ def deduce_seq(expr: SeqExpr, mod: IRModule | None = None) -> Annotation:
     """The annotation of a body as seen from outside: without its own variables and the symbols it
     defines."""
     inner_vars = {binding.var for binding in expr.bindings}
-    outer = set(free_sym_vars(var.annotation for var in free_vars(expr)))
-    casts = [b.annotation for b in expr.bindings if isinstance(b, MatchCast)]
-    inner_syms = set(free_sym_vars(casts)) - outer
     result = deduce(expr.body, mod)
+    casts = free_sym_vars(b.annotation for b in expr.bindings if isinstance(b, MatchCast))
+    inner_syms = set(casts).intersection(free_sym_vars([result]))
+    if inner_syms:  # rarely: the walk through the body costs its length
+        inner_syms -= set(free_sym_vars(var.annotation for var in free_vars(expr)))
     return erase(result, lambda sym: sym not in inner_syms, lambda var: var not in inner_vars)
 
 
@@ -135,25 +136,43 @@ def deduce_result(call: Call, callee: CallableType, mod: IRModule | None) -> Ann
     if callee.params is None:
         return callee.ret
     name = getattr(call.op, "name", "the function")
+    known = _definition(call.op, mod)
     if len(call.args) != len(callee.params):
-        raise DeduceError(
-            "call-arity",
-            f"{name} takes {len(callee.params)} arguments, got {len(call.args)}",
-            span=call.span,
-            notes=[f"{name} is {callee}"],
+        wanted = f"{len(callee.params)} argument{'s' * (len(callee.params) != 1)}"
+        error = DeduceError(
+            "call-arity", f"{name} takes {wanted}, got {len(call.args)}", span=call.span
         )
+        if known is not None and known.span is not None:
+            raise error.show(f"{name} is defined here", known.span)
+        raise error.show(f"{name} is {callee}", call.op.span if isinstance(call.op, Var) else None)
     bound: dict[SymVar, Dim] = {}
     actuals = [deduce(arg, mod) for arg in call.args]
     # The second time all that can be bound is bound, so that an earlier parameter may mention a later one's symbols.
     for _ in range(2):
         for i, (param, actual) in enumerate(zip(callee.params, actuals, strict=True)):
             if accepts(param, actual, bound, equal) is Verdict.NO:
-                raise DeduceError(
+                wanted = substitute(param, bound)
+                error = DeduceError(
                     "call-argument",
-                    f"argument {i} of {name} must be {substitute(param, bound)}, got {actual}",
+                    f"argument {i + 1} of {name} must be {wanted}, got {actual}",
                     span=call.span,
-                    notes=[f"{name} is {callee}"],
                 ).about(str(i))
+                var = known.params[i] if known is not None else None
+                if var is None:
+                    error.show(
+                        f"{name} is {callee}", call.op.span if isinstance(call.op, Var) else None
+                    )
+                else:
+                    error.show(f"parameter {var.name} of {name} is {param}", var.span)
+                if isinstance(call.args[i], Var):
+                    error.show(f"{call.args[i].name} is {actual}", call.args[i].span)
+                raise error
     ret = substitute(callee.ret, bound)
     unbound = set(free_sym_vars([*callee.params, callee.ret])) - set(bound)
     return erase(ret, lambda var: var not in unbound)
+
+
+def _definition(callee: Operator | Expr, mod: IRModule | None) -> Function | None:
+    """The graph function that a global name stands for, where it is known."""
+    found = mod.functions.get(callee.name) if mod and isinstance(callee, GlobalVar) else None
+    return found if isinstance(found, Function) else None

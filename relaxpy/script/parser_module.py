@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+from relaxpy.analysis.well_formed import well_formed
 from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span
 from relaxpy.ir.annotation import ObjectType
 from relaxpy.ir.dim import Dim, SymVar
@@ -21,6 +22,7 @@ from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_function import FunctionParser
 from relaxpy.script.parser_signature import Signature
 from relaxpy.script.parser_statement import literal_attr
+from relaxpy.script.parser_value import argument_node
 from relaxpy.script.scope import ModuleRef, Skip, Surroundings, Symbols, suggest
 
 KINDS = {
@@ -87,6 +89,8 @@ class ModuleParser:
         self.waiting: dict[str, tuple[FunctionParser, Signature]] = {}
         self.tensor_programs: list[tuple[str, ast.FunctionDef]] = []
         self.reading: set[str] = set()
+        self.complete: set[str] = set()
+        """Functions that were read without an error."""
         self.order: list[str] = []
 
     def module(self, body: Sequence[ast.stmt], span: Span | None = None) -> IRModule:
@@ -105,7 +109,27 @@ class ModuleParser:
             self.read(name)
         ordered = {name: self.functions[name] for name in self.order if name in self.functions}
         ordered |= {name: f for name, f in self.functions.items() if name not in ordered}
-        return IRModule(ordered, self.attrs, self.infos, self.name, span)
+        mod = IRModule(ordered, self.attrs, self.infos, self.name, span)
+        self.verify(mod)
+        return mod
+
+    def verify(self, mod: IRModule) -> None:
+        """Report what is not well formed in the functions that were read; of the others `mod` has signatures."""
+        nodes: dict[Span, ast.Call] = {}
+        for error in well_formed(mod, self.complete):
+            if error.code == "wf-global":
+                continue  # a function whose signature is wrong, which was reported
+            if error.arg is not None and error.span is not None:
+                nodes = nodes or self.calls()
+                node = nodes.get(error.span)
+                found = argument_node(node, None, error.arg) if node is not None else None
+                error.span = self.scope.span(found) if found is not None else error.span
+            self.bag.add(error)
+
+    def calls(self) -> dict[Span, ast.Call]:
+        """The calls in all definitions, by their place."""
+        nodes = (child for node, _ in self.definitions.values() for child in ast.walk(node))
+        return {self.scope.span(node): node for node in nodes if isinstance(node, ast.Call)}
 
     # Declarations
 
@@ -220,7 +244,7 @@ class ModuleParser:
                 continue
             self.waiting[name] = (parser, signature)
             if not signature.broken:
-                self.functions[name] = placeholder(signature)
+                self.functions[name] = placeholder(signature, self.scope.span(node))
 
     def adopt(self, name: str, value: Any, span: Span) -> Expr:
         """A function made outside, as one of the module."""
@@ -258,6 +282,7 @@ class ModuleParser:
         parser.bb = type(parser.bb)(mod)
         with suppress(Skip):
             self.functions[name] = parser.function(signature)
+            self.complete.add(name)
 
     def adopt_captured(self, name: str) -> None:
         """Take a function of the Python around into the module before it is called."""
@@ -281,10 +306,10 @@ class ModuleParser:
             signature.broken = True
 
 
-def placeholder(signature: Signature) -> Function:
+def placeholder(signature: Signature, span: Span) -> Function:
     """A function of this signature, for those that call it."""
     ret = signature.ret if signature.ret is not None else ObjectType()
-    return Function(tuple(signature.params), SeqExpr((), Tuple(())), ret, signature.pure)
+    return Function(tuple(signature.params), SeqExpr((), Tuple(())), ret, signature.pure, span=span)
 
 
 @lru_cache(maxsize=256)

@@ -99,7 +99,7 @@ def argument_node(node: ast.expr, op: Any, name: str | None) -> ast.expr | None:
         values = list(node.values)
     elif isinstance(node, ast.Call):
         for keyword in node.keywords:
-            if keyword.arg == name:
+            if keyword.arg == name or (name == "out_ty" and keyword.arg == "out_sinfo"):
                 return keyword.value
         values = node.args
     else:
@@ -109,7 +109,7 @@ def argument_node(node: ast.expr, op: Any, name: str | None) -> ast.expr | None:
     else:
         kind = op if isinstance(op, type) else type(op)
         if not issubclass(kind, Op):
-            return None
+            return values[2] if name == "out_ty" and len(values) > 2 else None
         names = [spec.name for spec in kind.args] + list(kind.attr_names())
         if name not in names:
             return None

@@ -47,10 +47,15 @@ def parsed(mod: IRModule) -> IRModule:
     return again
 
 
-def main(body: str, params: str = 'x: R.Tensor(("n", 4), "float32")', ret: str = "") -> Function:
+def main(
+    body: str,
+    params: str = 'x: R.Tensor(("n", 4), "float32")',
+    ret: str = "",
+    decorator: str = "@R.function",
+) -> Function:
     """The function of this body, after a round trip."""
     lines = "\n".join("    " + line for line in body.split("\n"))
-    mod = relaxpy.parse(f"@R.function\ndef main({params}){ret}:\n{lines}\n")
+    mod = relaxpy.parse(f"{decorator}\ndef main({params}){ret}:\n{lines}\n")
     parsed(mod)
     found = mod["main"]
     assert isinstance(found, Function)
@@ -208,7 +213,7 @@ class Module:
                 vi = T.axis.spatial(n, i)
                 Y[vi] = X[vi]
 
-    @R.function
+    @R.function(pure=False)
     def main(x: R.Tensor((n,), dtype="float32")) -> R.Tensor((n,), dtype="float32"):
         cls = Module
         a = R.call_tir(cls.f, (x,), out_sinfo=R.Tensor((n,), dtype="float32"))
@@ -594,7 +599,7 @@ def test_ten_thousand_bindings_and_deep_nesting() -> None:
 
 
 def test_call_values() -> None:
-    func = main("f = R.ExternFunc('lib.f')\nreturn f(x)")
+    func = main("f = R.ExternFunc('lib.f')\nreturn f(x)", decorator="@R.function(pure=False)")
     call = list(func.body.bindings)[1].value
     assert isinstance(call, Call)
     assert isinstance(call.op, Var)
