@@ -9,6 +9,7 @@ then the attributes of the class, as `R.matmul` does in script; `OPS` has them a
 
 from relaxpy.op import (
     binary,
+    collapse,
     compare,
     create,
     datatype,
@@ -20,8 +21,12 @@ from relaxpy.op import (
     memory,
     nn,
     reduce,
+    repetition,
+    reverse,
     row_major,
+    scan,
     set,
+    sorting,
     unary,
 )
 from relaxpy.op.base import OPS, Op
@@ -62,6 +67,13 @@ mean = reduce.Mean.make
 min = reduce.Min.make
 sum = reduce.Sum.make
 
+cumprod = scan.Cumprod.make
+cumsum = scan.Cumsum.make
+
+argsort = sorting.Argsort.make
+sort = sorting.Sort.make
+topk = sorting.Topk.make
+
 matmul = linear_algebra.Matmul.make
 
 broadcast_to = manipulate.BroadcastTo.make
@@ -71,6 +83,8 @@ flatten = row_major.Flatten.make
 permute_dims = manipulate.PermuteDims.make
 reshape = row_major.Reshape.make
 split = join.Split.make
+stack = join.Stack.make
+meshgrid = join.Meshgrid.make
 squeeze = manipulate.Squeeze.make
 
 strided_slice = index.StridedSlice.make
@@ -81,6 +95,15 @@ arange = create.Arange.make
 full = create.Full.make
 ones = create.Ones.make
 zeros = create.Zeros.make
+
+repeat = repetition.Repeat.make
+tile = repetition.Tile.make
+
+flip = reverse.Flip.make
+reverse_sequence = reverse.ReverseSequence.make
+
+collapse_sum_to = collapse.CollapseSumTo.make
+collapse_sum_like = collapse.CollapseSumLike.make
 
 astype = datatype.Astype.make
 unique = set.Unique.make
@@ -93,11 +116,13 @@ tensor_to_shape = intrinsic.TensorToShape.make
 
 __all__ = [
     "OPS", "Op", "abs", "add", "arange", "assert_op", "astype", "broadcast_to",
-    "call_dps_library", "call_packed", "call_pure_packed", "call_tir", "concat", "divide",
-    "equal", "erf", "exp", "expand_dims", "flatten", "floor_divide", "floor_mod", "full",
-    "greater", "greater_equal", "less", "less_equal", "log", "logical_and", "logical_not",
-    "logical_or", "matmul", "max", "maximum", "mean", "memory", "min", "minimum", "multiply",
-    "negative", "nn", "not_equal", "ones", "permute_dims", "power", "print", "reshape", "rsqrt",
-    "shape_of", "shape_to_tensor", "sigmoid", "split", "sqrt", "squeeze", "strided_slice",
-    "subtract", "sum", "take", "tanh", "tensor_to_shape", "unique", "where", "zeros",
+    "call_dps_library", "call_packed", "call_pure_packed", "call_tir", "collapse_sum_like",
+    "collapse_sum_to", "concat", "divide", "equal", "erf", "exp", "expand_dims", "flatten",
+    "flip", "floor_divide", "floor_mod", "full", "greater", "greater_equal", "less",
+    "less_equal", "log", "logical_and", "logical_not", "logical_or", "matmul", "max", "maximum",
+    "mean", "memory", "meshgrid", "min", "minimum", "multiply", "negative", "nn", "not_equal",
+    "ones", "permute_dims", "power", "print", "repeat", "reshape", "reverse_sequence", "rsqrt",
+    "shape_of", "shape_to_tensor", "sigmoid", "split", "sqrt", "squeeze", "stack",
+    "strided_slice", "subtract", "sum", "take", "tanh", "tensor_to_shape", "tile", "unique",
+    "where", "zeros",
 ]  # fmt: skip

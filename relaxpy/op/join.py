@@ -89,6 +89,129 @@ class Concat(Op):
 
 
 @define_op
+class Stack(Op):
+    """The tensors, all of one shape, one after the other along a new axis, which stands at `axis`
+    of the result."""
+
+    name = "stack"
+    axis: int = 0
+
+    def deduce(self, d: Deduction, tensors: TupleType) -> TensorType:
+        parts = [part for part in tensors.fields if isinstance(part, TensorType)]
+        d.require(bool(parts), "there is nothing to stack", arg="tensors")
+        d.require(len(parts) == len(tensors.fields), "tensors must all be tensors", arg="tensors")
+        dtype, first = d.same_dtype(*parts), parts[0]
+        assert first.dims is not None
+        dims = list(first.dims)
+        for part in parts[1:]:
+            d.require(
+                part.ndim == first.ndim, f"ranks differ: {first.ndim} and {part.ndim}",
+                arg="tensors", code="op-rank",
+            )  # fmt: skip
+            for a, size in enumerate(part.dims or ()):
+                dims[a] = d.same_dim(dims[a], size, f"sizes of axis {a} differ", arg="tensors")
+        axis = d.axis(self.axis, first.ndim + 1)
+        return TensorType((*dims[:axis], len(parts), *dims[axis:]), dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (tensors,) = args
+        fields = tensors.fields if isinstance(tensors, TupleType) else ()
+        parts = [part for part in fields if isinstance(part, TensorType)]
+        ndim = max((part.ndim for part in parts), default=-1)
+        dtype = next((p.dtype for p in parts if p.dtype is not None), None)
+        return TensorType(None, dtype, ndim if ndim < 0 else ndim + 1)
+
+    def legalize(self, out: TensorType, tensors: Sequence[te.Tensor]) -> te.Tensor:
+        axis = self.axis % out.ndim
+
+        def element(*i: Any) -> Any:
+            *first, value = (te.element(part(*i[:axis], *i[axis + 1 :])) for part in tensors)
+            for number, read in reversed(list(enumerate(first))):
+                value = te.if_then_else(te.equal(i[axis], te.dim(number)), read, value)
+            return value
+
+        return te.compute(out.dims, element, "stack")
+
+    def reference(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
+        return np.stack(tensors, self.axis)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), (rand(3, 5), rand(3, 5)), dims="n 5, n 5")
+        yield sample(cls(-1), (rand(3, 2), rand(3, 2), rand(3, 2)), dims="n m, n m, n m")
+        yield sample(cls(1), (rand(3, dtype="int32"),), dims="n")
+        yield sample(cls(), (rand(), rand()))
+        yield sample(cls(1), (rand(0, 2), rand(0, 2)), dims="n 2, n 2")
+        yield wrong(cls(), (rand(3, 5), rand(3, 4)), code="shape-mismatch", match="5 and 4")
+        yield wrong(cls(), (rand(3), rand(3, 1)), code="op-rank", match="1 and 2")
+        yield wrong(cls(), (rand(3), rand(3, dtype="int32")), code="op-dtype", match="int32")
+        yield wrong(cls(2), (rand(3), rand(3)), code="op-axis", match="2")
+
+
+@define_op
+class Meshgrid(Op):
+    """A tuple of grids: grid k has the values of vector k along axis k and is constant along the
+    others, as `numpy.meshgrid`; with indexing "xy" the first two axes change places. A 0-d tensor
+    is a vector of one."""
+
+    name = "meshgrid"
+    indexing: str = "ij"
+
+    def axis_of(self, k: int, count: int) -> int:
+        """The axis along which grid `k` of `count` varies."""
+        return 1 - k if self.indexing == "xy" and k < 2 <= count else k
+
+    def deduce(self, d: Deduction, tensors: TupleType) -> TupleType:
+        parts = [part for part in tensors.fields if isinstance(part, TensorType)]
+        d.require(
+            self.indexing in ("ij", "xy"),
+            f'indexing {self.indexing!r} is neither "ij" nor "xy"', arg="indexing",
+        )  # fmt: skip
+        d.require(len(parts) == len(tensors.fields), "tensors must all be tensors", arg="tensors")
+        d.require(bool(parts), "there is nothing to make a grid of", arg="tensors")
+        dims = [Dim.of(1)] * len(parts)
+        for k, part in enumerate(parts):
+            d.require(
+                part.ndim < 2, f"tensor {k} has {part.ndim} dimensions, and must have one",
+                arg="tensors", code="op-rank",
+            )  # fmt: skip
+            dims[self.axis_of(k, len(parts))] = (part.dims or (Dim.of(1),))[0]
+        return TupleType(TensorType(tuple(dims), part.dtype) for part in parts)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (tensors,) = args
+        if not isinstance(tensors, TupleType):
+            return TupleType()
+        parts = [part for part in tensors.fields if isinstance(part, TensorType)]
+        return TupleType(TensorType(None, part.dtype, len(parts)) for part in parts)
+
+    def legalize(self, out: TupleType, tensors: Sequence[te.Tensor]) -> list[te.Tensor]:
+        def grid(k: int, part: te.Tensor, kind: Annotation) -> te.Tensor:
+            assert isinstance(kind, TensorType)
+            axis = self.axis_of(k, len(tensors))
+            return te.compute(
+                kind.dims or (), lambda *i: part(i[axis]) if part.shape else part(), "meshgrid"
+            )
+
+        pairs = zip(tensors, out.fields, strict=True)
+        return [grid(k, part, kind) for k, (part, kind) in enumerate(pairs)]
+
+    def reference(self, tensors: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        grids = np.meshgrid(*tensors, indexing="xy" if self.indexing == "xy" else "ij")
+        return tuple(map(np.ascontiguousarray, grids))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), (rand(3), rand(2)), dims="n, m")
+        yield sample(cls("xy"), (rand(3), rand(2), rand(4)), dims="n, m, 4")
+        yield sample(cls(), (rand(3, dtype="int32"), rand(dtype="int32")), dims="n,")
+        yield sample(cls("xy"), (rand(3),), dims="n")
+        yield sample(cls(), (rand(0), rand(2)), dims="n, 2")
+        yield wrong(cls(), (rand(3), rand(2, 2)), code="op-rank", match="tensor 1")
+        yield wrong(cls("yx"), (rand(3),), code="op-arguments", match="yx")
+
+
+@define_op
 class Split(Op):
     """A tuple of the parts of x along `axis`: as many of equal size as a number says, or cut at
     the given places."""

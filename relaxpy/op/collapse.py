@@ -1,0 +1,137 @@
+"""Sums that undo broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
+from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.precision import narrowed, widened
+from relaxpy.shape.lattice import Verdict
+from relaxpy.shape.prove import equal
+
+
+def collapsed(d: Deduction, data: TensorType, target: Sequence[Dim], arg: str) -> TensorType:
+    """The annotation of data summed to the shape `target`, which must be one that can be broadcast
+    to data's."""
+    assert data.dims is not None
+    d.require(
+        not (data.dtype and data.dtype.is_bool), "data must be numbers, got bool", arg="data",
+        code="op-dtype",
+    )  # fmt: skip
+    new = data.ndim - len(target)
+    d.require(
+        new >= 0, f"{data.ndim} dimensions cannot be summed to {len(target)}", arg=arg,
+        code="op-rank",
+    )  # fmt: skip
+    for size, goal in zip(data.dims[new:], target, strict=True):
+        if goal != 1 and equal(size, goal) is not Verdict.YES:
+            fits = dim_op("or", dim_op("eq", size, goal), dim_op("eq", goal, 1))
+            d.hold(fits, f"a dimension of {size} cannot be summed to {goal}", arg=arg)
+    return TensorType(tuple(target), data.dtype)
+
+
+def collapse(out: TensorType, data: te.Tensor) -> te.Tensor:
+    """The tensor program: each axis that is summed has a loop, of one turn where its size turns
+    out to be that of the result."""
+    sizes, target = te.dims(data), out.dims or ()
+    new = len(sizes) - len(target)
+    loops: dict[int, Any] = {}
+    for a, size in enumerate(sizes):
+        goal = target[a - new] if a >= new else Dim.of(1)
+        if a < new or equal(size, goal) is not Verdict.YES:
+            turns = dim_op("select", dim_op("eq", goal, 1), size, Dim.of(1))
+            loops[a] = te.reduce_axis(turns, f"k{a}")
+
+    def element(*i: Any) -> Any:
+        index = []
+        for a in range(len(sizes)):
+            if a in loops and (a < new or target[a - new] == 1):
+                index.append(loops[a])
+            else:
+                index.append(i[a - new] + loops[a] if a in loops else i[a - new])
+        read = te.widen(data(*index))
+        return te.sum(read, list(loops.values())) if loops else read
+
+    total = te.compute(target, element, "collapse_sum")
+    if str(total.dtype) == str(out.dtype):
+        return total
+    return te.compute(target, lambda *i: te.cast(total(*i), out.dtype), "narrowed")
+
+
+def collapse_numpy(data: np.ndarray, target: tuple[int, ...]) -> np.ndarray:
+    """The same on numpy."""
+    wide, new = widened(data), data.ndim - len(target)
+    axes = tuple(a for a in range(data.ndim) if a < new or target[a - new] == 1)
+    return narrowed(np.sum(wide, axes, dtype=wide.dtype, keepdims=True).reshape(target), data)
+
+
+@define_op
+class CollapseSumTo(Op):
+    """The sum of data over the axes along which a tensor of `shape` is repeated by broadcasting:
+    the gradient of `broadcast_to`. Integers modulo 2**bits."""
+
+    name = "collapse_sum_to"
+
+    def deduce(self, d: Deduction, data: TensorType, shape: ShapeType) -> TensorType:
+        return collapsed(d, data, shape.dims or (), "shape")
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        data, shape = args
+        assert isinstance(data, TensorType)
+        assert isinstance(shape, ShapeType)
+        return TensorType(shape.dims, data.dtype, shape.ndim)
+
+    def legalize(self, out: TensorType, data: te.Tensor, shape: Any) -> te.Tensor:
+        return collapse(out, data)
+
+    def reference(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        return collapse_numpy(data, shape)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(2, 3, 4), (3, 1), dims="2 n m, n 1")
+        yield sample(cls(), rand(2, 3, 4), (1, 1, 4), dims="n m 4, 1 1 4")
+        yield sample(cls(), rand(2, 3), (2, 3), dims="n m, n m")
+        yield sample(cls(), rand(2, 3), (1, 3), dims="n m, k l")
+        yield sample(cls(), rand(2, 3), (), dims="n m,")
+        yield sample(cls(), rand(0, 3, dtype="int32"), (3,), dims="n 3, 3")
+        yield sample(cls(), rand(3, 9, dtype="float16"), (3, 1), dims="n m, n 1", rtol=2e-3)
+        yield wrong(cls(), rand(2, 3), (2,), code="shape-mismatch", match="3 cannot be summed to 2")
+        yield wrong(cls(), rand(3), (1, 3), code="op-rank", match="1 dimensions")
+        yield wrong(cls(), rand(3, dtype="bool"), (1,), code="op-dtype", match="bool")
+
+
+@define_op
+class CollapseSumLike(Op):
+    """`collapse_sum_to` the shape of another tensor."""
+
+    name = "collapse_sum_like"
+
+    def deduce(self, d: Deduction, data: TensorType, collapse_target: TensorType) -> TensorType:
+        return collapsed(d, data, collapse_target.dims or (), "collapse_target")
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        data, target = args
+        assert isinstance(data, TensorType)
+        assert isinstance(target, TensorType)
+        return TensorType(target.shape, data.dtype, target.ndim)
+
+    def legalize(self, out: TensorType, data: te.Tensor, collapse_target: te.Tensor) -> te.Tensor:
+        return collapse(out, data)
+
+    def reference(self, data: np.ndarray, collapse_target: np.ndarray) -> np.ndarray:
+        return collapse_numpy(data, collapse_target.shape)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(2, 3, 4), rand(3, 1), dims="2 n m, n 1")
+        yield sample(cls(), rand(2, 3), rand(2, 3), dims="n m, n m")
+        yield sample(cls(), rand(2, 3), rand(2, 1, dtype="int32"), dims="n m, n k")
+        yield wrong(cls(), rand(2, 3), rand(2), code="shape-mismatch", match="3 cannot")
+        yield wrong(cls(), rand(3), rand(1, 3), code="op-rank", match="1 dimensions")
