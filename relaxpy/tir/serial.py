@@ -7,7 +7,8 @@ where a later update may meet an earlier one).
 
     y = serial(((n,), "float32"), [x], fill, "copy")
 
-The loops run as they are written, on one thread: one block that no schedule rule looks into.
+The loops run as they are written: one block that no schedule rule looks into. What is to run in parallel is marked so
+(`p.loop(…, parallel=True)`, `relaxpy.tir.rows`), and then the program counts as arranged by its author.
 """
 
 from __future__ import annotations
@@ -101,18 +102,22 @@ def with_regions(func: Any) -> Any:
 
 
 def _accessed(block: Any) -> tuple[list[Any], list[Any]]:
-    """The whole of each buffer that the block reads, and writes."""
+    """The whole of each buffer that the block reads, and writes, but for those that it allocates."""
     read: dict[Any, None] = {}
     written: dict[Any, None] = {}
+    own: list[Any] = []
     tvm_ffi.structural_walk(
         block.body,
         [
             (tvm.ir.TensorLoad, lambda load: read.setdefault(load.source)),
             (tirx.BufferStore, lambda store: written.setdefault(store.buffer)),
+            (tirx.AllocBuffer, lambda allocation: own.append(allocation.buffer)),
         ],
     )
-    regions = ([_whole(buffer) for buffer in buffers] for buffers in (read, written))
-    reads, writes = regions
+    reads, writes = (
+        [_whole(b) for b in buffers if not any(b.same_as(o) for o in own)]
+        for buffers in (read, written)
+    )
     return reads, writes
 
 

@@ -1,0 +1,117 @@
+"""Running totals along an axis."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dim import product
+from relaxpy.ir.dtype import DType
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.precision import converted, widened
+
+
+@dataclass(frozen=True)
+class Scan(Op):
+    """What elements come to, joined one after the other along `axis`."""
+
+    axis: int | None = None
+    """The axis; None: all elements in order, as one axis."""
+    dtype: DType | None = None
+    """Elements are converted to it before they are joined; None: the argument's."""
+    exclusive: bool = False
+    """At each place only what lies before it, so that the first result is that of nothing."""
+
+    combine: ClassVar[Callable[[Any, Any], Any]]
+    start: ClassVar[int]
+    """The result of nothing."""
+    ufunc: ClassVar[np.ufunc]
+    """`combine` on arrays."""
+
+    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+        assert data.dims is not None
+        dtype = self.dtype or data.dtype
+        d.require(
+            dtype != "bool",
+            "the result must be numbers, got bool",
+            arg="dtype" if self.dtype else "data",
+            code="op-dtype",
+            help='say which: dtype="int64"',
+        )
+        if self.axis is None:
+            return TensorType((product(data.dims),), dtype)
+        d.axis(self.axis, data.ndim)
+        return TensorType(data.dims, dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (data,) = args
+        assert isinstance(data, TensorType)
+        return TensorType(None, self.dtype or data.dtype, 1 if self.axis is None else data.ndim)
+
+    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+        from relaxpy.tir.scan import scan
+
+        shape, axis = te.dims(data), self.axis
+        axis = None if axis is None else axis % len(shape)
+        assert out.dtype is not None
+        return scan(data, shape, axis, out.dtype, type(self).combine, self.start, self.exclusive)
+
+    def reference(self, data: np.ndarray) -> np.ndarray:
+        dtype = self.dtype or DType(data.dtype)
+        x = widened(converted(data, dtype))
+        axis = 0 if self.axis is None else self.axis % x.ndim
+        if self.axis is None:
+            x = x.reshape(-1)
+        found = self.ufunc.accumulate(x, axis, dtype=x.dtype)
+        if self.exclusive:
+            shape = [1 if a == axis else size for a, size in enumerate(x.shape)]
+            found = np.concatenate([np.full(shape, self.start, x.dtype), found], axis)
+            found = np.take(found, np.arange(x.shape[axis]), axis)
+        return found.astype(dtype.numpy)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 5), dims="n m")
+        yield sample(cls(axis=0), rand(7), dims="n")
+        yield sample(cls(axis=1), rand(2, 3, 4), dims="n m 4")
+        yield sample(cls(axis=-1, exclusive=True), rand(2, 3, 4), dims="n 3 m")
+        yield sample(cls(axis=0, exclusive=True), rand(0, 3), dims="n 3")
+        yield sample(cls(), rand(1, 0), dims="n m")
+        yield sample(cls(exclusive=True), rand())
+        yield sample(cls(axis=1), rand(2, 4, dtype="float16"), dims="n m", rtol=2e-3, atol=1e-3)
+        yield sample(cls(axis=0), rand(5, 2, dtype="int8", high=9), dims="n m")
+        yield sample(cls(axis=0, dtype=DType("int64")), rand(6, dtype="bool"), dims="n")
+        yield sample(cls(dtype=DType("float64")), rand(6, dtype="int32", high=9), dims="n")
+        yield sample(cls(axis=0, dtype=DType("int32")), rand(6), dims="n")
+        yield wrong(cls(axis=2), rand(3, 5), code="op-axis", match="2")
+        yield wrong(cls(axis=0), rand(3, dtype="bool"), code="op-dtype", match="bool")
+        yield wrong(cls(dtype=DType("bool")), rand(3), code="op-dtype", match="bool")
+
+
+@define_op
+class Cumsum(Scan):
+    """Running sums along `axis`; integers modulo 2**bits. Narrow floats are added in float32, and
+    each sum is rounded. Converting a float to an integer `dtype` truncates and saturates."""
+
+    name = "cumsum"
+    combine = operator.add
+    start = 0
+    ufunc = np.add
+
+
+@define_op
+class Cumprod(Scan):
+    """Running products along `axis`; integers modulo 2**bits. Narrow floats are multiplied in
+    float32, and each product is rounded. Converting a float to an integer `dtype` truncates and
+    saturates."""
+
+    name = "cumprod"
+    combine = operator.mul
+    start = 1
+    ufunc = np.multiply

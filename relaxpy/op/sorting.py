@@ -1,0 +1,214 @@
+"""Sorting along an axis, by the tensor program of `relaxpy.tir.sort`: stable, NaN as the greatest
+of all (last in ascending order, first in descending), bool as 0 and 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType, TupleType
+from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.dtype import DType
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Requirement, Sample, define_op, rand, sample, wrong
+from relaxpy.op.precision import widened
+from relaxpy.shape.prove import prove
+
+_NAN = np.nan
+
+
+@define_op
+class Sort(Op):
+    """The elements in order along `axis`. A NaN is the greatest of all: last, or first where
+    `descending`."""
+
+    name = "sort"
+    axis: int = -1
+    descending: bool = False
+
+    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+        d.axis(self.axis, x.ndim)
+        return TensorType(x.shape, x.dtype)
+
+    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+        (found,) = _sorted(x, self.axis, self.descending, values=True)
+        return found
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.take_along_axis(x, order_of(x, self.axis, self.descending), self.axis)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 5), dims="n m")
+        yield sample(cls(descending=True), rand(2, 6, dtype="int32", low=-3, high=3), dims="n m")
+        yield sample(cls(axis=0), rand(4, 3), dims="n m")
+        yield sample(cls(axis=1), rand(2, 5, 3, dtype="float16"), dims="n m 3")
+        yield sample(cls(), np.array([1, _NAN, -np.inf, -0.0, 0, _NAN, np.inf, -1]), dims="n")
+        yield sample(cls(0, True), np.array([1, _NAN, -np.inf, 3, _NAN, np.inf, 2]), dims="n")
+        yield sample(cls(), rand(7, dtype="bool"), dims="n")
+        yield sample(cls(axis=0), rand(0, 3), dims="n 3")
+        yield sample(cls(), rand(2, 1), dims="n m")
+        yield wrong(cls(axis=2), rand(3, 5), code="op-axis", match="2")
+        yield wrong(cls(), rand(), code="op-axis", match="0 dimensions")
+
+
+@define_op
+class Argsort(Op):
+    """Where each element of the sorted row was: `x[argsort(x)]` is `sort(x)`. Equal elements keep
+    their order, ascending and `descending`."""
+
+    name = "argsort"
+    axis: int = -1
+    descending: bool = False
+    dtype: DType = DType("int32")
+    """Dtype of the places."""
+
+    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+        d.axis(self.axis, data.ndim)
+        _require_places(d, self.dtype)
+        return TensorType(data.shape, self.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return TensorType(None, self.dtype, _ndim(args))
+
+    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+        (places,) = _sorted(data, self.axis, self.descending, order=self.dtype, values=False)
+        return places
+
+    def reference(self, data: np.ndarray) -> np.ndarray:
+        return order_of(data, self.axis, self.descending).astype(self.dtype.numpy)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        few = rand(3, 9, dtype="int32", low=-2, high=2)
+        yield sample(cls(), few, dims="n m")
+        yield sample(cls(descending=True), few, dims="n m")
+        yield sample(cls(axis=0, dtype=DType("int64")), few.astype(np.float16), dims="n m")
+        yield sample(cls(axis=1), rand(2, 5, 3), dims="n m 3")
+        yield sample(cls(), np.array([_NAN, 1, -0.0, 0, _NAN, 1], np.float32), dims="n")
+        yield sample(cls(0, True), np.array([2, _NAN, -0.0, 0, _NAN, 2], np.float32), dims="n")
+        yield sample(cls(), rand(0), dims="n")
+        yield sample(cls(), rand(2, 1), dims="n m")
+        yield wrong(cls(axis=-3), rand(3, 5), code="op-axis", match="-3")
+        yield wrong(cls(dtype=DType("float32")), rand(3), code="op-dtype", match="float32")
+
+
+@define_op
+class Topk(Op):
+    """The `k` greatest elements along `axis` in descending order (with `largest=False`: the least,
+    in ascending order) and where they are; of equals the first. A NaN is the greatest of all.
+    `ret_type` says what is given: "both" (a tuple), "values" or "indices". All elements for a k
+    below 1; a k above the size is refused."""
+
+    name = "topk"
+    k: int = 1
+    axis: int = -1
+    ret_type: str = "both"
+    largest: bool = True
+    dtype: DType = DType("int32")
+    """Dtype of the indices."""
+
+    def deduce(self, d: Deduction, data: TensorType) -> Annotation:
+        assert data.dims is not None
+        axis = d.axis(self.axis, data.ndim)
+        d.require(
+            self.ret_type in ("both", "values", "indices"),
+            f'ret_type must be "both", "values" or "indices", got {self.ret_type!r}',
+            arg="ret_type",
+        )
+        _require_places(d, self.dtype)
+        shape = list(data.dims)
+        if self.k >= 1:
+            require_size(d, data.dims[axis], self.k, f"k is {self.k}", arg="k")
+            shape[axis] = Dim.of(self.k)
+        return self._result(TensorType(shape, data.dtype), TensorType(shape, self.dtype))
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (data,) = args
+        assert isinstance(data, TensorType)
+        ndim = data.ndim
+        return self._result(TensorType(None, data.dtype, ndim), TensorType(None, self.dtype, ndim))
+
+    def legalize(self, out: Annotation, data: te.Tensor) -> list[te.Tensor]:
+        first = out.fields[0] if isinstance(out, TupleType) else out
+        assert isinstance(first, TensorType)
+        values, indices = self.ret_type != "indices", self.ret_type != "values"
+        order = self.dtype if indices else None
+        rows = _sorted(data, self.axis, self.largest, order=order, values=values)
+        return [te.compute(first.dims, lambda *i, row=row: row(*i), "topk") for row in rows]
+
+    def reference(self, data: np.ndarray) -> Any:
+        order = order_of(data, self.axis, self.largest)
+        if self.k >= 1:
+            order = np.take(order, np.arange(self.k), self.axis)
+        values = np.take_along_axis(data, order, self.axis)
+        return self._result(values, order.astype(self.dtype.numpy), tuple)
+
+    def _result(self, values: Any, indices: Any, both: Any = TupleType) -> Any:
+        if self.ret_type == "both":
+            return both((values, indices))
+        return values if self.ret_type == "values" else indices
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        few = rand(3, 9, dtype="int32", low=-2, high=2)
+        yield sample(cls(3), rand(4, 7), dims="n m")
+        yield sample(cls(2, axis=0, largest=False), few, dims="n m")
+        yield sample(cls(4, ret_type="values"), few.astype(np.float16), dims="n m")
+        yield sample(cls(2, 1, "indices", dtype=DType("int64")), rand(2, 5, 3), dims="n m 3")
+        yield sample(cls(0), rand(2, 3), dims="n m")
+        yield sample(cls(2), np.array([1, _NAN, -0.0, 0, _NAN, 1], np.float32), dims="n")
+        yield sample(cls(2), rand(0, 4), dims="n 4")
+        yield sample(cls(-1), rand(2, 0), dims="2 n")
+        yield wrong(cls(6), rand(3, 5), code="shape-mismatch", match="k is 6")
+        yield wrong(cls(1, axis=2), rand(3, 5), code="op-axis", match="2")
+        yield wrong(cls(1, ret_type="all"), rand(3, 5), code="op-arguments", match="all")
+        yield wrong(cls(1, dtype=DType("bool")), rand(3, 5), code="op-dtype", match="bool")
+
+
+def order_of(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    """The stable order of the elements along `axis`: a NaN is the greatest of all."""
+    wide = widened(x)
+    if not descending:
+        return np.argsort(wide, axis, kind="stable")
+    backwards = np.argsort(np.flip(wide, axis), axis, kind="stable")
+    return x.shape[axis] - 1 - np.flip(backwards, axis)
+
+
+def require_size(d: Deduction, size: Dim, least: int, message: str, arg: str) -> None:
+    """Refuse a dimension below `least`; check at run time where that is unknown."""
+    fits = dim_op("le", least, size)
+    if size.value is not None:
+        problem = f"{message}, but the axis has size {size}"
+        d.require(size.value >= least, problem, arg=arg, code="shape-mismatch")
+    elif not prove(fits):
+        text = f"{d.op.name}: {message}, but the axis has size {size}"
+        d.requirements.append(Requirement(fits, text))
+
+
+def _require_places(d: Deduction, dtype: DType) -> None:
+    d.require(
+        dtype.is_int and not dtype.is_bool,
+        f"places are integers, and not {dtype}",
+        arg="dtype",
+        code="op-dtype",
+    )
+
+
+def _ndim(args: Sequence[Annotation | None]) -> int:
+    (x,) = args
+    return x.ndim if isinstance(x, TensorType) else -1
+
+
+def _sorted(
+    x: te.Tensor, axis: int, descending: bool, *, values: bool, order: DType | None = None
+) -> list[te.Tensor]:
+    from relaxpy.tir.sort import sort_rows
+
+    shape = te.dims(x)
+    places = None if order is None else str(order)
+    return sort_rows(
+        x, shape, axis % len(shape), descending=descending, order=places, values=values
+    )
