@@ -11,6 +11,7 @@ from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import UsageError
 from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule
+from relaxpy.ir.recursion import deep_recursion
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.executable import Executable
 from relaxpy.schedule import schedule_kernel
@@ -50,8 +51,9 @@ def build(
     resolved = Target.parse(target)
     check_well_formed(mod)
     context = PassContext(resolved, dict(params or {}), tuple(instruments))
-    lowered = (pipeline or default_pipeline()).run(mod, context)
-    return link(lowered, generate(lowered), resolved)
+    with deep_recursion():
+        lowered = (pipeline or default_pipeline()).run(mod, context)
+        return link(lowered, generate(lowered), resolved)
 
 
 def link(mod: IRModule, program: Program, target: Target) -> Executable:

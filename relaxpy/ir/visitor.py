@@ -31,6 +31,7 @@ from relaxpy.ir.expr import (
     Var,
     VarBinding,
 )
+from relaxpy.ir.recursion import deep_recursion
 
 N = TypeVar("N", bound=Node)
 A = TypeVar("A", bound=Annotation)
@@ -265,7 +266,8 @@ def used_vars(expr: Expr) -> tuple[Var, ...]:
     if isinstance(expr, Var):
         return (expr,)
     visitor = _UsedVars()
-    visitor.visit(expr)
+    with deep_recursion():
+        visitor.visit(expr)
     return tuple(visitor.found)
 
 
@@ -299,7 +301,8 @@ class _FreeVars(Visitor):
 def free_vars(expr: Expr) -> tuple[Var, ...]:
     """Variables used in `expr` and not defined in it, in order of first use."""
     visitor = _FreeVars()
-    visitor.visit(expr)
+    with deep_recursion():
+        visitor.visit(expr)
     return tuple(visitor.free)
 
 

@@ -42,6 +42,7 @@ from relaxpy.ir.expr import (
     is_leaf,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.ir.names import FreshNames
 from relaxpy.op.base import as_expr
 from relaxpy.op.deduce import deduce
 
@@ -90,7 +91,7 @@ class BlockBuilder:
         self._mod = mod or IRModule()
         self._scopes: list[_Scope] = []
         self._output: Expr | None = None
-        self._names: set[str] = set()
+        self._names = FreshNames()
         self._snapshot: IRModule | None = None
 
     # Modules and functions
@@ -122,7 +123,7 @@ class BlockBuilder:
         span: Span | None = None,
     ) -> Iterator[None]:
         """Build a function of the module; its body ends with `emit_func_output`."""
-        outer_names, self._names = self._names, {param.name for param in params}
+        outer_names, self._names = self._names, FreshNames(param.name for param in params)
         outer_output, self._output = self._output, None
         scope = self._open()
         try:
@@ -269,12 +270,7 @@ class BlockBuilder:
 
     def fresh_name(self, hint: str) -> str:
         """`hint`, or `hint1`, `hint2`, … if it is taken in this function."""
-        name, count = hint, 0
-        while name in self._names:
-            count += 1
-            name = f"{hint}{count}"
-        self._names.add(name)
-        return name
+        return self._names.fresh(hint)
 
     def _bind(self, expr: Expr, name: str, inner: bool, span: Span | None) -> Var:
         where = span or expr.span

@@ -19,12 +19,12 @@ from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span, Usag
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule, TensorProgram
+from relaxpy.ir.recursion import deep_recursion
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
 from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_module import ModuleParser, decorator_kind, read_prim_func
-from relaxpy.script.recursion import deep_recursion
 from relaxpy.script.scope import Skip, Surroundings, Symbols
 from relaxpy.script.source import find_definition, parse_python, source_of_frame
 

@@ -50,8 +50,8 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
+from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor, for_each_dim
-from relaxpy.script.recursion import deep_recursion
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
 INDENT = "    "
@@ -185,6 +185,8 @@ class _FunctionPrinter:
         """Symbols of this function and those around it."""
         self.scalars: set[SymVar] = set()
         """Symbols that are scalar parameters: their names stand for both."""
+        self.body_symbols: Mapping[Function, tuple[SymVar, ...]] = {}
+        """Symbols that the bodies of this function and of those inside it use."""
         self.quoted = False
         self.own_types: list[set[SymVar]] = []
         """Symbols of the function types around the annotation being printed."""
@@ -240,10 +242,10 @@ class _FunctionPrinter:
 
     def declarations(self, func: Function, outer: set[SymVar]) -> list[str]:
         """`n = T.int64()` for the symbols of this function that its body uses."""
-        used = _BodySymbols()
-        used.visit(func.body)
+        if func not in self.body_symbols:
+            self.body_symbols = _BodySymbols(func).of
         lines: list[str] = []
-        for var in used.found:
+        for var in self.body_symbols[func]:
             if var in outer or var in self.scalars:
                 continue
             self.scope.add(var)
@@ -447,10 +449,15 @@ class _FunctionPrinter:
 
 
 class _BodySymbols(Visitor):
-    """Symbols that a body uses, in order; those that nested functions define themselves are left out."""
+    """For a function and each one inside it, the symbols that its body uses, in order; those that functions nested in
+    it define themselves are left out. One walk serves all depths."""
 
-    def __init__(self) -> None:
+    def __init__(self, func: Function) -> None:
+        self.of: dict[Function, tuple[SymVar, ...]] = {}
         self.found: dict[SymVar, None] = {}
+        self.casts: set[SymVar] = set()
+        """Symbols of match_casts, in nested functions too."""
+        self.visit(func)
 
     def visit_dim(self, dim: Dim) -> None:
         self.found.update(dict.fromkeys(dim.vars))
@@ -462,24 +469,19 @@ class _BodySymbols(Visitor):
         self.visit(node.value)
         self.visit_annotation(node.var.annotation)
 
-    def visit_Function(self, node: Function) -> None:
-        inner = _BodySymbols()
-        inner.visit(node.body)
-        inner.visit_annotation(node.ret)
-        casts = _CastSymbols()
-        casts.visit(node.body)
-        own = symbols_of(param.annotation for param in node.params) | casts.found
-        self.found.update((var, None) for var in inner.found if var not in own or var in self.found)
-
-
-class _CastSymbols(Visitor):
-    """Symbols of match_casts."""
-
-    def __init__(self) -> None:
-        self.found: set[SymVar] = set()
-
     def visit_MatchCast(self, node: MatchCast) -> None:
-        self.found |= symbols_of([node.annotation])
+        super().visit_MatchCast(node)
+        self.casts |= symbols_of([node.annotation])
+
+    def visit_Function(self, node: Function) -> None:
+        outer, self.found = self.found, {}
+        outer_casts, self.casts = self.casts, set()
+        self.visit(node.body)
+        self.of[node] = tuple(self.found)
+        self.visit_annotation(node.ret)
+        own = symbols_of(param.annotation for param in node.params) | self.casts
+        outer.update((var, None) for var in self.found if var not in own)
+        self.found, self.casts = outer, outer_casts | self.casts
 
 
 def symbols_in_order(annotations: Iterable[Annotation]) -> list[SymVar]:

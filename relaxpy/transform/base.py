@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from relaxpy.errors import PassError, RelaxError
 from relaxpy.ir.module import IRModule
+from relaxpy.ir.recursion import deep_recursion
 
 Instrument = Callable[[int, "Pass", IRModule, IRModule], None]
 """Called after each pass with its number, the pass, the module before and after."""
@@ -37,7 +38,8 @@ class Pass(ABC):
 
     def __call__(self, mod: IRModule, ctx: PassContext | None = None) -> IRModule:
         """`run`, for use on its own."""
-        return self.run(mod, ctx or PassContext())
+        with deep_recursion():
+            return self.run(mod, ctx or PassContext())
 
 
 @dataclass(frozen=True)

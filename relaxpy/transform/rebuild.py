@@ -8,6 +8,7 @@ Annotations of variables follow: one whose value became more precise is replaced
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from relaxpy.errors import RelaxError, Span
@@ -28,6 +29,7 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import IRModule
+from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import Rewriter
 from relaxpy.op.deduce import deduce
 
@@ -41,7 +43,7 @@ class Rebuilder:
         self.bindings: list[Binding] = []
         self.in_dataflow = False
         self.span: Span | None = None
-        self.names: set[str] = set()
+        self.names = FreshNames()
 
     # What subclasses override
 
@@ -64,8 +66,8 @@ class Rebuilder:
         return self.mod.map_graph_functions(lambda _, f: self.function(f))
 
     def function(self, function: Function) -> Function:
-        outer_names, self.names = self.names, {param.name for param in function.params}
-        self.names |= _names(function.body)
+        outer_names, self.names = self.names, FreshNames(param.name for param in function.params)
+        self.names.update(_names(function.body))
         body = self.seq(function.body, function)
         self.names = outer_names
         return function if body is function.body else dataclasses.replace(function, body=body)
@@ -175,7 +177,7 @@ class Rebuilder:
     def annotation(self, annotation: Annotation) -> Annotation:
         """An annotation with shape variables mapped."""
         rewriter = Rewriter()
-        rewriter.vars.update(self.vars)
+        rewriter.vars = self.vars
         return rewriter.rewrite_annotation(annotation)
 
     # What subclasses emit
@@ -198,18 +200,14 @@ class Rebuilder:
         return kind(self.fresh_name(name), annotation, span=self.span)
 
     def fresh_name(self, hint: str) -> str:
-        name, count = hint, 0
-        while name in self.names:
-            count += 1
-            name = f"{hint}{count}"
-        self.names.add(name)
-        return name
+        return self.names.fresh(hint)
 
 
-def _names(seq: SeqExpr) -> set[str]:
-    names: set[str] = set()
-    for binding in seq.bindings:
-        names.add(binding.var.name)
-        if isinstance(binding.value, If):
-            names |= _names(binding.value.then) | _names(binding.value.otherwise)
-    return names
+def _names(seq: SeqExpr) -> Iterator[str]:
+    """Names of the variables that a body binds, in its branches too."""
+    waiting = [seq]
+    while waiting:
+        for binding in waiting.pop().bindings:
+            yield binding.var.name
+            if isinstance(binding.value, If):
+                waiting += (binding.value.then, binding.value.otherwise)

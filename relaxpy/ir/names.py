@@ -1,0 +1,35 @@
+"""Names that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class FreshNames:
+    """Gives names that nothing else has: `lv`, `lv1`, `lv2`, … Each costs the same, however many there are."""
+
+    def __init__(self, taken: Iterable[str] = (), separator: str = "") -> None:
+        self._taken = set(taken)
+        self._separator = separator
+        self._last: dict[str, int] = {}
+
+    def fresh(self, hint: str) -> str:
+        """`hint` if nothing has it, else `hint` with the first number that makes it new. It is taken from now on."""
+        name, count = hint, self._last.get(hint, 0)
+        while name in self._taken:
+            count += 1
+            name = f"{hint}{self._separator}{count}"
+        self._last[hint] = count
+        self._taken.add(name)
+        return name
+
+    def add(self, name: str) -> None:
+        """Take a name."""
+        self._taken.add(name)
+
+    def update(self, names: Iterable[str]) -> None:
+        """Take several names."""
+        self._taken.update(names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._taken
