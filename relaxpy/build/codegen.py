@@ -43,9 +43,10 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import BufferParam, IRModule, TensorProgram
+from relaxpy.ir.op import Operator
 from relaxpy.ir.visitor import used_vars
 from relaxpy.op.base import Op, as_expr
-from relaxpy.op.call import CallPurePacked
+from relaxpy.op.call import CallPurePacked, InvokeClosure
 from relaxpy.op.memory import (
     AllocStorage,
     AllocTensor,
@@ -331,10 +332,9 @@ class _FunctionWriter:
             case GlobalVar(name=name):
                 regs = tuple(map(self.value, args))
                 self.emit(bc.Call, self.define(var), self.index[name], regs)
-            case Var():
-                regs = tuple(map(self.value, args))
-                closure = self.value(op)
-                self.emit(bc.Invoke, self.define(var), closure, regs)
+            case Var() | InvokeClosure():
+                closure, *regs = map(self.value, args if isinstance(op, Operator) else (op, *args))
+                self.emit(bc.Invoke, self.define(var), closure, tuple(regs))
             case Op() if op.packed:
                 self.packed(var, op.packed, (*args, *_attr_args(op)))
             case _:

@@ -3,21 +3,35 @@ destination-passing style, and functions known by name at run time only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from relaxpy.errors import DeduceError
-from relaxpy.ir.annotation import Annotation, ObjectType, TensorType, TupleType
+from relaxpy.ir.annotation import (
+    Annotation,
+    CallableType,
+    ObjectType,
+    TensorType,
+    TupleType,
+)
 from relaxpy.ir.expr import Call, Expr, ExternFunc, GlobalVar, Tuple
 from relaxpy.ir.op import Operator
-from relaxpy.op.base import as_expr
+from relaxpy.op.base import as_expr, print_attr
+from relaxpy.shape.lattice import Verdict, accepts
+from relaxpy.shape.prove import equal
+
+Attr = bool | int | float | str
+"""What an attribute of a gradient function may be."""
 
 
 @dataclass(frozen=True)
-class _CrossLevelCall(Operator):
+class CrossLevelCall(Operator):
     """`op(callee, (args…), out_ty=…)`: the result is a tensor, or a tuple of tensors for several
     outputs."""
+
+    arg_names: ClassVar[tuple[str, ...]] = ("func", "args", "out_ty", "tir_vars")
+    """What a call of it is written with, in order."""
 
     def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
         for out in call.ty_args:
@@ -27,7 +41,7 @@ class _CrossLevelCall(Operator):
                     f"{self.name}: the output needs a shape and a dtype, got {out}",
                     span=call.span,
                     help='write out_ty=R.Tensor((n, 4), dtype="float32")',
-                )
+                ).about("out_ty")
         return call.ty_args[0] if len(call.ty_args) == 1 else TupleType(call.ty_args)
 
     def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
@@ -38,7 +52,7 @@ class _CrossLevelCall(Operator):
 
 
 @dataclass(frozen=True)
-class CallTIR(_CrossLevelCall):
+class CallTIR(CrossLevelCall):
     """`R.call_tir(gvar, (args…), out_ty, tir_vars)`: allocate the outputs, call the tensor
     program with arguments, outputs and symbolic variables, give the outputs (figure 5). args =
     (GlobalVar, Tuple[, ShapeExpr of tir_vars])."""
@@ -53,7 +67,78 @@ class CallTIR(_CrossLevelCall):
 
 
 @dataclass(frozen=True)
-class CallDPSLibrary(_CrossLevelCall):
+class CallTIRWithGrad(CallTIR):
+    """`R.call_tir_with_grad(gvar, (args…), out_ty, te_grad_name="…", te_grad_kwargs={…})`:
+    `call_tir`, and the name of the function that makes its gradient's tensor programs, with what
+    that gets besides."""
+
+    name: ClassVar[str] = "call_tir_with_grad"
+    te_grad_name: str = ""
+    te_grad_kwargs: tuple[tuple[str, Attr], ...] = ()
+
+    def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
+        shown = [*super().print_args(call, arg), f"te_grad_name={print_attr(self.te_grad_name)}"]
+        if self.te_grad_kwargs:
+            items = [f"{print_attr(k)}: {print_attr(v)}" for k, v in self.te_grad_kwargs]
+            shown.append(f"te_grad_kwargs={{{', '.join(items)}}}")
+        return shown
+
+
+@dataclass(frozen=True)
+class CallTIRInplace(CrossLevelCall):
+    """`R.call_tir_inplace(gvar, (args…), inplace_indices=[…], out_ty, tir_vars)`: output i is the
+    memory of argument `inplace_indices[i]`, changed by the tensor program; -1 is an output that is
+    allocated and comes behind the arguments. args as `CallTIR`'s.
+
+    As a value the result is new and the argument is as before: where something can still see the
+    argument, lowering works on a copy of it. Only an impure function (`pure=False`) changes what
+    it was given: a parameter that is not used again is then updated in the caller's memory, which
+    is how state is kept (docs/from_tvm.md)."""
+
+    name: ClassVar[str] = "call_tir_inplace"
+    inplace_indices: tuple[int, ...] = (0,)
+
+    def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
+        args = call.args[1] if len(call.args) > 1 else None
+        count = len(args.fields) if isinstance(args, Tuple) else 0
+        taken = [i for i in self.inplace_indices if i != -1]
+        if len(self.inplace_indices) != len(call.ty_args):
+            raise self.wrong(
+                call,
+                f"{len(self.inplace_indices)} indices for {len(call.ty_args)} outputs",
+                "inplace_indices has one entry for each output: an argument's index, or -1",
+            )
+        if any(not 0 <= i < count for i in taken) or len(set(taken)) != len(taken):
+            problem = f"{list(self.inplace_indices)} must be different arguments of {count}, or -1"
+            raise self.wrong(call, problem)
+        if not taken:
+            raise self.wrong(call, "no output is in place", "write R.call_tir(…)")
+        assert isinstance(args, Tuple)
+        for index, out in zip(self.inplace_indices, call.ty_args, strict=True):
+            if index < 0:
+                continue
+            given = annotation_of(args.fields[index])
+            if accepts(out, given, None, equal) is not Verdict.YES:
+                raise self.wrong(
+                    call,
+                    f"output {out} cannot take the memory of argument {index}, which is {given}",
+                    "shape and dtype must be the same; R.match_cast checks what is not known",
+                )
+        return super().deduce_call(call, annotation_of)
+
+    def wrong(self, call: Call, problem: str, help: str | None = None) -> DeduceError:
+        return DeduceError("call-out", f"{self.name}: {problem}", span=call.span, help=help)
+
+    def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
+        shown = list(super().print_args(call, arg))
+        shown.append(f"inplace_indices={list(self.inplace_indices)}")
+        if len(call.args) > 2:
+            shown.append(f"tir_vars={arg(call.args[2])}")
+        return shown
+
+
+@dataclass(frozen=True)
+class CallDPSLibrary(CrossLevelCall):
     """`R.call_dps_library("name", (args…), out_ty)` (`call_dps_packed` in TVM): the same with a
     registered library function, outputs last. args = (ExternFunc, Tuple)."""
 
@@ -72,6 +157,70 @@ class CallPurePacked(Operator):
 
     def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
         return print_packed_args(call.args, call.ty_args, arg)
+
+
+@dataclass(frozen=True)
+class CallInplacePacked(CallPurePacked):
+    """`R.call_inplace_packed("name", args…, inplace_indices=[…], ty_args=…)`: a registered
+    function that changes these arguments and gives them back. The program's author says that
+    nothing else sees them, as in TVM. args = (ExternFunc, arg…)."""
+
+    name: ClassVar[str] = "call_inplace_packed"
+    inplace_indices: tuple[int, ...] = (0,)
+
+    def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
+        count = len(call.args) - 1
+        if any(not -1 <= i < count for i in self.inplace_indices):
+            raise DeduceError(
+                "call-out",
+                f"{self.name}: {list(self.inplace_indices)} must be indices of {count} arguments, or -1",
+                span=call.span,
+            )
+        return super().deduce_call(call, annotation_of)
+
+    def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
+        shown = [arg(a) for a in call.args]
+        shown.append(f"inplace_indices={list(self.inplace_indices)}")
+        return [*shown, *print_packed_args((), call.ty_args, arg)]
+
+
+@dataclass(frozen=True)
+class CallBuiltin(CallPurePacked):
+    """`R.call_builtin_with_ctx("vm.builtin.name", (args…), ty_args=…)`: a function of the virtual
+    machine, as TVM's lowered programs call it. args = (ExternFunc, arg…)."""
+
+    name: ClassVar[str] = "call_builtin_with_ctx"
+
+    def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
+        function, *rest = call.args
+        return [arg(function), arg(Tuple(tuple(rest))), *print_packed_args((), call.ty_args, arg)]
+
+
+@dataclass(frozen=True)
+class InvokeClosure(Operator):
+    """`R.invoke_closure(f, (args…), ty_args=…)`: call a function value; the call says what comes
+    out, which is checked where it is not known. args = (function value, arg…)."""
+
+    name: ClassVar[str] = "invoke_closure"
+    pure: ClassVar[bool] = False
+
+    def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
+        callee = annotation_of(call.args[0])
+        if not isinstance(callee, (CallableType, ObjectType)):
+            raise DeduceError("call-callee", f"{callee} cannot be called", span=call.span)
+        return packed_result(call)
+
+    def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
+        function, *rest = call.args
+        return [arg(function), arg(Tuple(tuple(rest))), *print_packed_args((), call.ty_args, arg)]
+
+
+@dataclass(frozen=True)
+class InvokePureClosure(InvokeClosure):
+    """`R.invoke_pure_closure(f, (args…), ty_args=…)`: the same where the function has no effect."""
+
+    name: ClassVar[str] = "invoke_pure_closure"
+    pure: ClassVar[bool] = True
 
 
 def packed_result(call: Call) -> Annotation:
@@ -93,7 +242,7 @@ def print_packed_args(
     return shown
 
 
-def _args_tuple(args: Any) -> Expr:
+def _args_tuple(args: Any) -> Tuple:
     value = (
         as_expr(args) if not isinstance(args, (tuple, list)) else Tuple(tuple(map(as_expr, args)))
     )
@@ -110,8 +259,36 @@ def call_tir(
     func: GlobalVar, args: Any, out_ty: Annotation | Sequence[Annotation], tir_vars: Any = None
 ) -> Call:
     """Call a tensor program in destination-passing style."""
+    return _cross_level(CallTIR(), func, args, out_ty, tir_vars)
+
+
+def call_tir_with_grad(
+    func: GlobalVar,
+    args: Any,
+    out_ty: Annotation | Sequence[Annotation],
+    te_grad_name: str,
+    te_grad_kwargs: Mapping[str, Attr] | None = None,
+    tir_vars: Any = None,
+) -> Call:
+    """Call a tensor program whose gradient another function makes."""
+    op = CallTIRWithGrad(te_grad_name, tuple((te_grad_kwargs or {}).items()))
+    return _cross_level(op, func, args, out_ty, tir_vars)
+
+
+def call_tir_inplace(
+    func: GlobalVar,
+    args: Any,
+    inplace_indices: Sequence[int],
+    out_ty: Annotation | Sequence[Annotation],
+    tir_vars: Any = None,
+) -> Call:
+    """Call a tensor program that writes outputs into the memory of arguments."""
+    return _cross_level(CallTIRInplace(tuple(inplace_indices)), func, args, out_ty, tir_vars)
+
+
+def _cross_level(op: Operator, func: GlobalVar, args: Any, out_ty: Any, tir_vars: Any) -> Call:
     extra = () if tir_vars is None else (as_expr(tir_vars),)
-    return Call(CallTIR(), (func, _args_tuple(args), *extra), _outputs(out_ty))
+    return Call(op, (func, _args_tuple(args), *extra), _outputs(out_ty))
 
 
 def call_dps_library(name: str, args: Any, out_ty: Annotation | Sequence[Annotation]) -> Call:
@@ -129,3 +306,27 @@ def call_pure_packed(
 ) -> Call:
     """Call a registered function without side effects: it may stand in a dataflow block."""
     return Call(CallPurePacked(), (ExternFunc(name), *map(as_expr, args)), _outputs(ty_args))
+
+
+def call_inplace_packed(
+    name: str,
+    *args: Any,
+    inplace_indices: Sequence[int] = (0,),
+    ty_args: Annotation | Sequence[Annotation] = (),
+) -> Call:
+    """Call a registered function that changes the arguments `inplace_indices` and gives them back."""
+    op = CallInplacePacked(tuple(inplace_indices))
+    return Call(op, (ExternFunc(name), *map(as_expr, args)), _outputs(ty_args))
+
+
+def call_builtin(name: str, args: Any, ty_args: Annotation | Sequence[Annotation] = ()) -> Call:
+    """Call a function of the virtual machine."""
+    return Call(CallBuiltin(), (ExternFunc(name), *_args_tuple(args).fields), _outputs(ty_args))
+
+
+def invoke_closure(
+    func: Expr, args: Any, ty_args: Annotation | Sequence[Annotation] = (), pure: bool = False
+) -> Call:
+    """Call a function value whose result the call states."""
+    op = InvokePureClosure() if pure else InvokeClosure()
+    return Call(op, (func, *_args_tuple(args).fields), _outputs(ty_args))

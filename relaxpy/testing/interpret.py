@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from relaxpy.analysis.in_place import updatable
 from relaxpy.errors import DeduceError, PassError, RelaxError, RuntimeCheckError, UsageError
 from relaxpy.ir.annotation import (
     Annotation,
@@ -57,7 +58,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import BufferParam, IRModule, TensorProgram
 from relaxpy.op.base import Deduction, Op
-from relaxpy.op.call import CallDPSLibrary, CallPurePacked, CallTIR
+from relaxpy.op.call import CallPurePacked, CallTIRInplace, CrossLevelCall, InvokeClosure
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import (
     AllocStorage,
@@ -212,6 +213,9 @@ class Interpreter:
         self.perturb = perturb
         self.deduced: dict[tuple[Op, tuple[Annotation, ...]], Annotation] = {}
         """Results of operators on arguments of these annotations."""
+        self.entered: set[Function] = set()
+        self.updatable: set[tuple[Call, int]] = set()
+        """Arguments of calls that may be changed in place, of the functions entered so far."""
 
     def run(self, call: Activation) -> Value:
         """Make a call, and all the calls that it makes, on a stack of our own."""
@@ -235,6 +239,9 @@ class Interpreter:
     def enter(self, call: Activation) -> Steps:
         """Check the arguments, evaluate the body, check the result."""
         closure, function, name = call.callee, call.callee.function, call.callee.name
+        if function not in self.entered:
+            self.entered.add(function)
+            self.updatable |= updatable(function)
         if len(call.args) != closure.arity:
             raise _wrong_count(name, closure.arity, len(call.args))
         scope = closure.scope.inner()
@@ -329,12 +336,14 @@ class Interpreter:
     def call(self, call: Call, scope: Scope) -> Steps:
         args = []
         for arg in call.args:
-            args.append((yield from self.value(arg, scope)))
+            # an external function's name is looked up by what calls it
+            found = arg if isinstance(arg, ExternFunc) else (yield from self.value(arg, scope))
+            args.append(found)
         try:
             match call.op:
                 case Op() as op:
                     return self.operator(op, call, args, scope)
-                case CallTIR() | CallDPSLibrary():
+                case CrossLevelCall():
                     return self.cross_level(call, args, scope)
                 case CallPurePacked() | ExternFunc():
                     name = call.op if isinstance(call.op, ExternFunc) else call.args[0]
@@ -345,6 +354,8 @@ class Interpreter:
                         return function(*values)
                 case Intrinsic() as op:
                     return self.intrinsic(op, call, args, scope)
+                case InvokeClosure():
+                    callee, *args = args
                 case _:
                     callee = yield from self.value(call.op, scope)  # type: ignore[arg-type]
         except RelaxError as error:
@@ -421,14 +432,21 @@ class Interpreter:
 
     def cross_level(self, call: Call, args: list[Value], scope: Scope) -> Value:
         """Allocate the outputs, call in destination-passing style, give the outputs (figure 5)."""
-        outputs = []
-        for out in call.ty_args:
+        inputs = list(args[1]) if isinstance(args[1], tuple) else [args[1]]
+        indices = call.op.inplace_indices if isinstance(call.op, CallTIRInplace) else ()
+        outputs, allocated = [], []
+        for i, out in enumerate(call.ty_args):
             assert isinstance(out, TensorType)
             assert out.dims is not None
-            outputs.append(_unset(scope.sizes(out.dims), out.dtype))
-        inputs = args[1] if isinstance(args[1], tuple) else (args[1],)
+            if i < len(indices) and (index := indices[i]) >= 0:
+                if (call, index) not in self.updatable:
+                    inputs[index] = inputs[index].copy()
+                outputs.append(inputs[index])
+            else:
+                outputs.append(_unset(scope.sizes(out.dims), out.dtype))
+                allocated.append(outputs[-1])
         extra = args[2] if len(args) > 2 else ()
-        self.destination_passing(call.args[0], [*inputs, *outputs, *extra], scope)
+        self.destination_passing(call.args[0], [*inputs, *allocated, *extra], scope)
         for output in outputs:
             output[...] = self.computed(output)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -543,7 +561,9 @@ def _wrong_count(name: str, wanted: int, got: int) -> RuntimeCheckError:
 
 def _promises_nothing(value: Expr) -> bool:
     """Is this a call of something that is known at run time only? What it gives is checked."""
-    return isinstance(value, Call) and isinstance(value.op, (Var, ExternFunc, CallPurePacked))
+    return isinstance(value, Call) and isinstance(
+        value.op, (Var, ExternFunc, CallPurePacked, InvokeClosure)
+    )
 
 
 @contextmanager

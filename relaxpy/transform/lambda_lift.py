@@ -24,7 +24,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.visitor import Rewriter, Visitor, free_vars, used_vars
-from relaxpy.op.call import CallDPSLibrary, CallTIR
+from relaxpy.op.call import CrossLevelCall
 from relaxpy.op.memory import MakeClosure
 from relaxpy.shape.defined import defined_symbols
 from relaxpy.transform.base import Pass, PassContext
@@ -118,7 +118,7 @@ class _Lifter(Rebuilder):
             case GlobalVar() if self._is_graph(value):
                 return MakeClosure()(value)
             case Call(op=op, args=args):
-                names_callee = isinstance(op, (CallTIR, CallDPSLibrary, MakeClosure))
+                names_callee = isinstance(op, (CrossLevelCall, MakeClosure))
                 new = tuple(
                     arg if names_callee and i == 0 else self.closed(arg)
                     for i, arg in enumerate(args)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from relaxpy.analysis.in_place import updatable
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.expr import (
     Binding,
@@ -12,15 +13,18 @@ from relaxpy.ir.expr import (
     Call,
     DataflowVar,
     Expr,
+    ExternFunc,
+    Function,
     MatchCast,
     PrimValue,
+    SeqExpr,
     ShapeExpr,
     Tuple,
     Var,
     VarBinding,
 )
 from relaxpy.ir.module import IRModule
-from relaxpy.op.call import CallDPSLibrary, CallTIR
+from relaxpy.op.call import CallTIRInplace, CrossLevelCall
 from relaxpy.op.memory import AllocTensor, CallDPS
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
@@ -30,7 +34,8 @@ from relaxpy.transform.rebuild import Rebuilder
 class LowerCallTIR(Pass):
     """Figure 5: `call_tir(f, args, out, symbols)` becomes an allocation of each output and a call
     of f with inputs, outputs and symbols (`CallTIRRewrite` in TVM); the same for library
-    functions. Since memory is written now, dataflow blocks become plain ones (`ToNonDataflow`).
+    functions. `call_tir_inplace` writes into its argument where nothing sees that afterwards, else
+    into a copy. Since memory is written now, dataflow blocks become plain ones (`ToNonDataflow`).
 
     Before:
         @I.ir_module
@@ -78,6 +83,15 @@ class LowerCallTIR(Pass):
 
 
 class _Lowerer(Rebuilder):
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__(mod)
+        self.updatable: frozenset[tuple[Call, int]] = frozenset()
+
+    def seq(self, seq: SeqExpr, function: Function | None = None) -> SeqExpr:
+        if function is not None:
+            self.updatable = updatable(function)
+        return super().seq(seq, function)
+
     def is_dataflow(self, block: BindingBlock) -> bool:
         return False
 
@@ -98,28 +112,53 @@ class _Lowerer(Rebuilder):
             var = self.define(binding.var, binding.var.annotation, source)
             self.bindings.append(MatchCast(var, source, binding.annotation, span=binding.span))
             return
-        if not (isinstance(value, Call) and isinstance(value.op, (CallTIR, CallDPSLibrary))):
+        if not (isinstance(value, Call) and isinstance(value.op, CrossLevelCall)):
             super().binding(binding)
             return
         call = self.use(value)
         assert isinstance(call, Call)
         callee, args = call.args[0], call.args[1]
         assert isinstance(args, Tuple)
-        if len(call.ty_args) == 1:
-            outputs = [self.define(binding.var, call.ty_args[0], call)]
-        else:
-            outputs = [
-                self.new_var(f"{binding.var.name}_{i}", out) for i, out in enumerate(call.ty_args)
-            ]
-        self.bindings += [self.alloc(out, binding) for out in outputs]
+        inputs = list(args.fields)
+        outputs, allocated = self.outputs(binding, value, call, inputs)
         symbols: list[Expr] = []
         if len(call.args) > 2 and isinstance(call.args[2], ShapeExpr):
             symbols = [PrimValue(dim) for dim in call.args[2].dims]
-        self.emit(CallDPS()(callee, *args.fields, *outputs, *symbols), f"_{binding.var.name}")
-        if len(call.ty_args) != 1:
-            result = Tuple(tuple(outputs), span=value.span)
-            var = self.define(binding.var, binding.var.annotation, result)
-            self.bindings.append(VarBinding(var, result, span=binding.span))
+        self.emit(CallDPS()(callee, *inputs, *allocated, *symbols), f"_{binding.var.name}")
+        if outputs == [self.vars.get(binding.var, binding.var)]:
+            return
+        result = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs), span=value.span)
+        var = self.define(binding.var, binding.var.annotation, result)
+        self.bindings.append(VarBinding(var, result, span=binding.span))
+
+    def outputs(
+        self, binding: Binding, original: Call, call: Call, inputs: list[Expr]
+    ) -> tuple[list[Expr], list[Expr]]:
+        """Where the outputs go: all of them, and those that are allocated here. An argument that is
+        not to be changed is replaced by a copy in `inputs`."""
+        indices = (
+            call.op.inplace_indices
+            if isinstance(call.op, CallTIRInplace)
+            else (-1,) * len(call.ty_args)
+        )
+        outputs: list[Expr] = []
+        allocated: list[Expr] = []
+        for i, (index, out) in enumerate(zip(indices, call.ty_args, strict=True)):
+            if index >= 0:
+                if (original, index) not in self.updatable:
+                    copy = Call(ExternFunc("vm.builtin.copy"), (inputs[index],))
+                    inputs[index] = self.emit(copy, "copy", out)
+                outputs.append(inputs[index])
+                continue
+            var = (
+                self.define(binding.var, out, call)
+                if len(call.ty_args) == 1
+                else self.new_var(f"{binding.var.name}_{i}", out)
+            )
+            self.bindings.append(self.alloc(var, binding))
+            outputs.append(var)
+            allocated.append(var)
+        return outputs, allocated
 
     def alloc(self, out: Var, binding: Binding) -> VarBinding:
         annotation = out.annotation

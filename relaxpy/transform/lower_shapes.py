@@ -37,7 +37,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import map_annotation
-from relaxpy.op.call import CallPurePacked
+from relaxpy.op.call import CallPurePacked, InvokeClosure
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import (
     AllocStorage,
@@ -251,7 +251,7 @@ class _Lowerer:
             case Call(op=CheckDim(), args=(PrimValue(value=Dim() as condition),)):
                 for var in condition.vars:
                     self.need(var.dim)
-            case Call(op=(ExternFunc() | CallPurePacked()), ty_args=types):
+            case Call(op=(ExternFunc() | CallPurePacked() | InvokeClosure()), ty_args=types):
                 value = self.call(value)
                 self.out.append(VarBinding(binding.var, value, span=binding.span))
                 if types and _checkable(binding.var.annotation):

@@ -1,0 +1,135 @@
+"""Which arguments of `call_tir_inplace` may be changed where they are?
+
+As a value, the result of `call_tir_inplace` is new and its argument stays as it was. So the argument's memory may be
+written only if nothing sees it afterwards: it was made in this function by a call that allocates, or it came into an
+impure function as a parameter (whose caller agreed to that), and neither it nor another name of it, nor what it is a
+part of, is used later or was handed to something that may have kept it. Everywhere else a copy is changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from relaxpy.ir.expr import (
+    Call,
+    Expr,
+    Function,
+    If,
+    MatchCast,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from relaxpy.ir.visitor import used_vars
+from relaxpy.op.call import CallDPSLibrary, CallTIR, CallTIRInplace
+from relaxpy.op.memory import View
+
+Place = tuple[Var, tuple[int, ...]]
+"""A value's memory: the variable that it was made for, and the fields that lead to it."""
+
+
+def updatable(function: Function) -> frozenset[tuple[Call, int]]:
+    """The pairs (call, index of an argument) whose argument may be changed in place, in this function's body and
+    the branches in it (functions inside it are functions of their own)."""
+    found: set[tuple[Call, int]] = set()
+    _search(function.body, [] if function.pure else list(function.params), found)
+    return frozenset(found)
+
+
+def _search(seq: SeqExpr, owned: list[Var], found: set[tuple[Call, int]]) -> None:
+    memory = _Memory(seq, owned)
+    for i, binding in enumerate(seq.bindings):
+        value = binding.value
+        if isinstance(value, If):
+            _search(value.then, [], found)
+            _search(value.otherwise, [], found)
+        elif isinstance(value, Call) and isinstance(value.op, CallTIRInplace):
+            args = _fields(value)
+            taken = [k for k in value.op.inplace_indices if k >= 0]
+            found |= {(value, k) for k in taken if memory.unseen_after(i, k, args)}
+
+
+def _fields(call: Call) -> tuple[Expr, ...]:
+    args = call.args[1]
+    return args.fields if isinstance(args, Tuple) else ()
+
+
+@dataclass
+class _Use:
+    """Binding `at` reads this memory; `kept`: what reads it may hold on to it."""
+
+    at: int
+    path: tuple[int, ...]
+    kept: bool
+
+
+@dataclass
+class _Memory:
+    """Who uses which memory, in one body."""
+
+    seq: SeqExpr
+    owned: list[Var]
+    places: dict[Var, Place] = field(default_factory=dict)
+    uses: dict[Var, list[_Use]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        self.places.update({var: (var, ()) for var in self.owned})
+        count = 0
+        for i, binding in enumerate(self.seq.bindings):
+            count = i + 1
+            value = binding.value
+            if isinstance(binding, MatchCast) or isinstance(value, Var):
+                self.same(binding.var, value, (), i)
+                continue
+            match value:
+                case TupleGetItem(tuple=whole, index=index):
+                    self.same(binding.var, whole, (index,), i)
+                case Call(op=View(), args=(source, *_)):
+                    self.same(binding.var, source, (), i)
+                case Call(op=CallTIR() | CallDPSLibrary() | CallTIRInplace()):
+                    for arg in _fields(value):
+                        self.use(arg, i, kept=False)
+                    self.places[binding.var] = (binding.var, ())
+                case _:
+                    self.use(value, i, kept=True)
+        self.use(self.seq.body, count, kept=True)
+
+    def same(self, var: Var, source: Expr, path: tuple[int, ...], at: int) -> None:
+        """`var` is another name of (a field of) `source`."""
+        if isinstance(source, Var) and source in self.places:
+            root, inner = self.places[source]
+            self.places[var] = (root, (*inner, *path))
+        else:
+            self.use(source, at, kept=True)
+
+    def use(self, expr: Expr, at: int, *, kept: bool) -> None:
+        for var in used_vars(expr):
+            if var in self.places:
+                root, path = self.places[var]
+                self.uses[root].append(_Use(at, path, kept))
+
+    def unseen_after(self, at: int, index: int, args: tuple[Expr, ...]) -> bool:
+        """Is argument `index` of the call in binding `at` of no interest to anything but this call?"""
+        arg = args[index]
+        if not isinstance(arg, Var) or arg not in self.places:
+            return False
+        root, path = self.places[arg]
+        others = [a for i, a in enumerate(args) if i != index]
+        if any(self.overlaps(var, root, path) for other in others for var in used_vars(other)):
+            return False
+        return not any(
+            (use.at > at or (use.kept and use.at < at)) and _nested(use.path, path)
+            for use in self.uses[root]
+        )
+
+    def overlaps(self, var: Var, root: Var, path: tuple[int, ...]) -> bool:
+        place = self.places.get(var)
+        return place is not None and place[0] is root and _nested(place[1], path)
+
+
+def _nested(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Is one of the two a part of the other?"""
+    count = min(len(a), len(b))
+    return a[:count] == b[:count]
