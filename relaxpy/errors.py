@@ -162,6 +162,11 @@ class RelaxError(Exception):
             self.labels = tuple(dict.fromkeys((*self.labels, Label(span, text))))
         return self
 
+    def about(self, arg: str | None) -> Self:
+        """Self, with the argument at fault noted."""
+        self.arg = self.arg or arg
+        return self
+
     def located(self, span: Span | None) -> Self:
         """Self, with `span` filled in if there was none."""
         if self.span is None:
@@ -241,11 +246,6 @@ class ScriptError(RelaxError):
 
 class DeduceError(RelaxError):
     """An operator or call whose arguments do not fit."""
-
-    def about(self, arg: str | None) -> DeduceError:
-        """Self, with the argument at fault noted."""
-        self.arg = self.arg or arg
-        return self
 
 
 class VerifyError(RelaxError):

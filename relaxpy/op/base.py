@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
 
-from relaxpy.errors import DeduceError, Span
+from relaxpy.errors import DeduceError, RelaxError, Span
 from relaxpy.ir.annotation import (
     Annotation,
     PrimType,
@@ -321,7 +321,10 @@ def _freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
     if isinstance(value, Dim) and value.value is not None:
         value = value.value
     if "DType" in kind and value is not None:
-        return DType(value)
+        try:
+            return DType(value)
+        except RelaxError as error:
+            raise error.about(name) from None
     if isinstance(value, list):
         value = tuple(value)
     checks = [_ATTR_KINDS.get(part.strip().split("[")[0]) for part in kind.split("|")]
@@ -396,6 +399,16 @@ def _as_dim(value: Any) -> Dim:
     if isinstance(value, bool) or not isinstance(value, (int, Dim, SymVar, np.integer)):
         raise TypeError(f"{value!r} is not a dimension")
     return Dim.of(value if isinstance(value, (Dim, SymVar)) else int(value))
+
+
+def show_argument(
+    error: DeduceError, call: Call, expr: Expr, name: str, annotation: Annotation
+) -> None:
+    """Add to an error what an argument is: by the name of its variable, at that one's definition; where it is written
+    inside the call, by `name`."""
+    inside = expr.span is not None and expr.span.inside(call.span)
+    named = isinstance(expr, Var) and not inside
+    error.show(f"{expr.name if named else name} is {annotation}", expr.span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,9 +521,7 @@ class Deduction:
                 annotation = self.annotation_of(expr)
             except DeduceError:
                 continue
-            inside = expr.span is not None and expr.span.inside(self.call.span)
-            named = isinstance(expr, Var) and not inside
-            error.show(f"{expr.name if named else spec.name} is {annotation}", expr.span)
+            show_argument(error, self.call, expr, spec.name, annotation)
         raise error.about(arg)
 
     def require(
@@ -573,6 +584,21 @@ class Deduction:
             self.fail(message, arg=arg, code=code)
         self.requirements.append(Requirement(condition, f"{self.op.name}: {message}"))
 
+    def written(self, arg: str) -> str:
+        """What the program calls an argument: the name of its variable, else the argument's own."""
+        names = [spec.name for spec in self.op.args]
+        expr = dict(zip(names, self.call.args, strict=False)).get(arg)
+        inside = expr is not None and expr.span is not None and expr.span.inside(self.call.span)
+        return expr.name if isinstance(expr, Var) and not inside else arg
+
+    def _last_argument(self, holds: Callable[[TensorType], bool]) -> str | None:
+        """The last argument that is, or has in it, such a tensor: the one at fault where two disagree."""
+        found = None
+        for spec, expr in zip(self.op.args, self.call.args, strict=False):
+            if any(map(holds, _tensors([self.annotation_of(expr)]))):
+                found = spec.name
+        return found
+
     def same_dtype(self, *tensors: TensorType) -> DType:
         """All must have one dtype."""
         first = tensors[0].dtype
@@ -580,6 +606,7 @@ class Deduction:
             if tensor.dtype != first:
                 self.fail(
                     f"dtypes differ: {first} and {tensor.dtype}",
+                    arg=self._last_argument(lambda a, wrong=tensor.dtype: a.dtype == wrong),
                     code="op-dtype",
                     help=f'cast one of them: R.astype(…, "{first}")',
                 )
@@ -594,7 +621,7 @@ class Deduction:
                 f"{arg} must have a float dtype, got {x.dtype}",
                 arg=arg,
                 code="op-dtype",
-                help=f'cast it: R.astype({arg}, "float32")',
+                help=f'cast it: R.astype({self.written(arg)}, "float32")',
             )
         return x.dtype
 
@@ -635,13 +662,14 @@ class Deduction:
             b = (Dim.of(1),) * (ndim - len(shape)) + shape
             merged: list[Dim] = []
             for x, y in zip(a, b, strict=True):
-                dim, sure = self._broadcast_dim(x, y)
+                dim, sure = self._broadcast_dim(x, y, shape)
                 merged.append(dim)
                 undecided = undecided or not sure
             result = tuple(merged)
         return None if undecided and not self.exact else result
 
-    def _broadcast_dim(self, x: Dim, y: Dim) -> tuple[Dim, bool]:
+    def _broadcast_dim(self, x: Dim, y: Dim, shape: tuple[Dim, ...]) -> tuple[Dim, bool]:
+        """What dimensions x and y come to, and whether that is sure. `shape`: what y is of."""
         if x == y or y == 1:
             return x, True
         if x == 1:
@@ -651,7 +679,9 @@ class Deduction:
             return x, True
         fixed = [d for d in (x, y) if d.value is not None]
         if len(fixed) == 2:
-            self.fail(f"shapes cannot be broadcast: {x} and {y}", code="shape-mismatch")
+            size = len(shape)
+            arg = self._last_argument(lambda a: shape in ((d := a.dims or ())[-size:], d[:size]))
+            self.fail(f"shapes cannot be broadcast: {x} and {y}", arg=arg, code="shape-mismatch")
         is_one = dim_op("eq", x if y.value is not None else y, 1)
         fits = dim_op("or", dim_op("eq", x, y), is_one)
         if not fixed:
@@ -688,7 +718,10 @@ _KIND_HELP: dict[tuple[type[Annotation], type[Annotation]], str] = {
     (ShapeType, PrimType): "a shape is a tuple: one dimension is (n,), with a comma",
     (TensorType, TupleType): "take one of its fields: t[0]",
     (TensorType, PrimType): 'make a tensor of it: R.full((), value, "float32")',
-    (TensorType, ShapeType): "a shape's numbers as a tensor: R.shape_to_tensor(s)",
+    (
+        TensorType,
+        ShapeType,
+    ): "a constant tensor is R.const([1, 2]); a shape's numbers are R.shape_to_tensor(s)",
     (TupleType, TensorType): "put the tensors into a tuple: (x, y)",
 }
 """What to write, by the kind that is wanted and the one that is there."""

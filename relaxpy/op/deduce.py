@@ -40,6 +40,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
 from relaxpy.ir.visitor import free_sym_vars, free_vars
+from relaxpy.op.base import show_argument
 from relaxpy.op.call import packed_result
 from relaxpy.shape.lattice import Verdict, accepts, erase, join, substitute
 from relaxpy.shape.prove import equal
@@ -164,8 +165,7 @@ def deduce_result(call: Call, callee: CallableType, mod: IRModule | None) -> Ann
                     )
                 else:
                     error.show(f"parameter {var.name} of {name} is {param}", var.span)
-                if isinstance(call.args[i], Var):
-                    error.show(f"{call.args[i].name} is {actual}", call.args[i].span)
+                show_argument(error, call, call.args[i], "it", actual)
                 raise error
     ret = substitute(callee.ret, bound)
     unbound = set(free_sym_vars([*callee.params, callee.ret])) - set(bound)

@@ -176,7 +176,7 @@ def call_tir(
             "bad-value",
             f"R.call_tir calls a tensor program of the module, not {_name(func)}",
             help="write cls.f, where f is a @T.prim_func of the same class",
-        )
+        ).about("func")
     return call.call_tir(func, args, _outputs("call_tir", out_ty, out_sinfo), tir_vars)
 
 
@@ -212,7 +212,7 @@ def _function_name(word: str, func: Any) -> str:
         "bad-value",
         f"R.{word} takes a function's name, not {_name(func)}",
         help=f'write R.{word}("library.f", …)',
-    )
+    ).about("func")
 
 
 def _name(value: Any) -> str:
@@ -227,11 +227,14 @@ def _outputs(word: str, out_ty: Any, out_sinfo: Any) -> Any:
             f"R.{word} needs out_ty, what it gives",
             help='write out_ty=R.Tensor((n, 4), dtype="float32")',
         )
-    return _annotations(given)
+    return _annotations(given, "out_ty")
 
 
-def _annotations(given: Any) -> Any:
+def _annotations(given: Any, arg: str = "ty_args") -> Any:
     reader = DimReader()
-    if isinstance(given, (list, tuple)):
-        return [as_annotation(item, reader) for item in given]
-    return as_annotation(given, reader)
+    try:
+        if isinstance(given, (list, tuple)):
+            return [as_annotation(item, reader) for item in given]
+        return as_annotation(given, reader)
+    except ScriptError as error:
+        raise error.about(arg) from None

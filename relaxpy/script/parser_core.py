@@ -122,8 +122,8 @@ class CoreParser:
     def refuse(self, what: str, node: ast.AST, help: str) -> NoReturn:
         self.fail("unsupported-syntax", f"{what} is not part of the language", node, help)
 
-    def at_argument(self, error: DeduceError, node: ast.expr, op: Any) -> DeduceError:
-        """The error with its caret under the argument at fault."""
+    def at_argument(self, error: RelaxError, node: ast.expr, op: Any) -> RelaxError:
+        """The error with its caret under the argument at fault. `op`: what is called."""
         found = argument_node(node, op, error.arg)
         error.span = self.span(found if found is not None else node)
         return error
@@ -306,10 +306,10 @@ class CoreParser:
             args = [known_scalar(arg) for arg in args]
         try:
             value = func(*args, **kwargs)
-        except DeduceError as error:
-            raise self.at_argument(error, node, getattr(func, "__self__", None)) from None
         except RelaxError as error:
-            raise error.located(span) from None
+            if error.span is not None and not isinstance(error, DeduceError):
+                raise error from None
+            raise self.at_argument(error, node, getattr(func, "__self__", func)) from None
         except Skip:
             raise
         except TypeError as error:

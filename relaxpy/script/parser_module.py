@@ -15,6 +15,7 @@ from relaxpy.ir.annotation import ObjectType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Expr, ExternFunc, Function, GlobalVar, SeqExpr, Tuple
 from relaxpy.ir.module import BaseFunc, IRModule, TensorProgram
+from relaxpy.op.call import CallTIR
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
@@ -122,7 +123,7 @@ class ModuleParser:
             if error.arg is not None and error.span is not None:
                 nodes = nodes or self.calls()
                 node = nodes.get(error.span)
-                found = argument_node(node, None, error.arg) if node is not None else None
+                found = argument_node(node, CallTIR, error.arg) if node is not None else None
                 error.span = self.scope.span(found) if found is not None else error.span
             self.bag.add(error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -98,8 +99,9 @@ def argument_node(node: ast.expr, op: Any, name: str | None) -> ast.expr | None:
     elif isinstance(node, ast.BoolOp):
         values = list(node.values)
     elif isinstance(node, ast.Call):
+        spelled = {name, _OLDER.get(name)}
         for keyword in node.keywords:
-            if keyword.arg == name or (name == "out_ty" and keyword.arg == "out_sinfo"):
+            if keyword.arg in spelled:
                 return keyword.value
         values = node.args
     else:
@@ -107,14 +109,25 @@ def argument_node(node: ast.expr, op: Any, name: str | None) -> ast.expr | None:
     if name.isdigit():
         index = int(name)
     else:
-        kind = op if isinstance(op, type) else type(op)
-        if not issubclass(kind, Op):
-            return values[2] if name == "out_ty" and len(values) > 2 else None
-        names = [spec.name for spec in kind.args] + list(kind.attr_names())
+        names = _parameters(op)
         if name not in names:
             return None
         index = names.index(name)
     return values[index] if index < len(values) else None
+
+
+_OLDER = {"out_ty": "out_sinfo", "ty_args": "sinfo_args"}
+"""Keywords and what older scripts call them."""
+
+
+def _parameters(op: Any) -> Sequence[str]:
+    """Names of what an operator (its class or instance) or a function of the script is called with, in order."""
+    kind = op if isinstance(op, type) else type(op)
+    if issubclass(kind, Op):
+        return [spec.name for spec in kind.args] + list(kind.attr_names())
+    if isinstance(op, types.FunctionType):
+        return list(inspect.signature(op).parameters)
+    return getattr(op, "arg_names", ())
 
 
 def returns(body: Sequence[ast.stmt]) -> Iterator[ast.Return]:
