@@ -9,13 +9,30 @@ the end.
 
 from __future__ import annotations
 
-from relaxpy.tir._tvm import s_tir, tirx, tvm
+from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 
 FINISHED = "relaxpy.finished"
 """Attribute of a function that only needs its calling convention."""
 
 NAME = "relaxpy_cpu"
 """What the pipeline is called in TVM's registry, and by `tirx.build`."""
+
+
+@tvm.transform.module_pass(opt_level=0, name="relaxpy.CompactBuffers")
+def _compact_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Buffers of the size that is used of them, in programs of blocks. Those that the schedule wrote without have
+    that already, and TVM's pass ends with an internal error at a vector of indices such as `x[lanes // 2]`."""
+    blocks = {var: func for var, func in mod.functions.items() if _has_blocks(func)}
+    if not blocks:
+        return mod
+    compact = s_tir.transform.CompactBufferAllocation()(tvm.IRModule(blocks))
+    return tvm.IRModule({**dict(mod.functions.items()), **dict(compact.functions.items())})
+
+
+def _has_blocks(func: tirx.PrimFunc) -> bool:
+    found: list[object] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlockRealize, found.append), order="pre")
+    return bool(found)
 
 
 def block_passes() -> list[tvm.transform.Pass]:
@@ -29,7 +46,7 @@ def block_passes() -> list[tvm.transform.Pass]:
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
         s_tir.transform.ConvertBlocksToOpaque(),
-        s_tir.transform.CompactBufferAllocation(),
+        _compact_buffers,
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.StmtSimplify(),
         s_tir.transform.AnnotateIrregularLoop(),

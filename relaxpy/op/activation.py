@@ -1,0 +1,220 @@
+"""Activation functions (`R.nn.…`), element by element. float16 and bfloat16 are computed in float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import dim_op
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.unary import FloatUnary, IntOrFloatUnary, erf, sigmoid
+
+_SQRT_HALF = math.sqrt(0.5)
+_SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
+
+
+@define_op
+class Relu(IntOrFloatUnary):
+    """x where it is positive, else 0."""
+
+    name = "nn.relu"
+
+    def scalar(self, x: Any) -> Any:
+        return te.select(te.less(x, te.literal(0, x)), te.literal(0, x), te.element(x))
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return np.where(x < 0, 0, x)
+
+
+@define_op
+class Gelu(FloatUnary):
+    """x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016)."""
+
+    name = "nn.gelu"
+
+    def scalar(self, x: Any) -> Any:
+        half, one = te.literal(0.5, x), te.literal(1, x)
+        return x * half * (one + te.erf(x * te.literal(_SQRT_HALF, x)))
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return x * 0.5 * (1 + erf(x * _SQRT_HALF))
+
+
+@define_op
+class GeluTanh(FloatUnary):
+    """The approximation of `gelu` by tanh, as GPT-2 has it."""
+
+    name = "nn.gelu_tanh"
+
+    def scalar(self, x: Any) -> Any:
+        x = te.element(x)
+        inner = te.literal(_SQRT_2_OVER_PI, x) * (x + te.literal(0.044715, x) * x * x * x)
+        return x * te.literal(0.5, x) * (te.literal(1, x) + te.tanh(inner))
+
+    def numpy(self, x: np.ndarray) -> Any:
+        wide = x.astype(np.float64)
+        return wide * 0.5 * (1 + np.tanh(_SQRT_2_OVER_PI * (wide + 0.044715 * wide**3)))
+
+
+@define_op
+class Silu(FloatUnary):
+    """x * sigmoid(x)."""
+
+    name = "nn.silu"
+
+    def scalar(self, x: Any) -> Any:
+        return x * te.sigmoid(x)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return x * sigmoid(x)
+
+
+@define_op
+class Relu6(IntOrFloatUnary):
+    """x, at least 0 and at most 6; NaN stays."""
+
+    name = "nn.relu6"
+
+    def scalar(self, x: Any) -> Any:
+        return te.minimum(te.maximum(x, te.literal(0, x)), te.literal(6, x))
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return np.minimum(np.maximum(x, 0), 6)
+
+
+@define_op
+class LeakyRelu(FloatUnary):
+    """x where it is positive, else `alpha` * x."""
+
+    name = "nn.leakyrelu"
+    alpha: float = 0.01
+    """Slope on the negative side."""
+
+    def scalar(self, x: Any) -> Any:
+        x = te.element(x)
+        return te.select(te.greater(x, te.literal(0, x)), x, x * te.literal(self.alpha, x))
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return np.where(x > 0, x, x * x.dtype.type(self.alpha))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        yield sample(cls(alpha=0.3), rand(3, 5), dims="n m")
+        yield sample(cls(alpha=-1.0), rand(4), dims="n")
+
+
+@define_op
+class Selu(FloatUnary):
+    """scale * x where x is positive, else scale * alpha * (exp(x) - 1), with the constants of
+    Klambauer et al., 2017."""
+
+    name = "nn.selu"
+
+    def scalar(self, x: Any) -> Any:
+        x = te.element(x)
+        below = te.literal(_SELU_ALPHA, x) * (te.exp(x) - te.literal(1, x))
+        chosen = te.select(te.greater(x, te.literal(0, x)), x, below)
+        return te.literal(_SELU_SCALE, x) * chosen
+
+    def numpy(self, x: np.ndarray) -> Any:
+        return _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(x))
+
+
+@define_op
+class Softplus(FloatUnary):
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`."""
+
+    name = "nn.softplus"
+    beta: float = 1.0
+    """Steepness."""
+    threshold: float = 20.0
+    """Above it the function is taken to be linear."""
+
+    def scalar(self, x: Any) -> Any:
+        x = te.element(x)
+        scaled = x * te.literal(self.beta, x)
+        # exp of the magnitude's negative is never beyond 1: nothing overflows
+        positive = te.maximum(scaled, te.literal(0, x))
+        rest = te.log(te.literal(1, x) + te.exp(te.negative(te.absolute(scaled))))
+        soft = (positive + rest) / te.literal(self.beta, x)
+        return te.select(te.greater(scaled, te.literal(self.threshold, x)), x, soft)
+
+    def numpy(self, x: np.ndarray) -> Any:
+        scaled = x * x.dtype.type(self.beta)
+        soft = np.logaddexp(scaled, x.dtype.type(0)) / x.dtype.type(self.beta)
+        return np.where(scaled > self.threshold, x, soft)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        yield sample(cls(beta=2.0, threshold=1.0), rand(3, 5), dims="n m")
+        yield sample(cls(), np.array([-200.0, -30, 19, 21, 200], np.float32), dims="n")
+
+
+@define_op
+class Prelu(Op):
+    """x where it is positive, else x * alpha, with an alpha for each place of `axis`, or one for
+    all (He et al., 2015)."""
+
+    name = "nn.prelu"
+    axis: int = 1
+    """Axis of x that alpha belongs to."""
+
+    def deduce(self, d: Deduction, data: TensorType, alpha: TensorType) -> TensorType:
+        d.need_float(data, "data")
+        d.same_dtype(data, alpha)
+        axis = d.axis(self.axis, data.ndim)
+        d.require(
+            alpha.ndim == 1,
+            f"alpha must have 1 dimension, got {alpha.ndim}", arg="alpha", code="op-rank",
+        )  # fmt: skip
+        assert data.dims is not None
+        assert alpha.dims is not None
+        (count,) = alpha.dims
+        d.ensure(
+            dim_op("or", dim_op("eq", count, 1), dim_op("eq", count, data.dims[axis])),
+            f"alpha must have 1 element or one for each place of axis {self.axis}: "
+            f"{count} and {data.dims[axis]}",
+            arg="alpha",
+        )
+        return TensorType(data.shape, data.dtype)
+
+    def legalize(self, out: TensorType, data: te.Tensor, alpha: te.Tensor) -> te.Tensor:
+        assert out.dims is not None
+        axis = self.axis % out.ndim
+        size = out.dims[axis]
+
+        def element(*i: Any) -> Any:
+            x = te.widen(data(*i))
+            slope = te.widen(te.broadcast(alpha, (size,), (i[axis],)))
+            return te.cast(te.select(te.greater(x, te.literal(0, x)), x, x * slope), out.dtype)
+
+        return te.compute(out.dims, element, "prelu")
+
+    def reference(self, data: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+        x = widened(data)
+        shape = [-1 if a == self.axis % x.ndim else 1 for a in range(x.ndim)]
+        return narrowed(np.where(x > 0, x, x * widened(alpha).reshape(shape)), data)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(2, 3, 4), rand(3), dims="n c 4, c")
+        yield sample(cls(), rand(2, 3, 4), rand(3), dims="n c 4, k")
+        yield sample(cls(), rand(2, 3, 4), rand(1), dims="n 3 m, 1")
+        yield sample(cls(axis=-1), rand(5), rand(5), dims="n, n")
+        yield sample(cls(axis=0), rand(0, 4), rand(0), dims="n 4, n")
+        h = rand(2, 3, dtype="float16"), rand(3, dtype="float16")
+        yield sample(cls(), *h, dims="n 3, 3", rtol=2e-3, atol=1e-3)
+        yield wrong(cls(), rand(2, 3), rand(2), code="shape-mismatch", match="2 and 3")
+        yield wrong(cls(), rand(2, 3), rand(3, 1), code="op-rank", match="alpha")
+        yield wrong(cls(axis=2), rand(2, 3), rand(3), code="op-axis", match="2")
+        yield wrong(cls(), rand(2, 3, dtype="int32"), rand(3, dtype="int32"), code="op-dtype")
