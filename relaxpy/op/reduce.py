@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,20 +55,28 @@ class Reduction(Op):
         )
         return tuple(sorted(axis % ndim for axis in axes))
 
+    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+        return rounded(out, self.reduced(out, x, self.reducer(), name=self.name))
+
+    def reducer(self) -> Callable[[Any, Any], Any]:
+        """The reduction as an expression: of an operand, over loops."""
+        raise NotImplementedError
+
     def reduced(
         self,
         out: TensorType,
         x: te.Tensor,
-        reduce: Any,
-        value: Any = lambda v: v,
+        reduce: Callable[[Any, Any], Any],
+        value: Callable[[Any, Sequence[Any], Sequence[Any]], Any] = lambda element, *_: element,
         name: str = "reduced",
     ) -> te.Tensor:
-        """`reduce` of `value(element)` in wide precision, of the shape of the result."""
+        """`reduce` of `value(element, place, along)` in wide precision, of the shape of the result:
+        `place` is an index of the result, `along` one for each reduced axis."""
         sizes, gone = te.dims(x), self.axes_of(len(x.shape))
         loops = {a: te.reduce_axis(sizes[a], f"k{a}") for a in gone}
 
-        def element(*i: Any) -> Any:
-            outer = iter(i)
+        def element(*place: Any) -> Any:
+            outer = iter(place)
             index = []
             for a in range(len(sizes)):
                 if a in gone:
@@ -76,8 +85,9 @@ class Reduction(Op):
                         next(outer)
                 else:
                     index.append(next(outer))
-            read = te.widen(x(*index))
-            return reduce(value(read), list(loops.values())) if loops else value(read)
+            along = list(loops.values())
+            operand = value(te.widen(x(*index)), place, along)
+            return reduce(operand, along) if loops else operand
 
         return te.compute(out.dims, element, name)
 
@@ -106,11 +116,8 @@ class Sum(Reduction):
 
     name = "sum"
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
-        total = self.reduced(out, x, te.sum, name="sum")
-        if out.dtype not in ("float16", "bfloat16"):
-            return total
-        return te.compute(out.dims, lambda *i: te.cast(total(*i), out.dtype), "narrowed")
+    def reducer(self) -> Callable[[Any, Any], Any]:
+        return te.sum
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         wide = widened(x)
@@ -123,47 +130,107 @@ class Sum(Reduction):
 
 
 @define_op
-class Mean(Reduction):
-    """The mean of floats; NaN of nothing."""
+class Prod(Reduction):
+    """The product, 1 of nothing; integers modulo 2**bits, in the argument's dtype."""
 
-    name = "mean"
+    name = "prod"
+
+    def reducer(self) -> Callable[[Any, Any], Any]:
+        return te.prod
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        wide = widened(x)
+        return narrowed(np.prod(wide, self.axis, dtype=wide.dtype, keepdims=self.keepdims), x)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        yield sample(cls(axis=0), rand(3, 4, dtype="int32", high=9), dims="n 4")
+        yield sample(cls(), rand(2, 5, dtype="uint8", low=0, high=200), dims="n m")
+
+
+class FloatReduction(Reduction):
+    """A reduction that is defined on floats only."""
 
     def check(self, d: Deduction, x: TensorType) -> None:
         d.need_float(x, "x")
 
+
+@define_op
+class Mean(FloatReduction):
+    """The mean of floats; NaN of nothing."""
+
+    name = "mean"
+
     def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+        return rounded(out, self.mean(out, x))
+
+    def mean(self, out: TensorType, x: te.Tensor, value: Any = lambda v, *_: v) -> te.Tensor:
+        """The mean of `value(element, place, along)`, in wide precision."""
         sizes = te.dims(x)
         count = product(tuple(sizes[a] for a in self.axes_of(len(sizes))))
-        total = self.reduced(out, x, te.sum, name="sum")
-
-        return te.compute(
-            out.dims, lambda *i: te.cast(te.per_count(total(*i), count), out.dtype), "mean"
-        )
+        total = self.reduced(out, x, te.sum, value, name="sum")
+        return te.compute(out.dims, lambda *i: te.per_count(total(*i), count), "mean")
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         wide = widened(x)
         total = np.sum(wide, self.axis, dtype=wide.dtype, keepdims=self.keepdims)
-        count = (
-            wide.size
-            if self.axis is None
-            else np.prod([wide.shape[a] for a in self.axes_of(wide.ndim)])
-        )
+        count = math.prod(wide.shape[a] for a in self.axes_of(wide.ndim))
         with np.errstate(all="ignore"):
             return narrowed(np.divide(total, wide.dtype.type(count)), x)
 
 
-class Extreme(Reduction):
-    """The greatest or smallest element; NaN if there is one."""
+class Spread(FloatReduction):
+    """How far elements lie from their mean."""
+
+    def variance(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+        """The mean square of the distance from the mean, in wide precision."""
+        average = Mean(self.axis, self.keepdims)
+        center = average.mean(out, x)
+
+        def square(element: Any, place: Sequence[Any], _: Any) -> Any:
+            distance = element - center(*place)
+            return distance * distance
+
+        return average.mean(out, x, square)
+
+    def numpy_variance(self, x: np.ndarray) -> np.ndarray:
+        """The same on an array, in wide precision."""
+        wide = widened(x)
+        distance = wide - Mean(self.axis, keepdims=True).reference(wide)
+        return Mean(self.axis, self.keepdims).reference(distance * distance)
+
+
+@define_op
+class Variance(Spread):
+    """The mean square of the distance from the mean (divided by the number of elements, as
+    `numpy.var`); NaN of nothing."""
+
+    name = "variance"
 
     def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
-        found = self.reduced(out, x, self.reducer(), name=self.name)
-        if out.dtype not in ("float16", "bfloat16"):
-            return found
-        return te.compute(out.dims, lambda *i: te.cast(found(*i), out.dtype), "narrowed")
+        return rounded(out, self.variance(out, x))
 
-    def reducer(self) -> Any:
-        """The reduction as an expression."""
-        raise NotImplementedError
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return narrowed(self.numpy_variance(x), x)
+
+
+@define_op
+class Std(Spread):
+    """The standard deviation: the square root of `variance`; NaN of nothing."""
+
+    name = "std"
+
+    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+        variance = self.variance(out, x)
+        return rounded(out, te.compute(out.dims, lambda *i: te.sqrt(variance(*i)), "std"))
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return narrowed(np.sqrt(self.numpy_variance(x)), x)
+
+
+class Extreme(Reduction):
+    """The greatest or smallest element; NaN if there is one."""
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -178,7 +245,7 @@ class Max(Extreme):
 
     name = "max"
 
-    def reducer(self) -> Any:
+    def reducer(self) -> Callable[[Any, Any], Any]:
         return te.reduce_max
 
     def reference(self, x: np.ndarray) -> np.ndarray:
@@ -193,13 +260,83 @@ class Min(Extreme):
 
     name = "min"
 
-    def reducer(self) -> Any:
+    def reducer(self) -> Callable[[Any, Any], Any]:
         return te.reduce_min
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         return narrowed(
             np.min(widened(x), self.axis, keepdims=self.keepdims, initial=_limits(x)[1]), x
         )
+
+
+class Quantifier(Reduction):
+    """Whether elements are not 0 (a NaN is not), as bool."""
+
+    def check(self, d: Deduction, x: TensorType) -> None:
+        """Any dtype will do."""
+
+    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+        return TensorType(super().deduce(d, x).shape, "bool")
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        found = super().deduce_unranked(d, args)
+        assert isinstance(found, TensorType)
+        return TensorType(None, "bool", found.ndim)
+
+    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+        def flag(element: Any, *_: Any) -> Any:
+            return te.cast(te.cast(element, DType("bool")), DType("int8"))
+
+        # Of nothing a reduction gives a limit of int8: below 0 for `any`, above for `all`.
+        found = self.reduced(out, x, self.reducer(), flag, self.name)
+        zero = te.const(0, "int8")
+        return te.compute(out.dims, lambda *i: te.greater(found(*i), zero), "flag")
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        few = rand(3, 5, dtype="int32", low=0, high=2)
+        yield sample(cls(), rand(3, 5, dtype="bool"), dims="n m")
+        yield sample(cls(axis=(1,)), few, dims="n m")
+        yield sample(cls(axis=0, keepdims=True), few.astype(np.float16), dims="n m")
+        yield sample(cls(axis=(0, 2)), rand(2, 3, 4, dtype="bool"), dims="n m 4")
+        yield sample(cls(axis=1), np.array([[0, -0.0], [0, np.nan]], np.float32), dims="n m")
+        yield sample(cls(axis=0), rand(0, 3, dtype="bool"), dims="n 3")
+        yield sample(cls(), rand(0, 3), dims="n 3")
+        yield sample(cls(), rand(dtype="bool"))
+        yield wrong(cls(axis=2), few, code="op-axis", match="2")
+
+
+@define_op
+class AnyTrue(Quantifier):
+    """Is any element not 0? False of nothing; a NaN is not 0."""
+
+    name = "any"
+
+    def reducer(self) -> Callable[[Any, Any], Any]:
+        return te.reduce_max
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.asarray(np.any(widened(x), self.axis, keepdims=self.keepdims))
+
+
+@define_op
+class AllTrue(Quantifier):
+    """Are all elements not 0? True of nothing; a NaN is not 0."""
+
+    name = "all"
+
+    def reducer(self) -> Callable[[Any, Any], Any]:
+        return te.reduce_min
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.asarray(np.all(widened(x), self.axis, keepdims=self.keepdims))
+
+
+def rounded(out: TensorType, wide: te.Tensor) -> te.Tensor:
+    """A result in wide precision as the dtype of `out`."""
+    if out.dtype == str(wide.dtype):
+        return wide
+    return te.compute(out.dims, lambda *i: te.cast(wide(*i), out.dtype), "rounded")
 
 
 def _limits(x: np.ndarray) -> tuple[Any, Any]:

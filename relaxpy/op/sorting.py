@@ -33,7 +33,7 @@ class Sort(Op):
         return TensorType(x.shape, x.dtype)
 
     def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
-        (found,) = _sorted(x, self.axis, self.descending, values=True)
+        (found,) = sorted_along(x, self.axis, self.descending, values=True)
         return found
 
     def reference(self, x: np.ndarray) -> np.ndarray:
@@ -74,7 +74,7 @@ class Argsort(Op):
         return TensorType(None, self.dtype, _ndim(args))
 
     def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
-        (places,) = _sorted(data, self.axis, self.descending, order=self.dtype, values=False)
+        (places,) = sorted_along(data, self.axis, self.descending, order=self.dtype, values=False)
         return places
 
     def reference(self, data: np.ndarray) -> np.ndarray:
@@ -121,7 +121,8 @@ class Topk(Op):
         _require_places(d, self.dtype)
         shape = list(data.dims)
         if self.k >= 1:
-            require_size(d, data.dims[axis], self.k, f"k is {self.k}", arg="k")
+            size = data.dims[axis]
+            require_size(d, size, self.k, f"k is {self.k}, but the axis has size {size}", arg="k")
             shape[axis] = Dim.of(self.k)
         return self._result(TensorType(shape, data.dtype), TensorType(shape, self.dtype))
 
@@ -136,7 +137,7 @@ class Topk(Op):
         assert isinstance(first, TensorType)
         values, indices = self.ret_type != "indices", self.ret_type != "values"
         order = self.dtype if indices else None
-        rows = _sorted(data, self.axis, self.largest, order=order, values=values)
+        rows = sorted_along(data, self.axis, self.largest, order=order, values=values)
         return [te.compute(first.dims, lambda *i, row=row: row(*i), "topk") for row in rows]
 
     def reference(self, data: np.ndarray) -> Any:
@@ -178,14 +179,12 @@ def order_of(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
 
 
 def require_size(d: Deduction, size: Dim, least: int, message: str, arg: str) -> None:
-    """Refuse a dimension below `least`; check at run time where that is unknown."""
-    fits = dim_op("le", least, size)
+    """Refuse with `message` if the dimension is below `least`; check at run time where that is
+    unknown."""
     if size.value is not None:
-        problem = f"{message}, but the axis has size {size}"
-        d.require(size.value >= least, problem, arg=arg, code="shape-mismatch")
-    elif not prove(fits):
-        text = f"{d.op.name}: {message}, but the axis has size {size}"
-        d.requirements.append(Requirement(fits, text))
+        d.require(size.value >= least, message, arg=arg, code="shape-mismatch")
+    elif not prove(fits := dim_op("le", least, size)):
+        d.requirements.append(Requirement(fits, f"{d.op.name}: {message}"))
 
 
 def _require_places(d: Deduction, dtype: DType) -> None:
@@ -202,9 +201,16 @@ def _ndim(args: Sequence[Annotation | None]) -> int:
     return x.ndim if isinstance(x, TensorType) else -1
 
 
-def _sorted(
-    x: te.Tensor, axis: int, descending: bool, *, values: bool, order: DType | None = None
+def sorted_along(
+    x: te.Tensor,
+    axis: int,
+    descending: bool,
+    *,
+    values: bool = True,
+    order: DType | None = None,
 ) -> list[te.Tensor]:
+    """`x` in order along `axis` (with `values`), and where each element was (with `order`, a
+    dtype)."""
     from relaxpy.tir.sort import sort_rows
 
     shape = te.dims(x)

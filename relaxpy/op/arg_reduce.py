@@ -1,0 +1,236 @@
+"""Where along an axis the greatest or smallest element is, and the one in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType, TupleType
+from relaxpy.ir.dim import Dim, product
+from relaxpy.ir.dtype import DType
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.precision import widened
+from relaxpy.op.reduce import Reduction
+from relaxpy.op.row_major import reindexed
+from relaxpy.op.sorting import order_of, require_size, sorted_along
+
+_NAN = np.nan
+
+
+@dataclass(frozen=True)
+class ArgExtreme(Reduction):
+    """Where the first of the greatest or smallest elements is, as int64."""
+
+    axis: int | None = None
+    """The axis; None: all elements in order, as one axis."""
+
+    numpy: ClassVar[Callable[..., Any]]
+    """The function on arrays."""
+
+    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+        found = super().deduce(d, x)
+        require_elements(d, x, self.axis)
+        return TensorType(found.shape, "int64")
+
+    def check(self, d: Deduction, x: TensorType) -> None:
+        """Any dtype will do."""
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        found = super().deduce_unranked(d, args)
+        assert isinstance(found, TensorType)
+        return TensorType(None, "int64", found.ndim)
+
+    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+        sizes = te.dims(x)
+        number = te.compute(sizes, lambda *i: _number(x(*i)), "number")
+        best = self.reduced(out, number, self.reducer(), name="best")
+
+        def place_if_best(element: Any, place: Sequence[Any], along: Sequence[Any]) -> Any:
+            target = best(*place)
+            hit = te.equal(element, target)
+            if te.dtype_of(element).is_float:
+                hit = te.logical_or(hit, te.logical_and(te.isnan(element), te.isnan(target)))
+            offset: Any = te.dim(0)
+            for a, i in zip(self.axes_of(len(sizes)), along, strict=True):
+                offset = offset * te.dim(sizes[a]) + i
+            return te.select(hit, offset, te.const(np.iinfo(np.int64).max, "int64"))
+
+        return self.reduced(out, number, te.reduce_min, place_if_best, self.name)
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        found = type(self).numpy(widened(x), self.axis, keepdims=self.keepdims)
+        return np.asarray(found, np.int64)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        few = rand(3, 9, dtype="int32", low=-3, high=3)
+        yield sample(cls(), few, dims="n m")
+        yield sample(cls(axis=1), few, dims="n m")
+        yield sample(cls(axis=0), few.astype(np.float16), dims="n m")
+        yield sample(cls(axis=-2, keepdims=True), rand(2, 3, 4), dims="n 3 m")
+        yield sample(cls(keepdims=True), rand(2, 3), dims="n m")
+        yield sample(cls(axis=1), rand(2, 5, dtype="bool"), dims="n m")
+        yield sample(cls(axis=1), rand(0, 3), dims="n m")
+        yield sample(cls(), rand())
+        specials = np.array([[1, _NAN, np.inf, _NAN], [-0.0, 0, -0.0, 0], [-np.inf] * 4])
+        yield sample(cls(axis=1), specials, dims="n m")
+        yield wrong(cls(axis=2), few, code="op-axis", match="2")
+        yield wrong(cls(axis=0), rand(0, 3), code="shape-mismatch", match="nothing")
+        yield wrong(cls(), rand(0, 3), code="shape-mismatch", match="nothing")
+
+
+@define_op
+class Argmax(ArgExtreme):
+    """Where along `axis` the greatest element is, int64: the first of equals, the first NaN if
+    there is one. Refused for an axis of size 0."""
+
+    name = "argmax"
+    numpy = np.argmax
+
+    def reducer(self) -> Callable[[Any, Any], Any]:
+        return te.reduce_max
+
+
+@define_op
+class Argmin(ArgExtreme):
+    """Where along `axis` the smallest element is, int64: the first of equals, the first NaN if
+    there is one. Refused for an axis of size 0."""
+
+    name = "argmin"
+    numpy = np.argmin
+
+    def reducer(self) -> Callable[[Any, Any], Any]:
+        return te.reduce_min
+
+
+@define_op
+class Median(Op):
+    """The element in the middle of the sorted axis, the lower one of two, as `torch.median`; the
+    first NaN if there is one. With an axis a tuple: the element and where it is (int64; of equals
+    the first that is as far in the stable order). Refused for an axis of size 0."""
+
+    name = "median"
+    axis: tuple[int, ...] | int | None = None
+    """The axis, one; None: all elements in order, as one axis."""
+    keepdims: bool = False
+    """The axis stays, with size 1."""
+
+    def deduce(self, d: Deduction, x: TensorType) -> Annotation:
+        d.require(x.dtype != "bool", "x must be numbers, got bool", arg="x", code="op-dtype")
+        assert x.dims is not None
+        if isinstance(self.axis, tuple):
+            d.require(
+                len(self.axis) == 1,
+                f"takes one axis, got {list(self.axis)}",
+                arg="axis",
+                code="op-axis",
+            )
+        gone = d.axes(self.axis, x.ndim)
+        require_elements(d, x, self.axis)
+        kept = [Dim.of(1) if i in gone else size for i, size in enumerate(x.dims)]
+        if not self.keepdims:
+            kept = [size for i, size in enumerate(kept) if i not in gone]
+        values = TensorType(tuple(kept), x.dtype)
+        return values if self.axis is None else TupleType((values, TensorType(kept, "int64")))
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (x,) = args
+        assert isinstance(x, TensorType)
+        if self.axis is None:
+            return TensorType(None, x.dtype, -1 if self.keepdims else 0)
+        return TupleType((TensorType(None, x.dtype), TensorType(None, "int64")))
+
+    def legalize(self, out: Annotation, x: te.Tensor) -> list[te.Tensor]:
+        values = out.fields[0] if isinstance(out, TupleType) else out
+        assert isinstance(values, TensorType)
+        axis = self._axis(len(x.shape))
+        if axis is None:
+            x, axis = reindexed(TensorType((product(te.dims(x)),), values.dtype), x, "flat"), 0
+        sizes = te.dims(x)
+        rows = sorted_along(x, axis, False, order=DType("int64"))
+        others = (*sizes[:axis], *sizes[axis + 1 :])
+        count = te.dim(sizes[axis])
+        k = te.reduce_axis(sizes[axis])
+
+        def is_nan(*i: Any) -> Any:
+            element = te.isnan(x(*i[:axis], k, *i[axis:]))
+            return te.sum(te.cast(element, DType("int64")), k)
+
+        assert values.dtype is not None
+        nans = te.compute(others, is_nan, "nans") if values.dtype.is_float else None
+
+        def place(*i: Any) -> Any:
+            middle = te.floor_divide(count - 1, te.dim(2))
+            if nans is None:
+                return middle
+            # They are last: the first of them is where their number says.
+            some = te.greater(nans(*i), te.dim(0))
+            return te.select(some, count - nans(*i), middle)
+
+        def picked(row: te.Tensor) -> te.Tensor:
+            def element(*i: Any) -> Any:
+                outer = i
+                if self.keepdims:
+                    outer = () if self.axis is None else (*i[:axis], *i[axis + 1 :])
+                return row(*outer[:axis], place(*outer), *outer[axis:])
+
+            return te.compute(values.dims, element, "median")
+
+        return [picked(row) for row in (rows if self.axis is not None else rows[:1])]
+
+    def reference(self, x: np.ndarray) -> Any:
+        axis, rank = self._axis(x.ndim), x.ndim
+        if axis is None:
+            x = x.reshape(-1)
+        along = axis or 0
+        size = x.shape[along]
+        order = order_of(x, along, descending=False)
+        nans = np.sum(np.isnan(widened(x)), along, keepdims=True)
+        place = np.where(nans > 0, size - nans, (size - 1) // 2)
+        index = np.take_along_axis(order, place, along)
+        values = np.take_along_axis(x, index, along)
+        if axis is None:
+            return values.reshape((1,) * rank if self.keepdims else ())
+        if self.keepdims:
+            return values, index
+        return values.squeeze(along), index.squeeze(along)
+
+    def _axis(self, ndim: int) -> int | None:
+        """The axis from the front."""
+        if self.axis is None:
+            return None
+        return (self.axis[0] if isinstance(self.axis, tuple) else self.axis) % ndim
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 5), dims="n m")
+        yield sample(cls(axis=1), rand(3, 4), dims="n m")
+        few = rand(5, 4, dtype="int32", low=-2, high=2)
+        yield sample(cls(axis=(0,), keepdims=True), few, dims="n m")
+        yield sample(cls(axis=-2), rand(2, 5, 3, dtype="float16"), dims="n m 3")
+        yield sample(cls(keepdims=True), rand(2, 3), dims="n m")
+        yield sample(cls(axis=0), rand(4, 0), dims="4 n")
+        specials = np.array([[1, _NAN, np.inf, _NAN], [-np.inf, 2, np.inf, 1]])
+        yield sample(cls(axis=1), specials, dims="n m")
+        yield sample(cls(), specials[1], dims="n")
+        yield sample(cls(), rand())
+        yield wrong(cls(axis=2), few, code="op-axis", match="2")
+        yield wrong(cls(axis=(0, 1)), few, code="op-axis", match="one axis")
+        yield wrong(cls(axis=0), rand(0, 3), code="shape-mismatch", match="nothing")
+        yield wrong(cls(), rand(3, dtype="bool"), code="op-dtype", match="bool")
+
+
+def require_elements(d: Deduction, x: TensorType, axis: tuple[int, ...] | int | None) -> None:
+    """Refuse to look for an element among none."""
+    assert x.dims is not None
+    count = product(tuple(x.dims[a] for a in d.axes(axis, x.ndim)))
+    require_size(d, count, 1, f"there is no {d.op.name} of nothing: the size is {count}", arg="x")
+
+
+def _number(x: Any) -> Any:
+    """An element as something that a reduction compares."""
+    return te.cast(x, DType("int8")) if te.dtype_of(x).is_bool else te.widen(x)
