@@ -337,8 +337,13 @@ class Interpreter:
         args = []
         for arg in call.args:
             # an external function's name is looked up by what calls it
-            found = arg if isinstance(arg, ExternFunc) else (yield from self.value(arg, scope))
-            args.append(found)
+            if isinstance(arg, ExternFunc):
+                args.append(arg)
+            elif isinstance(arg, ShapeExpr) and isinstance(call.op, Op) and call.op.legalize:
+                # no shape value is made of it, and -1 may mean something
+                args.append(Shape(map(scope.dim, arg.dims)))
+            else:
+                args.append((yield from self.value(arg, scope)))
         try:
             match call.op:
                 case Op() as op:
@@ -379,6 +384,10 @@ class Interpreter:
         deduced = self.deduced.get((op, types))
         if deduced is None:
             deduced = self.deduced[op, types] = self.deduce(op, call, types, scope)
+        if isinstance(deduced, TensorType) and any((d.value or 0) < 0 for d in deduced.dims or ()):
+            named = deduce(call, self.mod)
+            dims = named.dims if isinstance(named, TensorType) else None
+            scope.sizes(dims or deduced.dims or ())
         given = [None if _left_out(op, i, a) else a for i, a in enumerate(args)]
         result = op.reference(*given)
         if isinstance(deduced, ShapeType):

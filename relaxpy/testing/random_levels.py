@@ -1,0 +1,254 @@
+"""Calls across levels in random programs: tensor programs of their own, library functions, functions
+of the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from relaxpy.ir.annotation import ShapeType, TensorType
+from relaxpy.ir.dim import SymVar
+from relaxpy.ir.expr import Call, Expr, GlobalVar, ShapeExpr
+from relaxpy.op.call import call_dps_library, call_packed, call_pure_packed, call_tir
+from relaxpy.runtime.library import register_function, register_library
+from relaxpy.runtime.tensor import Tensor, from_numpy
+from relaxpy.script.parser import parse
+from relaxpy.testing.random_body import Body, Rule
+
+FLOATS = (
+    "{a} + {b}",
+    "{a} * {b}",
+    "T.max({a}, {b})",
+    "T.tanh({a}) - {b}",
+    "T.if_then_else({a} < {b}, {b}, {a})",
+)
+INTS = (
+    "{a} + {b}",
+    "{a} - {b}",
+    "T.max({a}, {b})",
+    "{a} // 2 + {b}",
+    "T.if_then_else({a} < {b}, {a} * 2, {b})",
+)
+READS = (
+    "x[vi, vj]",
+    "x[vi, vj]",
+    "x[n - 1 - vi, vj]",
+    "x[vi, T.max(vj - 1, 0)]",
+    "x[vi, (vj * 2) % m]",
+)
+"""Elements of x for the element (vi, vj) of a result of x's shape."""
+
+
+def tensor_programs(g: Body) -> None:
+    """One or two programs of the module, and how to call them."""
+    for make in g.rng.sample(MAKERS, g.rng.choice((1, 2))):
+        name = f"{g.name}_{make.__name__}"
+        dtype = g.rng.choice(("float32", "float32", "int64", "int32"))
+        body, use = make(g, dtype)
+        text = f"@T.prim_func(private=True)\ndef {name}({body}"
+        program = parse(text)[name]
+        g.builder.add_func(program, name)
+        g.programs[name] = use(GlobalVar(name))
+
+
+Maker = Callable[[Body, str], tuple[str, Callable[[GlobalVar], Rule]]]
+
+
+def _expression(g: Body, dtype: str, a: str, b: str) -> str:
+    return g.rng.choice(FLOATS if dtype == "float32" else INTS).format(a=a, b=b)
+
+
+def elementwise(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
+    """Two results of x's shape, one of them read in another order."""
+    one, two = (_expression(g, dtype, "x[vi, vj]", g.rng.choice(READS)) for _ in range(2))
+    matrix = f'T.Buffer(("n", "m"), "{dtype}")'
+    text = f"""x: {matrix}, o: {matrix}, p: {matrix}):
+    n, m = T.int64(), T.int64()
+    for i, j in T.grid(n, m):
+        with T.sblock("b"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            o[vi, vj] = {one}
+            p[vi, vj] = {two}
+"""
+
+    def use(name: GlobalVar) -> Rule:
+        def rule(g: Body) -> bool:
+            x = g.tensor(dtype, 2)
+            out = TensorType(g.dims(x), dtype)
+            g.emit(call_tir(name, [x], [out, out]))
+            return True
+
+        return rule
+
+    return text, use
+
+
+def gather(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
+    """Rows at indices that are kept in range."""
+    text = f'''x: T.Buffer(("n", "m"), "{dtype}"), i: T.Buffer(("k",), "int64"), o: T.Buffer(("k", "m"), "{dtype}")):
+    n, m, k = T.int64(), T.int64(), T.int64()
+    for r, c in T.grid(k, m):
+        with T.sblock("b"):
+            vr, vc = T.axis.remap("SS", [r, c])
+            o[vr, vc] = T.if_then_else(n > 0, x[T.max(T.min(i[vr], n - 1), 0), vc], T.Cast("{dtype}", 7))
+'''
+
+    def use(name: GlobalVar) -> Rule:
+        def rule(g: Body) -> bool:
+            x, i = g.tensor(dtype, 2), g.tensor("int64", 1)
+            out = TensorType([*g.dims(i), g.dims(x)[1]], dtype)
+            g.emit(call_tir(name, [x, i], out))
+            return True
+
+        return rule
+
+    return text, use
+
+
+def reduction(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
+    """A sum or maximum over an axis."""
+    axis = g.rng.choice("01")
+    out, index = ("n", "vi") if axis == "1" else ("m", "vj")
+    kinds = "SR" if axis == "1" else "RS"
+    step = g.rng.choice((f"o[{index}] + x[vi, vj]", f"T.max(o[{index}], x[vi, vj])"))
+    text = f'''x: T.Buffer(("n", "m"), "{dtype}"), o: T.Buffer(("{out}",), "{dtype}")):
+    n, m = T.int64(), T.int64()
+    for i, j in T.grid(n, m):
+        with T.sblock("b"):
+            vi, vj = T.axis.remap("{kinds}", [i, j])
+            with T.init():
+                o[{index}] = T.Cast("{dtype}", 0)
+            o[{index}] = {step}
+'''
+
+    def use(name: GlobalVar) -> Rule:
+        def rule(g: Body) -> bool:
+            x = g.tensor(dtype, 2)
+            g.emit(call_tir(name, [x], TensorType([g.dims(x)[1 - int(axis)]], dtype)))
+            return True
+
+        return rule
+
+    return text, use
+
+
+def spread(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
+    """Extents that are made of symbols: each element twice."""
+    text = f'''x: T.Buffer(("n",), "{dtype}"), o: T.Buffer(("n * 2",), "{dtype}")):
+    n = T.int64()
+    for i in range(n * 2):
+        with T.sblock("b"):
+            vi = T.axis.spatial(n * 2, i)
+            o[vi] = {_expression(g, dtype, "x[vi // 2]", "x[vi % n]")}
+'''
+
+    def use(name: GlobalVar) -> Rule:
+        def rule(g: Body) -> bool:
+            x = g.tensor(dtype, 1)
+            g.emit(call_tir(name, [x], TensorType([g.dims(x)[0] * 2], dtype)))
+            return True
+
+        return rule
+
+    return text, use
+
+
+def scaled(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
+    """A symbol that no buffer determines comes as an argument of its own (`tir_vars`)."""
+    text = f'''x: T.Buffer(("n",), "{dtype}"), o: T.Buffer(("n",), "{dtype}"), k: T.int64):
+    n = T.int64()
+    for i in range(n):
+        with T.sblock("b"):
+            vi = T.axis.spatial(n, i)
+            o[vi] = {_expression(g, dtype, "x[vi]", f'T.Cast("{dtype}", k % 5)')}
+'''
+
+    def use(name: GlobalVar) -> Rule:
+        def rule(g: Body) -> bool:
+            x = g.tensor(dtype, 1)
+            out = TensorType(g.dims(x), dtype)
+            g.emit(call_tir(name, [x], out, ShapeExpr([g.dimension()])))
+            return True
+
+        return rule
+
+    return text, use
+
+
+MAKERS: tuple[Maker, ...] = (elementwise, gather, reduction, spread, scaled)
+
+
+def tensor_program(g: Body) -> bool:
+    """A call of a program of the module."""
+    return bool(g.programs) and g.programs[g.rng.choice(list(g.programs))](g)
+
+
+# Library functions, in Python
+
+
+def _halved(x: Tensor, out: Tensor) -> None:
+    out.numpy()[...] = (x.numpy() / 2).astype(out.numpy().dtype)
+
+
+def _parts(x: Tensor, low: Tensor, high: Tensor) -> None:
+    low.numpy()[...] = np.minimum(x.numpy(), 0)
+    high.numpy()[...] = np.maximum(x.numpy(), 0)
+
+
+def _reversed(x: Tensor) -> Tensor:
+    return from_numpy(np.ascontiguousarray(x.numpy()[::-1]))
+
+
+def _positive(x: Tensor) -> Tensor:
+    array = x.numpy().reshape(-1)
+    return from_numpy(np.ascontiguousarray(array[array > 0]))
+
+
+register_library("relaxpy.testing.halved", _halved)
+register_library("relaxpy.testing.parts", _parts)
+register_function("relaxpy.testing.reversed", _reversed)
+register_function("relaxpy.testing.positive", _positive)
+
+
+def library(g: Body) -> bool:
+    """A registered function in destination-passing style, of one or two results."""
+    x = g.tensor("float32" if g.rng.random() < 0.7 else "int64")
+    kind = x.annotation
+    assert isinstance(kind, TensorType)
+    out = TensorType(g.dims(x), kind.dtype)
+    if g.rng.random() < 0.5:
+        g.emit(call_dps_library("relaxpy.testing.halved", [x], out))
+    else:
+        g.emit(call_dps_library("relaxpy.testing.parts", [x], [out, out]))
+    return True
+
+
+def packed(g: Body) -> bool:
+    """A registered function that returns a value: of a known shape, of a rank, or of anything."""
+    x = g.tensor("float32", least=1)
+    kind = x.annotation
+    assert isinstance(kind, TensorType)
+    choice = g.rng.randrange(3)
+    value: Call
+    if choice == 0:
+        value = _call(g, "relaxpy.testing.reversed", x, TensorType(g.dims(x), kind.dtype))
+    elif choice == 1:
+        value = _call(g, "relaxpy.testing.positive", x, TensorType(None, kind.dtype, 1))
+    else:
+        value = _call(g, "vm.builtin.shape_of", x, ShapeType(None, kind.ndim))
+    found = g.emit(value)
+    if choice == 1 and g.rng.random() < 0.7:
+        g.add(g.builder.match_cast(found, TensorType([g.fresh_symbol()], kind.dtype)))
+    elif choice == 2 and g.rng.random() < 0.7:
+        symbols: list[SymVar] = [g.fresh_symbol() for _ in range(kind.ndim)]
+        g.add(g.builder.match_cast(found, ShapeType(symbols)))
+    return True
+
+
+def _call(g: Body, name: str, x: Expr, result: TensorType | ShapeType) -> Call:
+    pure = g.pure or g.dataflow or g.depth > 0 or g.rng.random() < 0.5
+    return (call_pure_packed if pure else call_packed)(name, x, ty_args=result)
+
+
+RULES: Mapping[Rule, int] = {tensor_program: 4, library: 1, packed: 1}

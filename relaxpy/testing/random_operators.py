@@ -1,0 +1,188 @@
+"""Calls of operators in random programs. Any operator with samples takes part: its attributes come
+from a sample, its arguments from the program where that deduces, else from the sample, with
+symbols for the dimensions that the sample names."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from relaxpy import op
+from relaxpy.errors import DeduceError
+from relaxpy.ir.annotation import PrimType, ShapeType, TensorType, TupleType
+from relaxpy.ir.dim import Dim
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Constant, Expr, PrimValue, ShapeExpr, Tuple, Var
+from relaxpy.op.base import OPS, ArgSpec, Op, Sample
+from relaxpy.testing.random_body import Body, Rule
+
+COMMON = (
+    "add", "subtract", "multiply", "maximum", "minimum", "divide", "where", "less", "equal", "matmul", "sum", "mean",
+    "max", "min", "reshape", "flatten", "concat", "permute_dims", "expand_dims", "strided_slice", "take", "split", "exp",
+    "tanh", "sigmoid", "nn.relu", "nn.softmax", "nn.layer_norm", "astype", "broadcast_to", "zeros", "full", "arange",
+)  # fmt: skip
+"""What programs are mostly made of: taken as often as all operators together."""
+SMALL = 600
+"""Samples of more elements are left to the operators' own tests."""
+
+
+@cache
+def samples_of(name: str) -> tuple[Sample, ...]:
+    """The samples of an operator that random programs can take."""
+    return tuple(s for s in OPS[name].samples() if not s.code and _elements(s.inputs) <= SMALL)
+
+
+@cache
+def operator_names() -> tuple[str, ...]:
+    """Operators that compute something from tensors and have samples."""
+    return tuple(
+        name
+        for name, cls in OPS.items()
+        if isinstance(cls, type) and issubclass(cls, Op) and cls.pure and samples_of(name)
+    )
+
+
+def _elements(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return value.size
+    return sum(map(_elements, value)) if isinstance(value, (tuple, list)) else 0
+
+
+def operator(g: Body) -> bool:
+    """A call of any operator."""
+    common = g.rng.random() < 0.5
+    name = g.rng.choice(COMMON if common else operator_names())
+    chosen = g.rng.choice(samples_of(name))
+    for _ in range(4):
+        try:
+            g.emit(chosen.op(*(argument(g, *given) for given in _given(chosen))))
+            return True
+        except DeduceError:
+            continue
+    if common or g.rng.random() < 0.3:
+        return False
+    return _sampled(g, chosen)
+
+
+def _given(sample: Sample) -> list[tuple[ArgSpec, Any]]:
+    return list(zip(sample.op.args, sample.inputs, strict=False))
+
+
+def argument(g: Body, spec: ArgSpec, given: Any) -> Any:
+    """An argument like the one of a sample, of what the program has."""
+    if given is None:
+        return None
+    if isinstance(given, np.ndarray):
+        return _tensor(g, given)
+    if spec.kind is TupleType:
+        return Tuple(tuple(_tensor(g, v) if isinstance(v, np.ndarray) else v for v in given))
+    if spec.kind is ShapeType and g.rng.random() < 0.5:
+        return _shape(g, len(given))
+    if spec.kind is PrimType and isinstance(given, int) and g.rng.random() < 0.5:
+        return PrimValue(g.dimension())
+    return given
+
+
+def _tensor(g: Body, like: np.ndarray) -> Expr:
+    """A tensor of this dtype and rank, mostly."""
+    dtype = str(DType(like.dtype))
+    if like.size <= 32 and g.rng.random() < 0.15:
+        return Constant(like)
+    try:
+        if dtype == "float32" and g.rng.random() < 0.8:
+            return g.tensor(dtype, least=1)
+        return g.tensor(dtype, like.ndim)
+    except DeduceError:
+        if like.size > 32:
+            raise
+        return Constant(like)
+
+
+def _shape(g: Body, ndim: int) -> Expr:
+    """A shape value, or the dimensions of some tensor."""
+    if g.rng.random() < 0.4:
+        return g.pick(lambda a: isinstance(a, ShapeType) and a.ndim == ndim)
+    return ShapeExpr(g.dims(g.tensor(ndim=ndim)))
+
+
+def _sampled(g: Body, sample: Sample) -> bool:
+    """The sample's call itself, its tensors as parameters, with symbols of the program for the
+    dimensions that it names."""
+    groups = iter(sample.dims.split("->")[0].split(",") if sample.dims else itertools.repeat(""))
+    symbols: dict[str, Dim] = {}
+
+    def dims(sizes: tuple[int, ...]) -> list[Dim]:
+        names = next(groups, "").split()
+        return [
+            dim(name, size) if name is not None else Dim.of(size)
+            for name, size in itertools.zip_longest(names[: len(sizes)], sizes)
+        ]
+
+    def dim(text: str, size: int) -> Dim:
+        result = Dim.of(1)
+        for factor in text.split("*"):
+            if factor.lstrip("-").isdigit():
+                result = result * int(factor)
+            elif factor not in symbols:
+                own = Dim.of(g.rng.choice(g.symbols))
+                constant = Dim.of(size) if "*" not in text else own
+                symbols[factor] = g.rng.choice([own, own, own * 2, constant])
+                result = result * symbols[factor]
+            else:
+                result = result * symbols[factor]
+        return result
+
+    made: dict[Var, tuple[float, float] | None] = {}
+
+    def value(given: Any, kind: type) -> Any:
+        if isinstance(given, np.ndarray):
+            name = f"x{len(g.params) + len(made)}"
+            param = Var(name, TensorType(dims(given.shape), DType(given.dtype)))
+            made[param] = _limits(given)
+            return param
+        if isinstance(given, bool) or not isinstance(given, (int, tuple, list)):
+            return given
+        if isinstance(given, int):
+            return PrimValue(dims((given,))[0])
+        if kind is ShapeType:
+            return ShapeExpr(dims(tuple(given)))
+        return Tuple(tuple(value(v, TensorType) for v in given))
+
+    call = sample.op(*(value(given, spec.kind) for spec, given in _given(sample)))
+    g.check(call)
+    if made and not g.may_add_params:
+        raise DeduceError("op-arguments", "no parameter can be added here")
+    g.adopt(list(made))
+    g.ranges.update({param: limits for param, limits in made.items() if limits is not None})
+    g.add(g.builder.emit(call))
+    return True
+
+
+def _limits(array: np.ndarray) -> tuple[float, float] | None:
+    """The range of a sample's numbers, so that indices stay indices."""
+    if not array.size or array.dtype.kind == "b":
+        return None
+    numbers = array.astype(np.float64)
+    low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+    return (low, high) if np.isfinite([low, high]).all() and max(-low, high) < 1e6 else None
+
+
+def binary(g: Body) -> bool:
+    """Arithmetic with a number, or with what has the same shape."""
+    x = g.tensor()
+    kind = x.annotation
+    assert isinstance(kind, TensorType)
+    if kind.dtype == "bool":
+        return False
+    make = g.rng.choice((op.add, op.subtract, op.multiply, op.maximum, op.minimum))
+    same = [v for v in g.pool if v.annotation == kind]
+    other: Var | int = g.rng.choice(same) if g.rng.random() < 0.7 else g.rng.choice((2, 1, 3))
+    g.emit(make(x, other))
+    return True
+
+
+RULES: Mapping[Rule, int] = {operator: 12, binary: 4}
