@@ -1,4 +1,6 @@
-"""What can follow `R.` in a script and is no operator: statements, constants, calls across levels.
+"""What can follow `R.` in a script and is no operator: statements, constants, scalars, shapes, devices.
+
+`relaxpy.script.calls` has the calls that cross levels.
 
 `relaxpy.script.relax` gives these their names in the script.
 """
@@ -14,21 +16,18 @@ import numpy as np
 from relaxpy.errors import ScriptError
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
-    Call,
     Constant,
     DataTypeImm,
     Expr,
     ExternFunc,
     Function,
-    GlobalVar,
     PrimValue,
     ShapeExpr,
     StringImm,
     Tuple,
 )
-from relaxpy.op import call
 from relaxpy.op.base import as_expr
-from relaxpy.script.annotations import DimReader, as_annotation, as_dim
+from relaxpy.script.annotations import DimReader, as_dim
 from relaxpy.script.constants import decode_constant
 
 
@@ -160,81 +159,3 @@ def tuple_(*fields: Any) -> Tuple:
 def extern_func(name: Any) -> ExternFunc:
     """A function that is known by its name at run time only."""
     return name if isinstance(name, ExternFunc) else ExternFunc(str(name))
-
-
-def call_tir(
-    func: GlobalVar,
-    args: Any,
-    out_ty: Any = None,
-    tir_vars: Any = None,
-    *,
-    out_sinfo: Any = None,
-) -> Call:
-    """Call a tensor program: `R.call_tir(cls.f, (x,), out_ty=R.Tensor((n, 4), "float32"))`."""
-    if not isinstance(func, GlobalVar):
-        raise ScriptError(
-            "bad-value",
-            f"R.call_tir calls a tensor program of the module, not {_name(func)}",
-            help="write cls.f, where f is a @T.prim_func of the same class",
-        ).about("func")
-    return call.call_tir(func, args, _outputs("call_tir", out_ty, out_sinfo), tir_vars)
-
-
-def call_dps_library(func: Any, args: Any, out_ty: Any = None, *, out_sinfo: Any = None) -> Call:
-    """Call a library function that writes its outputs: `R.call_dps_library("lib.f", (x,), out_ty=R.Tensor(…))`."""
-    name = _function_name("call_dps_library", func)
-    return call.call_dps_library(name, args, _outputs("call_dps_library", out_ty, out_sinfo))
-
-
-call_dps_packed = call_dps_library
-
-
-def call_packed(func: Any, *args: Any, ty_args: Any = (), sinfo_args: Any = ()) -> Call:
-    """Call a registered function by name; it may have side effects."""
-    name = _function_name("call_packed", func)
-    return call.call_packed(name, *args, ty_args=_annotations(ty_args or sinfo_args))
-
-
-def call_pure_packed(func: Any, *args: Any, ty_args: Any = (), sinfo_args: Any = ()) -> Call:
-    """Call a registered function by name that has no side effects."""
-    name = _function_name("call_pure_packed", func)
-    return call.call_pure_packed(name, *args, ty_args=_annotations(ty_args or sinfo_args))
-
-
-def _function_name(word: str, func: Any) -> str:
-    if isinstance(func, ExternFunc):
-        return func.name
-    if isinstance(func, StringImm):
-        return func.value
-    if isinstance(func, str):
-        return str(func)
-    raise ScriptError(
-        "bad-value",
-        f"R.{word} takes a function's name, not {_name(func)}",
-        help=f'write R.{word}("library.f", …)',
-    ).about("func")
-
-
-def _name(value: Any) -> str:
-    return str(getattr(value, "name", None) or repr(value))
-
-
-def _outputs(word: str, out_ty: Any, out_sinfo: Any) -> Any:
-    given = out_ty if out_ty is not None else out_sinfo
-    if given is None:
-        raise ScriptError(
-            "bad-value",
-            f"R.{word} needs out_ty, what it gives",
-            help='write out_ty=R.Tensor((n, 4), dtype="float32")',
-        )
-    return _annotations(given, "out_ty")
-
-
-def _annotations(given: Any, arg: str = "ty_args") -> Any:
-    reader = DimReader()
-    try:
-        if isinstance(given, (list, tuple)):
-            return [as_annotation(item, reader) for item in given]
-        return as_annotation(given, reader)
-    except ScriptError as error:
-        raise error.about(arg) from None

@@ -14,11 +14,19 @@ import typing
 
 from relaxpy.script.annotations import Callable_ as Callable
 from relaxpy.script.annotations import Object, Prim, Shape, Tensor, Tuple
-from relaxpy.script.intrinsics import (
+from relaxpy.script.calls import (
+    call_builtin_with_ctx,
     call_dps_library,
+    call_inplace_packed,
     call_packed,
     call_pure_packed,
     call_tir,
+    call_tir_inplace,
+    call_tir_with_grad,
+    invoke_closure,
+    invoke_pure_closure,
+)
+from relaxpy.script.intrinsics import (
     const,
     const_data,
     dataflow,
@@ -33,6 +41,7 @@ from relaxpy.script.intrinsics import data_type as dtype
 from relaxpy.script.intrinsics import extern_func as ExternFunc  # noqa: N812
 from relaxpy.script.intrinsics import string as str
 from relaxpy.script.intrinsics import tuple_ as tuple
+from relaxpy.script.lowered import SPELLINGS
 
 Any = Object
 """TVM's newer name of R.Object."""
@@ -40,9 +49,10 @@ call_dps_packed = call_dps_library
 """TVM's name of R.call_dps_library."""
 
 __all__ = [
-    "Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "call_dps_library",
-    "call_dps_packed", "call_packed", "call_pure_packed", "call_tir", "const", "const_data", "dataflow", "dtype",
-    "func_attr", "function", "match_cast", "output", "prim_value", "shape", "str", "tuple",
+    "Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "call_builtin_with_ctx",
+    "call_dps_library", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir",
+    "call_tir_inplace", "call_tir_with_grad", "const", "const_data", "dataflow", "dtype", "func_attr", "function",
+    "invoke_closure", "invoke_pure_closure", "match_cast", "output", "prim_value", "shape", "str", "tuple",
 ]  # fmt: skip
 
 
@@ -62,7 +72,8 @@ class Namespace:
 
     def __dir__(self) -> typing.Any:
         start = f"{self._prefix}."
-        return sorted({n[len(start) :].split(".")[0] for n in operators() if n.startswith(start)})
+        known = (*operators(), *SPELLINGS)
+        return sorted({n[len(start) :].split(".")[0] for n in known if n.startswith(start)})
 
 
 def operators() -> typing.Any:
@@ -76,16 +87,18 @@ def operators() -> typing.Any:
 def find(name: typing.Any) -> typing.Any:
     """What `R.<name>` is: an operator's maker, or a namespace of operators. Raises `AttributeError`."""
     table = operators()
+    if name in SPELLINGS:
+        return SPELLINGS[name]
     if name in table:
         return table[name].make
-    if any(known.startswith(name + ".") for known in table):
+    if any(known.startswith(name + ".") for known in (*table, *SPELLINGS)):
         return Namespace(name)
     raise AttributeError(f"R has no {name!r}")
 
 
 def known_names() -> typing.Any:
     """Everything that can follow `R.`, for suggestions."""
-    return sorted({*operators(), *__all__})
+    return sorted({*operators(), *SPELLINGS, *__all__})
 
 
 def __getattr__(name: typing.Any) -> typing.Any:

@@ -1,0 +1,136 @@
+"""TVM's spellings of memory and VM instructions, read as ours.
+
+TVM has three sets of these, one for each stage of its lowering (`R.builtin`, `R.memory`, `R.vm`); here is one
+(`relaxpy.op.memory`). So what TVM prints after any stage becomes a program of our own vocabulary, which the
+interpreter and the virtual machine run. Devices and memory scopes are read and left out: the target says where a
+program runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from relaxpy.errors import DeduceError, ScriptError
+from relaxpy.ir.annotation import ShapeType
+from relaxpy.ir.dim import product
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import (
+    Call,
+    DataTypeImm,
+    Expr,
+    GlobalVar,
+    PrimValue,
+    ShapeExpr,
+    StringImm,
+    Tuple,
+    Var,
+)
+from relaxpy.op.base import as_expr
+from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS, Kill, MakeClosure, View
+from relaxpy.script.annotations import as_dim
+
+
+def alloc_storage(size: Any, *rest: Any, **options: Any) -> Call:
+    """`R.memory.alloc_storage(size)` in bytes; TVM: `(R.shape([bytes]), device, scope, dtype)`."""
+    del rest, options
+    if isinstance(size, ShapeExpr):
+        size = PrimValue(product(size.dims))
+    return AllocStorage()(as_expr(size))
+
+
+def alloc_tensor(*args: Any, **options: Any) -> Call:
+    """`R.memory.alloc_tensor(shape[, storage], dtype=…)`; TVM: `(storage, offset, shape, dtype[, device])`."""
+    if len(args) < 4:
+        return AllocTensor.make(*args, **options)
+    storage, offset, shape, dtype = args[:4]
+    _only_zero("memory.alloc_tensor", offset)
+    return AllocTensor(dtype=_dtype(dtype))(_shape(shape), as_expr(storage))
+
+
+def builtin_alloc_tensor(
+    shape: Any, dtype: Any = None, device: Any = 0, scope: Any = "global", ty_args: Any = ()
+) -> Call:
+    """TVM's `R.builtin.alloc_tensor(shape, dtype, device, scope)`: a tensor with memory of its own."""
+    del device, scope, ty_args
+    return AllocTensor(dtype=_dtype(dtype))(_shape(shape))
+
+
+def kill(*values: Any) -> Call:
+    """TVM's `R.memory.kill_tensor(x)`, `R.memory.kill_storage(s)`, `R.vm.kill_object(x)`."""
+    return Kill()(*map(as_expr, values))
+
+
+def view(x: Any, shape: Any = None, dtype: Any = None, offset: Any = None, **options: Any) -> Call:
+    """`R.memory.view(x, shape, dtype=…)`; TVM: `(x, shape, dtype, relative_byte_offset)`."""
+    if offset is not None:
+        _only_zero("memory.view", offset)
+    if dtype is None:
+        dtype = getattr(getattr(x, "annotation", None), "dtype", None) or "float32"
+    if shape is None:
+        shape = ShapeExpr(getattr(getattr(x, "annotation", None), "dims", None) or ())
+    return View(dtype=_dtype(dtype), **options)(as_expr(x), _shape(shape))
+
+
+def ensure_zero_offset(x: Any) -> Expr:
+    """TVM's `R.memory.ensure_zero_offset(x)`: x itself, since no tensor here begins inside its memory."""
+    return as_expr(x)
+
+
+def call_tir_dyn(func: Any, args: Any) -> Call:
+    """TVM's `R.vm.call_tir_dyn(cls.f, (x, out, R.shape([n])))`: tensors, then the program's scalars."""
+    if not isinstance(func, GlobalVar):
+        raise ScriptError(
+            "bad-value",
+            "R.vm.call_tir_dyn calls a tensor program of the module",
+            help="write cls.f, where f is a @T.prim_func of the same class",
+        )
+    values = args.fields if isinstance(args, Tuple) else tuple(map(as_expr, args))
+    if values and isinstance(values[-1], ShapeExpr):
+        values = (*values[:-1], *map(PrimValue, values[-1].dims))
+    return CallDPS()(func, *values)
+
+
+def make_closure(func: Any, args: Any = ()) -> Call:
+    """`R.make_closure(f, (captured…))`: f with its last parameters filled in."""
+    captured = args.fields if isinstance(args, Tuple) else tuple(map(as_expr, args))
+    return MakeClosure()(as_expr(func), *captured)
+
+
+def _dtype(value: Any) -> DType:
+    if isinstance(value, DataTypeImm):
+        return value.dtype
+    return DType(value.value if isinstance(value, StringImm) else value)
+
+
+def _shape(value: Any) -> Expr:
+    if isinstance(value, Var) and isinstance(value.annotation, ShapeType):
+        return value
+    return as_expr(value, ShapeType)
+
+
+def _only_zero(name: str, offset: Any) -> None:
+    dim = as_dim(offset)
+    if dim is None or dim.value != 0:
+        raise DeduceError(
+            "op-arguments",
+            f"{name}: an offset other than 0 is not part of the language",
+            help="allocate a storage of its own",
+        )
+
+
+SPELLINGS: dict[str, Callable[..., Any]] = {
+    "builtin.alloc_tensor": builtin_alloc_tensor,
+    "make_closure": make_closure,
+    "memory.alloc_storage": alloc_storage,
+    "memory.alloc_tensor": alloc_tensor,
+    "memory.ensure_zero_offset": ensure_zero_offset,
+    "memory.kill_storage": kill,
+    "memory.kill_tensor": kill,
+    "memory.view": view,
+    "vm.alloc_storage": alloc_storage,
+    "vm.alloc_tensor": alloc_tensor,
+    "vm.call_tir_dyn": call_tir_dyn,
+    "vm.kill_object": kill,
+}
+"""What follows `R.`, and what it is read as. These go before the operators of the same names."""
