@@ -8,15 +8,30 @@ here can end the process.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
-from relaxpy.tir import math
+from relaxpy.tir import hyperbolic, integer, math, trigonometry
 from relaxpy.tir._tvm import te, tirx
 from relaxpy.tir.analyzer import PrimExpr, to_tvm
+from relaxpy.tir.floats import let
+from relaxpy.tir.integer import integer_range
 
-erf, exp, log, sigmoid, tanh = math.erf, math.exp, math.log, math.sigmoid, math.tanh
+infinity = float("inf")
+log_of_2 = 0.6931471805599453
+
+erf, exp, log, log1p, sigmoid = math.erf, math.exp, math.log, math.log1p, math.sigmoid
+acos, asin, atan, atan2 = (
+    trigonometry.acos,
+    trigonometry.asin,
+    trigonometry.atan,
+    trigonometry.atan2,
+)
+cos, sin, tan = trigonometry.cos, trigonometry.sin, trigonometry.tan
+acosh, asinh, atanh = hyperbolic.acosh, hyperbolic.asinh, hyperbolic.atanh
+cosh, sinh, tanh = hyperbolic.cosh, hyperbolic.sinh, hyperbolic.tanh
 
 
 def element(x: Any) -> PrimExpr:
@@ -63,13 +78,6 @@ def cast(x: Any, dtype: str) -> PrimExpr:
     return tirx.Select(beyond, tirx.const(high, str(target)), ends)
 
 
-def integer_range(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest integer of `dtype`."""
-    if dtype.is_signed:
-        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-    return 0, (1 << dtype.bits) - 1
-
-
 def maximum(a: Any, b: Any) -> PrimExpr:
     """The greater one; NaN if either is NaN."""
     a, b = element(a), element(b)
@@ -88,45 +96,49 @@ def minimum(a: Any, b: Any) -> PrimExpr:
 
 def isnan(x: Any) -> PrimExpr:
     """Is it a NaN? (TVM takes `x != x` to be false.)"""
-    return tirx.isnan(widen(x))
+    x = element(x)
+    return tirx.isnan(widen(x)) if dtype_of(x).is_float else tirx.const(False, "bool")
+
+
+def divide(a: Any, b: Any) -> PrimExpr:
+    """The quotient; of integers rounded towards zero."""
+    a, b = element(a), element(b)
+    return a / b if dtype_of(a).is_float else integer.divide(a, b)
+
+
+def mod(a: Any, b: Any) -> PrimExpr:
+    """What is left by a quotient rounded towards zero: of the dividend's sign."""
+    a, b = element(a), element(b)
+    return tirx.fmod(a, b) if dtype_of(a).is_float else integer.mod(a, b)
 
 
 def floor_divide(a: Any, b: Any) -> PrimExpr:
     """The quotient rounded down."""
     a, b = element(a), element(b)
-    if dtype_of(a).is_float:
-        return tirx.floor(a / b)
-    zero, one = literal(0, a), literal(1, a)
-    quotient = tirx.floordiv(a, tirx.Select(_special(b), one, b))
-    if dtype_of(a).is_signed:
-        quotient = tirx.Select(tirx.EQ(b, literal(-1, b)), _wrapping_negative(a), quotient)
-    return tirx.Select(tirx.EQ(b, zero), zero, quotient)
+    if not dtype_of(a).is_float:
+        return integer.floor_divide(a, b)
+
+    def rounded(quotient: PrimExpr) -> PrimExpr:
+        # A whole number but for rounding: where it came out below, it is the next one.
+        down = tirx.floor(quotient)
+        return tirx.Select(quotient - down > literal(0.5, a), down + literal(1, a), down)
+
+    exact = let("q", (a - floor_mod(a, b)) / b, rounded)
+    return tirx.Select(tirx.EQ(b, literal(0, b)), a / b, exact)
 
 
 def floor_mod(a: Any, b: Any) -> PrimExpr:
     """What is left by `floor_divide`: of the divisor's sign."""
     a, b = element(a), element(b)
-    if dtype_of(a).is_float:
-        return a - tirx.floor(a / b) * b
-    rest = tirx.floormod(a, tirx.Select(_special(b), literal(1, a), b))
-    return tirx.Select(_special(b), literal(0, a), rest)
+    if not dtype_of(a).is_float:
+        return integer.floor_mod(a, b)
+    zero = literal(0, a)
 
+    def of_sign(rest: PrimExpr) -> PrimExpr:
+        opposite = tirx.any(tirx.all(rest < zero, b > zero), tirx.all(rest > zero, b < zero))
+        return tirx.Select(opposite, rest + b, rest)
 
-def _special(divisor: PrimExpr) -> PrimExpr:
-    """Divisors that the processor may trap on: 0, and -1 under the smallest integer."""
-    zero = tirx.EQ(divisor, literal(0, divisor))
-    return (
-        tirx.any(zero, tirx.EQ(divisor, literal(-1, divisor)))
-        if dtype_of(divisor).is_signed
-        else zero
-    )
-
-
-def _wrapping_negative(x: PrimExpr) -> PrimExpr:
-    """-x modulo 2**bits: signed overflow is undefined, unsigned is not."""
-    signed, unsigned = str(dtype_of(x)), f"u{dtype_of(x)}"
-    # Not 0 - x: TVM takes an unsigned difference to be at least 0, and so this one to be 0.
-    return (tirx.bitwise_not(x.astype(unsigned)) + tirx.const(1, unsigned)).astype(signed)
+    return let("r", tirx.fmod(a, b), of_sign)
 
 
 def per_count(total: Any, count: Dim) -> PrimExpr:
@@ -140,21 +152,37 @@ def per_count(total: Any, count: Dim) -> PrimExpr:
 def negative(x: Any) -> PrimExpr:
     """-x; integers modulo 2**bits."""
     x = element(x)
-    if dtype_of(x).is_float:
-        return x * literal(-1, x)
-    if dtype_of(x).is_signed:
-        return _wrapping_negative(x)
-    return tirx.bitwise_not(x) + literal(1, x)
+    return x * literal(-1, x) if dtype_of(x).is_float else integer.negative(x)
 
 
 def absolute(x: Any) -> PrimExpr:
     """The magnitude; the smallest integer stays itself."""
     x = element(x)
+    return tirx.abs(x) if dtype_of(x).is_float else integer.absolute(x)
+
+
+def sign(x: Any) -> PrimExpr:
+    """1, 0 or -1; NaN of a NaN."""
+    x = element(x)
+    zero, one = literal(0, x), literal(1, x)
     if not dtype_of(x).is_signed:
-        return x
+        return tirx.Select(tirx.GT(x, zero), one, zero)
+    below = tirx.Select(tirx.LT(x, zero), literal(-1, x), zero)
     if dtype_of(x).is_float:
-        return tirx.abs(x)
-    return tirx.Select(tirx.LT(x, literal(0, x)), _wrapping_negative(x), x)
+        below = tirx.Select(isnan(x), x, below)
+    return tirx.Select(tirx.GT(x, zero), one, below)
+
+
+def clip(x: Any, low: float, high: float) -> PrimExpr:
+    """`x`, not below `low` and then not above `high`; a NaN stays one."""
+    x = element(x)
+    return minimum(maximum(x, literal(low, x)), literal(high, x))
+
+
+def square(x: Any) -> PrimExpr:
+    """The product with itself; integers modulo 2**bits."""
+    x = element(x)
+    return x * x
 
 
 def sqrt(x: Any) -> PrimExpr:
@@ -169,8 +197,92 @@ def rsqrt(x: Any) -> PrimExpr:
 
 
 def power(a: Any, b: Any) -> PrimExpr:
-    """A to the power b."""
-    return tirx.power(element(a), element(b))
+    """A to the power b; integers modulo 2**bits."""
+    a, b = element(a), element(b)
+    return math.pow(a, b) if dtype_of(a).is_float else integer.power(a, b)
+
+
+def log_add_exp(a: Any, b: Any) -> PrimExpr:
+    """log(exp(a) + exp(b)) without overflow."""
+
+    def result(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+        rest = math.log1p(math.exp(negative(absolute(a - b))))
+        # Equal infinities have no difference.
+        rest = tirx.Select(tirx.EQ(a, b), literal(log_of_2, a), rest)
+        return maximum(a, b) + rest
+
+    return let("a", element(a), lambda a: let("b", element(b), lambda b: result(a, b)))
+
+
+def ewise_fma(a: Any, b: Any, c: Any) -> PrimExpr:
+    """A * b + c."""
+    return element(a) * element(b) + element(c)
+
+
+def _rounding(function: Callable[[PrimExpr], PrimExpr]) -> Callable[[Any], PrimExpr]:
+    """A function that makes floats whole; integers are."""
+
+    def rounded(x: Any) -> PrimExpr:
+        x = element(x)
+        return function(x) if dtype_of(x).is_float else x
+
+    return rounded
+
+
+ceil, floor, trunc = _rounding(tirx.ceil), _rounding(tirx.floor), _rounding(tirx.trunc)
+round = _rounding(tirx.nearbyint)
+"""To the nearest integer, halves to the even one."""
+
+
+def isfinite(x: Any) -> PrimExpr:
+    """Is it neither infinite nor a NaN?"""
+    x = element(x)
+    if not dtype_of(x).is_float:
+        return tirx.const(True, "bool")
+    return tirx.LT(tirx.abs(x), literal(infinity, x))
+
+
+def isinf(x: Any) -> PrimExpr:
+    """Is it infinite, of either sign?"""
+    x = element(x)
+    if not dtype_of(x).is_float:
+        return tirx.const(False, "bool")
+    return tirx.EQ(tirx.abs(x), literal(infinity, x))
+
+
+def bitwise_not(x: Any) -> PrimExpr:
+    """Every bit turned; of a bool, its negation."""
+    x = element(x)
+    return logical_not(x) if dtype_of(x).is_bool else tirx.bitwise_not(x)
+
+
+def bitwise_and(a: Any, b: Any) -> PrimExpr:
+    return _bit_by_bit(tirx.bitwise_and, logical_and, a, b)
+
+
+def bitwise_or(a: Any, b: Any) -> PrimExpr:
+    return _bit_by_bit(tirx.bitwise_or, logical_or, a, b)
+
+
+def bitwise_xor(a: Any, b: Any) -> PrimExpr:
+    return _bit_by_bit(tirx.bitwise_xor, logical_xor, a, b)
+
+
+def _bit_by_bit(
+    bitwise: Callable[..., PrimExpr], logical: Callable[..., PrimExpr], a: Any, b: Any
+) -> PrimExpr:
+    a, b = element(a), element(b)
+    return logical(a, b) if dtype_of(a).is_bool else bitwise(a, b)
+
+
+def left_shift(a: Any, b: Any) -> PrimExpr:
+    """A * 2**b modulo 2**bits; see `relaxpy.tir.integer`."""
+    return integer.left_shift(element(a), element(b))
+
+
+def right_shift(a: Any, b: Any) -> PrimExpr:
+    """A / 2**b rounded down; see `relaxpy.tir.integer`."""
+    return integer.right_shift(element(a), element(b))
 
 
 def logical_and(a: Any, b: Any) -> PrimExpr:
@@ -179,6 +291,10 @@ def logical_and(a: Any, b: Any) -> PrimExpr:
 
 def logical_or(a: Any, b: Any) -> PrimExpr:
     return tirx.any(element(a), element(b))
+
+
+def logical_xor(a: Any, b: Any) -> PrimExpr:
+    return not_equal(a, b)
 
 
 def logical_not(a: Any) -> PrimExpr:
