@@ -8,12 +8,15 @@ then the attributes of the class, as `R.matmul` does in script; `OPS` has them a
 """
 
 from relaxpy.op import (
+    arg_reduce,
     binary,
     collapse,
     compare,
     create,
     datatype,
-    index,
+    device,
+    gather,
+    inspect,
     intrinsic,
     join,
     linear_algebra,
@@ -25,7 +28,9 @@ from relaxpy.op import (
     reverse,
     row_major,
     scan,
+    search,
     set,
+    slice,
     sorting,
     unary,
 )
@@ -62,10 +67,19 @@ less = compare.Less.make
 less_equal = compare.LessEqual.make
 not_equal = compare.NotEqual.make
 
+argmax = arg_reduce.Argmax.make
+argmin = arg_reduce.Argmin.make
+median = arg_reduce.Median.make
+
+all = reduce.AllTrue.make
+any = reduce.AnyTrue.make
 max = reduce.Max.make
 mean = reduce.Mean.make
 min = reduce.Min.make
+prod = reduce.Prod.make
+std = reduce.Std.make
 sum = reduce.Sum.make
+variance = reduce.Variance.make
 
 cumprod = scan.Cumprod.make
 cumsum = scan.Cumsum.make
@@ -87,9 +101,12 @@ stack = join.Stack.make
 meshgrid = join.Meshgrid.make
 squeeze = manipulate.Squeeze.make
 
-strided_slice = index.StridedSlice.make
-take = index.Take.make
-where = index.Where.make
+strided_slice = slice.StridedSlice.make
+take = gather.Take.make
+gather_elements = gather.GatherElements.make
+gather_nd = gather.GatherND.make
+index_tensor = gather.IndexTensor.make
+where = search.Where.make
 
 arange = create.Arange.make
 full = create.Full.make
@@ -108,6 +125,10 @@ collapse_sum_like = collapse.CollapseSumLike.make
 astype = datatype.Astype.make
 unique = set.Unique.make
 
+hint_on_device = device.HintOnDevice.make
+stop_lift_params = device.StopLiftParams.make
+to_vdevice = device.ToVDevice.make
+
 assert_op = intrinsic.AssertOp.make
 print = intrinsic.Print.make
 shape_of = intrinsic.ShapeOf.make
@@ -118,11 +139,12 @@ __all__ = [
     "OPS", "Op", "abs", "add", "arange", "assert_op", "astype", "broadcast_to",
     "call_dps_library", "call_packed", "call_pure_packed", "call_tir", "collapse_sum_like",
     "collapse_sum_to", "concat", "divide", "equal", "erf", "exp", "expand_dims", "flatten",
-    "flip", "floor_divide", "floor_mod", "full", "greater", "greater_equal", "less",
-    "less_equal", "log", "logical_and", "logical_not", "logical_or", "matmul", "max", "maximum",
-    "mean", "memory", "meshgrid", "min", "minimum", "multiply", "negative", "nn", "not_equal",
-    "ones", "permute_dims", "power", "print", "repeat", "reshape", "reverse_sequence", "rsqrt",
+    "flip", "floor_divide", "floor_mod", "full", "gather_elements", "gather_nd", "greater",
+    "greater_equal", "hint_on_device", "index_tensor", "inspect", "less", "less_equal", "log",
+    "logical_and", "logical_not", "logical_or", "matmul", "max", "maximum", "mean", "memory",
+    "meshgrid", "min", "minimum", "multiply", "negative", "nn", "not_equal", "ones",
+    "permute_dims", "power", "print", "repeat", "reshape", "reverse_sequence", "rsqrt",
     "shape_of", "shape_to_tensor", "sigmoid", "split", "sqrt", "squeeze", "stack",
-    "strided_slice", "subtract", "sum", "take", "tanh", "tensor_to_shape", "tile", "unique",
-    "where", "zeros",
+    "stop_lift_params", "strided_slice", "subtract", "sum", "take", "tanh", "tensor_to_shape",
+    "tile", "to_vdevice", "unique", "where", "zeros",
 ]  # fmt: skip

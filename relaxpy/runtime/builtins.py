@@ -6,12 +6,14 @@ result's size depends on the data, on numpy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.dtype import info
 from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy
 
 
@@ -101,6 +103,40 @@ def zeros(shape: Shape, dtype: str) -> Tensor:
     return out
 
 
+def same(value: object, *marks: object) -> object:
+    """The value itself: marks on values say something while compiling only."""
+    del marks
+    return value
+
+
+def tensor_shape(tensor: Tensor, axis: int) -> int:
+    """Size along an axis."""
+    return tensor.shape[_axis(tensor, axis)]
+
+
+def tensor_stride(tensor: Tensor, axis: int) -> int:
+    """Elements from one index of an axis to the next, in a compact tensor."""
+    return math.prod(tensor.shape[_axis(tensor, axis) + 1 :])
+
+
+def _axis(tensor: Tensor, axis: int) -> int:
+    count = len(tensor.shape)
+    if not 0 <= axis < count:
+        raise RuntimeCheckError("check", f"axis {axis} is out of range for {count} dimensions")
+    return axis
+
+
+INSPECT: dict[str, Callable[..., Any]] = {
+    "relaxpy.inspect.shape": tensor_shape,
+    "relaxpy.inspect.stride": tensor_stride,
+    "relaxpy.inspect.ndim": lambda tensor: len(tensor.shape),
+    "relaxpy.inspect.dtype_code": lambda tensor: info(tensor.dtype).code,
+    "relaxpy.inspect.dtype_bits": lambda tensor: info(tensor.dtype).bits,
+    "relaxpy.inspect.dtype_lanes": lambda _: 1,
+    "relaxpy.inspect.offset": lambda _: 0,
+}
+"""What a tensor's record says of it (`R.inspect`)."""
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "vm.builtin.shape_of": shape_of,
     "vm.builtin.tensor_to_shape": tensor_to_shape,
@@ -110,6 +146,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "vm.builtin.null_value": null_value,
     "vm.builtin.print": print_value,
     "vm.builtin.zeros": zeros,
+    **INSPECT,
+    "relaxpy.same": same,
     "relaxpy.unique": unique,
     "relaxpy.print": print_formatted,
     "relaxpy.assert": assert_true,

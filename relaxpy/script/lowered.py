@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from relaxpy.errors import DeduceError, ScriptError
-from relaxpy.ir.annotation import ShapeType
+from relaxpy.ir.annotation import ObjectType, ShapeType
 from relaxpy.ir.dim import product
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
@@ -27,6 +27,7 @@ from relaxpy.ir.expr import (
     Var,
 )
 from relaxpy.op.base import as_expr
+from relaxpy.op.call import call_pure_packed
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS, Kill, MakeClosure, View
 from relaxpy.script.annotations import as_dim
 
@@ -97,6 +98,11 @@ def make_closure(func: Any, args: Any = ()) -> Call:
     return MakeClosure()(as_expr(func), *captured)
 
 
+def null_value() -> Call:
+    """`R.null_value()`: the value that means nothing, Python's None."""
+    return call_pure_packed("vm.builtin.null_value", ty_args=ObjectType())
+
+
 def _dtype(value: Any) -> DType:
     if isinstance(value, DataTypeImm):
         return value.dtype
@@ -128,6 +134,7 @@ SPELLINGS: dict[str, Callable[..., Any]] = {
     "memory.kill_storage": kill,
     "memory.kill_tensor": kill,
     "memory.view": view,
+    "null_value": null_value,
     "vm.alloc_storage": alloc_storage,
     "vm.alloc_tensor": alloc_tensor,
     "vm.call_tir_dyn": call_tir_dyn,

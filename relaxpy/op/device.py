@@ -1,0 +1,76 @@
+"""Where values live and when they are computed: marks on values, which stay as they are.
+
+A program runs on its target's device, so moving to a virtual device changes what is known of a value, not the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+
+
+class Mark(Op):
+    """Base of operators that give their argument back."""
+
+    legalize = None
+    packed: ClassVar[str] = "relaxpy.same"
+
+    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+        return x
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (x,) = args
+        assert isinstance(x, TensorType)
+        return self.deduce(d, x)
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return x
+
+
+@define_op
+class HintOnDevice(Mark):
+    """x, which is expected on a device: `R.hint_on_device(x, R.cpu(0))`."""
+
+    name = "hint_on_device"
+    dst_device: str = "cpu:0"
+    """The device, as `R.cpu(0)` or `R.device("cuda", 1)` name it."""
+    memory_scope: str = "global"
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 4), dims="n 4")
+        yield sample(cls("cuda:1"), rand(0), dims="n")
+        yield wrong(cls(), (3, 4), code="op-arguments", match="must be a tensor")
+
+
+@define_op
+class ToVDevice(Mark):
+    """x on a virtual device of the module: `R.to_vdevice(x, "llvm:0:global")`."""
+
+    name = "to_vdevice"
+    dst_vdevice: str
+
+    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+        return TensorType(x.shape, x.dtype, x.ndim, self.dst_vdevice)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls("llvm:0:global"), rand(3, 4), dims="n 4")
+        yield wrong(cls("llvm:0:global"), (3, 4), code="op-arguments", match="must be a tensor")
+
+
+@define_op
+class StopLiftParams(Mark):
+    """x, and what is computed from it is not moved to where parameters are transformed."""
+
+    name = "builtin.stop_lift_params"
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 4), dims="n 4")
+        yield wrong(cls(), (3, 4), code="op-arguments", match="must be a tensor")
