@@ -165,11 +165,8 @@ def with_dtype(s: Sample, kind: str, dtype: str) -> Sample:
         if not (own.is_float if kind == "float" else own.is_int and not own.is_bool):
             return a
         with np.errstate(all="ignore"):
-            return (
-                np.nan_to_num(a).astype(DType(dtype).numpy)
-                if kind == "float" and not DType(dtype).is_float
-                else a.astype(DType(dtype).numpy)
-            )
+            finite = a if DType(dtype).is_float else np.asarray(np.nan_to_num(a))
+            return finite.astype(DType(dtype).numpy)
 
     rtol = max(s.rtol, ROUNDING.get(dtype, 0.0))
     return replace(
@@ -194,13 +191,15 @@ def resized(s: Sample, sizes: Mapping[str, int]) -> Sample:
     groups = iter(s.dims.split(","))
 
     def size(text: str) -> int:
-        return math.prod(int(f) if f.lstrip("-").isdigit() else sizes[f] for f in text.strip().split("*"))
+        return math.prod(
+            int(f) if f.lstrip("-").isdigit() else sizes[f] for f in text.strip().split("*")
+        )
 
     def again(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             shape = tuple(map(size, next(groups, "").split()))
             return np.resize(value, shape) if len(shape) == value.ndim else value
-        if isinstance(value, bool) or not isinstance(value, (int, tuple, list)):
+        if not isinstance(value, (int, tuple, list)) or isinstance(value, bool):
             return value
         if isinstance(value, int):
             return size(next(groups, "").strip() or str(value))
@@ -226,6 +225,7 @@ def special(s: Sample) -> Sample:
                 [limits.min, limits.max, 0, 1, limits.max if limits.min == 0 else -1], kind.numpy
             )
         rng = np.random.default_rng(a.size)
-        return np.where(rng.random(a.shape) < 0.4, rng.choice(values, a.shape), a)
+        replaced = rng.random(a.shape) < 0.4
+        return np.where(replaced, rng.choice(values, a.shape), a).astype(a.dtype)
 
     return replace(s, inputs=map_arrays(s.inputs, sprinkle))

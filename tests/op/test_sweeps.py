@@ -1,0 +1,126 @@
+"""Every operator beyond its samples: in all dtypes, with dimensions 0 and 1, with NaN, infinities,
+-0.0 and the limits of integers. Compiled once, with symbols; one object for an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from relaxpy.errors import DeduceError
+from relaxpy.ir.annotation import TupleType
+from relaxpy.ir.dim import Dim
+from relaxpy.ir.dtype import DType
+from relaxpy.op.base import Deduction, Op, Sample
+from relaxpy.op.deduce import deduce
+from relaxpy.shape.lattice import substitute
+from relaxpy.testing.kernels import Kernels
+from relaxpy.tir.prim_func import PrimFunc
+from tests.op.support import (
+    COMPILED,
+    Applied,
+    apply,
+    arrays_of,
+    assert_close,
+    dtype_variants,
+    program_of,
+    reference_arrays,
+    resized,
+    samples,
+    special,
+    type_of,
+)
+
+
+@dataclass
+class Variant:
+    """A sample in some dtype, and its compiled program."""
+
+    label: str
+    sample: Sample
+    program: PrimFunc
+    applied: Applied
+    scalars: tuple[Dim, ...]
+    """The values of the program's scalar parameters."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", COMPILED, ids=lambda c: c.name)
+def test_every_dtype_size_and_special_value(cls: type[Op]) -> None:
+    """What deduction accepts, the kernel computes as the reference does."""
+    variants = [*accepted(cls)]
+    kernels = Kernels({f"k{i}": v.program for i, v in enumerate(variants)})
+    problems: list[str] = []
+    for i, variant in enumerate(variants):
+        for label, s in settings(variant):
+            try:
+                check(kernels, f"k{i}", variant, s)
+            except Exception as e:
+                text = "\n".join(line for line in str(e).splitlines() if line.strip())
+                problems.append(f"{variant.label}, {label}: {type(e).__name__}: {text[:600]}")
+    assert not problems, f"{len(problems)} problems\n" + "\n\n".join(problems[:6])
+
+
+def accepted(cls: type[Op]) -> list[Variant]:
+    """The operator's samples in the dtypes that it takes: all dtypes for the first, one for each
+    further set of attributes. A dtype is refused by its code, never by a crash."""
+    found: list[Variant] = []
+    seen: set[object] = set()
+    for number, s in enumerate(x for x in samples(cls.name) if not x.code):
+        key = (s.op, s.dims, tuple(a.ndim for a in arrays_of(s)))
+        if key in seen:
+            continue
+        for dtype, cast in dtype_variants(s) if not seen else [("as it is", s)]:
+            try:
+                program, applied, scalars = program_of(cast, bool(s.dims))
+            except DeduceError as e:
+                if e.code == "op-dtype":
+                    continue
+                raise AssertionError(f"{s.op} in {dtype} is refused for another reason") from e
+            found.append(
+                Variant(f"sample {number} ({s.op}, {dtype})", cast, program, applied, scalars)
+            )
+        seen.add(key)
+    return found
+
+
+def settings(variant: Variant) -> list[tuple[str, Sample]]:
+    """The variant at the sizes of its sample, with each symbol 1 and 0 in turn and all at once,
+    and with special values."""
+    s, names = variant.sample, {v.name: size for v, size in variant.applied.bound.items()}
+    found = [("as it is", s), ("special values", special(s))]
+    for size in (1, 0) if names else ():
+        cases = [dict.fromkeys(names, size)]
+        cases += [{**names, name: size} for name in names] if len(names) > 1 else []
+        found += [(f"at {case}", resized(s, case)) for case in cases]
+    return found
+
+
+def check(kernels: Kernels, name: str, variant: Variant, s: Sample) -> None:
+    """The kernel's results at a setting are the reference's, or deduction refuses the setting."""
+    try:
+        fixed = apply(s, False)
+        out = Deduction(s.op, fixed.call, deduce, exact=True).run()
+    except DeduceError:
+        return
+    applied = apply(s, True)
+    sizes = {v.name: size for v, size in applied.bound.items()}
+    bound = {v: sizes[v.name] for v in variant.applied.bound}
+    deduction = Deduction(s.op, variant.applied.call, deduce, exact=True)
+    exact = deduction.run()
+    failed = [r.message for r in deduction.requirements if not r.condition.evaluate(bound)]
+    assert not failed, f"refused at run time only: {failed}"
+    assert substitute(exact, bound) == out
+    wanted = reference_arrays(s)
+    assert type_of(tuple(wanted) if isinstance(out, TupleType) else wanted[0], out) == out
+    outputs = [np.full(w.shape, 77, w.dtype) for w in wanted]
+    scalars = [d.evaluate(bound) for d in variant.scalars]
+    kernels.run(name, arrays_of(s), outputs, scalars)
+    for got, want in zip(outputs, wanted, strict=True):
+        assert_close(got, want, s, "")
+        if DType(want.dtype).is_float:
+            zero = (got == 0) & (want == 0)
+            np.testing.assert_array_equal(
+                np.signbit(got[zero]), np.signbit(want[zero]), "the sign of zero"
+            )
