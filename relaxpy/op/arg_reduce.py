@@ -148,16 +148,18 @@ class Median(Op):
         values = out.fields[0] if isinstance(out, TupleType) else out
         assert isinstance(values, TensorType)
         axis = self._axis(len(x.shape))
+        wide = te.compute(te.dims(x), lambda *i: te.widen(x(*i)), "wide")
         if axis is None:
-            x, axis = reindexed(TensorType((product(te.dims(x)),), values.dtype), x, "flat"), 0
-        sizes = te.dims(x)
-        rows = sorted_along(x, axis, False, order=DType("int64"))
+            flat = TensorType((product(te.dims(x)),), str(wide.dtype))
+            wide, axis = reindexed(flat, wide, "flat"), 0
+        sizes = te.dims(wide)
+        rows = sorted_along(wide, axis, False, order=DType("int64"))
         others = (*sizes[:axis], *sizes[axis + 1 :])
         count = te.dim(sizes[axis])
         k = te.reduce_axis(sizes[axis])
 
         def is_nan(*i: Any) -> Any:
-            element = te.isnan(x(*i[:axis], k, *i[axis:]))
+            element = te.isnan(wide(*i[:axis], k, *i[axis:]))
             return te.sum(te.cast(element, DType("int64")), k)
 
         assert values.dtype is not None
@@ -171,16 +173,18 @@ class Median(Op):
             some = te.greater(nans(*i), te.dim(0))
             return te.select(some, count - nans(*i), middle)
 
-        def picked(row: te.Tensor) -> te.Tensor:
+        def picked(row: te.Tensor, dtype: DType) -> te.Tensor:
             def element(*i: Any) -> Any:
                 outer = i
                 if self.keepdims:
                     outer = () if self.axis is None else (*i[:axis], *i[axis + 1 :])
-                return row(*outer[:axis], place(*outer), *outer[axis:])
+                return te.cast(row(*outer[:axis], place(*outer), *outer[axis:]), dtype)
 
             return te.compute(values.dims, element, "median")
 
-        return [picked(row) for row in (rows if self.axis is not None else rows[:1])]
+        dtypes = [values.dtype, DType("int64")]
+        wanted = dtypes if isinstance(out, TupleType) else dtypes[:1]
+        return [picked(row, dtype) for row, dtype in zip(rows, wanted, strict=False)]
 
     def reference(self, x: np.ndarray) -> Any:
         axis, rank = self._axis(x.ndim), x.ndim

@@ -31,6 +31,8 @@ class Scan(Op):
     combine: ClassVar[Callable[[Any, Any], Any]]
     start: ClassVar[int]
     """The result of nothing."""
+    neutral: ClassVar[float]
+    """What leaves every element as it is when it is joined with it, -0.0 too."""
     ufunc: ClassVar[np.ufunc]
     """`combine` on arrays."""
 
@@ -60,7 +62,8 @@ class Scan(Op):
         shape, axis = te.dims(data), self.axis
         axis = None if axis is None else axis % len(shape)
         assert out.dtype is not None
-        return scan(data, shape, axis, out.dtype, type(self).combine, self.start, self.exclusive)
+        start = self.start if self.exclusive else self.neutral
+        return scan(data, shape, axis, out.dtype, type(self).combine, start, self.exclusive)
 
     def reference(self, data: np.ndarray) -> np.ndarray:
         dtype = self.dtype or DType(data.dtype)
@@ -68,11 +71,11 @@ class Scan(Op):
         axis = 0 if self.axis is None else self.axis % x.ndim
         if self.axis is None:
             x = x.reshape(-1)
-        found = self.ufunc.accumulate(x, axis, dtype=x.dtype)
         if self.exclusive:
-            shape = [1 if a == axis else size for a, size in enumerate(x.shape)]
-            found = np.concatenate([np.full(shape, self.start, x.dtype), found], axis)
-            found = np.take(found, np.arange(x.shape[axis]), axis)
+            first = [1 if a == axis else size for a, size in enumerate(x.shape)]
+            x = np.concatenate([np.full(first, self.start, x.dtype), x], axis)
+            x = np.delete(x, -1, axis)
+        found = self.ufunc.accumulate(x, axis, dtype=x.dtype)
         return found.astype(dtype.numpy)
 
     @classmethod
@@ -83,6 +86,7 @@ class Scan(Op):
         yield sample(cls(axis=-1, exclusive=True), rand(2, 3, 4), dims="n 3 m")
         yield sample(cls(axis=0, exclusive=True), rand(0, 3), dims="n 3")
         yield sample(cls(), rand(1, 0), dims="n m")
+        yield sample(cls(), np.array([-0.0, -0.0, 1, np.nan], np.float32), dims="n")
         yield sample(cls(exclusive=True), rand())
         yield sample(cls(axis=1), rand(2, 4, dtype="float16"), dims="n m", rtol=2e-3, atol=1e-3)
         yield sample(cls(axis=0), rand(5, 2, dtype="int8", high=9), dims="n m")
@@ -102,6 +106,7 @@ class Cumsum(Scan):
     name = "cumsum"
     combine = operator.add
     start = 0
+    neutral = -0.0
     ufunc = np.add
 
 
@@ -114,4 +119,5 @@ class Cumprod(Scan):
     name = "cumprod"
     combine = operator.mul
     start = 1
+    neutral = 1
     ufunc = np.multiply

@@ -68,9 +68,13 @@ def _merge_passes(
 ) -> Expr:
     """Merge sorted runs of 1, 2, 4, … elements until one is left; gives where in `keys` it starts."""
     source = cell(p, "source", te.dim(0))
-    with p.loop("step", te.dim(_LONGEST)) as step, p.when(tirx.shift_left(te.dim(1), step) < size):
-        _merge_runs(p, keys, places, size, descending, source.get(), step)
-        source.set(size - source.get())
+    with p.loop("step", te.dim(_LONGEST)) as step:
+        # A step too many merges no pairs: TVM takes long over an `if` around all this.
+        width = p.let("width", tirx.shift_left(te.dim(1), step))
+        unsorted = p.let("unsorted", (width < size).astype("int64"))
+        pairs = tirx.shift_right(size + width * 2 - 1, step + 1) * unsorted
+        _merge_runs(p, keys, places, size, descending, source.get(), width, pairs)
+        source.set(source.get() + (size - source.get() * 2) * unsorted)
     return p.let("start", source.get())
 
 
@@ -81,14 +85,14 @@ def _merge_runs(
     size: Expr,
     descending: bool,
     start: Expr,
-    step: Expr,
+    width: Expr,
+    pairs: Expr,
 ) -> None:
-    """Merge neighbouring runs of 2**step elements, from the row at `start` into the other one."""
-    width = p.let("width", tirx.shift_left(te.dim(1), step))
+    """Merge pairs of neighbouring runs of `width` elements, from the row at `start` into the other one."""
     source, target = p.let("source_row", start), p.let("target_row", size - start)
     left, right = cell(p, "left", te.dim(0)), cell(p, "right", te.dim(0))
     last = p.let("last", source + size - 1)
-    with p.loop("pair", tirx.shift_right(size + width * 2 - 1, step + 1)) as pair:
+    with p.loop("pair", pairs) as pair:
         first = p.let("first", pair * width * 2)
         middle = p.let("middle", tirx.min(first + width, size))
         end = p.let("end", tirx.min(middle + width, size))
@@ -99,14 +103,14 @@ def _merge_runs(
             # Both are read whatever comes out: places beyond the row are drawn back into it.
             x = p.let("x", p.read(keys, tirx.min(source + a, last)))
             y = p.let("y", p.read(keys, tirx.min(source + b, last)))
-            second_first = tirx.any(a >= middle, tirx.all(b < end, comes_before(y, x, descending)))
-            from_right = p.let("from_right", second_first.astype("int64"))
-            taken = tirx.Select(from_right > te.dim(0), b, a)
-            p.write(keys, target + first + i, value=tirx.Select(from_right > te.dim(0), y, x))
+            from_right = tirx.any(a >= middle, tirx.all(b < end, comes_before(y, x, descending)))
+            step = p.let("from_right", from_right.astype("int64"))
+            p.write(keys, target + first + i, value=tirx.Select(step > te.dim(0), y, x))
             if places is not None:
-                p.write(places, target + first + i, value=p.read(places, source + taken))
-            left.set(a + te.dim(1) - from_right)
-            right.set(b + from_right)
+                taken = source + a + (b - a) * step
+                p.write(places, target + first + i, value=p.read(places, taken))
+            left.set(a + te.dim(1) - step)
+            right.set(b + step)
 
 
 def comes_before(a: Any, b: Any, descending: bool) -> Expr:
