@@ -551,7 +551,7 @@ class Dropout(Op):
 
     def legalize(self, out: TupleType, data: te.Tensor) -> list[te.Tensor]:
         sizes = te.dims(data)
-        ones = te.compute(sizes, lambda *i: te.const(1.0, str(data.dtype)), "mask")
+        ones = te.compute(sizes, lambda *_: te.const(1.0, str(data.dtype)), "mask")
         return [te.compute(sizes, lambda *i: te.element(data(*i)), "dropout"), ones]
 
     def reference(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,318 @@
+"""Convolutions over one, two and three spatial axes (`R.nn.conv2d`, …), of any layout. Sums are of float32 for narrower
+floats, and of the result's dtype for integers; `conv_transpose.py` has the transposed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dim import Dim, dim_op, maximum
+from relaxpy.ir.dtype import DType
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.layout import (
+    Layout,
+    check_layout,
+    check_padding,
+    check_per_axis,
+    inside,
+    padded_sizes,
+    padding_pairs,
+    per_axis,
+)
+
+
+class ConvolutionLike(Op):
+    """What convolutions and transposed ones share: layouts, groups and dtypes."""
+
+    spatial: ClassVar[str]
+    """Letters of the spatial axes."""
+    strides: tuple[int, ...] | int
+    padding: tuple[int, ...] | int
+    dilation: tuple[int, ...] | int
+    groups: int
+    data_layout: str
+    kernel_layout: str
+    out_layout: str | None
+    out_dtype: DType | None
+
+    def layouts(self) -> tuple[Layout, Layout, Layout]:
+        """Of data, weight and result."""
+        result = self.data_layout if self.out_layout is None else self.out_layout
+        return Layout(self.data_layout), Layout(self.kernel_layout), Layout(result)
+
+    def check(self, d: Deduction, data: TensorType, weight: TensorType) -> None:
+        """Refuse wrong attributes and ranks."""
+        count = len(self.spatial)
+        check_layout(d, self.data_layout, f"NC{self.spatial}", "data_layout", data)
+        check_layout(d, self.kernel_layout, f"OI{self.spatial}", "kernel_layout", weight)
+        if self.out_layout is not None:
+            check_layout(d, self.out_layout, f"NC{self.spatial}", "out_layout", None)
+        check_per_axis(d, self.strides, count, "strides")
+        check_per_axis(d, self.dilation, count, "dilation")
+        check_padding(d, self.padding, count)
+        d.require(self.groups > 0, f"groups must be positive, got {self.groups}", arg="groups")
+
+    def check_divides(self, d: Deduction, channels: Dim, what: str) -> None:
+        """The groups divide a number of channels."""
+        d.ensure(
+            dim_op("eq", channels % self.groups, 0),
+            f"{what} cannot be divided into {self.groups} groups: {channels}",
+            arg="groups",
+        )
+
+    def result_dtype(self, d: Deduction, data: TensorType, weight: TensorType) -> DType:
+        """`out_dtype`, or that of both arguments; integers may differ where `out_dtype` says what comes out."""
+        assert data.dtype is not None
+        assert weight.dtype is not None
+        for name, x in (("data", data), ("weight", weight)):
+            d.require(
+                x.dtype != "bool", f"{name} must be numbers, got bool", arg=name, code="op-dtype"
+            )
+        if self.out_dtype is None or data.dtype.is_float or weight.dtype.is_float:
+            d.same_dtype(data, weight)
+        dtype = self.out_dtype or data.dtype
+        d.require(
+            dtype.is_float or (dtype.is_int and not dtype.is_bool and data.dtype.is_int),
+            f"the result of {data.dtype} cannot be {dtype}", arg="out_dtype", code="op-dtype",
+        )  # fmt: skip
+        return dtype
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        known = (a.dtype for a in args if isinstance(a, TensorType))
+        return TensorType(None, self.out_dtype or next(known), 2 + len(self.spatial))
+
+    def placed(self, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
+        """Sizes of the result, by letter, as its shape."""
+        return self.layouts()[2].order(sizes)
+
+    def summed(self, out: TensorType, sums: te.Tensor) -> te.Tensor:
+        """Sums in the dtype of the result."""
+        if str(sums.dtype) == out.dtype:
+            return sums
+        return te.compute(out.dims, lambda *i: te.cast(sums(*i), out.dtype), "narrowed")
+
+
+def sum_dtype(dtype: str, out_dtype: str) -> DType:
+    """In what products of elements of `dtype` are added up."""
+    if not DType(out_dtype).is_float:
+        return DType(out_dtype)
+    return DType("float64" if "float64" in (dtype, out_dtype) else "float32")
+
+
+@dataclass(frozen=True)
+class Convolution(ConvolutionLike):
+    """Sums of products of a weight with windows of data, which has zeros around it: element o of the result is the
+    sum over k of data[o * stride + k * dilation - padding] * weight[k], and over the channels of its group."""
+
+    strides: tuple[int, ...] | int = 1
+    """How far apart the windows are; one number, or one for each spatial axis."""
+    padding: tuple[int, ...] | int = 0
+    """Zeros around data: one number, one for each spatial axis, or all before and then all after."""
+    dilation: tuple[int, ...] | int = 1
+    """How far apart the places of a window are; one number, or one for each spatial axis."""
+    groups: int = 1
+    """Into how many groups the channels are divided, which do not look at each other."""
+    data_layout: str = ""
+    kernel_layout: str = ""
+    out_layout: str | None = None
+    """Layout of the result; None: that of data."""
+    out_dtype: DType | None = None
+    """Dtype of the result; None: that of data."""
+
+    def deduce(self, d: Deduction, data: TensorType, weight: TensorType) -> TensorType:
+        self.check(d, data, weight)
+        dtype = self.result_dtype(d, data, weight)
+        assert data.dims is not None
+        assert weight.dims is not None
+        x, w, _ = self.layouts()
+        sizes, kernel = x.named(data.dims), w.named(weight.dims)
+        d.same_dim(
+            sizes["C"], kernel["I"] * self.groups, "channels of data and of weight * groups differ",
+            arg="weight",
+        )  # fmt: skip
+        self.check_divides(d, kernel["O"], "channels of the result")
+        result = {"N": sizes["N"], "C": kernel["O"]}
+        padded = padded_sizes(sizes, self.spatial, padding_pairs(self.padding, len(self.spatial)))
+        for s, stride, dilation in self.per_letter():
+            window = (kernel[s] - 1) * dilation + 1
+            d.ensure(
+                dim_op("and", dim_op("le", 1, kernel[s]), dim_op("le", window, padded[s])),
+                f"the kernel does not fit into the padded data along {s}: {window} and {padded[s]}",
+                arg="weight",
+            )
+            result[s] = (padded[s] - window) // stride + 1
+        return TensorType(self.placed(result), dtype)
+
+    def per_letter(self) -> list[tuple[str, int, int]]:
+        """Letter, stride and dilation of each spatial axis."""
+        count = len(self.spatial)
+        strides, dilation = per_axis(self.strides, count), per_axis(self.dilation, count)
+        return list(zip(self.spatial, strides, dilation, strict=True))
+
+    def legalize(self, out: TensorType, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+        x, w, o = self.layouts()
+        kernel = w.named(te.dims(weight))
+        padded = self.padded(data)
+        wide = sum_dtype(str(data.dtype), str(out.dtype))
+        k = {letter: te.reduce_axis(kernel[letter], f"k{letter}") for letter in f"I{self.spatial}"}
+        in_group = te.dim(maximum(kernel["O"] // self.groups, 1))
+
+        def element(*i: Any) -> Any:
+            at = o.named(i)
+            first = at["C"] // in_group * te.dim(kernel["I"]) if self.groups > 1 else te.dim(0)
+            place = {"N": at["N"], "C": first + k["I"]}
+            for s, stride, dilation in self.per_letter():
+                place[s] = at[s] * stride + k[s] * dilation
+            value = te.cast(padded(*x.order(place)), wide)
+            factor = te.cast(weight(*w.order({**k, "O": at["C"]})), wide)
+            return te.sum(value * factor, list(k.values()))
+
+        return self.summed(out, te.compute(out.dims, element, "convolution"))
+
+    def padded(self, data: te.Tensor) -> te.Tensor:
+        """Data with its zeros around it."""
+        x, pairs = self.layouts()[0], padding_pairs(self.padding, len(self.spatial))
+        if not any(map(any, pairs)):
+            return data
+        sizes = x.named(te.dims(data))
+        before = {s: pair[0] for s, pair in zip(self.spatial, pairs, strict=True) if any(pair)}
+
+        def element(*i: Any) -> Any:
+            place = {letter: at - before.get(letter, 0) for letter, at in x.named(i).items()}
+            within = inside((place[s], sizes[s]) for s in before)
+            zero = te.const(0, str(data.dtype))
+            return te.if_then_else(within, te.element(data(*x.order(place))), zero)
+
+        return te.compute(x.order(padded_sizes(sizes, self.spatial, pairs)), element, "padded")
+
+    def reference(self, data: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        layout, kernel_layout, out_layout = self.layouts()
+        dtype = self.out_dtype or DType(data.dtype)
+        wide = sum_dtype(str(DType(data.dtype)), dtype).numpy
+        pairs = padding_pairs(self.padding, len(self.spatial))
+        x = np.pad(layout.moved(data, f"NC{self.spatial}").astype(wide), [(0, 0), (0, 0), *pairs])
+        w = kernel_layout.moved(weight, f"OI{self.spatial}").astype(wide)
+        steps = [(stride, dilation) for _, stride, dilation in self.per_letter()]
+        sizes = [
+            (size - (k - 1) * dilation - 1) // stride + 1
+            for size, k, (stride, dilation) in zip(x.shape[2:], w.shape[2:], steps, strict=True)
+        ]
+        result = np.zeros((len(x), len(w), *sizes), wide)
+        for k in np.ndindex(*w.shape[2:]):
+            places = [
+                np.arange(size) * stride + at * dilation
+                for size, at, (stride, dilation) in zip(sizes, k, steps, strict=True)
+            ]
+            seen = x[np.ix_(np.arange(x.shape[0]), np.arange(x.shape[1]), *places)]
+            for group in range(self.groups):
+                ours = slice(group * w.shape[1], (group + 1) * w.shape[1])
+                theirs = slice(group * len(w) // self.groups, (group + 1) * len(w) // self.groups)
+                result[:, theirs] += np.einsum(
+                    "nc...,oc->no...", seen[:, ours], w[(theirs, slice(None), *k)]
+                )
+        return Layout(f"NC{self.spatial}").moved(result, out_layout.letters).astype(dtype.numpy)
+
+
+@define_op
+class Conv1d(Convolution):
+    """Sums over channels and windows of one axis of data * weight, with `padding` zeros around data; windows are
+    `strides` apart, their places `dilation`."""
+
+    name = "nn.conv1d"
+    spatial = "W"
+    data_layout: str = "NCW"
+    kernel_layout: str = "OIW"
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        x, w = rand(2, 3, 7), rand(4, 3, 3)
+        yield sample(cls(), x, w, dims="n 3 w, 4 3 3", atol=1e-5)
+        yield sample(cls(2, 1), x, w, dims="n c w, o c k", atol=1e-5)
+        yield sample(cls((3,), (2, 1), (2,)), x, w, dims="n 3 w, 4 3 3", atol=1e-5)
+        yield sample(cls(groups=2), rand(1, 4, 5), rand(6, 2, 2), dims="n 4 w, 6 2 2", atol=1e-5)
+        yield sample(cls(groups=2), rand(1, 4, 5), rand(6, 2, 2), dims="n c w, o 2 2", atol=1e-5)
+        yield sample(
+            cls(data_layout="NWC", kernel_layout="WIO", out_layout="NCW"), rand(2, 5, 3),
+            rand(2, 3, 4), dims="n w 3, 2 3 4", atol=1e-5,
+        )  # fmt: skip
+        h = x.astype(np.float16), w.astype(np.float16)
+        yield sample(cls(out_dtype=DType("float32")), *h, dims="n 3 w, 4 3 3", atol=1e-5)
+        yield wrong(cls(), x, rand(4, 2, 3), code="shape-mismatch", match="channels")
+        yield wrong(cls(), rand(2, 3, 2), w, code="shape-mismatch", match="along W: 3 and 2")
+        yield wrong(cls(), x, rand(4, 3), code="op-rank", match="weight must have 3")
+        yield wrong(cls(padding=(1, 2, 3)), x, w, code="op-arguments", match="padding")
+        yield wrong(cls(strides=0), x, w, code="op-arguments", match="strides")
+
+
+@define_op
+class Conv2d(Convolution):
+    """Sums over channels and windows of two axes of data * weight, with `padding` zeros around data; windows are
+    `strides` apart, their places `dilation`."""
+
+    name = "nn.conv2d"
+    spatial = "HW"
+    data_layout: str = "NCHW"
+    kernel_layout: str = "OIHW"
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        x, w = rand(2, 3, 5, 6), rand(4, 3, 3, 2)
+        yield sample(cls(), x, w, dims="n 3 h w, 4 3 3 2", atol=1e-5)
+        yield sample(cls(padding=1), x, w, dims="n c h w, o c i j", atol=1e-5)
+        yield sample(cls((2, 1), (1, 0), (1, 2)), x, w, dims="n 3 h w, 4 3 3 2", atol=1e-5)
+        yield sample(cls(2, (0, 1, 2, 3)), x, w, dims="n 3 5 w, 4 3 3 2", atol=1e-5)
+        yield sample(cls(), x, rand(4, 3, 1, 1), dims="n 3 h w, 4 3 1 1", atol=1e-5)
+        depthwise = rand(1, 4, 4, 3), rand(4, 1, 3, 3)
+        yield sample(cls(padding=1, groups=4), *depthwise, dims="n 4 h w, 4 1 3 3", atol=1e-5)
+        grouped = rand(1, 4, 4, 3), rand(6, 2, 2, 2)
+        yield sample(cls(groups=2), *grouped, dims="n 4 h w, o 2 2 2", atol=1e-5)
+        nhwc = cls(2, 1, data_layout="NHWC", kernel_layout="HWIO")
+        yield sample(nhwc, rand(1, 4, 5, 3), rand(3, 3, 3, 2), dims="n h w 3, 3 3 3 2", atol=1e-5)
+        mixed = cls(data_layout="NHWC", out_layout="CHWN")
+        yield sample(mixed, rand(2, 4, 3, 3), rand(2, 3, 2, 2), dims="n h w 3, 2 3 2 2", atol=1e-5)
+        x8, w8 = rand(1, 3, 4, 4, dtype="int8", low=-99, high=99), rand(2, 3, 3, 3, dtype="int8")
+        yield sample(cls(padding=1, out_dtype=DType("int32")), x8, w8, dims="n 3 h w, 2 3 3 3")
+        yield sample(cls(out_dtype=DType("int32")), x8.view(np.uint8), w8, dims="n 3 h w, 2 3 3 3")
+        yield sample(cls(), x8, w8, dims="n 3 h w, 2 3 3 3")
+        h = x.astype(np.float16), w.astype(np.float16)
+        yield sample(cls(padding=1), *h, dims="n 3 h w, 4 3 3 2", rtol=2e-3, atol=1e-2)
+        yield wrong(cls(), x, rand(4, 2, 3, 3), code="shape-mismatch", match="3 and 2")
+        yield wrong(cls(groups=3), x, rand(4, 1, 2, 2), code="shape-mismatch", match="3 groups")
+        yield wrong(cls(), x, rand(4, 3, 6, 2), code="shape-mismatch", match="along H: 6 and 5")
+        yield wrong(cls(), x, rand(4, 3, 0, 2), code="shape-mismatch", match="along H")
+        yield wrong(cls(), rand(3, 5, 6), w, code="op-rank", match="data must have 4 dimensions")
+        yield wrong(cls(data_layout="NCHW4c"), x, w, code="op-arguments", match="data_layout")
+        yield wrong(cls(out_layout="NHW"), x, w, code="op-arguments", match="out_layout")
+        yield wrong(cls(dilation=(1, 1, 1)), x, w, code="op-arguments", match="dilation")
+        yield wrong(cls(padding=-1), x, w, code="op-arguments", match="negative")
+        yield wrong(cls(groups=0), x, w, code="op-arguments", match="groups")
+        yield wrong(cls(), x, h[1], code="op-dtype", match="float16")
+        yield wrong(cls(out_dtype=DType("int32")), x, w, code="op-dtype", match="int32")
+
+
+@define_op
+class Conv3d(Convolution):
+    """Sums over channels and windows of three axes of data * weight, with `padding` zeros around data; windows are
+    `strides` apart, their places `dilation`."""
+
+    name = "nn.conv3d"
+    spatial = "DHW"
+    data_layout: str = "NCDHW"
+    kernel_layout: str = "OIDHW"
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        x, w = rand(1, 2, 3, 4, 3), rand(2, 2, 2, 3, 2)
+        yield sample(cls(), x, w, dims="n 2 d h w, 2 2 2 3 2", atol=1e-5)
+        yield sample(cls(2, (1, 0, 1), (1, 1, 2)), x, w, dims="n c d h w, o c 2 3 2", atol=1e-5)
+        last = cls(data_layout="NDHWC", kernel_layout="DHWIO", groups=2)
+        yield sample(last, rand(1, 2, 2, 3, 4), rand(1, 2, 2, 2, 2), dims="n 2 2 w 4, 1 2 2 2 2")
+        yield sample(cls(padding=(0, 1, 0, 1, 0, 0)), x, w, dims="n 2 d h w, 2 2 2 3 2", atol=1e-5)
+        yield wrong(cls(), x, rand(2, 2, 4, 1, 1), code="shape-mismatch", match="along D: 4 and 3")
+        yield wrong(cls(padding=(1, 1)), x, w, code="op-arguments", match="padding")
+        yield wrong(cls(kernel_layout="OIDH"), x, w, code="op-arguments", match="kernel_layout")

@@ -1,0 +1,206 @@
+"""Transposed convolutions over one, two and three spatial axes (`R.nn.conv2d_transpose`, …): what the gradient of a
+convolution is, and what decoders enlarge with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import dim_op, maximum
+from relaxpy.ir.dtype import DType
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Sample, define_op, rand, sample, wrong
+from relaxpy.op.conv import ConvolutionLike, sum_dtype
+from relaxpy.op.layout import Layout, check_per_axis, inside, padding_pairs, per_axis
+
+
+@dataclass(frozen=True)
+class TransposedConvolution(ConvolutionLike):
+    """Each element of data adds itself times the weight to a window of the result: place i, for each k of the window,
+    to place i * stride + k * dilation - padding."""
+
+    strides: tuple[int, ...] | int = 1
+    """How far apart the windows are; one number, or one for each spatial axis."""
+    padding: tuple[int, ...] | int = 0
+    """What is cut off at the ends: one number, one for each spatial axis, or all before and then all after."""
+    output_padding: tuple[int, ...] | int = 0
+    """Places that the result has more at the end; fewer than the stride or the dilation."""
+    dilation: tuple[int, ...] | int = 1
+    """How far apart the places of a window are; one number, or one for each spatial axis."""
+    groups: int = 1
+    """Into how many groups the channels are divided, which do not look at each other."""
+    data_layout: str = ""
+    kernel_layout: str = ""
+    out_layout: str | None = None
+    """Layout of the result; None: that of data."""
+    out_dtype: DType | None = None
+    """Dtype of the result; None: that of data."""
+
+    def deduce(self, d: Deduction, data: TensorType, weight: TensorType) -> TensorType:
+        self.check(d, data, weight)
+        dtype = self.result_dtype(d, data, weight)
+        assert data.dims is not None
+        assert weight.dims is not None
+        x, w, _ = self.layouts()
+        sizes, kernel = x.named(data.dims), w.named(weight.dims)
+        d.same_dim(sizes["C"], kernel["I"], "channels of data and of weight differ", arg="weight")
+        self.check_divides(d, kernel["I"], "channels of data")
+        check_per_axis(d, self.output_padding, len(self.spatial), "output_padding", least=0)
+        result = {"N": sizes["N"], "C": kernel["O"] * self.groups}
+        for s, stride, dilation, (before, after), extra in self.per_letter():
+            d.require(
+                extra < max(stride, dilation),
+                f"output_padding must be less than the stride or the dilation, got {extra} along {s}",
+                arg="output_padding",
+            )
+            added = (kernel[s] - 1) * dilation + 1 + extra - before - after
+            result[s] = (sizes[s] - 1) * stride + added
+            d.ensure(
+                dim_op("and", dim_op("le", 1, kernel[s]), dim_op("le", 0, result[s])),
+                f"the padding leaves nothing of the result along {s}: {result[s]} places",
+                arg="data",
+            )
+        return TensorType(self.placed(result), dtype)
+
+    def per_letter(self) -> list[tuple[str, int, int, tuple[int, int], int]]:
+        """Letter, stride, dilation, padding and output padding of each spatial axis."""
+        count = len(self.spatial)
+        numbers = (self.strides, self.dilation, self.output_padding)
+        strides, dilation, extra = (per_axis(value, count) for value in numbers)
+        pairs = padding_pairs(self.padding, count)
+        return list(zip(self.spatial, strides, dilation, pairs, extra, strict=True))
+
+    def legalize(self, out: TensorType, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+        x, w, o = self.layouts()
+        sizes, kernel = x.named(te.dims(data)), w.named(te.dims(weight))
+        wide = sum_dtype(str(data.dtype), str(out.dtype))
+        in_group = kernel["I"] // self.groups
+        k = {s: te.reduce_axis(kernel[s], f"k{s}") for s in self.spatial}
+        ci = te.reduce_axis(in_group, "kI")
+        group_size = te.dim(maximum(kernel["O"], 1))
+
+        def element(*i: Any) -> Any:
+            at, channel, group = o.named(i), o.named(i)["C"], te.dim(0)
+            if self.groups > 1:
+                group, channel = channel // group_size, channel % group_size
+            come_from = group * te.dim(in_group) + ci
+            place, even = {"N": at["N"], "C": come_from}, []
+            for s, stride, dilation, (before, _), _ in self.per_letter():
+                reached = at[s] + before - k[s] * dilation
+                place[s] = reached // stride
+                even.append((reached % stride, 1))  # it was reached from a place, not from between
+            there = inside([*even, *((place[s], sizes[s]) for s in self.spatial)])
+            value = te.cast(data(*x.order(place)), wide)
+            factor = te.cast(weight(*w.order({**k, "I": come_from, "O": channel})), wide)
+            nothing = te.const(0, wide)
+            return te.sum(te.if_then_else(there, value * factor, nothing), [ci, *k.values()])
+
+        return self.summed(out, te.compute(out.dims, element, "transposed_convolution"))
+
+    def reference(self, data: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        layout, kernel_layout, out_layout = self.layouts()
+        dtype = self.out_dtype or DType(data.dtype)
+        wide = sum_dtype(str(DType(data.dtype)), dtype).numpy
+        x = layout.moved(data, f"NC{self.spatial}").astype(wide)
+        w = kernel_layout.moved(weight, f"IO{self.spatial}").astype(wide)
+        axes = list(zip(x.shape[2:], w.shape[2:], self.per_letter(), strict=True))
+        sizes = [
+            (size - 1) * stride + (k - 1) * dilation + 1 + extra
+            for size, k, (_, stride, dilation, _, extra) in axes
+        ]
+        result = np.zeros((len(x), w.shape[1] * self.groups, *(max(s, 0) for s in sizes)), wide)
+        for k in np.ndindex(*w.shape[2:]):
+            places = [
+                np.arange(size) * stride + at * dilation
+                for at, (size, _, (_, stride, dilation, _, _)) in zip(k, axes, strict=True)
+            ]
+            for group in range(self.groups):
+                ours = slice(group * len(w) // self.groups, (group + 1) * len(w) // self.groups)
+                theirs = np.arange(group * w.shape[1], (group + 1) * w.shape[1])
+                result[np.ix_(np.arange(len(x)), theirs, *places)] += np.einsum(
+                    "nc...,co->no...", x[:, ours], w[(ours, slice(None), *k)]
+                )
+        cut = [
+            slice(before, size - after)
+            for size, (_, _, (_, _, _, (before, after), _)) in zip(sizes, axes, strict=True)
+        ]
+        kept = result[(slice(None), slice(None), *cut)]
+        return Layout(f"NC{self.spatial}").moved(kept, out_layout.letters).astype(dtype.numpy)
+
+
+@define_op
+class Conv1dTranspose(TransposedConvolution):
+    """Each element of data adds itself times the weight to a window of the result; windows are `strides` apart, their
+    places `dilation`, and `padding` places are cut off at the ends."""
+
+    name = "nn.conv1d_transpose"
+    spatial = "W"
+    data_layout: str = "NCW"
+    kernel_layout: str = "IOW"
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        x, w = rand(2, 3, 4), rand(3, 2, 3)
+        yield sample(cls(), x, w, dims="n 3 w, 3 2 3", atol=1e-5)
+        yield sample(cls(2, 1, 1), x, w, dims="n c w, c o k", atol=1e-5)
+        yield sample(cls(3, (0, 2), dilation=2), x, w, dims="n 3 w, 3 2 3", atol=1e-5)
+        yield sample(cls(2, groups=2), rand(1, 4, 3), rand(4, 2, 2), dims="n 4 w, 4 2 2", atol=1e-5)
+        last = cls(2, data_layout="NWC", kernel_layout="WOI")
+        yield sample(last, rand(1, 3, 2), rand(3, 4, 2), dims="n w c, 3 4 c", atol=1e-5)
+        yield sample(cls(), rand(1, 2, 0), rand(2, 2, 3), dims="n 2 w, 2 2 3")
+        yield wrong(cls(), x, rand(2, 3, 3), code="shape-mismatch", match="3 and 2")
+        yield wrong(cls(padding=5), x, w, code="shape-mismatch", match="leaves nothing")
+        yield wrong(cls(2, output_padding=2), x, w, code="op-arguments", match="output_padding")
+
+
+@define_op
+class Conv2dTranspose(TransposedConvolution):
+    """Each element of data adds itself times the weight to a window of the result; windows are `strides` apart, their
+    places `dilation`, and `padding` places are cut off at the ends."""
+
+    name = "nn.conv2d_transpose"
+    spatial = "HW"
+    data_layout: str = "NCHW"
+    kernel_layout: str = "IOHW"
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        x, w = rand(1, 2, 3, 4), rand(2, 3, 3, 2)
+        yield sample(cls(), x, w, dims="n 2 h w, 2 3 3 2", atol=1e-5)
+        yield sample(cls(2, 1, 1), x, w, dims="n c h w, c o i j", atol=1e-5)
+        yield sample(cls((1, 2), (0, 1, 1, 0), (0, 1)), x, w, dims="n 2 h w, 2 3 3 2", atol=1e-5)
+        yield sample(cls(groups=2, strides=2), x, w, dims="n 2 h w, 2 o 3 2", atol=1e-5)
+        nhwc = cls(2, data_layout="NHWC", kernel_layout="HWOI", out_layout="NCHW")
+        yield sample(nhwc, rand(1, 2, 3, 2), rand(2, 2, 3, 2), dims="n h w 2, 2 2 3 2", atol=1e-5)
+        x8, w8 = rand(1, 2, 2, 2, dtype="int8", low=-99, high=99), rand(2, 2, 2, 2, dtype="int8")
+        yield sample(cls(2, out_dtype=DType("int32")), x8, w8, dims="n 2 h w, 2 2 2 2")
+        h = x.astype(np.float16), w.astype(np.float16)
+        yield sample(cls(2), *h, dims="n 2 h w, 2 3 3 2", rtol=2e-3, atol=1e-2)
+        yield wrong(cls(), x, rand(3, 2, 3, 2), code="shape-mismatch", match="channels")
+        yield wrong(cls(groups=3), x, w, code="shape-mismatch", match="3 groups")
+        yield wrong(cls(), x, rand(2, 3, 3), code="op-rank", match="weight")
+        yield wrong(cls(data_layout="NCWW"), x, w, code="op-arguments", match="data_layout")
+        yield wrong(cls(), x, h[1], code="op-dtype", match="float16")
+
+
+@define_op
+class Conv3dTranspose(TransposedConvolution):
+    """Each element of data adds itself times the weight to a window of the result; windows are `strides` apart, their
+    places `dilation`, and `padding` places are cut off at the ends."""
+
+    name = "nn.conv3d_transpose"
+    spatial = "DHW"
+    data_layout: str = "NCDHW"
+    kernel_layout: str = "IODHW"
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        x, w = rand(1, 2, 2, 3, 2), rand(2, 2, 2, 1, 3)
+        yield sample(cls(), x, w, dims="n 2 d h w, 2 2 2 1 3", atol=1e-5)
+        yield sample(cls(2, (0, 0, 1), (1, 0, 1)), x, w, dims="n c 2 h w, c o 2 1 3", atol=1e-5)
+        yield wrong(cls(), x, rand(3, 2, 2, 1, 3), code="shape-mismatch", match="channels")
+        yield wrong(cls(strides=(1, 2)), x, w, code="op-arguments", match="strides")

@@ -1,0 +1,115 @@
+"""Layouts: which axis of a tensor is which, a letter an axis, as in "NCHW"; and what convolutions and poolings say for
+each spatial axis."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import Dim
+from relaxpy.op import te
+from relaxpy.op.base import Deduction
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The axes of a tensor by letters: N batch, C channels, D H W space; O and I the channels of a kernel."""
+
+    letters: str
+
+    def named(self, values: Sequence[T]) -> dict[str, T]:
+        """Values for each axis (dimensions, an index) by letter."""
+        return dict(zip(self.letters, values, strict=True))
+
+    def order(self, values: Mapping[str, T]) -> tuple[T, ...]:
+        """Values by letter, in the order of the axes."""
+        return tuple(values[letter] for letter in self.letters)
+
+    def moved(self, x: np.ndarray, to: str) -> np.ndarray:
+        """An array of this layout under that of the letters `to`."""
+        return x.transpose([self.letters.index(letter) for letter in to])
+
+
+def check_layout(d: Deduction, text: str, letters: str, arg: str, x: TensorType | None) -> Layout:
+    """The layout of tensor `x`, where there is one: each of `letters` once, and as many dimensions."""
+    d.require(
+        sorted(text) == sorted(letters),
+        f"{arg} {text!r} must have each of the letters {', '.join(letters)} once",
+        arg=arg,
+        help="bring data of packed layouts, such as NCHW4c, into a plain one: R.permute_dims, R.reshape",
+    )
+    if x is not None:
+        name = "weight" if arg == "kernel_layout" else "data"
+        d.require(
+            x.ndim == len(text),
+            f"{name} must have {len(text)} dimensions ({text}), got {x.ndim}",
+            arg=name,
+            code="op-rank",
+        )
+    return Layout(text)
+
+
+def per_axis(value: tuple[int, ...] | int, count: int) -> tuple[int, ...]:
+    """An attribute that is one number for all of `count` spatial axes, or one for each."""
+    values = (value,) if isinstance(value, int) else value
+    return values * count if len(values) == 1 else values
+
+
+def check_per_axis(
+    d: Deduction, value: tuple[int, ...] | int, count: int, arg: str, least: int = 1
+) -> tuple[int, ...]:
+    """As `per_axis`, of numbers that are at least `least`."""
+    values = per_axis(value, count)
+    d.require(
+        len(values) == count,
+        f"{arg} must be one number or {count}, got {len(values)}",
+        arg=arg,
+    )
+    d.require(min(values) >= least, f"{arg} must be at least {least}, got {value}", arg=arg)
+    return values
+
+
+def padding_pairs(value: tuple[int, ...] | int, count: int) -> tuple[tuple[int, int], ...]:
+    """How many places are put before and after each of `count` spatial axes: from one number, one for each axis, or
+    all those before and then all those after (top, left, bottom, right)."""
+    values = (value,) if isinstance(value, int) else value
+    if len(values) == 2 * count:
+        return tuple(zip(values[:count], values[count:], strict=True))
+    return tuple((v, v) for v in per_axis(values, count))
+
+
+def check_padding(
+    d: Deduction, value: tuple[int, ...] | int, count: int
+) -> tuple[tuple[int, int], ...]:
+    """As `padding_pairs`, of numbers that are not negative."""
+    values = (value,) if isinstance(value, int) else value
+    allowed = sorted({1, count, 2 * count})
+    d.require(
+        len(values) in allowed,
+        f"padding must be {', '.join(map(str, allowed[:-1]))} or {allowed[-1]} numbers, got {len(values)}",
+        arg="padding",
+    )
+    d.require(min(values) >= 0, f"padding must not be negative, got {value}", arg="padding")
+    return padding_pairs(value, count)
+
+
+def padded_sizes(
+    sizes: Mapping[str, Dim], spatial: str, pairs: Sequence[tuple[int, int]]
+) -> dict[str, Dim]:
+    """Sizes by letter after padding."""
+    added = {letter: before + after for letter, (before, after) in zip(spatial, pairs, strict=True)}
+    return {letter: size + added.get(letter, 0) for letter, size in sizes.items()}
+
+
+def inside(places: Iterable[tuple[Any, Any]]) -> Any:
+    """The condition that every place is one of its axis: pairs of a place and the axis' size."""
+    ends = ((te.less_equal(te.dim(0), at), te.less(at, te.dim(size))) for at, size in places)
+    return functools.reduce(te.logical_and, itertools.chain.from_iterable(ends))
