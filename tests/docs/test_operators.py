@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import inspect
+from fnmatch import fnmatch
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+from relaxpy.errors import DeduceError
+from relaxpy.ir.dtype import DType
 from relaxpy.op import OPS, Op
+from relaxpy.op.deduce import deduce
+from tests.op.support import FLOATS, INTS, apply, arrays_of, kinds_of, samples, with_dtype
+from tests.op.test_jax import FILES, oracle
 
 PAGE = Path(__file__).parents[2] / "docs/operators.md"
 
@@ -15,18 +24,86 @@ HEADER = """\
 
 Written from the classes in `relaxpy/op` by `python tests/docs/test_operators.py`. In script each is `R.NAME(…)`:
 arguments first, then attributes (with their defaults), by position or by keyword.
-[Adding an operator](add_an_operator.md) says what a class has to say.
+[Adding an operator](add_an_operator.md) says what a class has to say, [At the edges](edges.md) what happens where
+arithmetic ends.
+
+Generated tests (`tests/op`) hold every operator to its samples: the deduced annotation is that of the reference's
+result, with static, symbolic and unknown shapes; the compiled kernel computes what the numpy reference does, in every
+dtype that deduction takes, with dimensions 0 and 1, with NaN, infinities, -0.0 and the limits of integers; the
+reference is jax's where jax has the operator; a call prints and parses; each wrong sample is refused with its code and
+its place.
 """
 
+OTHER_NAMES = {
+    "call_dps_packed": "`R.call_dps_library` (both names are read)",
+    "vm.call_tir_dyn": "`R.vm.call_dps`",
+}
+"""TVM's operators that we have under another name, or as something that is no operator here."""
 
-def subject(op: type[Op]) -> str:
+REASONS: dict[str, str] = {}
+"""TVM's operators (patterns of names) that we have not, and why."""
+
+
+def subject(op: type) -> str:
     """The file that an operator stands in."""
     return op.__module__.split(".")[-1]
 
 
+def own_operators() -> list[type]:
+    return [op for op in OPS.values() if op.__module__.startswith("relaxpy.op.")]
+
+
+def tvm_names() -> set[str]:
+    """What TVM's registry lists, without the prefix."""
+    tvm = pytest.importorskip("tvm")
+    names = map(str, tvm.ir.Op.list_op_names())
+    return {name.removeprefix("relax.") for name in names if name.startswith("relax.")}
+
+
+def dtypes(op: type[Op]) -> str:
+    """What deduction takes of the samples in other dtypes."""
+    taken: set[str] = set()
+    for s in (s for s in samples(op.name) if not s.code):
+        if kinds_of(s) == {"bool"}:
+            taken.add("bool")
+        kind = "float" if "float" in kinds_of(s) else "int"
+        for dtype in (*FLOATS, *INTS, "bool"):
+            try:
+                deduce(apply(with_dtype(s, kind, dtype), False).call)
+            except DeduceError:
+                continue
+            taken.add(dtype)
+        taken |= {str(DType(a.dtype)) for a in arrays_of(s)}
+    floats = [d for d in FLOATS if d in taken]
+    ints = [d for d in INTS if d in taken]
+    parts = ["floats" if len(floats) == len(FLOATS) else " ".join(floats)]
+    parts += ["integers" if len(ints) == len(INTS) else " ".join(ints)]
+    parts += ["bool"] if "bool" in taken else []
+    return ", ".join(part for part in parts if part) or "–"
+
+
+def shapes(op: type[Op]) -> str:
+    """What the samples cover: symbols, and dimensions of 0."""
+    good = [s for s in samples(op.name) if not s.code]
+    parts = ["static, unknown"]
+    parts += ["symbolic"] if any(s.dims for s in good) else []
+    empty = any(s.dims for s in good) or any(0 in a.shape for s in good for a in arrays_of(s))
+    return ", ".join(parts + (["0 and 1"] if empty else []))
+
+
+def status(op: type) -> str:
+    """How it runs."""
+    if not issubclass(op, Op):
+        return "instruction"
+    if op.legalize is not None:
+        return "kernel"
+    return f"runtime's `{op.packed}`" if op.packed else "lowered by a pass"
+
+
 def render() -> str:
-    """The page: a table a file, operators by name."""
-    own = [op for op in OPS.values() if op.__module__.startswith("relaxpy.op.")]
+    """The page: a table a file, operators by name; then where they stand beside TVM's."""
+    own, theirs = own_operators(), tvm_names()
+    jax = {name for file in FILES for name in oracle(file)}
     parts = [HEADER]
     for name, ops in groupby(sorted(own, key=lambda op: (subject(op), op.name)), subject):
         parts.append(f"\n## `relaxpy/op/{name}.py`\n\n| operator | |\n|---|---|\n")
@@ -35,13 +112,70 @@ def render() -> str:
             summary = " ".join(text.split()).replace("|", "\\|")
             usage = f"({', '.join(op._usage())})" if issubclass(op, Op) else ""
             parts.append(f"| `R.{op.name}{usage}` | {summary} |\n")
-    return "".join(parts)
+    return "".join([*parts, coverage(own, theirs, jax), missing(own, theirs)])
+
+
+def coverage(own: list[type], theirs: set[str], jax: set[str]) -> str:
+    """The table of what each operator has been held to."""
+    real = [op for op in own if issubclass(op, Op)]
+    kinds = [status(op) for op in own]
+    counts = [
+        f"{len(own)} operators: {kinds.count('kernel')} with a kernel, "
+        f"{sum(k.startswith('runtime') for k in kinds)} by the runtime's functions, "
+        f"{kinds.count('lowered by a pass')} lowered by passes, {kinds.count('instruction')} instructions of lowered "
+        f"programs. {sum(op.name in theirs for op in own)} have TVM's name. "
+        f"{len(real)} have a numpy reference, {sum(op.name in jax for op in real)} of them are compared with jax too. "
+        f"{sum(not s.code for op in real for s in samples(op.name))} right and "
+        f"{sum(bool(s.code) for op in real for s in samples(op.name))} wrong samples."
+    ]
+    rows = [
+        f"| `{op.name}` | {f'`relax.{op.name}`' if op.name in theirs else 'ours'} | {dtypes(op)} | {shapes(op)} "
+        f"| {'numpy, jax' if op.name in jax else 'numpy'} | {status(op)} |\n"
+        for op in sorted(real, key=lambda op: op.name)
+    ]
+    return (
+        f"\n## What they are held to\n\n{counts[0]}\n\n"
+        "| operator | TVM | dtypes | shapes | oracle | runs as |\n|---|---|---|---|---|---|\n"
+        + "".join(rows)
+    )
+
+
+def missing(own: list[type], theirs: set[str]) -> str:
+    """TVM's operators that we have not under their name."""
+    left = sorted(theirs - {op.name for op in own})
+    rows = [f"| `relax.{name}` | {explanation(name)} |\n" for name in left]
+    return (
+        f"\n## TVM's names that are not here\n\nOf the {len(theirs)} names in TVM's registry, {len(left)}.\n\n"
+        "| TVM | here |\n|---|---|\n" + "".join(rows)
+    )
+
+
+def explanation(name: str) -> str:
+    """Our name for one of TVM's operators, or why there is none."""
+    if name in OTHER_NAMES:
+        return OTHER_NAMES[name]
+    return next((why for pattern, why in REASONS.items() if fnmatch(name, pattern)), "")
 
 
 def test_the_page_is_up_to_date() -> None:
     """Every operator is on the page as it is in the source."""
-    assert PAGE.read_text(encoding="utf-8") == render(), "run: python tests/docs/test_operators.py"
+    with np.errstate(all="ignore"):
+        text = render()
+    assert PAGE.read_text(encoding="utf-8") == text, "run: python tests/docs/test_operators.py"
+
+
+def test_no_operator_of_tvm_is_missing_without_a_reason() -> None:
+    left = tvm_names() - {op.name for op in own_operators()}
+    assert not [name for name in left if not explanation(name)]
+
+
+def test_nothing_is_explained_that_is_here() -> None:
+    """The tables above name nothing that has become an operator, and nothing that TVM has not."""
+    left = tvm_names() - {op.name for op in own_operators()}
+    assert OTHER_NAMES.keys() <= left
+    assert all(any(fnmatch(name, pattern) for name in left) for pattern in REASONS)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render(), encoding="utf-8")
+    with np.errstate(all="ignore"):
+        PAGE.write_text(render(), encoding="utf-8")
