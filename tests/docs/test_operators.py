@@ -157,6 +157,7 @@ def explanation(name: str) -> str:
     return next((why for pattern, why in REASONS.items() if fnmatch(name, pattern)), "")
 
 
+@pytest.mark.slow
 def test_the_page_is_up_to_date() -> None:
     """Every operator is on the page as it is in the source."""
     with np.errstate(all="ignore"):
