@@ -66,6 +66,20 @@ class TensorProgram(ABC):
         unknown."""
 
 
+@dataclass(frozen=True, slots=True)
+class VDevice:
+    """A virtual device of a module's global information."""
+
+    target: str
+    """Name or description of the target, as `relaxpy.build` takes it."""
+    device: int = 0
+    memory_scope: str = "global"
+
+    def __str__(self) -> str:
+        """The name that annotations call it by: `llvm:0:global`."""
+        return f"{self.target}:{self.device}:{self.memory_scope}"
+
+
 BaseFunc: TypeAlias = Function | TensorProgram | ExternFunc
 
 

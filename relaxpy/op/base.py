@@ -21,7 +21,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
@@ -203,7 +205,7 @@ class Op(Operator):
                 f"{cls.name} needs {', '.join(missing)}",
                 help=f"it is called as {usage}",
             )
-        attrs = {n: _freeze_attr(given[n], n, cls) for n in cls.attr_names() if n in given}
+        attrs = {n: freeze_attr(given[n], n, cls) for n in cls.attr_names() if n in given}
         return cls(**attrs)(*(given.get(spec.name) for spec in cls.args))
 
     @classmethod
@@ -262,7 +264,14 @@ class Op(Operator):
                 f"{self.name}: {spec.name} cannot be {value!r}, since the other argument is of dtype {dtype}",
                 help='cast that: R.astype(…, "float32")' if isinstance(value, float) else None,
             ).about(spec.name)
-        return Constant(np.asarray(value, dtype.numpy))
+        with np.errstate(over="ignore"):
+            constant = np.asarray(value, dtype.numpy)
+        if math.isfinite(value) and not np.isfinite(constant.astype(np.float64)):
+            raise DeduceError(
+                "op-dtype",
+                f"{self.name}: {spec.name} cannot be {value!r}: {dtype} does not reach that far",
+            ).about(spec.name)
+        return Constant(constant)
 
     def print_args(self, call: Call, arg: Callable[[Expr], str]) -> list[str]:
         shown = []
@@ -312,7 +321,7 @@ def _dtype_of(value: Any) -> DType | None:
     return annotation.dtype if isinstance(annotation, TensorType) else None
 
 
-def _freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
+def freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
     kind = next(str(f.type) for f in dataclasses.fields(cls) if f.name == name)  # type: ignore[arg-type]
     if isinstance(value, DataTypeImm):
         value = value.dtype
@@ -478,11 +487,17 @@ class Deduction:
     def _unknown_dtype(self, args: list[Annotation | None]) -> Annotation:
         results: list[Annotation] = []
         error: DeduceError | None = None
-        for guess in ("float32", "int64", "bool", "float16"):
-            try:
-                results.append(self._unknown_shape([_with_dtype(a, guess) for a in args]))
-            except DeduceError as e:
-                error = error or e
+        open_args = [any(t.dtype is None for t in _tensors([a])) for a in args]
+        # One dtype for all first; where that never fits (floats at integer places), one for each.
+        choices = [[(guess,) * len(args) for guess in _GUESSES]]
+        choices.append(list(itertools.product(*(_GUESSES if o else ("",) for o in open_args))))
+        for guesses in choices if sum(open_args) > 1 else choices[:1]:
+            for guess in guesses if not results else ():
+                try:
+                    known = [_with_dtype(a, g) for a, g in zip(args, guess, strict=True)]
+                    results.append(self._unknown_shape(known))
+                except DeduceError as e:
+                    error = error or e
         if not results:
             assert error is not None
             raise error
@@ -698,6 +713,9 @@ class Deduction:
     ) -> TensorType:
         return TensorType(None if shape is None else tuple(shape), dtype, ndim)
 
+
+_GUESSES = ("float32", "int64", "bool", "float16")
+"""Dtypes that stand for one that is not known."""
 
 _KIND_NAMES: dict[type[Annotation], str] = {
     TensorType: "tensor",

@@ -25,6 +25,7 @@ from relaxpy.op.base import (
     Sample,
     as_expr,
     define_op,
+    freeze_attr,
     print_attr,
     rand,
     sample,
@@ -144,8 +145,12 @@ class Effect(Op):
             problem = f"has no argument {unknown[0]!r}" if unknown else "needs a condition"
             raise DeduceError("op-arguments", f"{cls.name} {problem}")
         lead = [as_expr(arg) for arg in args[: cls.fixed]]
-        values = Tuple(tuple(as_expr(arg) for arg in args[cls.fixed :]))
-        return Call(cls(**attrs), (*lead, values))
+        given = args[cls.fixed :]
+        if len(given) == 1 and isinstance(given[0], list):  # TVM takes a list of values, too
+            given = tuple(given[0])
+        values = Tuple(tuple(map(as_expr, given)))
+        frozen = {name: freeze_attr(value, name, cls) for name, value in attrs.items()}
+        return Call(cls(**frozen), (*lead, values))
 
     def print_args(self, call: Call, arg: Callable[[Expr], str]) -> list[str]:
         values = call.args[-1]

@@ -28,6 +28,7 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant, DataTypeImm, Expr, PrimValue, StringImm, Var
 from relaxpy.script.dims import parse_dim
+from relaxpy.script.tir import ScalarDType
 
 
 class Text(str):
@@ -130,6 +131,8 @@ def as_annotation(value: Any, dims: DimReader) -> Annotation:
         return value.build(dims)
     if isinstance(value, Annotation):
         return value
+    if isinstance(value, ScalarDType):
+        return PrimType(value.name)
     if value is None or (isinstance(value, tuple) and not value):
         return VOID
     if isinstance(value, (tuple, list)):
@@ -188,7 +191,20 @@ def _dims(dims: DimReader, values: Any) -> tuple[Dim, ...]:
             f"{values!r} is not a shape",
             help='a shape is a tuple: ("n", 4); one dimension is ("n",), with a comma',
         )
-    return tuple(dims(value) for value in values)
+    return tuple(_size(dims(value), value) for value in values)
+
+
+def _size(dim: Dim, written: Any) -> Dim:
+    """A dimension, which must be a size that a tensor can have if it is a number."""
+    if dim.value is not None and not 0 <= dim.value < 1 << 63:
+        problem = "cannot be negative" if dim.value < 0 else "must fit into 64 bits"
+        raise ScriptError(
+            "bad-annotation",
+            f"a dimension {problem}: {dim}",
+            span=getattr(written, "span", None),
+            help='a size that is not known is a name in quotes: "n"' if dim.value < 0 else None,
+        )
+    return dim
 
 
 def _shape(dims: DimReader, values: Any = None, ndim: int = -1) -> Annotation:
@@ -207,11 +223,13 @@ def _callable(
     dims: DimReader,
     params: Any = None,
     ret: Any = ObjectType(),  # noqa: B008
-    purity: bool = True,
+    purity: bool | None = None,
     pure: bool | None = None,
 ) -> Annotation:
-    """`R.Callable((A, B), R, purity)`: a function."""
-    pure = bool(purity) if pure is None else pure
+    """`R.Callable((A, B), R, purity)`: a function, pure unless said otherwise; `R.Callable`: any function, whatever
+    it does."""
+    purity = purity if pure is None else pure
+    pure = params is not None if purity is None else bool(purity)
     if params is None:
         return CallableType(None, as_annotation(ret, dims), pure)
     items: Sequence[Any] = params if isinstance(params, (tuple, list)) else (params,)

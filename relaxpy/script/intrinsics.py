@@ -101,8 +101,9 @@ def const(value: Any, dtype: str | None = None) -> Constant:
     if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
         dtype = {"f": "float32", "i": "int32"}.get(array.dtype.kind)
     try:
-        return Constant(array, dtype)
-    except OverflowError as error:
+        with np.errstate(over="raise"):
+            return Constant(array, dtype)
+    except (OverflowError, FloatingPointError) as error:
         problem = str(error)
     raise ScriptError("bad-value", f"R.const: {problem}")
 
@@ -149,6 +150,43 @@ def string(value: Any) -> StringImm:
 def data_type(value: Any) -> DataTypeImm:
     """A data type, as argument."""
     return value if isinstance(value, DataTypeImm) else DataTypeImm(DType(value))
+
+
+_DEVICE_TYPES = {
+    1: "cpu",
+    2: "cuda",
+    4: "opencl",
+    7: "vulkan",
+    8: "metal",
+    10: "rocm",
+    15: "webgpu",
+}
+"""DLPack's numbers, which TVM prints."""
+
+
+def device(device_type: Any = "cpu", index: Any = 0) -> str:
+    """The name of a device: `R.device("cuda", 1)` is "cuda:1"; TVM prints `R.device(device_type=2, index=1)`."""
+    kind, number = as_dim(device_type), as_dim(index)
+    name = str(getattr(device_type, "value", device_type))
+    if kind is not None:
+        name = _DEVICE_TYPES.get(kind.value or 0, "")
+    if not name or number is None or number.value is None:
+        raise ScriptError(
+            "bad-value",
+            f"R.device({device_type!r}, {index!r}) names no device",
+            help='write R.device("cpu", 0)',
+        )
+    return f"{name}:{number.value}"
+
+
+def cpu(index: Any = 0) -> str:
+    """The name of a CPU: `R.cpu()` is "cpu:0"."""
+    return device("cpu", index)
+
+
+def cuda(index: Any = 0) -> str:
+    """The name of a CUDA device."""
+    return device("cuda", index)
 
 
 def tuple_(*fields: Any) -> Tuple:

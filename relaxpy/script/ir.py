@@ -5,11 +5,13 @@ from relaxpy.script import ir as I
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
+from relaxpy.ir.annotation import ObjectType
 from relaxpy.ir.expr import ExternFunc
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import IRModule, VDevice
 
 
 def ir_module(cls: Any = None, **options: Any) -> Any:
@@ -37,9 +39,20 @@ def module_get_attrs() -> dict[str, Any]:
     return {}
 
 
-def vdevice(target: Any = None, device: int = 0, memory_scope: str = "global") -> str:
-    """A virtual device, by its name `target:device:memory_scope`."""
-    return f"{target}:{device}:{memory_scope}"
+def vdevice(target: Any = "llvm", device: int = 0, memory_scope: str = "global") -> VDevice:
+    """A virtual device: `I.vdevice("llvm", 0)`; the target is a text, or a dict of its options."""
+    text = json.dumps(target, sort_keys=True) if isinstance(target, dict) else str(target)
+    return VDevice(text, int(device), str(memory_scope))
+
+
+def dummy_global_info() -> str:
+    """TVM's global information that says nothing, for its tests."""
+    return "dummy"
+
+
+def StringType() -> ObjectType:
+    """TVM's annotation of a string: here any value."""
+    return ObjectType()
 
 
 def extern(symbol: str, name: str | None = None) -> ExternFunc:
@@ -50,6 +63,8 @@ def extern(symbol: str, name: str | None = None) -> ExternFunc:
 
 
 __all__ = [
+    "StringType",
+    "dummy_global_info",
     "extern",
     "ir_module",
     "module_attrs",

@@ -103,10 +103,10 @@ def null_value() -> Call:
     return call_pure_packed("vm.builtin.null_value", ty_args=ObjectType())
 
 
-def _dtype(value: Any) -> DType:
+def _dtype(value: Any) -> str:
     if isinstance(value, DataTypeImm):
-        return value.dtype
-    return DType(value.value if isinstance(value, StringImm) else value)
+        return str(value.dtype)
+    return str(DType(value.value if isinstance(value, StringImm) else value))
 
 
 def _shape(value: Any) -> Expr:

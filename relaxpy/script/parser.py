@@ -23,6 +23,7 @@ from relaxpy.ir.recursion import deep_recursion
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
+from relaxpy.script.metadata import is_metadata, read_metadata
 from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_module import ModuleParser, decorator_kind, read_prim_func
 from relaxpy.script.scope import Skip, Surroundings, Symbols
@@ -141,6 +142,11 @@ class _TextParser:
                 for alias in names:
                     name = alias.asname or alias.name.split(".")[0]
                     self.not_run[name] = self.source.span(node)
+            case ast.Assign(value=ast.Call(args=[ast.Constant(value=str() as text)])) if (
+                is_metadata(node)
+            ):
+                with self.bag.collect(self.source.span(node)):
+                    self.values["metadata"] = read_metadata(text)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 try:
                     self.scope.env[name] = self.values[name] = self.symbol(

@@ -207,6 +207,13 @@ class CoreParser:
                 "write the value itself, or import the file and use the decorated object",
                 [f"{name} is defined at {self.around.not_run[name]}"],
             )
+        if name == "metadata":
+            self.fail(
+                "unknown-name",
+                "this text was printed without its metadata, which holds the constants",
+                node,
+                "print it with mod.script(show_meta=True)",
+            )
         known = [*self.env, *self.symbols.names(), *self.functions, *self.around.values]
         help = (
             suggest(name, known)

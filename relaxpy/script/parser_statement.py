@@ -21,6 +21,7 @@ from relaxpy.ir.annotation import (
     TensorType,
 )
 from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
     Call,
     DataflowVar,
@@ -29,6 +30,7 @@ from relaxpy.ir.expr import (
     GlobalVar,
     If,
     MatchCast,
+    PrimValue,
     SeqExpr,
     ShapeExpr,
     Tuple,
@@ -36,7 +38,9 @@ from relaxpy.ir.expr import (
     VarBinding,
     is_leaf,
 )
+from relaxpy.ir.module import TensorProgram, VDevice
 from relaxpy.op.deduce import deduce
+from relaxpy.op.memory import CallDPS
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.intrinsics import Statement
 from relaxpy.script.parser_signature import SignatureParser
@@ -113,11 +117,18 @@ class StatementParser(SignatureParser):
                     "write it at the end of `with R.dataflow():`",
                 )
         found = self.eval(value)
+        if isinstance(found, Call) and self.is_tensor_program(found.op):
+            found = CallDPS()(found.op, *found.args)  # cls.f(x, out): memory is written
         if not isinstance(found, Call):
             self.fail(
                 "unused-value", "this value is not used", value, "bind it: y = …, or remove it"
             )
         self.bind("_", found, value)
+
+    def is_tensor_program(self, callee: Any) -> bool:
+        return isinstance(callee, GlobalVar) and isinstance(
+            self.mod.functions.get(callee.name), TensorProgram
+        )
 
     def statement_word(self, node: ast.Call) -> Statement | None:
         """The statement of R that a call names, or None."""
@@ -200,12 +211,14 @@ class StatementParser(SignatureParser):
         ):
             self.env[name] = value
             return
-        expr = self.as_expr(value, value_node)
         declared = None
         if annotation is not None:
             declared = (self.annotation(annotation), annotation)
         elif name in self.declared:
             declared = self.declared.pop(name)
+        if declared is not None and isinstance(declared[0], PrimType):
+            value = as_scalar(value, declared[0].dtype)
+        expr = self.as_expr(value, value_node)
         self.env[name] = self.bind(name, expr, value_node, declared, self.outputs.get(name) is node)
 
     def assign_parts(
@@ -492,11 +505,12 @@ class StatementParser(SignatureParser):
         if (
             isinstance(node, ast.Assign)
             and len(node.targets) == 1
-            and isinstance(node.value, (ast.Name, ast.Constant, ast.Tuple))
+            and isinstance(node.value, (ast.Name, ast.Constant, ast.Tuple, ast.Call))
+            and not (isinstance(node.value, ast.Call) and self.statement_word(node.value))
         ):
             with self.quietly(name):
                 value = self.expr(node.value)
-                if is_leaf(value):
+                if is_leaf(value) and name not in self.declared:
                     return value
                 self.define(name, value, node.value, None, node)
                 return self.env[name]
@@ -526,6 +540,14 @@ class Hidden:
 
     name: str
     span: Span
+
+
+def as_scalar(value: Any, dtype: DType) -> Any:
+    """A number or dimension as a scalar of the dtype that it is declared with; anything else as it is."""
+    number = isinstance(value, (bool, float)) and dtype.is_float == isinstance(value, float)
+    if number or (isinstance(value, (int, Dim)) and dtype.is_int and not isinstance(value, bool)):
+        return PrimValue(value, dtype)
+    return value
 
 
 def fits(declared: Annotation, actual: Annotation) -> Verdict:
@@ -598,4 +620,11 @@ def literal_attr(value: Any) -> Any:
         return {str(key): literal_attr(item) for key, item in value.items()}
     if isinstance(value, GlobalVar):
         return value.name
-    return getattr(value, "value", value)
+    plain = getattr(value, "value", value)
+    if plain is None or isinstance(plain, (bool, int, float, str, VDevice)):
+        return plain
+    raise ScriptError(
+        "bad-value",
+        f"{describe(value)} cannot be an attribute",
+        help="attributes are numbers, strings, None, and lists and dicts of such",
+    )

@@ -47,8 +47,9 @@ from relaxpy.ir.expr import (
     TupleGetItem,
     Var,
     VarBinding,
+    is_leaf,
 )
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import IRModule, VDevice
 from relaxpy.ir.op import Operator
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor, for_each_dim
@@ -304,7 +305,8 @@ class _FunctionPrinter:
             and not isinstance(last, DataflowBlock)
             and isinstance(last.bindings[-1], VarBinding)
             and last.bindings[-1].var is body.body
-            and not isinstance(last.bindings[-1].value, (Var, Constant, Tuple, If))
+            and not isinstance(last.bindings[-1].value, If)
+            and not is_leaf(last.bindings[-1].value)
         ):
             return self.seq(body, (last.bindings[-1].var, name))
         return [*self.seq(body), f"{name} = {self.value(body.body)}"]
@@ -432,12 +434,12 @@ class _FunctionPrinter:
 
     def function_type(self, annotation: CallableType) -> str:
         if annotation.params is None:
-            if annotation.ret == ObjectType() and annotation.pure:
+            if annotation.ret == ObjectType() and not annotation.pure:
                 return "R.Callable"
             given = (
                 [] if annotation.ret == ObjectType() else [f"ret={self.annotation(annotation.ret)}"]
             )
-            given += [] if annotation.pure else ["purity=False"]
+            given += ["purity=True"] if annotation.pure else []
             return f"R.Callable({', '.join(given)})"
         around = set().union(self.scope, *self.own_types)
         self.own_types.append(symbols_of(annotation.params) - around)
@@ -548,5 +550,7 @@ def print_literal(value: Any) -> str:
             return repr(value)
         case Dim():
             return str(value)
+        case VDevice(target=target, device=device, memory_scope=scope):
+            return f"I.vdevice({quote(target)}, {device}, {quote(scope)})"
         case _:
             return quote(str(value))

@@ -29,7 +29,10 @@ from relaxpy.script.calls import (
 from relaxpy.script.intrinsics import (
     const,
     const_data,
+    cpu,
+    cuda,
     dataflow,
+    device,
     func_attr,
     function,
     match_cast,
@@ -51,8 +54,9 @@ call_dps_packed = call_dps_library
 __all__ = [
     "Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "call_builtin_with_ctx",
     "call_dps_library", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir",
-    "call_tir_inplace", "call_tir_with_grad", "const", "const_data", "dataflow", "dtype", "func_attr", "function",
-    "invoke_closure", "invoke_pure_closure", "match_cast", "output", "prim_value", "shape", "str", "tuple",
+    "call_tir_inplace", "call_tir_with_grad", "const", "const_data", "cpu", "cuda", "dataflow", "device",
+    "dtype", "func_attr", "function", "invoke_closure", "invoke_pure_closure", "match_cast", "output",
+    "prim_value", "shape", "str", "tuple",
 ]  # fmt: skip
 
 
