@@ -38,26 +38,58 @@ from relaxpy.op.base import OPS, Op
 from relaxpy.op.call import call_dps_library, call_packed, call_pure_packed, call_tir
 
 abs = unary.Abs.make
+acos = unary.Acos.make
+acosh = unary.Acosh.make
+asin = unary.Asin.make
+asinh = unary.Asinh.make
+atan = unary.Atan.make
+atanh = unary.Atanh.make
+bitwise_not = unary.BitwiseNot.make
+ceil = unary.Ceil.make
+clip = unary.Clip.make
+cos = unary.Cos.make
+cosh = unary.Cosh.make
 erf = unary.Erf.make
 exp = unary.Exp.make
+floor = unary.Floor.make
+isfinite = unary.IsFinite.make
+isinf = unary.IsInf.make
+isnan = unary.IsNan.make
 log = unary.Log.make
 logical_not = unary.LogicalNot.make
 negative = unary.Negative.make
+round = unary.Round.make
 rsqrt = unary.Rsqrt.make
 sigmoid = unary.Sigmoid.make
+sign = unary.Sign.make
+sin = unary.Sin.make
+sinh = unary.Sinh.make
 sqrt = unary.Sqrt.make
+square = unary.Square.make
+tan = unary.Tan.make
 tanh = unary.Tanh.make
+trunc = unary.Trunc.make
 
 add = binary.Add.make
+atan2 = binary.Atan2.make
+bitwise_and = binary.BitwiseAnd.make
+bitwise_or = binary.BitwiseOr.make
+bitwise_xor = binary.BitwiseXor.make
 divide = binary.Divide.make
+ewise_fma = binary.EwiseFma.make
 floor_divide = binary.FloorDivide.make
 floor_mod = binary.FloorMod.make
+left_shift = binary.LeftShift.make
+log_add_exp = binary.LogAddExp.make
 logical_and = binary.LogicalAnd.make
 logical_or = binary.LogicalOr.make
+logical_xor = binary.LogicalXor.make
 maximum = binary.Maximum.make
 minimum = binary.Minimum.make
+mod = binary.Mod.make
 multiply = binary.Multiply.make
 power = binary.Power.make
+right_shift = binary.RightShift.make
 subtract = binary.Subtract.make
 
 equal = compare.Equal.make
@@ -136,15 +168,18 @@ shape_to_tensor = intrinsic.ShapeToTensor.make
 tensor_to_shape = intrinsic.TensorToShape.make
 
 __all__ = [
-    "OPS", "Op", "abs", "add", "arange", "assert_op", "astype", "broadcast_to",
-    "call_dps_library", "call_packed", "call_pure_packed", "call_tir", "collapse_sum_like",
-    "collapse_sum_to", "concat", "divide", "equal", "erf", "exp", "expand_dims", "flatten",
-    "flip", "floor_divide", "floor_mod", "full", "gather_elements", "gather_nd", "greater",
-    "greater_equal", "hint_on_device", "index_tensor", "inspect", "less", "less_equal", "log",
-    "logical_and", "logical_not", "logical_or", "matmul", "max", "maximum", "mean", "memory",
-    "meshgrid", "min", "minimum", "multiply", "negative", "nn", "not_equal", "ones",
-    "permute_dims", "power", "print", "repeat", "reshape", "reverse_sequence", "rsqrt",
-    "shape_of", "shape_to_tensor", "sigmoid", "split", "sqrt", "squeeze", "stack",
-    "stop_lift_params", "strided_slice", "subtract", "sum", "take", "tanh", "tensor_to_shape",
-    "tile", "to_vdevice", "unique", "where", "zeros",
+    "OPS", "Op", "abs", "acos", "acosh", "add", "arange", "asin", "asinh", "assert_op", "astype",
+    "atan", "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
+    "broadcast_to", "call_dps_library", "call_packed", "call_pure_packed", "call_tir", "ceil",
+    "clip", "collapse_sum_like", "collapse_sum_to", "concat", "cos", "cosh", "divide", "equal",
+    "erf", "ewise_fma", "exp", "expand_dims", "flatten", "flip", "floor", "floor_divide",
+    "floor_mod", "full", "gather_elements", "gather_nd", "greater", "greater_equal",
+    "hint_on_device", "index_tensor", "inspect", "isfinite", "isinf", "isnan", "left_shift",
+    "less", "less_equal", "log", "log_add_exp", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "matmul", "max", "maximum", "mean", "memory", "meshgrid", "min", "minimum",
+    "mod", "multiply", "negative", "nn", "not_equal", "ones", "permute_dims", "power", "print",
+    "repeat", "reshape", "reverse_sequence", "right_shift", "round", "rsqrt", "shape_of",
+    "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "split", "sqrt", "square", "squeeze",
+    "stack", "stop_lift_params", "strided_slice", "subtract", "sum", "take", "tan", "tanh",
+    "tensor_to_shape", "tile", "to_vdevice", "trunc", "unique", "where", "zeros",
 ]  # fmt: skip

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import TensorType
-from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.gather import position, position_numpy
 
 
 @define_op
@@ -77,7 +77,7 @@ class ReverseSequence(Op):
         seq, batch = self.seq_axis % out.ndim, self.batch_axis % out.ndim
 
         def element(*i: Any) -> Any:
-            given = te.cast(seq_lengths(i[batch]), DType("int64"))
+            given = position(seq_lengths(i[batch]))
             length = te.minimum(given, te.dim(te.dims(data)[seq]))
             place = te.select(i[seq] < length, length - 1 - i[seq], i[seq])
             return data(*i[:seq], place, *i[seq + 1 :])
@@ -87,7 +87,7 @@ class ReverseSequence(Op):
     def reference(self, data: np.ndarray, seq_lengths: np.ndarray) -> np.ndarray:
         by_batch = np.moveaxis(data, (self.batch_axis, self.seq_axis), (0, 1))
         found = by_batch.copy()
-        for sequence, length in zip(found, seq_lengths.astype(np.int64), strict=True):
+        for sequence, length in zip(found, position_numpy(seq_lengths), strict=True):
             first = sequence[: max(int(length), 0)]
             first[...] = first[::-1].copy()
         return np.ascontiguousarray(np.moveaxis(found, (0, 1), (self.batch_axis, self.seq_axis)))

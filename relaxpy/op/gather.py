@@ -1,0 +1,339 @@
+"""Reading at places that a tensor names. No index, however wrong, reads outside of its tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import TensorType, TupleType
+from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.dtype import DType
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+
+_LAST = 2**63 - 1
+
+
+def position(index: Any) -> Any:
+    """An element of an index tensor as an int64. What does not fit becomes the greatest: TVM
+    takes an unsigned number to be positive whatever it is cast to."""
+    if te.dtype_of(index) == "uint64":
+        index = te.minimum(index, te.literal(_LAST, index))
+    return te.cast(index, DType("int64"))
+
+
+def from_end(index: Any, size: Dim) -> Any:
+    """An element of an index tensor as a place: negative ones counted from the end."""
+    at = position(index)
+    return te.select(at < 0, at + te.dim(size), at)
+
+
+def nearest(at: Any, size: Dim) -> Any:
+    """The place of an axis that is nearest to `at`."""
+    return te.maximum(te.minimum(at, te.dim(size) - 1), te.dim(0))
+
+
+def unless_empty(sizes: Sequence[Dim], read: Any) -> Any:
+    """The element `read`, or 0 where one of the axes that it is read along has no places."""
+    read = te.element(read)
+    for size in sizes:
+        if not size.value:
+            read = te.if_then_else(te.dim(size) > 0, read, te.literal(0, read))
+    return read
+
+
+def position_numpy(index: np.ndarray) -> np.ndarray:
+    """`position` on numpy."""
+    fits = np.minimum(index, np.uint64(_LAST)) if index.dtype == np.uint64 else index
+    return fits.astype(np.int64)
+
+
+def from_end_numpy(index: np.ndarray, size: int) -> np.ndarray:
+    """`from_end` on numpy."""
+    at = position_numpy(index)
+    return np.where(at < 0, at + size, at)
+
+
+def read_numpy(data: np.ndarray, index: Sequence[np.ndarray], axes: int) -> np.ndarray:
+    """`data[index]`, where the last `axes` of the index arrays are as the user gave them."""
+    given = len(index) - axes
+    lead = np.broadcast_shapes(*(i.shape for i in index))
+    if 0 in data.shape[given : given + axes]:
+        return np.zeros((*lead, *data.shape[given + axes :]), data.dtype)
+    places = list(index[:given])
+    for at, size in zip(index[given:], data.shape[given:], strict=False):
+        places.append(np.clip(from_end_numpy(at, size), 0, size - 1))
+    return data[tuple(places)]
+
+
+@define_op
+class Take(Op):
+    """Slices of x at `indices` along `axis`, as `numpy.take`. An index out of range reads the
+    nearest place (modes "fast" and "clip": negative ones the first), counts around (mode "wrap"),
+    or gives NaN (mode "nan", for floats); a slice of an empty axis is 0, in mode "nan" NaN."""
+
+    name = "take"
+    axis: int | None = None
+    """Axis of x that is indexed; None where x has only one."""
+    mode: str = "fast"
+
+    def deduce(self, d: Deduction, x: TensorType, indices: TensorType) -> TensorType:
+        d.need_int(indices, "indices")
+        assert x.dims is not None
+        assert indices.dims is not None
+        d.require(
+            self.mode in ("clip", "fast", "wrap", "nan"),
+            f"mode {self.mode!r} is none of fast, clip, wrap, nan",
+            arg="mode",
+        )
+        if self.mode == "nan":
+            d.need_float(x, "x")
+        if self.axis is None:
+            d.require(
+                x.ndim == 1,
+                f"axis must be given for {x.ndim} dimensions",
+                code="op-axis",
+                arg="axis",
+            )
+        axis = d.axis(self.axis or 0, x.ndim)
+        return TensorType((*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]), x.dtype)
+
+    def legalize(self, out: TensorType, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
+        size = te.dims(x)[axis := (self.axis or 0) % len(x.shape)]
+        count, extent = len(indices.shape), te.dim(size)
+
+        def element(*i: Any) -> Any:
+            at = position(indices(*i[axis : axis + count]))
+            place = te.floor_mod(at, extent) if self.mode == "wrap" else nearest(at, size)
+            read = te.element(x(*i[:axis], place, *i[axis + count :]))
+            if self.mode == "nan":
+                inside = te.logical_and(at >= 0, at < extent)
+                return te.if_then_else(inside, read, te.literal(float("nan"), read))
+            return unless_empty([size], read)
+
+        return te.compute(out.dims, element, "take")
+
+    def reference(self, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        axis = (self.axis or 0) % x.ndim
+        at, size = position_numpy(indices), x.shape[axis]
+        if size == 0:
+            shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+            return np.full(shape, np.nan if self.mode == "nan" else 0, x.dtype)
+        place = at % size if self.mode == "wrap" else at  # numpy's own mode counts around in a loop
+        found = np.asarray(np.take(x, place, axis=axis, mode="clip"))
+        if self.mode == "nan":
+            found[(slice(None),) * axis + ((at < 0) | (at >= size),)] = np.nan
+        return found
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        ids = np.array([[0, 3, 2], [1, -5, 99]], np.int64)
+        yield sample(cls(0), rand(4, 5), ids, dims="4 5, n m")
+        yield sample(cls(1), rand(2, 4, 3), ids.astype(np.int32), dims="n 4 3, m 3")
+        yield sample(cls(-1, mode="wrap"), rand(2, 4), ids, dims="n m, 2 k")
+        yield sample(cls(1, mode="nan"), rand(2, 4, 3), ids, dims="n m 3, k 3")
+        yield sample(cls(0, mode="clip"), rand(4, 5), ids[1], dims="n 5, 3")
+        yield sample(cls(), rand(4), np.array(2, np.int64), dims="n,")
+        yield sample(cls(0), rand(0, 3), ids[0], dims="n 3, k")
+        yield sample(cls(0, mode="nan"), rand(0, 3), ids[0], dims="n 3, k")
+        yield sample(cls(0), rand(4, 3), ids[0, :0], dims="n 3, k")
+        yield wrong(cls(0), rand(4, 5), rand(3), code="op-dtype", match="indices must be integers")
+        yield wrong(cls(), rand(4, 5), ids, code="op-axis", match="axis must be given")
+        yield wrong(cls(2), rand(4, 5), ids, code="op-axis", match="2")
+        yield wrong(cls(0, mode="nearest"), rand(4, 5), ids, code="op-arguments", match="nearest")
+        ints = rand(4, 5, dtype="int32")
+        yield wrong(cls(0, mode="nan"), ints, ids, code="op-dtype", match="x must have a float")
+
+
+@define_op
+class GatherElements(Op):
+    """The element of data at the same place but for `axis`, where `indices` says it: of the shape
+    of indices, which may be smaller than data along the other axes (`torch.gather`). A negative
+    index counts from the end; one that is out of range even so reads the nearest place, and 0 of
+    an empty axis."""
+
+    name = "gather_elements"
+    axis: int = 0
+
+    def deduce(self, d: Deduction, data: TensorType, indices: TensorType) -> TensorType:
+        d.need_int(indices, "indices")
+        assert data.dims is not None
+        assert indices.dims is not None
+        d.require(
+            data.ndim == indices.ndim,
+            f"data has {data.ndim} dimensions and indices {indices.ndim}", arg="indices",
+            code="op-rank",
+        )  # fmt: skip
+        axis = d.axis(self.axis, data.ndim)
+        for a, (size, taken) in enumerate(zip(data.dims, indices.dims, strict=True)):
+            if a != axis:
+                message = f"indices has {taken} places along axis {a}, where data has {size}"
+                d.hold(dim_op("le", taken, size), message, arg="indices")
+        return TensorType(indices.dims, data.dtype)
+
+    def legalize(self, out: TensorType, data: te.Tensor, indices: te.Tensor) -> te.Tensor:
+        axis = self.axis % out.ndim
+        size = te.dims(data)[axis]
+
+        def element(*i: Any) -> Any:
+            place = nearest(from_end(indices(*i), size), size)
+            return unless_empty([size], data(*i[:axis], place, *i[axis + 1 :]))
+
+        return te.compute(out.dims, element, "gather_elements")
+
+    def reference(self, data: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        axis = self.axis % data.ndim
+        moved, at = np.moveaxis(data, axis, -1), np.moveaxis(indices, axis, -1)
+        found = read_numpy(moved, [*np.indices(at.shape)[:-1], at], 1)
+        return np.ascontiguousarray(np.moveaxis(found, -1, axis))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        ids = np.array([[0, 3, -1, 2], [1, -5, 99, 0]], np.int64)
+        yield sample(cls(axis=1), rand(2, 4), ids, dims="n m, n 4")
+        yield sample(cls(), rand(5, 4), ids.astype(np.int32), dims="k m, n m")
+        yield sample(cls(-2), rand(3, 5, 2), rand(3, 2, 2, dtype="int64"), dims="n 5 2, n k 2")
+        yield sample(cls(), rand(3, 6), ids, dims="3 n, 2 m")
+        yield sample(cls(), rand(0, 4), ids, dims="n 4, k 4")
+        yield wrong(cls(), rand(3), ids, code="op-rank", match="1 dimensions and indices 2")
+        yield wrong(cls(), rand(3, 3), ids, code="shape-mismatch", match="4 places along axis 1")
+        yield wrong(cls(2), rand(3, 4), ids, code="op-axis", match="2")
+        yield wrong(cls(), rand(3, 4), rand(3, 4), code="op-dtype", match="integers")
+
+
+@define_op
+class GatherND(Op):
+    """The slices of data that the vectors along the last axis of `indices` name: each starts at
+    axis `batch_dims`, before which the two shapes are the same. A negative index counts from the
+    end; one that is out of range even so reads the nearest place, and 0 of an empty axis."""
+
+    name = "gather_nd"
+    batch_dims: int = 0
+
+    def deduce(self, d: Deduction, data: TensorType, indices: TensorType) -> TensorType:
+        d.need_int(indices, "indices")
+        assert data.dims is not None
+        assert indices.dims is not None
+        batch = self.batch_dims
+        d.require(
+            0 <= batch <= data.ndim and batch < indices.ndim,
+            f"batch_dims {batch} is out of range for data of {data.ndim} and indices of "
+            f"{indices.ndim} dimensions", arg="batch_dims", code="op-axis",
+        )  # fmt: skip
+        for a in range(batch):
+            d.same_dim(data.dims[a], indices.dims[a], f"sizes of axis {a} differ", arg="indices")
+        depth = indices.dims[-1].value
+        if depth is None:  # how many axes are indexed is not known
+            return TensorType(None, data.dtype)
+        d.require(
+            batch + depth <= data.ndim,
+            f"indices names {depth} axes from axis {batch} on, and data has {data.ndim}",
+            arg="indices", code="op-rank",
+        )  # fmt: skip
+        return TensorType((*indices.dims[:-1], *data.dims[batch + depth :]), data.dtype)
+
+    def legalize(self, out: TensorType, data: te.Tensor, indices: te.Tensor) -> te.Tensor:
+        batch, lead = self.batch_dims, len(indices.shape) - 1
+        sizes = te.dims(data)
+        named = sizes[batch : batch + (te.dims(indices)[-1].value or 0)]
+
+        def element(*i: Any) -> Any:
+            places = [
+                nearest(from_end(indices(*i[:lead], te.dim(k)), size), size)
+                for k, size in enumerate(named)
+            ]
+            return unless_empty(named, data(*i[:batch], *places, *i[lead:]))
+
+        return te.compute(out.dims, element, "gather_nd")
+
+    def reference(self, data: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        lead, depth = indices.shape[:-1], indices.shape[-1]
+        if self.batch_dims + depth == 0:
+            return np.ascontiguousarray(np.broadcast_to(data, lead + data.shape))
+        batch = list(np.indices(lead)[: self.batch_dims])
+        return read_numpy(data, [*batch, *np.moveaxis(indices, -1, 0)], depth)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        pairs = np.array([[0, 1], [2, -1], [-9, 7]], np.int64)
+        yield sample(cls(), rand(3, 4), pairs, dims="n m, k 2")
+        yield sample(cls(), rand(3, 4, 2), pairs.astype(np.int32), dims="3 n m, 3 2")
+        yield sample(cls(), rand(5, 2), rand(2, 3, 1, dtype="int64"), dims="n 2, k l 1")
+        yield sample(cls(batch_dims=1), rand(3, 2, 3), pairs, dims="n 2 3, n 2")
+        batched = rand(2, 3, 1, dtype="int64")
+        yield sample(cls(batch_dims=2), rand(2, 3, 4, 2), batched, dims="n m 4 2, n m 1")
+        yield sample(cls(), rand(0, 4), pairs, dims="n 4, k 2")
+        yield sample(cls(), rand(3), pairs[:, :0], dims="n, k 0")
+        yield wrong(cls(), rand(3), pairs, code="op-rank", match="names 2 axes")
+        yield wrong(cls(1), rand(2, 4, 4), pairs, code="shape-mismatch", match="2 and 3")
+        yield wrong(cls(2), rand(3, 2), pairs, code="op-axis", match="batch_dims 2")
+        yield wrong(cls(), rand(3, 4), rand(3, 2), code="op-dtype", match="integers")
+
+
+@define_op
+class IndexTensor(Op):
+    """`data[i, j, …]` as in numpy: the index tensors are broadcast together, and name places along
+    the first axes of data; the other axes follow. A negative index counts from the end; one that
+    is out of range even so reads the nearest place, and 0 of an empty axis."""
+
+    name = "index_tensor"
+
+    def deduce(self, d: Deduction, data: TensorType, indices: TupleType) -> TensorType:
+        named = index_tensors(d, data, indices)
+        assert data.dims is not None
+        lead = d.broadcast(*(index.dims or () for index in named))
+        rest = data.dims[len(named) :]
+        if lead is None:
+            ndim = max(index.ndim for index in named)
+            return TensorType(None, data.dtype, ndim + len(rest))
+        return TensorType((*lead, *rest), data.dtype)
+
+    def legalize(self, out: TensorType, data: te.Tensor, indices: Sequence[te.Tensor]) -> te.Tensor:
+        named = te.dims(data)[: len(indices)]
+        lead = out.ndim - len(data.shape) + len(named)
+        shape = (out.dims or ())[:lead]
+
+        def element(*i: Any) -> Any:
+            read = [te.broadcast(index, shape, i[:lead]) for index in indices]
+            places = [
+                nearest(from_end(at, size), size) for at, size in zip(read, named, strict=True)
+            ]
+            return unless_empty(named, data(*places, *i[lead:]))
+
+        return te.compute(out.dims, element, "index_tensor")
+
+    def reference(self, data: np.ndarray, indices: Sequence[np.ndarray]) -> np.ndarray:
+        return read_numpy(data, indices, len(indices))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        rows, columns = np.array([[0], [-1], [9]], np.int64), np.array([3, -9], np.int64)
+        yield sample(cls(), rand(3, 4), (rows, columns), dims="n m, k 1, l")
+        yield sample(cls(), rand(3, 4, 2), (rows,), dims="n m 2, k 1")
+        yield sample(cls(), rand(3, 4), (rows[:2, 0].astype(np.int32), columns), dims="n m, k, k")
+        yield sample(cls(), rand(3, 4), (columns, columns), dims="n m, k, l")
+        yield sample(cls(), rand(3, 4), (np.array(1, np.int64), columns), dims="3 4,, k")
+        yield sample(cls(), rand(0, 4), (columns,), dims="n 4, k")
+        yield wrong(cls(), rand(3), (rows, columns), code="op-rank", match="2 index tensors")
+        yield wrong(cls(), rand(3), (), code="op-arguments", match="no index")
+        yield wrong(cls(), rand(3, 4), (rows, rand(3)), code="op-dtype", match="integers")
+        yield wrong(
+            cls(), rand(3, 4), (rows[:, 0], columns), code="shape-mismatch", match="3 and 2"
+        )
+
+
+def index_tensors(d: Deduction, data: TensorType, indices: TupleType) -> list[TensorType]:
+    """The index tensors for the first axes of `data`, checked."""
+    named = [index for index in indices.fields if isinstance(index, TensorType)]
+    d.require(len(named) == len(indices.fields), "indices must all be tensors", arg="indices")
+    d.require(bool(named), "there is no index tensor", arg="indices")
+    for index in named:
+        d.need_int(index, "indices")
+    d.require(
+        len(named) <= data.ndim,
+        f"{len(named)} index tensors cannot index {data.ndim} dimensions", arg="indices",
+        code="op-rank",
+    )  # fmt: skip
+    return named
