@@ -118,6 +118,17 @@ class Dim:
                         found.update(dict.fromkeys(arg.vars))
         return tuple(found)
 
+    @cached_property
+    def magnitude(self) -> int:
+        """The largest of its integers (coefficients, constants and powers), without sign."""
+        found = 0
+        for monomial, coefficient in self.terms:
+            found = max(found, abs(coefficient), *(power for _, power in monomial), 0)
+            for atom, _ in monomial:
+                if isinstance(atom, DimOp):
+                    found = max(found, *(arg.magnitude for arg in atom.args))
+        return found
+
     def __hash__(self) -> int:
         return self._hash
 

@@ -12,6 +12,9 @@ from functools import lru_cache
 from relaxpy.ir.dim import Dim, DimLike, SymVar, dim_op
 from relaxpy.shape.lattice import Verdict
 
+LARGEST = 1 << 40
+"""Conditions with larger integers are not proved: the analyser calculates in 64 bits, and may overflow."""
+
 Bounds = Mapping[SymVar, tuple[int | None, int | None]]
 """Closed ranges of variables; None: open on that side."""
 
@@ -21,6 +24,8 @@ def prove(condition: Dim, bounds: Bounds | None = None) -> bool:
     in `bounds`?"""
     if condition.value is not None:
         return bool(condition.value)
+    if condition.magnitude > LARGEST:
+        return False
     return _prove(condition, _freeze(condition, bounds))
 
 

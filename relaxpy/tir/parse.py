@@ -219,6 +219,15 @@ def _message(err: Exception | str) -> str:
     ) is not None:
         expected, got = (_WORDS.get(name, name) for name in wrong.groups())
         return f"{expected} is expected, got {got}"
+    # objects of Python by their names, without addresses
+    text = re.sub(
+        r"<(?:class|function|built-in function|bound method) '?([\w.]+)[^<>]*>", r"\1", text
+    )
+    text = re.sub(r"<([\w.]+) object at 0x\w+>", r"\1", text)
+    if (
+        value := re.match(r"Cannot automatically inference the type\. value=(.*)", text)
+    ) is not None:
+        return f"{value[1]} is not a value of a tensor program"
     # a failed check of TVM's: what it says after the condition
     text = re.sub(r"^\(.*\) is false: ", "", text)
     text = re.sub(r"^.* \(\S+ vs\. \S+\) : (?=.)", "", text)

@@ -95,6 +95,7 @@ class _Preparation:
                 node, "tir-script", "a tensor program takes plain parameters, without defaults"
             )
         _Rename(self.alias).visit(node)
+        self.drop_symbol()
         self.read_declarations()
         self.match_handles()
         self.check_dimensions()
@@ -120,6 +121,19 @@ class _Preparation:
         for part in ast.walk(new):
             ast.copy_location(part, where)
         return new
+
+    def drop_symbol(self) -> None:
+        """The attribute `global_symbol` of older scripts: a program is called what its module calls it."""
+        for part in ast.walk(self.node):
+            if not (isinstance(part, ast.Call) and _t_attribute(part.func) == "func_attr"):
+                continue
+            for attrs in part.args:
+                if isinstance(attrs, ast.Dict):
+                    items = zip(attrs.keys, attrs.values, strict=True)
+                    kept = [
+                        (k, v) for k, v in items if getattr(k, "value", None) != "global_symbol"
+                    ]
+                    attrs.keys, attrs.values = [k for k, _ in kept], [v for _, v in kept]
 
     def read_declarations(self) -> None:
         """Take out `n = T.int64()`: the symbols that quoted dimensions name, or scalar parameters."""
@@ -154,12 +168,21 @@ class _Preparation:
                 param = handles.pop(call.args[0].id)
                 param.arg = stmt.targets[0].id
                 buffer = ast.Call(_attribute("T", "Buffer"), call.args[1:], call.keywords)
+                self.quote_parameters(_shape_argument(buffer))
                 ast.copy_location(buffer.func, call.func)
                 ast.copy_location(buffer.func.value, call.func)
                 param.annotation = ast.copy_location(buffer, call)
             else:
                 kept.append(stmt)
         self.node.body = kept
+
+    def quote_parameters(self, shape: ast.expr | None) -> None:
+        """Put dimensions that name a parameter into quotes: it may come after the buffer whose shape it is in."""
+        params = {arg.arg for arg in self.node.args.args}
+        dims = shape.elts if isinstance(shape, (ast.Tuple, ast.List)) else []
+        for i, dim in enumerate(dims):
+            if any(isinstance(part, ast.Name) and part.id in params for part in ast.walk(dim)):
+                dims[i] = ast.copy_location(ast.Constant(ast.unparse(dim)), dim)
 
     def is_buffer(self, annotation: ast.expr | None) -> bool:
         return (
