@@ -22,7 +22,7 @@ from relaxpy.ir.expr import (
     TupleGetItem,
     Var,
 )
-from relaxpy.ir.visitor import used_vars
+from relaxpy.ir.visitor import UsedVars
 from relaxpy.op.call import CallDPSLibrary, CallTIR, CallTIRInplace
 from relaxpy.op.memory import View
 
@@ -34,17 +34,20 @@ def updatable(function: Function) -> frozenset[tuple[Call, int]]:
     """The pairs (call, index of an argument) whose argument may be changed in place, in this function's body and
     the branches in it (functions inside it are functions of their own)."""
     found: set[tuple[Call, int]] = set()
-    _search(function.body, [] if function.pure else list(function.params), found)
+    owned = [] if function.pure else list(function.params)
+    _search(function.body, owned, found, UsedVars())
     return frozenset(found)
 
 
-def _search(seq: SeqExpr, owned: list[Var], found: set[tuple[Call, int]]) -> None:
-    memory = _Memory(seq, owned)
+def _search(
+    seq: SeqExpr, owned: list[Var], found: set[tuple[Call, int]], used_vars: UsedVars
+) -> None:
+    memory = _Memory(seq, owned, used_vars)
     for i, binding in enumerate(seq.bindings):
         value = binding.value
         if isinstance(value, If):
-            _search(value.then, [], found)
-            _search(value.otherwise, [], found)
+            _search(value.then, [], found, used_vars)
+            _search(value.otherwise, [], found, used_vars)
         elif isinstance(value, Call) and isinstance(value.op, CallTIRInplace):
             args = _fields(value)
             taken = [k for k in value.op.inplace_indices if k >= 0]
@@ -71,6 +74,7 @@ class _Memory:
 
     seq: SeqExpr
     owned: list[Var]
+    used_vars: UsedVars
     places: dict[Var, Place] = field(default_factory=dict)
     uses: dict[Var, list[_Use]] = field(default_factory=lambda: defaultdict(list))
 
@@ -105,7 +109,7 @@ class _Memory:
             self.use(source, at, kept=True)
 
     def use(self, expr: Expr, at: int, *, kept: bool) -> None:
-        for var in used_vars(expr):
+        for var in self.used_vars(expr):
             if var in self.places:
                 root, path = self.places[var]
                 self.uses[root].append(_Use(at, path, kept))
@@ -117,7 +121,7 @@ class _Memory:
             return False
         root, path = self.places[arg]
         others = [a for i, a in enumerate(args) if i != index]
-        if any(self.overlaps(var, root, path) for other in others for var in used_vars(other)):
+        if any(self.overlaps(var, root, path) for other in others for var in self.used_vars(other)):
             return False
         return not any(
             (use.at > at or (use.kept and use.at < at)) and _nested(use.path, path)

@@ -44,7 +44,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import BufferParam, IRModule, TensorProgram
 from relaxpy.ir.op import Operator
-from relaxpy.ir.visitor import used_vars
+from relaxpy.ir.visitor import UsedVars
 from relaxpy.op.base import Op, as_expr
 from relaxpy.op.call import CallPurePacked, InvokeClosure
 from relaxpy.op.memory import (
@@ -117,6 +117,7 @@ class _FunctionWriter:
         self.heap: list[int] = [0] * int(function.attrs.get(HEAP_ATTR, 0))
         self.storages: list[bc.IntExpr] = []
         self.storage_of: dict[Var, int] = {}
+        self.used_vars = UsedVars()
 
     def write(self) -> bc.FunctionCode:
         function = self.source
@@ -165,9 +166,9 @@ class _FunctionWriter:
         bindings = list(seq.bindings)
         last: dict[Var, int] = {}
         for i, binding in enumerate(bindings):
-            for var in used_vars(binding.value):
+            for var in self.used_vars(binding.value):
                 last[var] = i
-        for var in used_vars(seq.body):
+        for var in self.used_vars(seq.body):
             last[var] = len(bindings)
         dead_at: dict[int, list[Var]] = {}
         for i, binding in enumerate(bindings):
@@ -274,14 +275,19 @@ class _FunctionWriter:
         lengths: list[int] = []
         for arm in (value.then, value.otherwise):
             start = len(self.code)
-            slots, free, regs = dict(self.slots), list(self.free), dict(self.regs)
+            slots, free, regs, num_regs = (
+                len(self.slots),
+                list(self.free),
+                len(self.regs),
+                self.num_regs,
+            )
             src = self.seq(arm)
             self.emit(bc.Move, dst, src)
             # what an arm bound is not seen after it; registers that it took are free for the other arm
-            self.slots, self.regs = slots, regs
-            self.free = free + [
-                r for r in range(self.num_regs) if r not in regs.values() and r not in free
-            ]
+            for names, before in ((self.slots, slots), (self.regs, regs)):
+                while len(names) > before:
+                    names.popitem()
+            self.free = [*free, *range(num_regs, self.num_regs)]
             lengths.append(len(self.code) - start)
         self.code[at] = bc.If(loc, cond, *lengths)
 

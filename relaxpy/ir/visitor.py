@@ -27,6 +27,7 @@ from relaxpy.ir.expr import (
     MatchCast,
     Node,
     PrimValue,
+    SeqExpr,
     ShapeExpr,
     Var,
     VarBinding,
@@ -251,24 +252,39 @@ def map_annotation(
             return annotation
 
 
-class _UsedVars(Visitor):
+class UsedVars(Visitor):
+    """`used_vars` for many expressions of a program: every branch and function in it is walked once, however deep."""
+
     def __init__(self) -> None:
-        self.found: dict[Var, None] = {}
+        self._found: dict[Var, None] = {}
+        self._bodies: dict[SeqExpr, tuple[Var, ...]] = {}
+
+    def __call__(self, expr: Expr) -> tuple[Var, ...]:
+        if isinstance(expr, Var):
+            return (expr,)
+        self._found = {}
+        with deep_recursion():
+            self.visit(expr)
+        return tuple(self._found)
 
     def visit_Var(self, node: Var) -> None:
-        self.found[node] = None
+        self._found[node] = None
 
     visit_DataflowVar = visit_Var
+
+    def visit_SeqExpr(self, node: SeqExpr) -> None:
+        found = self._bodies.get(node)
+        if found is None:
+            outer, self._found = self._found, {}
+            self.generic(node)
+            found = self._bodies[node] = tuple(self._found)
+            self._found = outer
+        self._found.update(dict.fromkeys(found))
 
 
 def used_vars(expr: Expr) -> tuple[Var, ...]:
     """All variables in `expr`, those it defines itself too, in order of first use."""
-    if isinstance(expr, Var):
-        return (expr,)
-    visitor = _UsedVars()
-    with deep_recursion():
-        visitor.visit(expr)
-    return tuple(visitor.found)
+    return UsedVars()(expr)
 
 
 class _FreeVars(Visitor):
@@ -316,6 +332,7 @@ def free_sym_vars(annotations: Iterable[Annotation]) -> tuple[SymVar, ...]:
 
 __all__ = [
     "Rewriter",
+    "UsedVars",
     "Visitor",
     "child_fields",
     "for_each_dim",

@@ -62,6 +62,7 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.frame import FramePlan, RecordPlan
 from relaxpy.runtime.kernels import LARGE_WORK, SMALL_WORK
+from relaxpy.runtime.nesting import MAX_LEVELS, Arm
 
 MAX_ROW = 64
 """Kernels of a row. Its arguments are on the frame's stack, which takes memory at each level of a recursion."""
@@ -118,6 +119,8 @@ class Listing:
     rows: int
     """How many rows of kernels there are."""
     generator: bool
+    arms: list[Arm]
+    """Branches at every 80th level, inner ones first: what is compiled in pieces."""
 
     @property
     def text(self) -> str:
@@ -346,6 +349,7 @@ class _Emitter:
         self.origin: list[int] = []
         self.at = -1
         self.depth = 0
+        self.arms: list[Arm] = []
         self.temps = 0
         # A slot is kept in the heap where a record's shape reads it.
         self.in_heap = frozenset(
@@ -437,7 +441,6 @@ class _Emitter:
     # Lines
 
     def emit(self, line: str) -> None:
-        # One space a level: Python refuses more than 100 levels, not more than 100 columns.
         self.lines.append(" " * self.depth + line)
         self.origin.append(self.at)
 
@@ -477,6 +480,7 @@ class _Emitter:
             self.group_kernels,
             self.rows,
             self.generator,
+            self.arms,
         )
 
     def block(self, start: int, end: int, scope: _Scope) -> None:
@@ -577,8 +581,11 @@ class _Emitter:
 
     def arm(self, start: int, end: int, scope: _Scope) -> None:
         self.depth += 1
+        first = len(self.lines)
         self.emit("pass")
         self.block(start, end, scope.copy())
+        if self.depth % MAX_LEVELS == 0:
+            self.arms.append((first, len(self.lines)))
         self.depth -= 1
 
     def comment(self, instr: Instr) -> str:

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Generator, Mapping
 from itertools import count
 from time import perf_counter
-from types import CodeType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from relaxpy.errors import RelaxError, RuntimeCheckError, Span
@@ -44,6 +44,7 @@ from relaxpy.runtime.kernels import (
     load_kernels,
 )
 from relaxpy.runtime.link import translate
+from relaxpy.runtime.nesting import compile_nested
 from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
 from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy
 
@@ -129,8 +130,7 @@ class LinkedFunction:
             scope[f"serial{number}"] = group.serial
             scope[f"pick{number}"] = group.pick
         scope |= {f"row{number}": KernelRow() for number in range(listing.rows)}
-        compiled: CodeType = compile(self.source, file, "exec")
-        exec(compiled, scope)
+        exec(compile_nested(listing.lines, listing.arms, file), scope)
         self.run: Callable[..., Any] = scope["run"]
 
     def __call__(self, *args: Any) -> Any:

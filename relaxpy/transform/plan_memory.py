@@ -23,7 +23,7 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import IRModule
-from relaxpy.ir.visitor import used_vars
+from relaxpy.ir.visitor import UsedVars
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS, Kill
 from relaxpy.transform.base import Pass, PassContext
@@ -98,6 +98,7 @@ class _Planner:
     def __init__(self, mod: IRModule, function: Function) -> None:
         self.mod = mod
         self.original = function
+        self.used_vars = UsedVars()
         self.root: dict[Var, Var] = {}
         """Which allocation a variable is (another name of)."""
         self.escaped: set[Var] = set()
@@ -129,9 +130,9 @@ class _Planner:
                     self.find_escapes(value.then, True)
                     self.find_escapes(value.otherwise, True)
                 case _:
-                    self.escape(used_vars(value))
+                    self.escape(self.used_vars(value))
         if returns:
-            self.escape(used_vars(seq.body))
+            self.escape(self.used_vars(seq.body))
 
     def escape(self, variables: Iterable[Var]) -> None:
         for var in variables:
@@ -144,7 +145,7 @@ class _Planner:
         bindings = list(seq.bindings)
         last_use: dict[Var, int] = {}
         for i, binding in enumerate(bindings):
-            for var in used_vars(binding.value):
+            for var in self.used_vars(binding.value):
                 if var in self.root:
                     last_use[self.root[var]] = i
         storage_of: dict[Var, tuple[Var, Dim]] = {}

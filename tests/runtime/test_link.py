@@ -362,6 +362,22 @@ def test_nested_if() -> None:
     assert [main(a, b) for a in (True, False) for b in (True, False)] == [1, 2, 3, 3]
 
 
+@pytest.mark.parametrize("depth", [79, 200])
+def test_deeply_nested_if(depth: int) -> None:
+    """Deeper than Python's 100 levels of indentation, then-branch in else-branch in turn."""
+    body: list[Instr] = [MakePrim(0, 2, depth, "int64")]
+    for level in reversed(range(depth)):
+        leaf: list[Instr] = [MakePrim(0, 2, level, "int64")]
+        arms = (body, leaf) if level % 2 else (leaf, body)
+        body = [Item(0, 1, 0, level), If(0, 1, len(arms[0]), len(arms[1])), *arms[0], *arms[1]]
+    params = [("bits", TuplePattern((PrimPattern("bool"),) * depth))]
+    main = run(function("main", params, [*body, Return(0, 2)]))
+    inward = [level % 2 == 1 for level in range(depth)]
+    assert main(tuple(inward)) == depth
+    for level in range(0, depth, 13):
+        assert main((*inward[:level], not inward[level], *inward[level + 1 :])) == level
+
+
 # Values
 
 

@@ -1,0 +1,46 @@
+"""Compiling Python that is nested deeper than its tokenizer takes (100 levels of indentation)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from types import CodeType
+from typing import TypeAlias
+
+MAX_LEVELS = 80
+"""Levels of indentation up to which a part of a source is parsed in one piece."""
+
+Arm: TypeAlias = "tuple[int, int]"
+"""The lines first…last + 1 (from 0) of a branch; the first is a lone `pass`."""
+
+
+def compile_nested(lines: Sequence[str], arms: Sequence[Arm], file: str) -> CodeType:
+    """The code of a source whose `arms` are parsed on their own, inner ones first, and put where they belong.
+
+    No piece may be nested deeper than Python takes. Lines keep their numbers.
+    """
+    if not arms:
+        return compile("\n".join(lines) + "\n", file, "exec")
+    rest = list(lines)
+    parsed: dict[int, list[ast.stmt]] = {}
+    for start, end in arms:
+        branch = ast.parse("\n".join(["if 1:", *rest[start:end]]))
+        ast.increment_lineno(branch, start - 1)
+        _put_back(branch, parsed)
+        assert isinstance(branch.body[0], ast.If)
+        parsed[start + 1] = branch.body[0].body
+        rest[start + 1 : end] = [""] * (end - start - 1)
+    tree = ast.parse("\n".join(rest))
+    _put_back(tree, parsed)
+    return compile(tree, file, "exec")
+
+
+def _put_back(tree: ast.Module, parsed: dict[int, list[ast.stmt]]) -> None:
+    """Replace the lone `pass` of each branch that was parsed before. `parsed`: the line of the `pass` → the branch."""
+    if not parsed:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If):
+            node.body = parsed.pop(node.body[0].lineno, node.body)
+            if node.orelse:
+                node.orelse = parsed.pop(node.orelse[0].lineno, node.orelse)
