@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.precision import widened
+from relaxpy.op.reduce import rounded
 
 
 @define_op
@@ -25,53 +27,24 @@ class Matmul(Op):
     """Dtype of the result; None: that of the arguments."""
 
     def deduce(self, d: Deduction, x1: TensorType, x2: TensorType) -> TensorType:
-        dtype = self.out_dtype or d.same_dtype(x1, x2)
+        dtype = result_dtype(d, self.out_dtype, x1=x1, x2=x2)
         assert x1.dims is not None
         assert x2.dims is not None
-        for name, x in (("x1", x1), ("x2", x2)):
-            d.require(
-                x.ndim > 0, f"{name} must have at least one dimension", arg=name, code="op-rank"
-            )
-            d.require(
-                x.dtype != "bool", f"{name} must be numbers, got bool", arg=name, code="op-dtype"
-            )
-        d.same_dim(
-            x1.dims[-1], x2.dims[-2 if x2.ndim > 1 else 0], "inner dimensions differ", arg="x2"
-        )
-        batch = d.broadcast(x1.dims[:-2], x2.dims[:-2])
-        rows, columns = x1.dims[-2:-1], x2.dims[-1:] if x2.ndim > 1 else ()
-        ndim = max(x1.ndim - 2, x2.ndim - 2, 0) + len(rows) + len(columns)
-        return TensorType(None if batch is None else batch + rows + columns, dtype, ndim)
+        shape = product_shape(d, x1.dims, x2.dims, "x1", "x2")
+        ndim = max(x1.ndim - 2, x2.ndim - 2, 0) + (x1.ndim > 1) + (x2.ndim > 1)
+        return TensorType(shape, dtype, ndim)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         known = [a.dtype for a in args if isinstance(a, TensorType) and a.dtype is not None]
         return TensorType(None, self.out_dtype or (known[0] if known else None))
 
     def legalize(self, out: TensorType, x1: te.Tensor, x2: te.Tensor) -> te.Tensor:
-        assert out.dims is not None
-        assert out.dtype is not None
-        row, column = len(x1.shape) > 1, len(x2.shape) > 1
-        wide = "float32" if out.dtype in ("float16", "bfloat16") else out.dtype
-        k = te.reduce_axis(te.dims(x1)[-1])
-        batch = out.dims[: len(out.dims) - row - column]
-
-        def element(*index: Any) -> Any:
-            outer, inner = list(index[: len(batch)]), list(index[len(batch) :])
-            left = te.broadcast_index(te.dims(x1)[:-2], batch, outer)
-            right = te.broadcast_index(te.dims(x2)[:-2], batch, outer)
-            a = x1(*left, *inner[:row], k)
-            b = x2(*right, k, *inner[row:])
-            return te.sum(te.cast(a, wide) * te.cast(b, wide), k)
-
-        product = te.compute(out.dims, element, "matmul")
-        if wide == out.dtype:
-            return product
-        return te.compute(out.dims, lambda *i: te.cast(product(*i), out.dtype), "narrowed")
+        return rounded(out, matrix_product(out, x1, te.dims(x1), x2, te.dims(x2)))
 
     def reference(self, x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
-        dtype = (self.out_dtype or DType(x1.dtype)).numpy
-        wide = widened(np.empty(0, dtype)).dtype
-        return np.asarray(np.matmul(x1.astype(wide), x2.astype(wide))).astype(dtype)
+        dtype = self.out_dtype or DType(x1.dtype)
+        wide = wide_dtype(dtype).numpy
+        return np.asarray(np.matmul(x1.astype(wide), x2.astype(wide))).astype(dtype.numpy)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -118,3 +91,195 @@ class Matmul(Op):
             cls(), rand(3, 5), rand(5, 4, dtype="float16"), code="op-dtype", match="float16"
         )
         yield wrong(cls(), rand(), rand(5), code="op-rank", match="dimension")
+        yield wrong(cls(), rand(2, 2, dtype="bool"), rand(2, 2), code="op-dtype", match="bool")
+        yield wrong(cls(DType("int32")), rand(2, 2), rand(2, 2), code="op-dtype", match="float")
+
+
+@define_op
+class Linear(Op):
+    """`data @ weight.T + bias`, as a layer of torch stores its weight: (out, in), or (in,) for one
+    result. Accumulated as `matmul`; the bias, broadcast, is added before rounding. (One operator
+    here: nothing is transposed in memory.)"""
+
+    name = "linear"
+    out_dtype: DType | None = None
+    """Dtype of the result; None: that of the arguments."""
+
+    def deduce(
+        self, d: Deduction, data: TensorType, weight: TensorType, bias: TensorType | None = None
+    ) -> TensorType:
+        dtype = result_dtype(d, self.out_dtype, data=data, weight=weight)
+        assert data.dims is not None
+        assert weight.dims is not None
+        d.require(
+            weight.ndim < 3,
+            f"weight must have 1 or 2 dimensions, got {weight.ndim}",
+            arg="weight",
+            code="op-rank",
+        )
+        shape = product_shape(d, data.dims, weight.dims[::-1], "data", "weight")
+        if bias is None or shape is None:
+            ndim = data.ndim - 1 + weight.ndim - 1
+            return TensorType(shape, dtype, max(ndim, bias.ndim if bias else 0))
+        d.require(
+            bias.dtype == dtype,
+            f"bias must have the dtype of the result, {dtype}, got {bias.dtype}",
+            arg="bias",
+            code="op-dtype",
+        )
+        assert bias.dims is not None
+        return TensorType(d.broadcast(shape, bias.dims), dtype, max(len(shape), bias.ndim))
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        known = [a.dtype for a in args[:2] if isinstance(a, TensorType) and a.dtype is not None]
+        return TensorType(None, self.out_dtype or (known[0] if known else None))
+
+    def legalize(
+        self, out: TensorType, data: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None
+    ) -> te.Tensor:
+        assert out.dims is not None
+        rows, columns = te.dims(data)[:-1], te.dims(weight)[::-1][1:]
+        before = TensorType((*rows, *columns), out.dtype)
+        product = matrix_product(
+            before, data, te.dims(data), lambda *i: weight(*reversed(i)), te.dims(weight)[::-1]
+        )
+        if bias is None:
+            return rounded(out, product)
+
+        def element(*i: Any) -> Any:
+            found = te.element(te.broadcast(product, out.dims or (), i))
+            added = te.element(te.broadcast(bias, out.dims or (), i))
+            return te.cast(found + te.widen(added), out.dtype)
+
+        return te.compute(out.dims, element, "linear")
+
+    def reference(
+        self, data: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None
+    ) -> np.ndarray:
+        dtype = self.out_dtype or DType(data.dtype)
+        wide = wide_dtype(dtype).numpy
+        found = np.matmul(data.astype(wide), weight.astype(wide).T)
+        if bias is not None:
+            found = found + bias.astype(wide)
+        return np.asarray(found).astype(dtype.numpy)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 5), rand(4, 5), dims="n k, m k")
+        yield sample(cls(), rand(2, 3, 8), rand(16, 8), rand(16), dims="b n 8, 16 8, 16")
+        yield sample(cls(), rand(3, 5), rand(5), dims="n k, k")
+        yield sample(cls(), rand(5), rand(4, 5), rand(4), dims="k, m k, m")
+        yield sample(cls(), rand(2, 3), rand(4, 3), rand(2, 1), dims="n 3, 4 3, n 1")
+        half = [a.astype(np.float16) for a in (rand(3, 8), rand(4, 8), rand(4))]
+        yield sample(cls(), *half, dims="n 8, 4 8, 4", rtol=2e-3, atol=2e-3)
+        yield sample(cls(DType("float32")), half[0], half[1], rand(4), dims="n 8, 4 8, 4")
+        few = rand(3, 8, dtype="int8", low=-9, high=9)
+        yield sample(cls(DType("int32")), few, few, dims="n 8, 3 8")
+        yield wrong(cls(), rand(3, 5), rand(5, 4), code="shape-mismatch", match="5 and 4")
+        yield wrong(cls(), rand(3, 5), rand(4, 5), rand(3), code="shape-mismatch", match="4 and 3")
+        yield wrong(cls(), rand(3, 5), rand(2, 4, 5), code="op-rank", match="weight")
+        yield wrong(
+            cls(), rand(3, 5), rand(4, 5), rand(4, dtype="int32"), code="op-dtype", match="bias"
+        )
+
+
+@define_op
+class Outer(Op):
+    """The products of each element of x1 with each of x2, both of one dimension: (n,) and (m,)
+    give (n, m)."""
+
+    name = "outer"
+
+    def deduce(self, d: Deduction, x1: TensorType, x2: TensorType) -> TensorType:
+        dtype = result_dtype(d, None, x1=x1, x2=x2)
+        for name, x in (("x1", x1), ("x2", x2)):
+            d.require(
+                x.ndim == 1,
+                f"{name} must have one dimension, got {x.ndim}",
+                arg=name,
+                code="op-rank",
+            )
+        assert x1.dims is not None
+        assert x2.dims is not None
+        return TensorType(x1.dims + x2.dims, dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        known = [a.dtype for a in args if isinstance(a, TensorType) and a.dtype is not None]
+        return TensorType(None, known[0] if known else None, 2)
+
+    def legalize(self, out: TensorType, x1: te.Tensor, x2: te.Tensor) -> te.Tensor:
+        def element(i: Any, j: Any) -> Any:
+            return te.cast(te.widen(x1(i)) * te.widen(x2(j)), out.dtype)
+
+        return te.compute(out.dims, element, "outer")
+
+    def reference(self, x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
+        return np.outer(widened(x1), widened(x2)).astype(x1.dtype)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3), rand(5), dims="n, m")
+        yield sample(cls(), rand(4, dtype="int32"), rand(2, dtype="int32"), dims="n, 2")
+        yield sample(cls(), rand(0), rand(5), dims="n, m")
+        yield wrong(cls(), rand(3, 2), rand(5), code="op-rank", match="x1")
+        yield wrong(cls(), rand(3), rand(5, dtype="int32"), code="op-dtype", match="int32")
+
+
+def result_dtype(d: Deduction, out_dtype: DType | None, **factors: TensorType) -> DType:
+    """The dtype of a product: `out_dtype`, else that which all factors have. Refused for bool, and
+    for integers that floats would have to become."""
+    for name, x in factors.items():
+        d.require(x.dtype != "bool", f"{name} must be numbers, got bool", arg=name, code="op-dtype")
+    if out_dtype is None:
+        return d.same_dtype(*factors.values())
+    for name, x in factors.items():
+        assert x.dtype is not None
+        d.require(
+            out_dtype.is_float or (out_dtype.is_int and not x.dtype.is_float),
+            f"a product with {name} of dtype {x.dtype} cannot be {out_dtype}",
+            arg="out_dtype",
+            code="op-dtype",
+        )
+    return out_dtype
+
+
+def wide_dtype(dtype: DType) -> DType:
+    """What products of `dtype` are accumulated in."""
+    return DType("float32") if dtype in ("float16", "bfloat16") else dtype
+
+
+def product_shape(
+    d: Deduction, a: tuple[Dim, ...], b: tuple[Dim, ...], a_name: str, b_name: str
+) -> tuple[Dim, ...] | None:
+    """The shape of the matrix product of arguments of shapes `a` and `b`; None where it is only
+    known at run time."""
+    for name, dims in ((a_name, a), (b_name, b)):
+        d.require(
+            len(dims) > 0, f"{name} must have at least one dimension", arg=name, code="op-rank"
+        )
+    d.same_dim(a[-1], b[-2 if len(b) > 1 else 0], "inner dimensions differ", arg=b_name)
+    batch = d.broadcast(a[:-2], b[:-2])
+    return None if batch is None else batch + a[-2:-1] + (b[-1:] if len(b) > 1 else ())
+
+
+def matrix_product(
+    out: TensorType, a: Any, a_dims: Sequence[Dim], b: Any, b_dims: Sequence[Dim]
+) -> te.Tensor:
+    """The matrix product, of the shape of `out` and in the wide dtype of its, of two tensors (or
+    functions from an index to an element) of shapes `a_dims` and `b_dims`."""
+    assert out.dims is not None
+    assert out.dtype is not None
+    row, column = len(a_dims) > 1, len(b_dims) > 1
+    wide = wide_dtype(out.dtype)
+    k = te.reduce_axis(a_dims[-1])
+    batch = out.dims[: len(out.dims) - row - column]
+
+    def element(*index: Any) -> Any:
+        outer, inner = list(index[: len(batch)]), list(index[len(batch) :])
+        left = te.broadcast_index(a_dims[:-2], batch, outer)
+        right = te.broadcast_index(b_dims[:-2], batch, outer)
+        x = a(*left, *inner[:row], k)
+        y = b(*right, k, *inner[row:])
+        return te.sum(te.cast(x, wide) * te.cast(y, wide), k)
+
+    return te.compute(out.dims, element, "matmul")

@@ -1,0 +1,200 @@
+"""Einstein summation: subscripts name the axes of the operands, and axes that the result does not
+name are summed over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType, TupleType
+from relaxpy.ir.dim import Dim
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.linear_algebra import result_dtype, wide_dtype
+from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.reduce import rounded
+
+
+@define_op
+class Einsum(Op):
+    """The sum of products that the subscripts say, as `numpy.einsum`: "ij,jk->ik" is the matrix
+    product, "ii->i" a diagonal, "...ij->...ji" a transposition (what "..." stands for is
+    broadcast); without "->" the result has the letters that occur once, in alphabetical order.
+    Sizes of one letter must be equal. Several operands are joined from left to right."""
+
+    name = "einsum"
+    subscripts: str
+
+    def deduce(self, d: Deduction, operands: TupleType) -> TensorType:
+        tensors = [x for x in operands.fields if isinstance(x, TensorType)]
+        d.require(
+            0 < len(tensors) == len(operands.fields),
+            f"operands must be tensors, got {operands}",
+            arg="operands",
+        )
+        try:
+            spec = parse(self.subscripts, [x.ndim for x in tensors])
+        except ValueError as error:
+            d.fail(str(error), arg="subscripts")
+        dtype = result_dtype(d, None, **{f"operand {i}": x for i, x in enumerate(tensors)})
+        sizes: dict[str, Dim] = {}
+        for labels, x in zip(spec.operands, tensors, strict=True):
+            assert x.dims is not None
+            for label, size in zip(labels, x.dims, strict=True):
+                if is_letter(label):
+                    message = f"the sizes of {label!r} differ"
+                    known = sizes.get(label, size)
+                    sizes[label] = d.same_dim(known, size, message, arg="operands")
+        batches = [
+            tuple(s for label, s in zip(labels, x.dims or (), strict=True) if not is_letter(label))
+            for labels, x in zip(spec.operands, tensors, strict=True)
+        ]
+        batch = d.broadcast(*batches)
+        if batch is None:
+            return TensorType(None, dtype, len(spec.output))
+        rest = iter(batch)
+        return TensorType(
+            tuple(sizes[label] if is_letter(label) else next(rest) for label in spec.output), dtype
+        )
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (operands,) = args
+        fields = operands.fields if isinstance(operands, TupleType) else ()
+        known = [x.dtype for x in fields if isinstance(x, TensorType) and x.dtype is not None]
+        return TensorType(None, known[0] if known else None)
+
+    def legalize(self, out: TensorType, operands: tuple[te.Tensor, ...]) -> te.Tensor:
+        assert out.dims is not None
+        assert out.dtype is not None
+        spec = parse(self.subscripts, [len(x.shape) for x in operands])
+        sizes = {a: s for a, s in zip(spec.output, out.dims, strict=True) if not is_letter(a)}
+        for labels, x in zip(spec.operands, operands, strict=True):
+            for label, size in zip(labels, te.dims(x), strict=True):
+                if is_letter(label) and (label not in sizes or size.value is not None):
+                    sizes[label] = size
+        wide = wide_dtype(out.dtype)
+        factors = list(zip(operands, spec.operands, strict=True))
+        while len(factors) > 2:
+            later = {*spec.output, *(label for _, labels in factors[2:] for label in labels)}
+            named = (label for _, labels in factors[:2] for label in labels)
+            kept = tuple(dict.fromkeys(label for label in named if label in later))
+            factors[:2] = [(_contracted(factors[:2], kept, sizes, wide), kept)]
+        return rounded(out, _contracted(factors, spec.output, sizes, wide))
+
+    def reference(self, operands: Sequence[np.ndarray]) -> np.ndarray:
+        wide = [widened(x) for x in operands]
+        return narrowed(np.einsum(self.subscripts, *wide), operands[0])
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        a, b, c = rand(3, 4), rand(4, 5), rand(5, 3)
+        yield sample(cls("ij,jk->ik"), (a, b), dims="n k, k m")
+        yield sample(cls("ij,kj->ik"), (a, rand(2, 4)), dims="n 4, 2 4")
+        yield sample(cls("ij , jk"), (a, b), dims="n 4, 4 m")
+        yield sample(cls("ij,jk,kl->il"), (a, b, c), dims="n m, m k, k 3")
+        yield sample(cls("ij,jk,ki->"), (a, b, c), dims="n m, m k, k n")
+        yield sample(cls("ii->i"), (rand(4, 4),), dims="n n")
+        yield sample(cls("ii"), (rand(4, 4),), dims="n n")
+        yield sample(cls("ij->ji"), (a,), dims="n m")
+        yield sample(cls("ba"), (a,), dims="n m")
+        yield sample(cls("i,j->ij"), (rand(3), rand(2)), dims="n, m")
+        yield sample(
+            cls("...ij,...jk->...ik"), (rand(2, 1, 3, 4), rand(5, 4, 2)), dims="b 1 n 4, 5 4 m"
+        )
+        yield sample(
+            cls("bhqd,bhkd->bhqk"), (rand(1, 2, 3, 4), rand(1, 2, 5, 4)), dims="b 2 n 4, b 2 m 4"
+        )
+        yield sample(cls("i...->...i"), (rand(2, 3, 4),), dims="n m 4")
+        yield sample(cls(",i->i"), (rand(), rand(3)), dims=", n")
+        half = rand(3, 4, dtype="float16"), rand(4, 5, dtype="float16")
+        yield sample(cls("ij,jk->ik"), half, dims="n k, k m", rtol=2e-3, atol=2e-3)
+        few = rand(3, 4, dtype="int32", low=-9, high=9)
+        yield sample(cls("ij,ij->j"), (few, few), dims="n m, n m")
+        yield wrong(cls("ij,jk->ik"), (a, rand(5, 2)), code="shape-mismatch", match="'j' differ")
+        yield wrong(cls("ij,jk"), (a,), code="op-arguments", match="2 operands, got 1")
+        yield wrong(cls("ijk->k"), (a,), code="op-arguments", match="3 axes")
+        yield wrong(cls("ij->ijk"), (a,), code="op-arguments", match="'k'")
+        yield wrong(cls("ij->ii"), (a,), code="op-arguments", match="twice")
+        yield wrong(cls("i1->i"), (a,), code="op-arguments", match="'i1'")
+        yield wrong(cls("...j->j"), (a,), code="op-arguments", match="...")
+        yield wrong(cls("ij,jk"), (a, b.astype(np.int32)), code="op-dtype", match="int32")
+
+
+@dataclass(frozen=True)
+class Subscripts:
+    """What the axes of each operand and of the result are called: by a letter, and what "..."
+    stands for by "...0" (the last such axis), "...1" and so on."""
+
+    operands: tuple[tuple[str, ...], ...]
+    output: tuple[str, ...]
+
+
+def parse(text: str, ranks: Sequence[int]) -> Subscripts:
+    """The subscripts of operands with these numbers of dimensions. Raises `ValueError`."""
+    left, arrow, right = text.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise ValueError(f"{text!r} is of {len(terms)} operands, got {len(ranks)}")
+    operands = [_labels(t, rank, i) for i, (t, rank) in enumerate(zip(terms, ranks, strict=True))]
+    named = [label for labels in operands for label in labels if is_letter(label)]
+    dots = max(sum(not is_letter(label) for label in labels) for labels in operands)
+    if not arrow:
+        once = sorted(label for label, count in Counter(named).items() if count == 1)
+        return Subscripts(tuple(operands), (*_dots(dots), *once))
+    letters = right.replace("...", "", 1)
+    for letter in letters:
+        if letter not in named:
+            raise ValueError(f"no operand has the axis {letter!r} of the result")
+        if letters.count(letter) > 1:
+            raise ValueError(f"the result has the axis {letter!r} twice")
+    if dots and "..." not in right:
+        raise ValueError(f'"..." stands for {dots} axes, which the result does not have')
+    return Subscripts(tuple(operands), _labels(right, len(letters) + dots, None))
+
+
+def is_letter(label: str) -> bool:
+    """Is it an axis with a name?"""
+    return not label.startswith(".")
+
+
+def _labels(term: str, rank: int, operand: int | None) -> tuple[str, ...]:
+    """The axes of a term, "..." written out."""
+    before, dots, after = term.partition("...")
+    letters = before + after
+    if not all(letter.isascii() and letter.isalpha() for letter in letters):
+        raise ValueError(f"{term!r} is not made of letters and one ...")
+    if len(letters) != rank and (not dots or len(letters) > rank):
+        raise ValueError(f"{term!r} names {len(letters)} axes, operand {operand} has {rank}")
+    return (*before, *_dots(rank - len(letters)), *after)
+
+
+def _dots(count: int) -> tuple[str, ...]:
+    return tuple(f"...{i}" for i in reversed(range(count)))
+
+
+def _contracted(
+    factors: Sequence[tuple[te.Tensor, tuple[str, ...]]],
+    kept: tuple[str, ...],
+    sizes: dict[str, Dim],
+    wide: str,
+) -> te.Tensor:
+    """The product of the factors, summed over all axes but `kept`, in the dtype `wide`."""
+    named = dict.fromkeys(label for _, labels in factors for label in labels)
+    loops = {a: te.reduce_axis(sizes[a], f"k{i}") for i, a in enumerate(named) if a not in kept}
+
+    def read(x: te.Tensor, labels: tuple[str, ...], at: dict[str, Any]) -> Any:
+        target = [sizes[label] for label in labels]
+        place = te.broadcast_index(te.dims(x), target, [at[label] for label in labels])
+        return te.cast(x(*place), wide)
+
+    def element(*index: Any) -> Any:
+        at = {**dict(zip(kept, index, strict=True)), **loops}
+        values = [read(x, labels, at) for x, labels in factors]
+        product = values[0] if len(values) == 1 else values[0] * values[1]
+        return te.sum(product, list(loops.values())) if loops else product
+
+    return te.compute([sizes[label] for label in kept], element, "einsum")
