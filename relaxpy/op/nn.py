@@ -1,7 +1,7 @@
 """The neural-network operators by their names under `R.nn`: `relaxpy.op.nn.softmax(x)`. Each is
 defined in the file of its subject."""
 
-from relaxpy.op import activation, conv, conv_transpose, norm
+from relaxpy.op import activation, adaptive_pool, conv, conv_transpose, norm, pool
 from relaxpy.op import softmax as _softmax
 
 gelu = activation.Gelu.make
@@ -30,3 +30,13 @@ conv2d = conv.Conv2d.make
 conv2d_transpose = conv_transpose.Conv2dTranspose.make
 conv3d = conv.Conv3d.make
 conv3d_transpose = conv_transpose.Conv3dTranspose.make
+
+adaptive_avg_pool1d = adaptive_pool.AdaptiveAvgPool1d.make
+adaptive_avg_pool2d = adaptive_pool.AdaptiveAvgPool2d.make
+adaptive_avg_pool3d = adaptive_pool.AdaptiveAvgPool3d.make
+avg_pool1d = pool.AvgPool1d.make
+avg_pool2d = pool.AvgPool2d.make
+avg_pool3d = pool.AvgPool3d.make
+max_pool1d = pool.MaxPool1d.make
+max_pool2d = pool.MaxPool2d.make
+max_pool3d = pool.MaxPool3d.make

@@ -1,0 +1,147 @@
+"""Adaptive pooling: windows that divide an axis into a given number of parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import Dim, product
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Sample, define_op, rand, sample, wrong
+from relaxpy.op.layout import Layout, check_per_axis, inside, per_axis
+from relaxpy.op.pool import PoolLike
+from relaxpy.op.precision import narrowed, widened
+
+
+@dataclass(frozen=True)
+class AdaptiveAveragePooling(PoolLike):
+    """Means of windows: of parts windows of size places, window o has those from floor(o * size / parts) to
+    ceil((o + 1) * size / parts)."""
+
+    output_size: tuple[int, ...] | int | None = None
+    """Into how many parts each spatial axis is divided; None: the axes stay as they are."""
+    layout: str = ""
+    out_layout: str | None = None
+    """Layout of the result; None: that of data."""
+
+    def parts(self) -> dict[str, int]:
+        """Number of windows by letter of the axes that are divided."""
+        if self.output_size is None:
+            return {}
+        sizes = per_axis(self.output_size, len(self.spatial))
+        return dict(zip(self.spatial, sizes, strict=True))
+
+    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+        d.need_float(data, "data")
+        self.check_layouts(d, data)
+        if self.output_size is not None:
+            check_per_axis(d, self.output_size, len(self.spatial), "output_size")
+        layout, out_layout = self.layouts()
+        assert data.dims is not None
+        sizes = layout.named(data.dims)
+        sizes.update({letter: Dim.of(parts) for letter, parts in self.parts().items()})
+        return TensorType(out_layout.order(sizes), data.dtype)
+
+    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+        assert out.dims is not None
+        layout, out_layout = self.layouts()
+        sizes, parts = layout.named(te.dims(data)), self.parts()
+        length = {s: sizes[s].divide_exact(n) for s, n in parts.items()}
+        even = {s: size for s, size in length.items() if size is not None}
+        # Windows of different lengths have a loop as long as the longest, and a condition.
+        ragged = {s: (sizes[s] + (n - 1)) // n + 1 for s, n in parts.items() if s not in even}
+        loops = {s: te.reduce_axis(extent, f"k{s}") for s, extent in (even | ragged).items()}
+
+        def bounds(s: str, o: Any) -> tuple[Any, Any]:
+            """The first place of window o, and that after its last one."""
+            size, n = te.dim(sizes[s]), parts[s]
+            return o * size // n, ((o + 1) * size + (n - 1)) // n
+
+        def total(*i: Any) -> Any:
+            place, conditions = out_layout.named(i), []
+            for s in parts:
+                first, end = bounds(s, place[s])
+                place[s] = first + loops[s]
+                if s in ragged:
+                    conditions.append((loops[s], end - first))
+            value = te.widen(data(*layout.order(place)))
+            if conditions:
+                value = te.if_then_else(inside(conditions), value, te.literal(0, value))
+            return te.sum(value, list(loops.values())) if loops else value
+
+        sums = te.compute(out.dims, total, "sum")
+        same = product(tuple(even.values()))
+
+        def element(*i: Any) -> Any:
+            at, value = out_layout.named(i), te.per_count(sums(*i), same)
+            for s in ragged:
+                first, end = bounds(s, at[s])
+                value = value / te.cast(end - first, str(te.dtype_of(value)))
+            return te.cast(value, out.dtype)
+
+        return te.compute(out.dims, element, "adaptive_avg_pool")
+
+    def reference(self, data: np.ndarray) -> np.ndarray:
+        layout, out_layout = self.layouts()
+        x = layout.moved(widened(data), f"NC{self.spatial}")
+        for axis, parts in enumerate(self.parts().values(), start=2):
+            size = x.shape[axis]
+            windows = [
+                np.take(x, range(o * size // parts, -(-(o + 1) * size // parts)), axis)
+                for o in range(parts)
+            ]
+            x = np.stack(
+                [w.sum(axis, dtype=x.dtype) / x.dtype.type(w.shape[axis]) for w in windows], axis
+            )
+        return narrowed(Layout(f"NC{self.spatial}").moved(x, out_layout.letters), data)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        count = len(cls.spatial)
+        x, dims = rand(2, 2, *(6, 5, 4)[:count]), " ".join(("n", "c", *cls.spatial.lower()))
+        yield sample(cls(), x, dims=dims)
+        yield sample(cls(1), x, dims=dims)
+        yield sample(cls(2), x, dims=dims)
+        yield sample(cls((3, 5, 7)[:count]), x, dims=dims)
+        yield sample(cls((3, 5, 4)[:count]), x)
+        last = cls((2, 3, 4)[:count], layout=f"N{cls.spatial}C")
+        shape = (1, *(4, 3, 5)[:count], 2)
+        yield sample(last, rand(*shape), dims=" ".join(("n", *cls.spatial.lower(), "2")))
+        yield wrong(cls(0), x, code="op-arguments", match="output_size")
+        yield wrong(cls((1,) * (count + 1)), x, code="op-arguments", match="output_size")
+        yield wrong(cls(), x[0], code="op-rank", match="data")
+        yield wrong(cls(), x.astype(np.int32), code="op-dtype", match="float")
+
+
+@define_op
+class AdaptiveAvgPool1d(AdaptiveAveragePooling):
+    """The means of windows that divide one axis into `output_size` parts, overlapping where it is not divisible; NaN
+    of nothing."""
+
+    name = "nn.adaptive_avg_pool1d"
+    spatial = "W"
+    layout: str = "NCW"
+
+
+@define_op
+class AdaptiveAvgPool2d(AdaptiveAveragePooling):
+    """The means of windows that divide two axes into `output_size` parts, overlapping where one is not divisible; NaN
+    of nothing."""
+
+    name = "nn.adaptive_avg_pool2d"
+    spatial = "HW"
+    layout: str = "NCHW"
+
+
+@define_op
+class AdaptiveAvgPool3d(AdaptiveAveragePooling):
+    """The means of windows that divide three axes into `output_size` parts, overlapping where one is not divisible;
+    NaN of nothing."""
+
+    name = "nn.adaptive_avg_pool3d"
+    spatial = "DHW"
+    layout: str = "NCDHW"

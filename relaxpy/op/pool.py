@@ -1,0 +1,383 @@
+"""Pooling over one, two and three spatial axes (`R.nn.max_pool2d`, …), of any layout."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.dtype import DType
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.layout import (
+    Layout,
+    check_layout,
+    check_padding,
+    check_per_axis,
+    inside,
+    padding_pairs,
+    per_axis,
+)
+from relaxpy.op.precision import narrowed, widened
+
+
+class PoolLike(Op):
+    """What all pooling shares: layouts."""
+
+    spatial: ClassVar[str]
+    """Letters of the spatial axes."""
+    layout: str
+    out_layout: str | None
+
+    def layouts(self) -> tuple[Layout, Layout]:
+        """Of data and result."""
+        return Layout(self.layout), Layout(
+            self.layout if self.out_layout is None else self.out_layout
+        )
+
+    def check_layouts(self, d: Deduction, data: TensorType) -> None:
+        check_layout(d, self.layout, f"NC{self.spatial}", "layout", data)
+        if self.out_layout is not None:
+            check_layout(d, self.out_layout, f"NC{self.spatial}", "out_layout", None)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (data,) = args
+        assert isinstance(data, TensorType)
+        return TensorType(None, data.dtype, 2 + len(self.spatial))
+
+
+class Window(NamedTuple):
+    """How windows lie on one axis: window o has the places o * stride + k * dilation - before, for k below `size`."""
+
+    letter: str
+    size: int
+    stride: int
+    before: int
+    after: int
+    dilation: int
+
+    @property
+    def span(self) -> int:
+        """From the first to the last place, inclusive."""
+        return (self.size - 1) * self.dilation + 1
+
+    def place(self, o: Any, k: Any) -> Any:
+        return o * self.stride + k * self.dilation - self.before
+
+
+@dataclass(frozen=True)
+class Pooling(PoolLike):
+    """One number from each window of data. Places outside of data take no part."""
+
+    pool_size: tuple[int, ...] | int = 1
+    """Places of a window; one number, or one for each spatial axis."""
+    strides: tuple[int, ...] | int = 1
+    """How far apart the windows are; one number, or one for each spatial axis."""
+    padding: tuple[int, ...] | int = 0
+    """By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
+    and then all after."""
+    dilation: tuple[int, ...] | int = 1
+    """How far apart the places of a window are; one number, or one for each spatial axis."""
+    ceil_mode: bool = False
+    """Whether there is a last window that ends beyond the padding, if it begins before."""
+    count_include_pad: bool = False
+    """Whether an average counts the places of the padding, which are 0; a maximum does not care."""
+    layout: str = ""
+    out_layout: str | None = None
+    """Layout of the result; None: that of data."""
+
+    def windows(self) -> list[Window]:
+        """By spatial axis."""
+        count = len(self.spatial)
+        numbers = (self.pool_size, self.strides, self.dilation)
+        sizes, strides, dilation = (per_axis(value, count) for value in numbers)
+        pairs = padding_pairs(self.padding, count)
+        return [
+            Window(letter, size, stride, *pair, step)
+            for letter, size, stride, pair, step in zip(
+                self.spatial, sizes, strides, pairs, dilation, strict=True
+            )
+        ]
+
+    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+        self.check_dtype(d, data)
+        self.check_layouts(d, data)
+        count = len(self.spatial)
+        for name in ("pool_size", "strides", "dilation"):
+            check_per_axis(d, getattr(self, name), count, name)
+        check_padding(d, self.padding, count)
+        layout, out_layout = self.layouts()
+        assert data.dims is not None
+        sizes = layout.named(data.dims)
+        for w in self.windows():
+            places = self.reach(sizes[w.letter], w)
+            d.ensure(
+                dim_op("le", w.stride, places),
+                f"no window of {w.span} places fits into axis {w.letter} of size {sizes[w.letter]}",
+                arg="data",
+            )
+            sizes[w.letter] = places // w.stride
+        return TensorType(out_layout.order(sizes), data.dtype)
+
+    def reach(self, size: Any, w: Window) -> Any:
+        """The number of windows times the stride, rounded up: of an axis of `size` places."""
+        if not self.ceil_mode:
+            return size + (w.before + w.after - w.span + w.stride)
+        # A window that ends beyond the padding must begin before it, in data or on its left.
+        beyond = min(w.after - w.span + w.stride, 0)
+        return size + (w.before + beyond + w.stride - 1)
+
+    def check_dtype(self, d: Deduction, data: TensorType) -> None:
+        """Refuse dtypes that the function is not defined on."""
+        raise NotImplementedError
+
+    def read(self, data: te.Tensor, otherwise: Any, index: Any, loops: dict[str, Any]) -> Any:
+        """The element at place `loops` of the window that element `index` of the result has; `otherwise` outside."""
+        layout, out_layout = self.layouts()
+        sizes, place = layout.named(te.dims(data)), out_layout.named(index)
+        may_leave = []
+        for w in self.windows():
+            place[w.letter] = w.place(place[w.letter], loops[w.letter])
+            if self.ceil_mode or w.before or w.after:
+                may_leave.append((place[w.letter], sizes[w.letter]))
+        value = te.element(data(*layout.order(place)))
+        return te.if_then_else(inside(may_leave), value, otherwise) if may_leave else value
+
+    def loops(self) -> dict[str, Any]:
+        """A loop over the places of a window for each axis."""
+        return {w.letter: te.reduce_axis(w.size, f"k{w.letter}") for w in self.windows()}
+
+    def seen(self, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """For each place of a window, on numpy in layout NC and space: the elements there of all windows, whether
+        each is inside of data, and whether of data or padding."""
+        x = self.layouts()[0].moved(data, f"NC{self.spatial}")
+        windows = self.windows()
+        counts = [
+            self.reach(size, w) // w.stride for size, w in zip(x.shape[2:], windows, strict=True)
+        ]
+        for k in np.ndindex(*(w.size for w in windows)):
+            places = [
+                w.place(np.arange(n), at) for n, at, w in zip(counts, k, windows, strict=True)
+            ]
+            within = [(p >= 0) & (p < n) for p, n in zip(places, x.shape[2:], strict=True)]
+            padded = [p < n + w.after for p, n, w in zip(places, x.shape[2:], windows, strict=True)]
+            # outside, where what is read is not used, the nearest place; of an axis without places there is none
+            nearest = [
+                np.clip(p, 0, max(n - 1, 0)) for p, n in zip(places, x.shape[2:], strict=True)
+            ]
+            source = x if x.size else np.zeros([max(n, 1) for n in x.shape], x.dtype)
+            got = source[np.ix_(np.arange(x.shape[0]), np.arange(x.shape[1]), *nearest)]
+            yield got, _all(within), _all(padded)
+
+    def result(self, value: np.ndarray) -> np.ndarray:
+        """A result of layout NC and space in the layout wanted."""
+        return Layout(f"NC{self.spatial}").moved(value, self.layouts()[1].letters)
+
+
+def _all(conditions: Sequence[np.ndarray]) -> np.ndarray:
+    """Where the condition of every axis holds, as an array of all axes."""
+    return functools.reduce(np.logical_and, np.meshgrid(*conditions, indexing="ij"))
+
+
+@dataclass(frozen=True)
+class MaxPooling(Pooling):
+    """The largest of each window: NaN if there is one; minus infinity, or the smallest integer, of a window that is
+    outside altogether."""
+
+    def check_dtype(self, d: Deduction, data: TensorType) -> None:
+        d.require(
+            data.dtype != "bool", "data must be numbers, got bool", arg="data", code="op-dtype"
+        )
+
+    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+        loops, lowest = self.loops(), te.const(_lowest(DType(str(data.dtype))), str(data.dtype))
+
+        def element(*i: Any) -> Any:
+            return te.reduce_max(self.read(data, lowest, i, loops), list(loops.values()))
+
+        return te.compute(out.dims, element, "max_pool")
+
+    def reference(self, data: np.ndarray) -> np.ndarray:
+        lowest = np.asarray(_lowest(DType(data.dtype))).astype(data.dtype)
+        best: Any = lowest
+        for value, within, _ in self.seen(data):
+            best = np.maximum(best, np.where(within, value, lowest))
+        return np.ascontiguousarray(self.result(best))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for attributes, sizes in _cases(len(cls.spatial)):
+            yield sample(cls(**attributes), rand(2, 2, *sizes), dims=_dims(cls))
+        last = cls(2, 2, layout=f"N{cls.spatial}C", out_layout=f"NC{cls.spatial}")
+        shape = (1, *(4, 3, 5)[: len(cls.spatial)], 2)
+        yield sample(last, rand(*shape), dims=" ".join(("n", *cls.spatial.lower(), "2")))
+        special = np.array([np.nan, -np.inf, np.inf, -0.0, -1, 2], np.float32)
+        line = special.reshape(1, 1, *(1,) * (len(cls.spatial) - 1), 6)
+        yield sample(cls((1,) * (len(cls.spatial) - 1) + (2,)), line, dims=_dims(cls))
+        ints = rand(1, 2, *(3,) * len(cls.spatial), dtype="int8", low=-99, high=99)
+        yield sample(cls(2, padding=1), ints, dims=_dims(cls))
+        yield wrong(cls(), ints.astype(bool), code="op-dtype", match="bool")
+        yield from _wrong(cls)
+
+
+def _lowest(dtype: DType) -> float:
+    """The identity of a maximum."""
+    return -math.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
+
+
+@dataclass(frozen=True)
+class AveragePooling(Pooling):
+    """The mean of each window; 0 of one that has nothing to count."""
+
+    def check_dtype(self, d: Deduction, data: TensorType) -> None:
+        d.need_float(data, "data")
+
+    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+        assert out.dims is not None
+        loops, layout, out_layout = self.loops(), *self.layouts()
+        sizes = layout.named(te.dims(data))
+        zero = te.const(0, str(data.dtype))
+
+        def total(*i: Any) -> Any:
+            return te.sum(te.widen(self.read(data, zero, i, loops)), list(loops.values()))
+
+        sums = te.compute(out.dims, total, "sum")
+
+        def element(*i: Any) -> Any:
+            at, value, count = out_layout.named(i), te.element(sums(*i)), te.dim(1)
+            for w in self.windows():
+                count = count * self.counted(w, at[w.letter], sizes[w.letter])
+            count = te.cast(te.maximum(count, te.dim(1)), str(te.dtype_of(value)))
+            return te.cast(value / count, out.dtype)
+
+        return te.compute(out.dims, element, "avg_pool")
+
+    def counted(self, w: Window, o: Any, size: Dim) -> Any:
+        """How many places of window o on an axis of `size` places are counted."""
+        if not (self.ceil_mode or w.before or w.after):
+            return te.dim(w.size)
+        first, low = w.place(o, te.dim(0)), te.dim(-w.before if self.count_include_pad else 0)
+        high = te.dim(size + (w.after if self.count_include_pad else 0))
+
+        def below(limit: Any) -> Any:
+            """How many places of the window are below a limit."""
+            steps = (limit - first + (w.dilation - 1)) // w.dilation
+            return te.maximum(te.minimum(steps, te.dim(w.size)), te.dim(0))
+
+        return te.maximum(below(high) - below(low), te.dim(0))
+
+    def reference(self, data: np.ndarray) -> np.ndarray:
+        x = widened(data)
+        total: Any = x.dtype.type(0)
+        count: Any = 0
+        for value, within, padded in self.seen(x):
+            total = total + np.where(within, value, x.dtype.type(0))
+            count = count + (padded if self.count_include_pad else within)
+        value = total / np.maximum(count, 1).astype(x.dtype)
+        return np.ascontiguousarray(self.result(narrowed(value, data)))
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for attributes, sizes in _cases(len(cls.spatial)):
+            for counted in (False, True) if attributes.get("padding") else (False,):
+                op = cls(**attributes, count_include_pad=counted)
+                yield sample(op, rand(2, 2, *sizes), dims=_dims(cls))
+        last = cls(2, 2, layout=f"N{cls.spatial}C", out_layout=f"NC{cls.spatial}")
+        shape = (1, *(4, 3, 5)[: len(cls.spatial)], 2)
+        yield sample(last, rand(*shape), dims=" ".join(("n", *cls.spatial.lower(), "2")))
+        half = rand(1, 2, *(3,) * len(cls.spatial), dtype="float16")
+        yield sample(cls(2, padding=1), half, dims=_dims(cls), rtol=2e-3, atol=2e-3)
+        yield wrong(cls(), half.astype(np.int32), code="op-dtype", match="float")
+        yield from _wrong(cls)
+
+
+def _cases(count: int) -> Iterator[tuple[dict[str, Any], tuple[int, ...]]]:
+    """Attributes and spatial sizes, for samples."""
+    sizes = (6, 5, 4)[:count]
+    yield {"pool_size": 2, "strides": 2}, sizes
+    yield {"pool_size": 3, "padding": 1}, sizes
+    yield {"pool_size": (3, 2, 1)[:count], "strides": (2, 1, 2)[:count], "ceil_mode": True}, sizes
+    padding = ((1, 0), (1, 0, 1, 2), (0, 1, 0, 1, 1, 2))[count - 1]
+    yield {"pool_size": 2, "strides": 3, "padding": padding, "ceil_mode": True}, sizes
+    yield {"pool_size": 2, "dilation": 2, "padding": 1, "strides": 2}, sizes
+
+
+def _dims(cls: type[PoolLike]) -> str:
+    return " ".join(("n", "c", *cls.spatial.lower()))
+
+
+def _wrong(cls: type[Pooling]) -> Iterator[Sample]:
+    """What all of them refuse."""
+    count = len(cls.spatial)
+    x, letter = rand(1, 2, *(4,) * count), cls.spatial[0]
+    yield wrong(cls(5), x, code="shape-mismatch", match=f"axis {letter} of size 4")
+    yield wrong(cls(pool_size=(1,) * (count + 1)), x, code="op-arguments", match="pool_size")
+    yield wrong(cls(strides=0), x, code="op-arguments", match="strides")
+    yield wrong(cls(padding=(1,) * (2 * count + 1)), x, code="op-arguments", match="padding")
+    yield wrong(cls(layout="NC"), x, code="op-arguments", match="layout")
+    yield wrong(cls(), x[0], code="op-rank", match="data")
+
+
+@define_op
+class MaxPool1d(MaxPooling):
+    """The largest of each window of one axis, `strides` apart: NaN if there is one; minus infinity, or the smallest
+    integer, of a window that is outside of data altogether."""
+
+    name = "nn.max_pool1d"
+    spatial = "W"
+    layout: str = "NCW"
+
+
+@define_op
+class MaxPool2d(MaxPooling):
+    """The largest of each window of two axes, `strides` apart: NaN if there is one; minus infinity, or the smallest
+    integer, of a window that is outside of data altogether."""
+
+    name = "nn.max_pool2d"
+    spatial = "HW"
+    layout: str = "NCHW"
+
+
+@define_op
+class MaxPool3d(MaxPooling):
+    """The largest of each window of three axes, `strides` apart: NaN if there is one; minus infinity, or the smallest
+    integer, of a window that is outside of data altogether."""
+
+    name = "nn.max_pool3d"
+    spatial = "DHW"
+    layout: str = "NCDHW"
+
+
+@define_op
+class AvgPool1d(AveragePooling):
+    """The mean of each window of one axis, `strides` apart; 0 of a window that has nothing to count."""
+
+    name = "nn.avg_pool1d"
+    spatial = "W"
+    layout: str = "NCW"
+    count_include_pad: bool = True
+
+
+@define_op
+class AvgPool2d(AveragePooling):
+    """The mean of each window of two axes, `strides` apart; 0 of a window that has nothing to count."""
+
+    name = "nn.avg_pool2d"
+    spatial = "HW"
+    layout: str = "NCHW"
+
+
+@define_op
+class AvgPool3d(AveragePooling):
+    """The mean of each window of three axes, `strides` apart; 0 of a window that has nothing to count."""
+
+    name = "nn.avg_pool3d"
+    spatial = "DHW"
+    layout: str = "NCDHW"
+    count_include_pad: bool = True
