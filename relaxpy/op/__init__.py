@@ -15,10 +15,12 @@ from relaxpy.op import (
     create,
     datatype,
     device,
+    einstein,
     gather,
     inspect,
     intrinsic,
     join,
+    layout,
     linear_algebra,
     manipulate,
     memory,
@@ -28,6 +30,7 @@ from relaxpy.op import (
     reverse,
     row_major,
     scan,
+    scatter,
     search,
     set,
     slice,
@@ -120,7 +123,10 @@ argsort = sorting.Argsort.make
 sort = sorting.Sort.make
 topk = sorting.Topk.make
 
+einsum = einstein.Einsum.make
+linear = linear_algebra.Linear.make
 matmul = linear_algebra.Matmul.make
+outer = linear_algebra.Outer.make
 
 broadcast_to = manipulate.BroadcastTo.make
 concat = join.Concat.make
@@ -154,6 +160,10 @@ reverse_sequence = reverse.ReverseSequence.make
 collapse_sum_to = collapse.CollapseSumTo.make
 collapse_sum_like = collapse.CollapseSumLike.make
 
+scatter_elements = scatter.ScatterElements.make
+scatter_nd = scatter.ScatterND.make
+index_put = scatter.IndexPut.make
+
 astype = datatype.Astype.make
 unique = set.Unique.make
 
@@ -168,18 +178,19 @@ shape_to_tensor = intrinsic.ShapeToTensor.make
 tensor_to_shape = intrinsic.TensorToShape.make
 
 __all__ = [
-    "OPS", "Op", "abs", "acos", "acosh", "add", "arange", "asin", "asinh", "assert_op", "astype",
-    "atan", "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
-    "broadcast_to", "call_dps_library", "call_packed", "call_pure_packed", "call_tir", "ceil",
-    "clip", "collapse_sum_like", "collapse_sum_to", "concat", "cos", "cosh", "divide", "equal",
-    "erf", "ewise_fma", "exp", "expand_dims", "flatten", "flip", "floor", "floor_divide",
-    "floor_mod", "full", "gather_elements", "gather_nd", "greater", "greater_equal",
-    "hint_on_device", "index_tensor", "inspect", "isfinite", "isinf", "isnan", "left_shift",
-    "less", "less_equal", "log", "log_add_exp", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "matmul", "max", "maximum", "mean", "memory", "meshgrid", "min", "minimum",
-    "mod", "multiply", "negative", "nn", "not_equal", "ones", "permute_dims", "power", "print",
-    "repeat", "reshape", "reverse_sequence", "right_shift", "round", "rsqrt", "shape_of",
-    "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "split", "sqrt", "square", "squeeze",
-    "stack", "stop_lift_params", "strided_slice", "subtract", "sum", "take", "tan", "tanh",
+    "OPS", "Op", "abs", "acos", "acosh", "add", "arange", "asin", "asinh", "assert_op",
+    "astype", "atan", "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or",
+    "bitwise_xor", "broadcast_to", "call_dps_library", "call_packed", "call_pure_packed",
+    "call_tir", "ceil", "clip", "collapse_sum_like", "collapse_sum_to", "concat", "cos", "cosh",
+    "divide", "equal", "erf", "ewise_fma", "exp", "expand_dims", "flatten", "flip", "floor",
+    "floor_divide", "floor_mod", "full", "gather_elements", "gather_nd", "greater",
+    "greater_equal", "hint_on_device", "index_put", "index_tensor", "inspect", "isfinite",
+    "isinf", "isnan", "left_shift", "less", "less_equal", "log", "log_add_exp", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "matmul", "max", "maximum", "mean", "memory",
+    "meshgrid", "min", "minimum", "mod", "multiply", "negative", "nn", "not_equal", "ones",
+    "permute_dims", "power", "print", "repeat", "reshape", "reverse_sequence", "right_shift",
+    "round", "rsqrt", "scatter_elements", "scatter_nd", "shape_of", "shape_to_tensor",
+    "sigmoid", "sign", "sin", "sinh", "split", "sqrt", "square", "squeeze", "stack",
+    "stop_lift_params", "strided_slice", "subtract", "sum", "take", "tan", "tanh",
     "tensor_to_shape", "tile", "to_vdevice", "trunc", "unique", "where", "zeros",
 ]  # fmt: skip
