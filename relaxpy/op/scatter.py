@@ -1,0 +1,397 @@
+"""Writing at places that a tensor names. Updates are made one after the other in row-major order, so that places that
+are named more than once have a defined result; a place outside of the tensor is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import TensorType, TupleType
+from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.dtype import DType
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.gather import from_end, from_end_numpy, index_tensors
+
+REDUCTIONS = ("update", "add", "mul", "min", "max", "mean")
+"""What becomes of an element that meets an update."""
+
+
+def wide_dtype(dtype: str, reduction: str) -> DType:
+    """The dtype in which updates meet: float32 for sums and products of narrower floats, 64 bits for means of
+    integers."""
+    kind = DType(dtype)
+    if reduction in ("update", "min", "max"):
+        return kind
+    if kind.is_int and reduction == "mean":
+        return DType("int64" if kind.is_signed else "uint64")
+    return DType("float32") if kind in ("float16", "bfloat16") else kind
+
+
+def check_reduction(d: Deduction, data: TensorType, reduction: str) -> None:
+    """Refuse a reduction that is none, or none of bools."""
+    d.require(
+        reduction in REDUCTIONS,
+        f"reduction {reduction!r} is none of {', '.join(REDUCTIONS)}", arg="reduction",
+    )  # fmt: skip
+    d.require(
+        reduction == "update" or data.dtype != "bool",
+        f"data must be numbers for reduction {reduction!r}, got bool", arg="data", code="op-dtype",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Updates:
+    """Which updates there are, for the tensor program."""
+
+    shape: Sequence[Any]
+    """The extents of the loops over them."""
+    inputs: Sequence[te.Tensor]
+    """The tensors from which places and values are read."""
+    read: Callable[..., tuple[list[Any], Any]]
+    """`read(p, buffers, index)`: the place in data that update `index` names, and its value."""
+
+
+def scattered(
+    out: TensorType, data: te.Tensor, updates: Updates, reduction: str, name: str
+) -> te.Tensor:
+    """The tensor program: a copy of `data`, which the updates meet in order."""
+    assert out.dims is not None
+    assert out.dtype is not None
+    wide, sizes = wide_dtype(out.dtype, reduction), te.dims(data)
+    outputs = [(out.dims, wide)] + ([(out.dims, DType("int64"))] if reduction == "mean" else [])
+
+    def fill(p: Any, *buffers: Any) -> None:
+        result, *counts = buffers[: len(outputs)]
+        source, *others = buffers[len(outputs) :]
+        with p.loops(result.shape) as at:
+            p.write(result, *at, value=te.cast(p.read(source, *at), wide))
+            for count in counts:
+                p.write(count, *at, value=te.dim(1))
+        with p.loops([te.dim(size) for size in updates.shape], "u") as index:
+            named, value = updates.read(p, others, index)
+            place = [p.let(f"at{a}", at) for a, at in enumerate(named)]
+            inside = [
+                te.logical_and(at >= 0, at < te.dim(s)) for at, s in zip(place, sizes, strict=True)
+            ]
+            with p.when(reduce(te.logical_and, inside, te.const(True, "bool"))):
+                met = combined(p.read(result, *place), te.cast(value, wide), reduction)
+                p.write(result, *place, value=met)
+                for count in counts:
+                    p.write(count, *place, value=p.read(count, *place) + 1)
+
+    results = te.serial(outputs, [data, *updates.inputs], fill, name)
+
+    def finished(*i: Any) -> Any:
+        total = te.element(results[0](*i))
+        if reduction == "mean":
+            count = te.cast(results[1](*i), wide)
+            total = total / count if wide.is_float else te.floor_divide(total, count)
+        return te.cast(total, out.dtype)
+
+    if wide == out.dtype and reduction != "mean":
+        return results[0]
+    return te.compute(out.dims, finished, "narrowed")
+
+
+def combined(old: Any, new: Any, reduction: str) -> Any:
+    """What an element becomes that meets an update (for a mean: their sum)."""
+    match reduction:
+        case "update":
+            return new
+        case "mul":
+            return old * new
+        case "min":
+            return te.minimum(old, new)
+        case "max":
+            return te.maximum(old, new)
+        case _:
+            return old + new
+
+
+def scatter_numpy(
+    data: np.ndarray, places: Sequence[np.ndarray], updates: np.ndarray, reduction: str
+) -> np.ndarray:
+    """The same on numpy: `places` has an array for each axis of data, of the shape of `updates`."""
+    wide = wide_dtype(DType(data.dtype), reduction)
+    found, count = data.astype(wide.numpy), np.ones(data.shape, np.int64)
+    combine: dict[str, Any] = {
+        "update": lambda _, new: new, "add": np.add, "mul": np.multiply, "mean": np.add,
+        "min": np.minimum, "max": np.maximum,
+    }  # fmt: skip
+    for index in np.ndindex(updates.shape):
+        at = tuple(int(place[index]) for place in places)
+        if all(0 <= p < size for p, size in zip(at, data.shape, strict=True)):
+            found[at] = combine[reduction](found[at], updates[index].astype(wide.numpy))
+            count[at] += 1
+    if reduction == "mean":
+        found = (
+            found / count.astype(wide.numpy) if wide.is_float else found // count.astype(wide.numpy)
+        )
+    return found.astype(data.dtype)
+
+
+@define_op
+class ScatterElements(Op):
+    """A copy of data in which each element of `updates` meets the element at its own place but for `axis`, where
+    `indices` says it (ONNX's ScatterElements): it replaces it (reduction "update"), or is added, multiplied, or the
+    smaller or greater one stays; "mean" is the mean of the old element and its updates, of integers rounded down.
+    Updates are made in row-major order: of several replacements the last one stays. A negative index counts from the
+    end; an update out of range even so is left out."""
+
+    name = "scatter_elements"
+    axis: int = 0
+    reduction: str = "update"
+
+    def deduce(
+        self, d: Deduction, data: TensorType, indices: TensorType, updates: TensorType
+    ) -> TensorType:
+        check_reduction(d, data, self.reduction)
+        d.need_int(indices, "indices")
+        d.same_dtype(data, updates)
+        assert data.dims is not None
+        assert indices.dims is not None
+        assert updates.dims is not None
+        axis = d.axis(self.axis, data.ndim)
+        for name, other in (("indices", indices), ("updates", updates)):
+            d.require(
+                other.ndim == data.ndim,
+                f"data has {data.ndim} dimensions and {name} {other.ndim}", arg=name, code="op-rank",
+            )  # fmt: skip
+        for a, size in enumerate(data.dims):
+            count = indices.dims[a]
+            message = f"sizes of axis {a} of indices and of updates differ"
+            d.same_dim(count, updates.dims[a], message, arg="updates")
+            if a != axis:
+                message = f"indices has {count} places along axis {a}, where data has {size}"
+                d.hold(dim_op("le", count, size), message, arg="indices")
+        return TensorType(data.shape, data.dtype)
+
+    def legalize(
+        self, out: TensorType, data: te.Tensor, indices: te.Tensor, updates: te.Tensor
+    ) -> te.Tensor:
+        axis = self.axis % out.ndim
+        size = te.dims(data)[axis]
+
+        def read(p: Any, buffers: Any, i: list[Any]) -> tuple[list[Any], Any]:
+            places, values = buffers
+            at = from_end(p.read(places, *i), size)
+            return [*i[:axis], at, *i[axis + 1 :]], p.read(values, *i)
+
+        made = Updates(te.dims(updates), [indices, updates], read)
+        return scattered(out, data, made, self.reduction, "scatter_elements")
+
+    def reference(self, data: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
+        places: list[Any] = list(np.indices(indices.shape))
+        axis = self.axis % data.ndim
+        places[axis] = from_end_numpy(indices, data.shape[axis])
+        return scatter_numpy(data, places, updates, self.reduction)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        ids = np.array([[0, 3, -1, 0], [1, -5, 99, 1]], np.int64)
+        for reduction in REDUCTIONS:
+            yield sample(
+                cls(1, reduction), rand(2, 5), ids, rand(2, 4), dims="n m, n 4, n 4", atol=1e-5
+            )
+        yield sample(cls(), rand(5, 4), ids.astype(np.int32), rand(2, 4), dims="k m, n m, n m")
+        yield sample(cls(-2, "add"), rand(3, 6), ids, rand(2, 4), dims="3 n, 2 m, 2 m")
+        h = rand(3, 4, dtype="float16"), ids, rand(2, 4, dtype="float16")
+        yield sample(cls(0, "add"), *h, dims="n 4, m 4, m 4", rtol=2e-3)
+        ints = rand(3, 4, dtype="int32", high=99), ids, rand(2, 4, dtype="int32", high=99)
+        yield sample(cls(0, "mean"), *ints, dims="n 4, m 4, m 4")
+        yield sample(cls(0, "add"), rand(0, 4), ids, rand(2, 4), dims="n 4, m 4, m 4")
+        yield wrong(cls(), rand(3), ids, rand(2, 4), code="op-rank", match="data has 1")
+        yield wrong(cls(), rand(3, 4), ids, rand(2, 3), code="shape-mismatch", match="4 and 3")
+        yield wrong(cls(), rand(3, 3), ids, rand(2, 4), code="shape-mismatch", match="4 places")
+        yield wrong(cls(), rand(3, 4), ids, ids, code="op-dtype", match="int64")
+        yield wrong(cls(0, "sub"), rand(3, 4), ids, rand(2, 4), code="op-arguments", match="sub")
+        bools = rand(2, 4, dtype="bool")
+        yield wrong(cls(0, "add"), bools, ids, bools, code="op-dtype", match="bool")
+
+
+@define_op
+class ScatterND(Op):
+    """A copy of data in which the slices of `updates` meet the slices that the vectors along the last axis of
+    `indices` name (ONNX's ScatterND), as the reduction says: "update" replaces, "add", "mul", "min", "max" and "mean"
+    (of the old element and its updates, of integers rounded down) combine. Updates are made in row-major order: of
+    several replacements the last one stays. A negative index counts from the end; an update out of range even so is
+    left out."""
+
+    name = "scatter_nd"
+    reduction: str = "update"
+
+    def deduce(
+        self, d: Deduction, data: TensorType, indices: TensorType, updates: TensorType
+    ) -> TensorType:
+        check_reduction(d, data, self.reduction)
+        d.need_int(indices, "indices")
+        d.same_dtype(data, updates)
+        assert data.dims is not None
+        assert indices.dims is not None
+        assert updates.dims is not None
+        d.require(indices.ndim > 0, "indices has no dimensions", arg="indices", code="op-rank")
+        depth = indices.dims[-1].value
+        if depth is None:
+            d.require(
+                not d.exact, f"the last dimension of indices must be a constant, got {indices.dims[-1]}",
+                arg="indices", code="op-rank",
+            )  # fmt: skip
+            return TensorType(data.shape, data.dtype)
+        d.require(
+            depth <= data.ndim, f"indices names {depth} axes, and data has {data.ndim}",
+            arg="indices", code="op-rank",
+        )  # fmt: skip
+        wanted = (*indices.dims[:-1], *data.dims[depth:])
+        d.require(
+            updates.ndim == len(wanted),
+            f"updates must have {len(wanted)} dimensions, got {updates.ndim}", arg="updates",
+            code="op-rank",
+        )  # fmt: skip
+        for a, (size, given) in enumerate(zip(wanted, updates.dims, strict=True)):
+            d.same_dim(size, given, f"axis {a} of updates has another size", arg="updates")
+        return TensorType(data.shape, data.dtype)
+
+    def legalize(
+        self, out: TensorType, data: te.Tensor, indices: te.Tensor, updates: te.Tensor
+    ) -> te.Tensor:
+        lead = len(indices.shape) - 1
+        named = te.dims(data)[: te.dims(indices)[-1].value or 0]
+
+        def read(p: Any, buffers: Any, i: list[Any]) -> tuple[list[Any], Any]:
+            places, values = buffers
+            at = [from_end(p.read(places, *i[:lead], k), size) for k, size in enumerate(named)]
+            return [*at, *i[lead:]], p.read(values, *i)
+
+        made = Updates(te.dims(updates), [indices, updates], read)
+        return scattered(out, data, made, self.reduction, "scatter_nd")
+
+    def reference(self, data: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
+        lead, depth = indices.ndim - 1, indices.shape[-1]
+        grid = np.indices(updates.shape)
+        vectors = indices[tuple(grid[:lead])]
+        named = [from_end_numpy(vectors[..., k], data.shape[k]) for k in range(depth)]
+        return scatter_numpy(data, [*named, *grid[lead:]], updates, self.reduction)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        pairs = np.array([[0, 1], [2, -1], [-9, 7], [0, 1]], np.int64)
+        for reduction in REDUCTIONS:
+            yield sample(cls(reduction), rand(3, 4), pairs, rand(4), dims="n m, k 2, k", atol=1e-5)
+        rows = np.array([[1], [-1], [1]], np.int32)
+        yield sample(cls("add"), rand(4, 2), rows, rand(3, 2), dims="n m, k 1, k m")
+        grid = rand(2, 3, 1, dtype="int64")
+        yield sample(cls(), rand(5, 2), grid, rand(2, 3, 2), dims="n 2, k l 1, k l 2")
+        yield sample(cls("mul"), rand(3), rows[:2, :0], rand(2, 3), dims="n, k 0, k n")
+        yield sample(cls(), rand(0, 4), pairs, rand(4), dims="n 4, k 2, k")
+        yield wrong(cls(), rand(3), pairs, rand(4), code="op-rank", match="names 2 axes")
+        yield wrong(cls(), rand(3, 4), pairs, rand(3), code="shape-mismatch", match="4 and 3")
+        yield wrong(
+            cls(), rand(3, 4), pairs, rand(4, 2), code="op-rank", match="1 dimensions, got 2"
+        )
+        yield wrong(cls("max"), rand(3, 4), pairs, pairs[0], code="op-dtype", match="int64")
+        yield wrong(cls("sub"), rand(3, 4), pairs, rand(4), code="op-arguments", match="sub")
+
+
+@define_op
+class IndexPut(Op):
+    """A copy of data after `data[i, j, …] = values` (with `accumulate`: `+=`, once for each update): the index tensors
+    are broadcast together, values to them and the axes of data that are not indexed. Updates are made in row-major
+    order: of several replacements the last one stays. A negative index counts from the end; an update out of range
+    even so is left out."""
+
+    name = "index_put"
+    accumulate: bool = False
+
+    def deduce(
+        self, d: Deduction, data: TensorType, indices: TupleType, values: TensorType
+    ) -> TensorType:
+        check_reduction(d, data, self._reduction)
+        named = index_tensors(d, data, indices)
+        d.same_dtype(data, values)
+        assert data.dims is not None
+        assert values.dims is not None
+        lead = d.broadcast(*(index.dims or () for index in named))
+        rank = max(index.ndim for index in named) + data.ndim - len(named)
+        d.require(
+            values.ndim <= rank,
+            f"values of {values.ndim} dimensions cannot be broadcast to {rank}", arg="values",
+            code="op-rank",
+        )  # fmt: skip
+        if lead is not None:
+            wanted = (*lead, *data.dims[len(named) :])
+            for given, size in zip(values.dims, wanted[rank - values.ndim :], strict=True):
+                fits = dim_op("or", dim_op("eq", given, size), dim_op("eq", given, 1))
+                d.hold(fits, f"values: {given} cannot be broadcast to {size}", arg="values")
+        return TensorType(data.shape, data.dtype)
+
+    @property
+    def _reduction(self) -> str:
+        return "add" if self.accumulate else "update"
+
+    def legalize(
+        self, out: TensorType, data: te.Tensor, indices: Sequence[te.Tensor], values: te.Tensor
+    ) -> te.Tensor:
+        sizes, shapes = te.dims(data), [te.dims(index) for index in indices]
+        lead = reduce(_broadcast, shapes)
+        shape = (*lead, *sizes[len(indices) :])
+
+        def read(p: Any, buffers: Any, i: list[Any]) -> tuple[list[Any], Any]:
+            *given, source = buffers
+            first = i[: len(lead)]
+            named = [
+                from_end(p.read(index, *te.broadcast_index(dims, lead, first)), size)
+                for index, dims, size in zip(given, shapes, sizes, strict=False)
+            ]
+            value = p.read(source, *te.broadcast_index(te.dims(values), shape, i))
+            return [*named, *i[len(lead) :]], value
+
+        made = Updates(shape, [*indices, values], read)
+        return scattered(out, data, made, self._reduction, "index_put")
+
+    def reference(
+        self, data: np.ndarray, indices: Sequence[np.ndarray], values: np.ndarray
+    ) -> np.ndarray:
+        lead = np.broadcast_shapes(*(index.shape for index in indices))
+        grid = np.indices((*lead, *data.shape[len(indices) :]))
+        at = tuple(grid[: len(lead)])
+        named = [
+            from_end_numpy(np.broadcast_to(index, lead)[at], size)
+            for index, size in zip(indices, data.shape, strict=False)
+        ]
+        updates = np.broadcast_to(values, grid.shape[1:])
+        return scatter_numpy(data, [*named, *grid[len(lead) :]], updates, self._reduction)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        rows, columns = np.array([[0], [-1], [9]], np.int64), np.array([3, -9], np.int64)
+        both = rows, columns
+        yield sample(cls(), rand(3, 4), both, rand(3, 2), dims="n m, k 1, l, k l")
+        yield sample(cls(True), rand(3, 4), both, rand(2), dims="n m, k 1, l, l")
+        again = np.array([1, 1, 0], np.int32)
+        yield sample(cls(True), rand(3, 4), (again,), rand(3, 4), dims="n m, k, k m")
+        yield sample(cls(), rand(3, 4), (again,), rand(3, 4), dims="n m, k, k m")
+        yield sample(cls(), rand(3, 4), (again, again), rand(), dims="n m, k, l,")
+        yield sample(cls(True), rand(0, 4), (again,), rand(4), dims="n 4, k, 4")
+        h = rand(3, dtype="float16"), (again,), rand(3, dtype="float16")
+        yield sample(cls(True), *h, dims="n, k, k", rtol=2e-3)
+        yield wrong(cls(), rand(3), both, rand(), code="op-rank", match="2 index tensors")
+        yield wrong(cls(), rand(3, 4), both, rand(3), code="shape-mismatch", match="3 cannot")
+        yield wrong(cls(), rand(3, 4), both, rand(1, 3, 2), code="op-rank", match="values of 3")
+        yield wrong(cls(), rand(3, 4), (rand(2),), rand(), code="op-dtype", match="integers")
+        yield wrong(cls(), rand(3, 4), (rows,), rows, code="op-dtype", match="int64")
+
+
+def _broadcast(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The shape of two broadcast together; which dimension counts may be known at run time only."""
+    ndim = max(len(a), len(b))
+    pairs = zip(
+        (Dim.of(1),) * (ndim - len(a)) + tuple(a),
+        (Dim.of(1),) * (ndim - len(b)) + tuple(b),
+        strict=True,
+    )
+    return tuple(dim_op("select", dim_op("eq", x, 1), y, x) for x, y in pairs)
