@@ -329,7 +329,8 @@ class _FunctionWriter:
                 captured = tuple(map(self.value, args[1:]))
                 self.emit(bc.Closure, self.define(var), self.index[callee.name], captured)
             case Kill():
-                self.emit(bc.Kill, tuple(map(self.value, args)))
+                values = [a for a in args if a not in self.storage_of]  # storage is the frame's
+                self.emit(bc.Kill, tuple(map(self.value, values)))
             case CallPurePacked():
                 assert isinstance(args[0], ExternFunc)
                 self.packed(var, args[0].name, args[1:])

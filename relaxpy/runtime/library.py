@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from relaxpy.errors import ExecutableError, UsageError
-from relaxpy.runtime import builtins
+from relaxpy.runtime import builtins, shape_heap
 from relaxpy.runtime.frame import record_of
 from relaxpy.runtime.kernels import ffi
 from relaxpy.runtime.tensor import Shape, Tensor
@@ -33,7 +33,7 @@ EXTRAS: dict[str, str] = {
 """Beginning of a library function's name → the extra of relaxpy that brings it."""
 
 _libraries: dict[str, AnyFunction] = {}
-_functions: dict[str, AnyFunction] = dict(builtins.FUNCTIONS)
+_functions: dict[str, AnyFunction] = {**builtins.FUNCTIONS, **shape_heap.FUNCTIONS}
 
 
 @overload

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.analysis.in_place import updatable
-from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
+from relaxpy.ir.dim import product
 from relaxpy.ir.expr import (
     Binding,
     BindingBlock,
@@ -25,7 +27,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.op.call import CallTIRInplace, CrossLevelCall
-from relaxpy.op.memory import AllocTensor, CallDPS
+from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
 
@@ -112,6 +114,8 @@ class _Lowerer(Rebuilder):
             var = self.define(binding.var, binding.var.annotation, source)
             self.bindings.append(MatchCast(var, source, binding.annotation, span=binding.span))
             return
+        if isinstance(value, Call) and isinstance(value.op, (AllocTensor, AllocStorage)):
+            binding = VarBinding(binding.var, self.with_known_shape(value), span=binding.span)
         if not (isinstance(value, Call) and isinstance(value.op, CrossLevelCall)):
             super().binding(binding)
             return
@@ -159,6 +163,19 @@ class _Lowerer(Rebuilder):
             outputs.append(var)
             allocated.append(var)
         return outputs, allocated
+
+    def with_known_shape(self, call: Call) -> Call:
+        """An allocation whose shape is a variable, as TVM's lowered programs have it, with the
+        dimensions that this is known to hold."""
+        shape, *rest = call.args
+        shape = self.use(shape)
+        annotation = shape.annotation if isinstance(shape, Var) else None
+        if not isinstance(annotation, ShapeType) or annotation.dims is None:
+            return call
+        known: Expr = ShapeExpr(annotation.dims, span=shape.span)
+        if isinstance(call.op, AllocStorage):
+            known = PrimValue(product(annotation.dims), span=shape.span)
+        return dataclasses.replace(call, args=(known, *rest))
 
     def alloc(self, out: Var, binding: Binding) -> VarBinding:
         annotation = out.annotation

@@ -169,6 +169,15 @@ class _Planner:
                 dies[last_use.get(binding.var, i)].append(binding.var)
                 new = dataclasses.replace(value, args=(shape, storage))
                 out.append(VarBinding(binding.var, new, span=binding.span))
+            elif (
+                isinstance(value, Call)
+                and isinstance(value.op, AllocTensor)
+                and len(value.args) == 2
+                and binding.var in self.escaped
+            ):
+                # A program that came with a plan of its own, TVM's: what leaves the call is not planned storage.
+                own = dataclasses.replace(value, args=value.args[:1])
+                out.append(VarBinding(binding.var, own, span=binding.span))
             elif isinstance(value, If):
                 then, other = self.arm(value.then), self.arm(value.otherwise)
                 same = then is value.then and other is value.otherwise

@@ -1,0 +1,137 @@
+"""The functions that TVM's lowered programs compute shapes with, so that such programs run here.
+
+TVM keeps dimensions in a tensor, the shape heap, that a program makes and hands to these functions. A dimension is
+described by two integers: what to do with it (the codes below), and a number or a place in the heap. Our own lowering
+has instructions for all this (`relaxpy.op.memory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.tensor import Shape, Tensor, empty
+
+EQUALS_NUMBER, STORE, IGNORE, EQUALS_HEAP = 0, 1, 2, 3
+"""What `match_shape` does with a dimension."""
+NUMBER, LOAD = 0, 1
+"""Where `make_shape` takes one from."""
+
+
+def alloc_shape_heap(size: int) -> Tensor:
+    """A heap of `size` places."""
+    heap = empty((int(size),), "int64")
+    heap.numpy()[...] = 0
+    return heap
+
+
+def match_shape(value: Any, heap: Tensor, count: int, *rest: Any) -> tuple[()]:
+    """Compare the `count` dimensions of a tensor or shape, or store them. The last argument says whose they are.
+
+    Raises: RuntimeCheckError (`check`).
+    """
+    *codes, context = rest
+    dims = value.shape if isinstance(value, Tensor) else tuple(value)
+    if len(dims) != count:
+        _fail(context, f"{count} dimensions are expected, got {len(dims)}")
+    for i, (dim, (code, operand)) in enumerate(zip(dims, _pairs(codes), strict=True)):
+        _match(int(dim), heap, code, operand, f"{context}dimension {i}")
+    return ()
+
+
+def match_prim_value(
+    value: int, heap: Tensor, code: int, operand: int, context: str = ""
+) -> tuple[()]:
+    """Compare a scalar, or store it."""
+    _match(int(value), heap, code, operand, context)
+    return ()
+
+
+def _match(value: int, heap: Tensor, code: int, operand: int, what: str) -> None:
+    places = heap.numpy()
+    if code == STORE:
+        places[operand] = value
+    elif code in (EQUALS_NUMBER, EQUALS_HEAP):
+        expected = operand if code == EQUALS_NUMBER else int(places[operand])
+        if value != expected:
+            _fail(what, f"must be {expected}, got {value}")
+
+
+def make_shape(heap: Tensor, count: int, *codes: int) -> Shape:
+    """The shape of `count` dimensions."""
+    places = heap.numpy()
+    found = [int(places[n]) if code == LOAD else int(n) for code, n in _pairs(codes)]
+    if len(found) != count:
+        raise RuntimeCheckError("check", f"{count} dimensions are expected, got {len(found)}")
+    return Shape(found)
+
+
+def make_prim_value(heap: Tensor, code: int, operand: int) -> int:
+    """A scalar."""
+    return int(heap.numpy()[operand]) if code == LOAD else int(operand)
+
+
+def check_tensor_info(value: Any, ndim: int, *rest: Any) -> tuple[()]:
+    """Is this a tensor of so many dimensions (-1: any) and this dtype (left out, or empty: any)?"""
+    *dtype, context = rest
+    if not isinstance(value, Tensor):
+        _fail(context, f"a tensor is expected, got {type(value).__name__}")
+    if ndim not in (-1, len(value.shape)):
+        _fail(context, f"{ndim} dimensions are expected, got {len(value.shape)}")
+    if dtype and str(dtype[0]) not in ("", "void", value.dtype):
+        _fail(context, f"dtype {dtype[0]} is expected, got {value.dtype}")
+    return ()
+
+
+def check_shape_info(value: Any, ndim: int, context: str = "") -> tuple[()]:
+    """Is this a shape of so many dimensions (-1: any)?"""
+    if not isinstance(value, Shape) or ndim not in (-1, len(value)):
+        _fail(context, f"a shape of {ndim} dimensions is expected, got {value!r}")
+    return ()
+
+
+def check_prim_value_info(value: Any, dtype: Any, context: str = "") -> tuple[()]:
+    """Is this a scalar of this kind?"""
+    kinds: dict[str, type | tuple[type, ...]] = {"i": int, "u": int, "f": (int, float), "b": bool}
+    if not isinstance(value, kinds.get(str(dtype)[:1], object)):
+        _fail(context, f"a scalar of dtype {dtype} is expected, got {value!r}")
+    return ()
+
+
+def check_tuple_info(value: Any, count: int, context: str = "") -> tuple[()]:
+    """Is this a tuple of so many values?"""
+    if not isinstance(value, tuple) or len(value) != count:
+        _fail(context, f"a tuple of {count} is expected")
+    return ()
+
+
+def check_func_info(value: Any, context: str = "") -> tuple[()]:
+    """Is this a function?"""
+    if not callable(value):
+        _fail(context, f"a function is expected, got {type(value).__name__}")
+    return ()
+
+
+def tuple_getitem(value: tuple[Any, ...], index: int) -> Any:
+    """A field of a tuple."""
+    return value[index]
+
+
+def _pairs(codes: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    return zip(map(int, codes[::2]), map(int, codes[1::2]), strict=True)
+
+
+def _fail(context: Any, problem: str) -> None:
+    text = str(context).strip()
+    raise RuntimeCheckError("check", f"{text}: {problem}" if text else problem)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    f"vm.builtin.{function.__name__}": function
+    for function in (
+        alloc_shape_heap, match_shape, match_prim_value, make_shape, make_prim_value, check_tensor_info,
+        check_shape_info, check_prim_value_info, check_tuple_info, check_func_info, tuple_getitem,
+    )
+}  # fmt: skip
+"""These functions by the names that TVM's programs call them by."""
