@@ -234,9 +234,10 @@ def _blank(text: str) -> str:
 
 
 def _printable(line: str) -> str:
-    """The line without characters that would do something to a terminal."""
+    """The line without characters that would do something to a terminal, or that no encoding has."""
     return "".join(
-        "�" if char != "\t" and unicodedata.category(char) == "Cc" else char for char in line
+        "�" if char != "\t" and unicodedata.category(char) in ("Cc", "Cs") else char
+        for char in line
     )
 
 

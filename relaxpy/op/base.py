@@ -264,9 +264,14 @@ class Op(Operator):
                 f"{self.name}: {spec.name} cannot be {value!r}, since the other argument is of dtype {dtype}",
                 help='cast that: R.astype(…, "float32")' if isinstance(value, float) else None,
             ).about(spec.name)
-        with np.errstate(over="ignore"):
-            constant = np.asarray(value, dtype.numpy)
-        if math.isfinite(value) and not np.isfinite(constant.astype(np.float64)):
+        try:
+            with np.errstate(over="ignore"):
+                constant = np.asarray(value, dtype.numpy)
+        except OverflowError:
+            constant = np.asarray(math.inf)
+        if (isinstance(value, int) or math.isfinite(value)) and not np.isfinite(
+            constant.astype(np.float64)
+        ):
             raise DeduceError(
                 "op-dtype",
                 f"{self.name}: {spec.name} cannot be {value!r}: {dtype} does not reach that far",
@@ -490,7 +495,11 @@ class Deduction:
         open_args = [any(t.dtype is None for t in _tensors([a])) for a in args]
         # One dtype for all first; where that never fits (floats at integer places), one for each.
         choices = [[(guess,) * len(args) for guess in _GUESSES]]
-        choices.append(list(itertools.product(*(_GUESSES if o else ("",) for o in open_args))))
+        # Of many arguments all combinations are too many: pairs of a float and an integer then.
+        few = sum(open_args) <= 3
+        pairs = (_GUESSES,) if few else (("float32", "int64"), ("float16", "int32"))
+        mixed = (itertools.product(*(pair if o else ("",) for o in open_args)) for pair in pairs)
+        choices.append(list(itertools.chain.from_iterable(mixed)))
         for guesses in choices if sum(open_args) > 1 else choices[:1]:
             for guess in guesses if not results else ():
                 try:
@@ -515,6 +524,13 @@ class Deduction:
         symbols: dict[int, tuple[Dim, ...]] = {}
         known = [_with_symbols(a, fresh, symbols) for a in args]
         result = self.op.deduce(self, *known)
+        for tensor in _tensors([result]):
+            for dim in tensor.dims or ():
+                if dim.value is not None and not 0 <= dim.value < 1 << 63:
+                    self.fail(
+                        f"the result cannot have {dim} elements along an axis",
+                        code="shape-mismatch",
+                    )
         return erase(result, lambda var: var not in fresh) if fresh else result
 
     # What deduce uses

@@ -52,7 +52,7 @@ def parse(text: str | PathLike[str], filename: str | None = None) -> IRModule:
         except (OSError, UnicodeDecodeError) as error:
             problem = str(error)
             raise UsageError("not-a-script", f"{path} cannot be read: {problem}") from None
-    source = Source(text, filename or "<text>")
+    source = Source(text.removeprefix("\ufeff"), filename or "<text>")
     bag = ErrorBag()
     with deep_recursion():
         mod = _TextParser(source, bag).module()

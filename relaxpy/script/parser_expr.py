@@ -22,6 +22,7 @@ from relaxpy.ir.expr import (
     PrimValue,
     is_leaf,
 )
+from relaxpy.ir.python_operator import is_too_large
 from relaxpy.op.base import OPS
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.annotations import AnnotationFactory
@@ -148,6 +149,8 @@ class ExprParser(CoreParser):
             raise self.at_argument(error, node, kind) from None
 
     def python_operator(self, function: Callable[..., Any], node: ast.expr, *args: Any) -> Any:
+        if is_too_large(function, args):
+            self.fail("python-call", "the result is too large to be computed here", node)
         try:
             return function(*args)
         except Exception as error:
@@ -198,7 +201,7 @@ class ExprParser(CoreParser):
                         "bad-value", "a value of the program is not known while compiling", part
                     )
                 spec = self.eval(part.format_spec) if part.format_spec is not None else ""
-                parts.append(format(value, spec))
+                parts.append(self.python_operator(format, part, value, spec))
             else:
                 parts.append(str(part.value))  # type: ignore[attr-defined]
         return "".join(parts)

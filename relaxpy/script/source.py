@@ -8,6 +8,7 @@ from functools import lru_cache
 from types import FrameType
 
 from relaxpy.errors import ScriptError, Source, Span
+from relaxpy.script.nesting import is_too_deep, parse_nested
 
 Definition = ast.ClassDef | ast.FunctionDef
 
@@ -16,15 +17,27 @@ Definition = ast.ClassDef | ast.FunctionDef
 def parse_python(source: Source) -> ast.Module:
     """The syntax tree of a text. Raises `ScriptError` where it is no Python."""
     try:
-        return ast.parse(source.text)
+        return _tree(source.text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None) or 1
-        column = max(0, (getattr(error, "offset", None) or 1) - 1)
+        # What Python cannot read at all it does not locate.
+        at = source.text.find("\0") if not isinstance(error, UnicodeEncodeError) else error.start
+        before = Source(source.text[: max(at, 0)], source.file).lines
+        line = getattr(error, "lineno", None) or len(before)
+        column = max(0, (getattr(error, "offset", None) or len(before[-1]) + 1) - 1)
         end_line = getattr(error, "end_lineno", None) or line
         end = max(column + 1, (getattr(error, "end_offset", None) or 0) - 1)
         message = getattr(error, "msg", None) or str(error) or "the program is nested too deeply"
         span = Span(source.file, line, column, end_line, end, source.text)
     raise ScriptError("python-syntax", f"not valid Python: {message}", span=span)
+
+
+def _tree(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        if not is_too_deep(error):
+            raise
+    return parse_nested(text)
 
 
 def source_of_frame(frame: FrameType, name: str) -> Source:

@@ -8,12 +8,14 @@ because TVM accepts programs that cannot be right.
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from relaxpy.errors import ScriptError, Source
 from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.python_operator import is_too_large
 from relaxpy.tir._tvm import IRBuilder, script_core, script_tirx, tirx, tvm
 from relaxpy.tir.analyzer import int64, to_tvm
 from relaxpy.tir.prim_func import PrimFunc
@@ -106,6 +108,10 @@ def _differ(a: str | None, b: str | None) -> bool:
     return a.startswith(("float", "bfloat")) or b.startswith(("float", "bfloat"))
 
 
+_SIZED = {"Mult": operator.mul, "Pow": operator.pow, "LShift": operator.lshift}
+"""Operators of Python whose results may be much larger than what they are applied to."""
+
+
 def _strict(name: str) -> Callable[[Any, Any], Any]:
     """TVM's operator, which does not convert floats."""
     node = getattr(script_core.doc, name)()
@@ -118,6 +124,8 @@ def _strict(name: str) -> Callable[[Any, Any], Any]:
                 f"the dtypes of the operands differ: {a} and {b}",
                 help=f'convert one of them: T.Cast("{a}", …)',
             )
+        if is_too_large(_SIZED.get(name, operator.add), (left, right)):
+            raise ScriptError("python-call", "the result is too large to be computed here")
         if name == "Div" and "int" in (a or "") and "int" in (b or ""):
             raise ScriptError("tir-dtype", "integers are divided by // (rounding down)")
         # Python's own `==` on TVM's expressions is an object with a truth value, which `or` would take for one.

@@ -34,7 +34,7 @@ OPERATOR = "__relaxpy_operator_"
 STORED = "__relaxpy_stored"
 """The function that refuses a value whose dtype is not that of the buffer it goes to."""
 
-ARITHMETIC = frozenset({"Add", "Sub", "Mult", "Div", "FloorDiv", "Mod"})
+ARITHMETIC = frozenset({"Add", "Sub", "Mult", "Div", "FloorDiv", "Mod", "Pow", "LShift"})
 COMPARISONS = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
 
 BUILTINS = frozenset(
@@ -168,7 +168,6 @@ class _Preparation:
                 param = handles.pop(call.args[0].id)
                 param.arg = stmt.targets[0].id
                 buffer = ast.Call(_attribute("T", "Buffer"), call.args[1:], call.keywords)
-                self.quote_parameters(_shape_argument(buffer))
                 ast.copy_location(buffer.func, call.func)
                 ast.copy_location(buffer.func.value, call.func)
                 param.annotation = ast.copy_location(buffer, call)
@@ -209,6 +208,7 @@ class _Preparation:
             if not self.is_buffer(arg.annotation):
                 continue
             shape = _shape_argument(arg.annotation)
+            self.quote_parameters(shape)
             for part in ast.walk(shape) if shape is not None else ():
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
                     dimension = self.unquote(part, "a dimension")

@@ -1,96 +1,160 @@
-"""Scripts with words changed, removed and added: a clean error or a valid module, never anything else."""
+"""Wrong scripts of all kinds: a clean error or a valid module, never anything else.
+
+`RELAXPY_MUTATIONS=5000 pytest tests/fuzz/test_script_mutations.py` reads that many mutations, in processes of their own
+(a crash then tells which text it was); `RELAXPY_MUTATION_SEED` is the first. `mutation` says what is changed.
+"""
 
 from __future__ import annotations
 
-import random
-import re
-import warnings
+import json
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 import relaxpy
 from relaxpy.errors import RelaxError
+from tests.fuzz.mutation import PROGRAMS, mutated, outcome
 
-PROGRAMS = (
-    """@I.ir_module
-class M:
-    @R.function
-    def a(x: R.Tensor(("n",), "float32"), k: R.Prim("int64")) -> R.Tensor(("n * 2",), "float32"):
-        n = T.int64()
-        lv = R.concat((x, x), axis=0)
-        y = R.reshape(lv, R.shape([n * 2]))
-        return M.b(y)
-
-    @R.function
-    def b(y: R.Tensor(("m",), "float32")):
-        z, w = (y, R.const([1, 2], "float32"))
-        return R.sum(z * 2 + 1, axis=[0], keepdims=True)
-""",
-    """@R.function
-def f(s: R.Shape(["n", "m"]), t: R.Tuple(R.Tensor(("n", "m")), R.Object), g: R.Callable((R.Tensor(("k",)),), R.Tensor)):
-    x = t[0]
-    n, m = T.int64(), T.int64()
-    y = R.match_cast(t[1], R.Tensor((n, T.max(m, 4), "q"), "float32"))
-    z = R.call_pure_packed("f", y, ty_args=R.Tensor((n,), "float32"))
-    return g(z)
-""",
-    """@R.function(pure=False)
-def f(c: R.Tensor((), "bool"), x: R.Tensor((2, 3), "float32")):
-    R.func_attr({"a": [1, {"b": None}]})
-    @R.function
-    def inner(y: R.Tensor(("k", 3), "float32")) -> R.Tensor(("k", 3), "float32"):
-        return R.add(x, y)
-    x += 1.0
-    u = R.call_packed("g", x, R.str("s"), R.dtype("int32"), R.prim_value(3))
-    with R.dataflow():
-        v = R.nn.softmax(x, axis=-1)
-        w = R.permute_dims(v, axes=[1, 0])
-        R.output(w)
-    if c:
-        y = R.exp(w)
-    else:
-        y = R.strided_slice(w, axes=[0], begin=[0], end=[1])
-    return (y, u, inner(x))
-""",
-)
-WORDS = """None 3 -1 "n" "n * 2" x n R T R.Tensor ( ) , [ ] . = : + 1.5 True R.add cls "float32" * ** {} ... "" 0 if else
-return lambda:0 M.b R.output R.dataflow() T.int64() @""".split()
+ROOT = Path(__file__).parents[2]
+FIRST = int(os.environ.get("RELAXPY_MUTATION_SEED", "0"))
+COUNT = int(os.environ.get("RELAXPY_MUTATIONS", "250"))
+BATCH = 500
+"""Mutations that one process reads."""
 
 
-def mutated(program: str, rng: random.Random) -> str:
-    words = re.findall(r"\w+|\s+|[^\w\s]", program)
-    for _ in range(rng.randrange(1, 4)):
-        at, form = rng.randrange(len(words)), rng.random()
-        if form < 0.4:
-            words[at] = rng.choice(WORDS)
-        elif form < 0.6:
-            del words[at]
-        elif form < 0.8:
-            words.insert(at, rng.choice(WORDS))
-        else:
-            words[at] = rng.choice(words)
-    return "".join(words)
+def test_programs_are_right() -> None:
+    """What is changed is right before."""
+    assert [outcome(program) for program in PROGRAMS] == ["accepted"] * len(PROGRAMS)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_mutations(seed: int) -> None:
-    rng = random.Random(seed)
-    outcome: Counter[str] = Counter()
-    for _ in range(400 if seed == 0 else 5000):
-        text = mutated(rng.choice(PROGRAMS), rng)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", SyntaxWarning
-                )  # Python's remarks on the mutated text
-                mod = relaxpy.parse(text)
-        except RelaxError as error:
-            outcome[error.render()[:6]] += 1
-            continue
-        except Exception as error:
-            pytest.fail(f"{type(error).__name__}: {error}\n{text}")
-        relaxpy.assert_structural_equal(mod, relaxpy.parse(mod.script()))
-        outcome["accepted"] += 1
-    assert set(outcome) == {"error[", "accepted"}
-    assert outcome["accepted"] > 10
+def test_a_seed_is_one_mutation() -> None:
+    assert mutated(3) == mutated(3)
+    assert len({mutated(seed) for seed in range(20)}) > 15
+
+
+def test_mutations(tmp_path: Path) -> None:
+    counts: Counter[str] = Counter()
+    for first in range(FIRST, FIRST + COUNT, BATCH):
+        count = min(BATCH, FIRST + COUNT - first)
+        words = [sys.executable, "-m", "tests.fuzz.mutation", str(first), str(count), str(tmp_path)]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+        current = (tmp_path / "current.py").read_text("utf-8", "replace")
+        assert done.returncode == 0, f"{current}\n{done.stderr[-4000:]} ({done.returncode})"
+        counts.update(json.loads(done.stdout.splitlines()[-1]))
+    accepted = counts.pop("accepted")
+    assert accepted > COUNT / 20
+    assert len(counts) > 10
+    print(f"{accepted} accepted, {counts.total()} refused: {dict(counts.most_common())}")  # noqa: T201
+
+
+FUNCTION = '@R.function\ndef f(x: R.Tensor(("n",), "float32")):\n{}    return y\n'
+PRIM_FUNC = """@T.prim_func
+def f(x: T.Buffer(({0},), "float32"), n: T.int64):
+    for i{2} in {1}:
+        x[i] = T.float32(0)
+"""
+
+
+def in_function(line: str) -> str:
+    return FUNCTION.format(f"    y = {line}\n")
+
+
+BOMBS: dict[str, str] = {
+    "parentheses": in_function("(" * 150 + "x" + ")" * 150),
+    "too many parentheses": in_function("(" * 5000 + "x" + ")" * 5000),
+    "signs": in_function("-" * 900 + "x"),
+    "too many signs": in_function("-" * 50_000 + "x"),
+    "a long sum": in_function(" + ".join(["x"] * 1000)),
+    "too long a sum": in_function(" + ".join(["x"] * 30_000)),
+    "nested calls": in_function("R.exp(" * 150 + "x" + ")" * 150),
+    "nested tuples": in_function("(" * 90 + "x" + ",)" * 90),
+    "nested lists in an attribute": FUNCTION.format(
+        "    R.func_attr({'a': " + "[" * 150 + "]" * 150 + "})\n    y = x\n"
+    ),
+    "nested dimensions": FUNCTION.format(
+        f"    y = R.match_cast(x, R.Tensor(('{'(' * 80}n{' + 1) * 2' * 80}',)))\n"
+    ),
+    "a long dimension": FUNCTION.format(
+        f"    y = R.match_cast(x, R.Tensor(('{' + '.join(['n'] * 3000)}',)))\n"
+    ),
+    "powers of a dimension": FUNCTION.format(
+        f"    n = T.int64()\n    y = R.match_cast(x, R.Tensor(({' * '.join(['(n + 1)'] * 60)},)))\n"
+    ),
+    "a huge dimension": in_function("R.zeros((10 ** 40,), 'float32')"),
+    "a huge integer": in_function("x + " + "9" * 4000),
+    "too long an integer": in_function("x + " + "9" * 5000),
+    "a huge power": in_function("x + 9 ** 9 ** 9"),
+    "a huge shift": in_function("x + (1 << 10 ** 12)"),
+    "a huge string": in_function("R.str('a' * 10 ** 12)"),
+    "a huge list": in_function("R.const([0] * 10 ** 12)"),
+    "a huge range": in_function("R.const(list(range(10 ** 12)))"),
+    "a huge width": in_function("R.str(f'{1:1000000000000}')"),
+    "an infinite number": in_function("x + 1e999"),
+    "no number": in_function("x + float('nan')"),
+    "many blocks": FUNCTION.format("    with R.dataflow():\n        y = x\n        R.output(y)\n" * 300),
+    "nested branches": "@R.function\ndef f(x: R.Tensor, c: R.Tensor((), 'bool')):\n"
+    + "".join(" " * (i + 4) + "if c:\n" for i in range(90))
+    + " " * 94 + "y = x\n"
+    + "".join(" " * (i + 4) + "else:\n" + " " * (i + 5) + "y = x\n" for i in reversed(range(90)))
+    + "    return y\n",
+    "nested functions": "".join(
+        " " * i + "@R.function\n" + " " * i + f"def f{i}(x: R.Tensor):\n" for i in range(90)
+    )
+    + " " * 90 + "return x\n"
+    + "".join(" " * (i + 1) + f"return f{i + 1}(x)\n" for i in reversed(range(89))),
+    "NUL": in_function("x + '\0'"),
+    "only NUL": "\0",
+    "a byte order mark": "\ufeff" + in_function("x"),
+    "CRLF": in_function("R.exp(x)").replace("\n", "\r\n"),
+    "CR": in_function("R.exp(x)").replace("\n", "\r"),
+    "tabs": in_function("R.exp(x)").replace("    ", "\t"),
+    "tabs and spaces": in_function("R.exp(x)").replace("    return", "\treturn"),
+    "form feeds": in_function("R.exp(z)").replace("\n", "\n\f"),
+    "a line separator": in_function("R.str('\u2028')"),
+    "half a character": in_function("R.str('\ud800')"),
+    "another spelling of a name": in_function("R.exp(𝐱)"),
+    "a backslash at the end": in_function("R.exp(x)") + "\\",
+    "nothing": "",
+    "a comment": "# nothing",
+    "only a decorator": "@R.function",
+    "None as an extent": PRIM_FUNC.format("n", "T.grid(None, n)", ", j"),
+    "None as a divisor": PRIM_FUNC.format("n // None", "range(n)", ""),
+    "None as a dimension": PRIM_FUNC.format("None", "range(n)", ""),
+    "a huge extent": PRIM_FUNC.format("n", "T.serial(10 ** 30)", ""),
+    "a huge buffer": PRIM_FUNC.format(10**30, "range(n)", ""),
+    "no end of loops": PRIM_FUNC.format("n", "T.grid(" + "n, " * 3000 + ")", ""),
+    "a power in a tensor program": PRIM_FUNC.format("n", "range(9 ** 9 ** 9)", ""),
+    "a long list in a tensor program": PRIM_FUNC.format("n", "T.grid(*[n] * 10 ** 12)", ""),
+    "parentheses in a tensor program": PRIM_FUNC.format("n", "range(" + "(" * 150 + "n" + ")" * 150 + ")", ""),
+    "a long sum in a tensor program": PRIM_FUNC.format("n", "range(" + " + ".join(["n"] * 3000) + ")", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs(name: str, tmp_path: Path) -> None:
+    """Depth, size and odd characters: read in a process of its own, in little time and memory."""
+    path = tmp_path / "bomb.py"
+    path.write_bytes(BOMBS[name].encode(errors="surrogatepass"))
+    code = (
+        "import resource, signal, sys; from pathlib import Path; from tests.fuzz.mutation import outcome; "
+        "signal.alarm(20); resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30)); "
+        f"sys.stdout.write(outcome(Path({str(path)!r}).read_bytes().decode(errors='surrogatepass')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stderr[-3000:]} ({done.returncode})"
+
+
+def test_lines_are_counted_as_python_does() -> None:
+    """A form feed or a separator inside a line does not end it."""
+    text = '@R.function\ndef f(x: R.Object):\n    y = R.str("\f\u2028\x1c")\n    return z\n'
+    with pytest.raises(RelaxError) as caught:
+        relaxpy.parse(text)
+    assert caught.value.span is not None
+    assert caught.value.span.line == 4
+    assert "4 |     return z\n" in caught.value.render()

@@ -1,0 +1,29 @@
+"""Python's operators on values of Python, as scripts compute with them while they are read.
+
+A text that is only read must neither take the machine's memory nor run for hours: `9 ** 9 ** 9`, `"a" * 10 ** 12`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+LARGEST_BITS = 1 << 16
+"""Integers with more bits are not computed."""
+LONGEST = 1 << 24
+"""Nor are longer strings, tuples and lists."""
+
+
+def is_too_large(function: Callable[..., Any], args: Sequence[Any]) -> bool:
+    """Would this function of `operator` make an integer or a sequence that is too large?"""
+    match function, args:
+        case (operator.pow | operator.lshift, (int() as left, int() as right)) if right > 0:
+            bits = right if function is operator.lshift else left.bit_length() * right
+            return bits > LARGEST_BITS
+        case operator.mul, (int() as left, int() as right):
+            return left.bit_length() + right.bit_length() > LARGEST_BITS
+        case operator.mul, ((int() as times, sized) | (sized, int() as times)):
+            return isinstance(sized, (str, bytes, tuple, list)) and len(sized) * times > LONGEST
+        case _:
+            return False
