@@ -1,7 +1,16 @@
 """The neural-network operators by their names under `R.nn`: `relaxpy.op.nn.softmax(x)`. Each is
 defined in the file of its subject."""
 
-from relaxpy.op import activation, adaptive_pool, conv, conv_transpose, norm, pool
+from relaxpy.op import (
+    activation,
+    adaptive_pool,
+    conv,
+    conv_transpose,
+    norm,
+    pool,
+    rearrange,
+)
+from relaxpy.op import attention as _attention
 from relaxpy.op import softmax as _softmax
 
 gelu = activation.Gelu.make
@@ -40,3 +49,10 @@ avg_pool3d = pool.AvgPool3d.make
 max_pool1d = pool.MaxPool1d.make
 max_pool2d = pool.MaxPool2d.make
 max_pool3d = pool.MaxPool3d.make
+
+attention = _attention.Attention.make
+attention_bias = _attention.AttentionBias.make
+attention_var_len = _attention.AttentionVarLen.make
+
+batch_flatten = rearrange.BatchFlatten.make
+pixel_shuffle = rearrange.PixelShuffle.make
