@@ -6,6 +6,7 @@ from relaxpy.op import (
     adaptive_pool,
     conv,
     conv_transpose,
+    loss,
     norm,
     pool,
     rearrange,
@@ -56,3 +57,6 @@ attention_var_len = _attention.AttentionVarLen.make
 
 batch_flatten = rearrange.BatchFlatten.make
 pixel_shuffle = rearrange.PixelShuffle.make
+
+cross_entropy_with_logits = loss.CrossEntropyWithLogits.make
+nll_loss = loss.NllLoss.make

@@ -1,0 +1,259 @@
+"""Losses: how far predictions are from what they should have been. Sums of float16 and bfloat16
+are made in float32, and rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dtype import DType
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.linear_algebra import wide_dtype
+from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.reduce import Sum, rounded
+
+
+@define_op
+class CrossEntropyWithLogits(Op):
+    """The sum of -predictions * labels, divided by the size of the first axis (the batch) where
+    there are several axes; one number. NaN for a batch of nothing."""
+
+    name = "nn.cross_entropy_with_logits"
+
+    def deduce(self, d: Deduction, predictions: TensorType, labels: TensorType) -> TensorType:
+        d.need_float(predictions, "predictions")
+        dtype = d.same_dtype(predictions, labels)
+        assert predictions.dims is not None
+        assert labels.dims is not None
+        d.require(
+            predictions.ndim == labels.ndim,
+            f"labels must have {predictions.ndim} dimensions, as predictions, got {labels.ndim}",
+            arg="labels",
+            code="shape-mismatch",
+        )
+        for a, b in zip(predictions.dims, labels.dims, strict=True):
+            d.same_dim(a, b, "sizes of predictions and labels differ", arg="labels")
+        return TensorType((), dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return TensorType((), next((a.dtype for a in args if isinstance(a, TensorType)), None))
+
+    def legalize(self, out: TensorType, predictions: te.Tensor, labels: te.Tensor) -> te.Tensor:
+        sizes = te.dims(predictions)
+        product = te.compute(
+            sizes,
+            lambda *i: te.negative(te.widen(predictions(*i))) * te.widen(labels(*i)),
+            "product",
+        )
+        total = Sum().reduced(out, product, te.sum, name="total")
+        if len(sizes) < 2:
+            return rounded(out, total)
+        return te.compute((), lambda: te.cast(te.per_count(total(), sizes[0]), out.dtype), "mean")
+
+    def reference(self, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        total = np.sum(-widened(predictions) * widened(labels), dtype=widened(predictions).dtype)
+        if predictions.ndim > 1:
+            total = np.divide(total, total.dtype.type(predictions.shape[0]))
+        return narrowed(total, predictions)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 5), rand(3, 5), dims="n m, n m")
+        yield sample(cls(), rand(7), rand(7), dims="n, n")
+        yield sample(cls(), rand(2, 3, 4), rand(2, 3, 4), dims="n m 4, n m 4")
+        yield sample(cls(), rand(0, 4), rand(0, 4), dims="n 4, n 4")
+        half = rand(3, 5, dtype="float16")
+        yield sample(cls(), half, half, dims="n m, n m", rtol=2e-3, atol=2e-3)
+        yield sample(cls(), rand(), rand())
+        yield wrong(cls(), rand(3, 5), rand(3, 4), code="shape-mismatch", match="5 and 4")
+        yield wrong(cls(), rand(3, 5), rand(5), code="shape-mismatch", match="2 dimensions")
+        yield wrong(cls(), half, rand(3, 5), code="op-dtype", match="float16")
+
+
+@define_op
+class NllLoss(Op):
+    """The negative log likelihood: -predictions[n, t, …] * weights[t] for each target t =
+    targets[n, …], where predictions (n, classes, …) are logarithms of probabilities (one
+    dimension: classes, and one target). Summed up ("sum"), divided by the sum of the weights in
+    addition ("mean"; NaN of nothing), or as they are ("none"). A target that is `ignore_index`,
+    or no class, has weight 0."""
+
+    name = "nn.nll_loss"
+    reduction: str = "mean"
+    """"mean", "sum" or "none"."""
+    ignore_index: int = -100
+
+    def deduce(
+        self, d: Deduction, predictions: TensorType, targets: TensorType,
+        weights: TensorType | None = None,
+    ) -> TensorType:  # fmt: skip
+        check_nll(d, self.reduction, predictions, targets, weights)
+        return TensorType(targets.dims if self.reduction == "none" else (), predictions.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        predictions, targets, *_ = args
+        assert isinstance(predictions, TensorType)
+        assert isinstance(targets, TensorType)
+        if self.reduction != "none":
+            return TensorType((), predictions.dtype)
+        return TensorType(None, predictions.dtype, targets.ndim)
+
+    def legalize(
+        self, out: TensorType, predictions: te.Tensor, targets: te.Tensor,
+        weights: te.Tensor | None = None,
+    ) -> te.Tensor:  # fmt: skip
+        shape = te.dims(targets)
+        weight = class_weights(predictions, targets, weights, self.ignore_index)
+
+        def loss(*i: Any) -> Any:
+            known, target = is_class(predictions, targets, i, self.ignore_index)
+            read = te.widen(predictions(*class_index(i, target, len(predictions.shape))))
+            found = te.negative(read) * weight(*i)
+            return te.if_then_else(known, found, te.literal(0, found))
+
+        losses = te.compute(shape, loss, "loss")
+        if self.reduction == "none":
+            return rounded(out, losses)
+        total = Sum().reduced(out, losses, te.sum, name="total")
+        if self.reduction == "sum":
+            return rounded(out, total)
+        scale = Sum().reduced(out, weight, te.sum, name="scale")
+        return te.compute((), lambda: te.cast(total() / scale(), out.dtype), "mean")
+
+    def reference(
+        self, predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
+    ) -> np.ndarray:
+        wide = widened(predictions)
+        known, index, weight = reference_weights(wide, targets, weights, self.ignore_index)
+        axis, zero = class_axis(wide.ndim), wide.dtype.type(0)
+        if wide.shape[axis] == 0:
+            losses = np.zeros(targets.shape, wide.dtype)
+        else:
+            picked = np.take_along_axis(wide, np.expand_dims(index, axis), axis).squeeze(axis)
+            losses = np.where(known, -picked * weight, zero)
+        if self.reduction != "none":
+            losses = np.sum(losses, dtype=wide.dtype)
+        if self.reduction == "mean":
+            losses = np.divide(losses, np.sum(weight, dtype=wide.dtype))
+        return narrowed(losses, predictions)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        targets = np.array([2, 0, -100, 4, 1, 9], np.int64)
+        yield sample(cls(), rand(6, 5), targets, rand(5, low=0.1), dims="n c, n, c")
+        yield sample(cls(), rand(6, 5), targets, dims="n c, n")
+        yield sample(cls("sum", 4), rand(6, 5), targets.astype(np.int32), dims="n 5, n")
+        many = rand(2, 3, 4, dtype="int64", low=-1, high=5)
+        yield sample(cls("none"), rand(2, 5, 3, 4), many, rand(5), dims="n c h 4, n h 4, c")
+        yield sample(cls(), rand(2, 5, 3, 4), many, dims="n c h 4, n h 4")
+        yield sample(cls(), rand(5), np.array(3, np.int64), rand(5, low=0.1), dims="c,, c")
+        yield sample(cls("none"), rand(5), np.array(3, np.int64), dims="c,")
+        yield sample(cls(), rand(0, 5), targets[:0], dims="n c, n")
+        half = rand(6, 5, dtype="float16")
+        yield sample(cls("sum"), half, targets, dims="n c, n", rtol=2e-3, atol=2e-3)
+        yield wrong(cls(), rand(6, 5), targets[:4], code="shape-mismatch", match="6 and 4")
+        yield wrong(cls(), rand(6, 5), targets, rand(4), code="shape-mismatch", match="5 and 4")
+        yield wrong(cls(), rand(6, 5), rand(6), code="op-dtype", match="targets")
+        yield wrong(cls("product"), rand(6, 5), targets, code="op-arguments", match="product")
+        yield wrong(cls(), rand(6, 5), many, code="shape-mismatch", match="1 dimension")
+
+
+# What the loss and its gradient share
+
+
+def check_nll(
+    d: Deduction,
+    reduction: str,
+    predictions: TensorType,
+    targets: TensorType,
+    weights: TensorType | None,
+) -> None:
+    """Refuse arguments of `nn.nll_loss` that do not fit each other."""
+    d.need_float(predictions, "predictions")
+    d.need_int(targets, "targets")
+    d.require(
+        reduction in ("mean", "sum", "none"),
+        f'reduction must be "mean", "sum" or "none", got {reduction!r}',
+        arg="reduction",
+    )
+    assert predictions.dims is not None
+    assert targets.dims is not None
+    d.require(
+        predictions.ndim > 0,
+        "predictions must have an axis of classes",
+        arg="predictions",
+        code="op-rank",
+    )
+    rank = predictions.ndim - 1
+    d.require(
+        targets.ndim == rank,
+        f"targets must have {rank} dimension{'' if rank == 1 else 's'}, got {targets.ndim}",
+        arg="targets",
+        code="shape-mismatch",
+    )
+    axis = class_axis(predictions.ndim)
+    places = predictions.dims[:axis] + predictions.dims[axis + 1 :]
+    for a, b in zip(places, targets.dims, strict=True):
+        d.same_dim(a, b, "sizes of predictions and targets differ", arg="targets")
+    if weights is not None:
+        d.same_dtype(predictions, weights)
+        assert weights.dims is not None
+        d.require(
+            weights.ndim == 1, "weights must have one dimension", arg="weights", code="op-rank"
+        )
+        d.same_dim(
+            predictions.dims[axis], weights.dims[0], "numbers of classes differ", arg="weights"
+        )
+
+
+def class_axis(rank: int) -> int:
+    """The axis of classes among `rank` axes of predictions."""
+    return min(1, rank - 1)
+
+
+def class_index(place: Sequence[Any], target: Any, rank: int) -> tuple[Any, ...]:
+    """Where the prediction of class `target` for a place of the targets is."""
+    axis = class_axis(rank)
+    return (*place[:axis], target, *place[axis:])
+
+
+def is_class(
+    predictions: te.Tensor, targets: te.Tensor, place: Sequence[Any], ignore_index: int
+) -> tuple[Any, Any]:
+    """Is the target at a place a class that counts? And which."""
+    classes = te.dim(te.dims(predictions)[class_axis(len(predictions.shape))])
+    target = te.cast(targets(*place), DType("int64"))
+    inside = te.logical_and(te.greater_equal(target, te.dim(0)), te.less(target, classes))
+    counts = te.not_equal(target, te.dim(ignore_index))
+    return te.logical_and(inside, counts), target
+
+
+def class_weights(
+    predictions: te.Tensor, targets: te.Tensor, weights: te.Tensor | None, ignore_index: int
+) -> te.Tensor:
+    """The weight of each target, in wide precision; 0 where it does not count."""
+    wide = wide_dtype(DType(str(predictions.dtype)))
+
+    def weight(*i: Any) -> Any:
+        known, target = is_class(predictions, targets, i, ignore_index)
+        one, zero = te.const(1, wide), te.const(0, wide)
+        return te.if_then_else(known, one if weights is None else te.widen(weights(target)), zero)
+
+    return te.compute(te.dims(targets), weight, "weight")
+
+
+def reference_weights(
+    wide: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, ignore_index: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each target: does it count, which class it is (0 if it does not), and its weight."""
+    classes = wide.shape[class_axis(wide.ndim)]
+    targets = targets.astype(np.int64)
+    known = (targets >= 0) & (targets < classes) & (targets != ignore_index)
+    index = np.where(known, targets, 0)
+    each = np.ones(classes, wide.dtype) if weights is None else widened(weights)
+    weight = np.where(known, each[index] if classes else 0, 0).astype(wide.dtype)
+    return known, index, weight

@@ -1,0 +1,146 @@
+"""Drawing from distributions, with random numbers that the caller has drawn."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dim import Dim
+from relaxpy.ir.dtype import DType
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.linear_algebra import wide_dtype
+from relaxpy.op.sorting import require_size
+
+
+@define_op
+class MultinomialFromUniform(Op):
+    """For each number u of `uniform_sample` (n, 1) the place at which the running sum of a row of
+    `prob` (batch, size) first exceeds u: an item drawn with these probabilities, if u is uniform
+    in [0, 1). `sample_indices` (n, 1) says which row. For a u beyond the sum of the row it is the
+    last item with a probability above 0; a row out of range is the nearest one (0 if there is
+    no row)."""
+
+    name = "multinomial_from_uniform"
+    dtype: DType = DType("int64")
+    """Dtype of the result."""
+
+    def deduce(
+        self, d: Deduction, prob: TensorType, uniform_sample: TensorType,
+        sample_indices: TensorType,
+    ) -> TensorType:  # fmt: skip
+        d.need_float(prob, "prob")
+        d.need_float(uniform_sample, "uniform_sample")
+        d.need_int(sample_indices, "sample_indices")
+        d.require(
+            self.dtype.is_int, f"places are integers, and not {self.dtype}", arg="dtype",
+            code="op-dtype",
+        )  # fmt: skip
+        tensors = {
+            "prob": prob, "uniform_sample": uniform_sample, "sample_indices": sample_indices,
+        }  # fmt: skip
+        for name, x in tensors.items():
+            d.require(
+                x.ndim == 2,
+                f"{name} must have 2 dimensions, got {x.ndim}",
+                arg=name,
+                code="op-rank",
+            )
+        assert prob.dims is not None
+        assert uniform_sample.dims is not None
+        assert sample_indices.dims is not None
+        columns = {"uniform_sample": uniform_sample.dims, "sample_indices": sample_indices.dims}
+        for name, dims in columns.items():
+            d.same_dim(dims[1], Dim.of(1), f"{name} must be one column", arg=name)
+        count = d.same_dim(
+            uniform_sample.dims[0], sample_indices.dims[0], "numbers of samples differ",
+            arg="sample_indices",
+        )  # fmt: skip
+        require_size(d, prob.dims[1], 1, "prob must have an item to draw", arg="prob")
+        return TensorType((count, 1), self.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return TensorType(None, self.dtype, 2)
+
+    def legalize(
+        self, out: TensorType, prob: te.Tensor, uniform_sample: te.Tensor, sample_indices: te.Tensor
+    ) -> te.Tensor:
+        from relaxpy.tir.scan import scan
+
+        assert out.dims is not None
+        batch, size = te.dims(prob)
+        wide = wide_dtype(DType(str(prob.dtype)))
+        number = _number_dtype(str(prob.dtype), str(uniform_sample.dtype))
+        sums = scan(prob, (batch, size), 1, wide, operator.add, -0.0)
+        k = te.reduce_axis(size)
+
+        def row(i: Any) -> Any:
+            last = te.dim(batch) - te.dim(1)
+            index = te.cast(sample_indices(i, te.dim(0)), DType("int64"))
+            return te.maximum(te.minimum(index, last), te.dim(0))
+
+        def total(i: Any, place: Any) -> Any:
+            """A running sum of the row of sample i; 0 where there are no rows."""
+            read = te.element(sums(row(i), place))
+            if batch.value:
+                return te.cast(read, number)
+            inside = te.greater(te.dim(batch), te.dim(0))
+            return te.cast(te.if_then_else(inside, read, te.literal(0, read)), number)
+
+        def counted(below: Any) -> te.Tensor:
+            def element(i: Any) -> Any:
+                return te.sum(te.cast(below(i), DType("int64")), k)
+
+            return te.compute(out.dims[:1], element, "counted")  # type: ignore[index]
+
+        def passed(i: Any) -> Any:
+            u = te.cast(uniform_sample(i, te.dim(0)), number)
+            return te.less_equal(total(i, k), u)
+
+        def incomplete(i: Any) -> Any:
+            return te.less(total(i, k), total(i, te.dim(size) - te.dim(1)))
+
+        first, last = counted(passed), counted(incomplete)
+        return te.compute(
+            out.dims, lambda i, _: te.cast(te.minimum(first(i), last(i)), self.dtype), "drawn"
+        )
+
+    def reference(
+        self, prob: np.ndarray, uniform_sample: np.ndarray, sample_indices: np.ndarray
+    ) -> np.ndarray:
+        if len(prob) == 0:
+            return np.zeros(uniform_sample.shape, self.dtype.numpy)
+        wide = wide_dtype(DType(prob.dtype)).numpy
+        number = DType(_number_dtype(str(prob.dtype), str(uniform_sample.dtype))).numpy
+        sums = np.cumsum(prob.astype(wide), axis=1, dtype=wide).astype(number)
+        rows = sums[np.clip(sample_indices[:, 0].astype(np.int64), 0, len(prob) - 1)]
+        first = np.sum(rows <= uniform_sample.astype(number), axis=1)
+        last = np.sum(rows < rows[:, -1:], axis=1)
+        return np.minimum(first, last)[:, None].astype(self.dtype.numpy)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        prob = np.array([[0.25, 0.25, 0.5], [0.5, 0.0, 0.5]], np.float32)
+        u = np.array([[0.3], [0.5], [0.0], [0.25], [1.0]], np.float32)
+        rows = np.array([[0], [1], [1], [0], [1]], np.int64)
+        dims = "b v, n 1, n 1"
+        yield sample(cls(), prob, u, rows, dims=dims)
+        yield sample(cls(DType("int32")), prob, u, rows.astype(np.int32), dims="2 3, n 1, n 1")
+        yield sample(cls(), prob.astype(np.float16), u, rows, dims=dims)
+        yield sample(cls(), np.array([[0.5, 0.25, 0.0]]), u, rows - 9, dims=dims)
+        yield sample(cls(), prob[:0], u, rows, dims=dims)
+        yield sample(cls(), prob, u[:0], rows[:0], dims=dims)
+        yield wrong(cls(), prob[0], u, rows, code="op-rank", match="prob")
+        yield wrong(cls(), prob, u, rows[:4], code="shape-mismatch", match="5 and 4")
+        yield wrong(cls(), prob, rand(5, 2), rows, code="shape-mismatch", match="one column")
+        yield wrong(cls(), prob, u, u, code="op-dtype", match="integers")
+        yield wrong(cls(), prob[:, :0], u, rows, code="shape-mismatch", match="an item")
+
+
+def _number_dtype(prob: str, uniform: str) -> DType:
+    """What probabilities are compared in."""
+    return DType("float64" if "float64" in (prob, uniform) else "float32")
