@@ -105,6 +105,8 @@ class _Checker:
         self.syms: set[SymVar] = set()
         self.trail: list[Var | SymVar] = []
         """What came into scope, in order: a scope ends by taking back what came after its start."""
+        self.missing: set[tuple[SymVar, Span | None]] = set()
+        """Symbols that were reported, and where."""
         self.function = ""
         self.dataflow = False
 
@@ -439,10 +441,16 @@ class _Checker:
     def symbols(
         self, dims: Iterable[Dim], span: Span | None, what: str, help: str | None = None
     ) -> bool:
-        missing = {var.name: var for dim in dims for var in dim.vars if var not in self.syms}
-        for name in missing:
+        missing = dict.fromkeys(var for dim in dims for var in dim.vars if var not in self.syms)
+        for var in missing:
+            if (var, span) in self.missing:
+                continue  # what a binding's value uses, its annotation usually mentions
+            self.missing.add((var, span))
             self.report(
-                "wf-sym-scope", f"the symbol {name} in {what} is not defined here", span, help=help
+                "wf-sym-scope",
+                f"the symbol {var} in {what} is not defined here",
+                span,
+                help=help or "a parameter or a match_cast before this line must determine it",
             )
         return not missing
 

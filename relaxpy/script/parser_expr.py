@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.errors import DeduceError
+from relaxpy.errors import DeduceError, RelaxError
 from relaxpy.ir.annotation import (
     ObjectType,
     ShapeType,
@@ -25,8 +25,9 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.python_operator import is_too_large
 from relaxpy.op.base import OPS
 from relaxpy.script import relax as namespace_r
-from relaxpy.script.annotations import AnnotationFactory
+from relaxpy.script.annotations import AnnotationFactory, as_dim
 from relaxpy.script.dims import DIM_OPERATORS, compare_dims
+from relaxpy.script.indexing import index_tensor
 from relaxpy.script.parser_core import CoreParser
 from relaxpy.script.parser_value import is_value, known_scalar, with_span
 
@@ -142,6 +143,8 @@ class ExprParser(CoreParser):
         kind = OPS.get(name) or namespace_r.operators().get(name)
         if kind is None:
             self.fail("unknown-op", f"there is no operator for this: R.{name}", node)
+        if any(arg is None for arg in args):
+            self.fail("bad-value", "None is not a value of the program", node)
         dims = [arg.dim if isinstance(arg, SymVar) else arg for arg in args]
         try:
             return with_span(kind.make(*dims), self.span(node))
@@ -225,14 +228,49 @@ class ExprParser(CoreParser):
             return slice(*parts)
         return self.eval(node)
 
+    def index_tensor(self, base: Expr, annotation: TensorType, node: ast.Subscript) -> Expr:
+        """`x[…]` of a tensor."""
+        nodes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        items = [self.tensor_index(item) for item in nodes]
+        try:
+            found = index_tensor(base, annotation, items, lambda value: self.emit(value, node))
+        except RelaxError as error:
+            raise error.located(self.span(node.slice)) from None
+        return with_span(found, self.span(node))
+
+    def tensor_index(self, node: ast.expr) -> Any:
+        """One item of a tensor's subscript: an integer or dimension, a slice of such, `...`, None, a tensor."""
+        if isinstance(node, ast.Constant) and node.value is ...:
+            return ...
+        if isinstance(node, ast.Slice):
+            parts = (node.lower, node.upper, node.step)
+            return slice(*(None if part is None else self.integer(part) for part in parts))
+        if isinstance(node, ast.Constant) and node.value is None:
+            return None
+        value = known_scalar(self.leaf(node))
+        if isinstance(value, Expr):
+            actual = self.annotation_of(value)
+            if isinstance(actual, TensorType) and (actual.dtype is None or actual.dtype.is_int):
+                return value
+        return self.integer(node, value)
+
+    def integer(self, node: ast.expr, value: Any = None) -> Dim:
+        """A place: an integer, or an expression of dimensions."""
+        value = known_scalar(self.leaf(node)) if value is None else value
+        dim = None if isinstance(value, str) else as_dim(value)
+        if dim is None:
+            self.fail(
+                "tensor-index",
+                "a tensor is indexed by integers, dimensions, slices of such, or a tensor of integers",
+                node,
+                "to choose by a tensor of booleans write R.where(mask, x, other)",
+            )
+        return dim
+
     def index_value(self, base: Expr, node: ast.Subscript) -> Expr:
         annotation = self.annotation_of(base)
         if isinstance(annotation, TensorType):
-            self.refuse(
-                "indexing a tensor",
-                node,
-                "write R.take(x, indices, axis=0) or R.strided_slice(x, …)",
-            )
+            return self.index_tensor(base, annotation, node)
         index = self.slice(node.slice)
         if isinstance(index, Dim) and index.value is not None:
             index = index.value

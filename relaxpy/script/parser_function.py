@@ -40,6 +40,7 @@ class FunctionParser(StatementParser):
         before = len(self.bag.errors)
         if signature.broken:
             raise Skip
+        self.symbols.mode = "use"  # parameters have defined what they define
         for param in signature.params:
             self.bb.fresh_name(param.name)  # so that no variable made on the way is called the same
         with self.bb.seq() as building:

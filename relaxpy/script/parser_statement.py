@@ -39,6 +39,7 @@ from relaxpy.ir.expr import (
     is_leaf,
 )
 from relaxpy.ir.module import TensorProgram, VDevice
+from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import CallDPS
 from relaxpy.script import relax as namespace_r
@@ -51,6 +52,7 @@ from relaxpy.script.scope import (
     Skip,
     suggest,
 )
+from relaxpy.shape.defined import defined_symbols
 from relaxpy.shape.lattice import Verdict, accepts
 from relaxpy.shape.prove import equal
 
@@ -258,15 +260,15 @@ class StatementParser(SignatureParser):
                 namespace_r.match_cast.usage,
             )
         value = self.as_expr(self.leaf(given["value"]), given["value"])
+        before = self.symbols.known()
         target = self.annotation(given["ty"], "define")
+        self.check_determined(target, before)
         actual = self.annotation_of(value)
         if fits(target, actual) is Verdict.NO:
-            self.fail(
-                "match-cast",
-                f"{actual} can never be {target}",
-                given["ty"],
-                notes=[f"{ast.unparse(given['value'])} is {actual}"],
+            error = ScriptError(
+                "match-cast", f"{actual} can never be {target}", span=self.span(given["ty"])
             )
+            raise error.show(f"{ast.unparse(given['value'])} is {actual}", value.span)
         if annotation is not None:
             declared = self.annotation(annotation)
             if fits(declared, target) is Verdict.NO:
@@ -276,6 +278,17 @@ class StatementParser(SignatureParser):
         self.env[name] = self.cast(
             value, target, name, self.span(node), self.outputs.get(name) is node
         )
+
+    def check_determined(self, target: Annotation, known: set[SymVar]) -> None:
+        """Every symbol that a `match_cast` introduces must follow from the value."""
+        missing = set(free_sym_vars([target])) - known - defined_symbols([target], known)
+        for symbol in sorted(missing, key=lambda symbol: symbol.key):
+            raise ScriptError(
+                "symbol-undefined",
+                f"the value of {symbol} does not follow from the value that is matched",
+                span=self.symbols.first_use.get(symbol),
+                help=f'let it stand alone as a dimension: "{symbol}", or be the one unknown of a linear one',
+            )
 
     def cast(self, value: Expr, target: Annotation, name: str, span: Span, output: bool) -> Var:
         kind = DataflowVar if self.in_dataflow and not output else Var
