@@ -22,6 +22,7 @@ from relaxpy.op import (
     join,
     layout,
     linear_algebra,
+    loss,
     manipulate,
     memory,
     nn,
@@ -29,6 +30,7 @@ from relaxpy.op import (
     repetition,
     reverse,
     row_major,
+    sampling,
     scan,
     scatter,
     search,
@@ -119,6 +121,8 @@ variance = reduce.Variance.make
 cumprod = scan.Cumprod.make
 cumsum = scan.Cumsum.make
 
+multinomial_from_uniform = sampling.MultinomialFromUniform.make
+
 argsort = sorting.Argsort.make
 sort = sorting.Sort.make
 topk = sorting.Topk.make
@@ -140,6 +144,8 @@ meshgrid = join.Meshgrid.make
 squeeze = manipulate.Squeeze.make
 
 strided_slice = slice.StridedSlice.make
+dynamic_strided_slice = slice.DynamicStridedSlice.make
+slice_scatter = slice.SliceScatter.make
 take = gather.Take.make
 gather_elements = gather.GatherElements.make
 gather_nd = gather.GatherND.make
@@ -182,15 +188,16 @@ __all__ = [
     "astype", "atan", "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or",
     "bitwise_xor", "broadcast_to", "call_dps_library", "call_packed", "call_pure_packed",
     "call_tir", "ceil", "clip", "collapse_sum_like", "collapse_sum_to", "concat", "cos", "cosh",
-    "divide", "equal", "erf", "ewise_fma", "exp", "expand_dims", "flatten", "flip", "floor",
-    "floor_divide", "floor_mod", "full", "gather_elements", "gather_nd", "greater",
-    "greater_equal", "hint_on_device", "index_put", "index_tensor", "inspect", "isfinite",
-    "isinf", "isnan", "left_shift", "less", "less_equal", "log", "log_add_exp", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "matmul", "max", "maximum", "mean", "memory",
-    "meshgrid", "min", "minimum", "mod", "multiply", "negative", "nn", "not_equal", "ones",
-    "permute_dims", "power", "print", "repeat", "reshape", "reverse_sequence", "right_shift",
-    "round", "rsqrt", "scatter_elements", "scatter_nd", "shape_of", "shape_to_tensor",
-    "sigmoid", "sign", "sin", "sinh", "split", "sqrt", "square", "squeeze", "stack",
-    "stop_lift_params", "strided_slice", "subtract", "sum", "take", "tan", "tanh",
-    "tensor_to_shape", "tile", "to_vdevice", "trunc", "unique", "where", "zeros",
+    "divide", "dynamic_strided_slice", "equal", "erf", "ewise_fma", "exp", "expand_dims",
+    "flatten", "flip", "floor", "floor_divide", "floor_mod", "full", "gather_elements",
+    "gather_nd", "greater", "greater_equal", "hint_on_device", "index_put", "index_tensor",
+    "inspect", "isfinite", "isinf", "isnan", "left_shift", "less", "less_equal", "log",
+    "log_add_exp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "max",
+    "maximum", "mean", "memory", "meshgrid", "min", "minimum", "mod", "multiply", "negative",
+    "nn", "not_equal", "ones", "permute_dims", "power", "print", "repeat", "reshape",
+    "reverse_sequence", "right_shift", "round", "rsqrt", "scatter_elements", "scatter_nd",
+    "shape_of", "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "slice_scatter", "split",
+    "sqrt", "square", "squeeze", "stack", "stop_lift_params", "strided_slice", "subtract",
+    "sum", "take", "tan", "tanh", "tensor_to_shape", "tile", "to_vdevice", "trunc", "unique",
+    "where", "zeros",
 ]  # fmt: skip

@@ -1,25 +1,90 @@
-"""Regular parts of a tensor."""
+"""Regular parts of a tensor: begin, end and stride along some axes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.shape.prove import prove
 
 
+@dataclass(frozen=True)
+class Places:
+    """Places first, first + step, … along an axis: `count` of them, all inside."""
+
+    first: Dim
+    step: Dim
+    count: Dim
+
+
+def sign(stride: Dim) -> int | None:
+    """1 or -1 as the stride goes up or down (a symbol is a size, and is not 0 at run time), 0 for
+    0, None where that is not known."""
+    if stride.value is not None:
+        return (stride.value > 0) - (stride.value < 0)
+    if prove(dim_op("le", 0, stride)):
+        return 1
+    return -1 if prove(dim_op("le", stride, 0)) else None
+
+
+def places(begin: Dim, end: Dim, stride: Dim, size: Dim, inbound: bool = False) -> Places:
+    """The places of the slice begin:end:stride of an axis, as Python counts them, simplified by
+    what can be proved. With `inbound` begin and end are as they are."""
+    up = sign(stride) != -1
+    if not inbound:
+        lowest = 0 if up else -1
+        begin, end = clipped(begin, size, lowest), clipped(end, size, lowest)
+    span, step = (end - begin, stride) if up else (begin - end, -stride)
+    if not inbound:
+        span = _at_least(span, 0)
+    if step != 1:
+        step = step if step.value is not None else maximum(step, 1)
+        span = (span + step - 1) // step
+    return Places(begin, stride, span)
+
+
+def clipped(place: Dim, size: Dim, lowest: int = 0) -> Dim:
+    """An end of a slice, counted from the front and brought into lowest…size + lowest."""
+    if not prove(dim_op("le", 0, place)):
+        if prove(dim_op("lt", place, 0)):
+            place = place + size
+        else:
+            place = dim_op("select", dim_op("lt", place, 0), place + size, place)
+        place = _at_least(place, lowest)
+    highest = size + lowest
+    return place if prove(dim_op("le", place, highest)) else minimum(place, highest)
+
+
+def _at_least(value: Dim, low: int) -> Dim:
+    return value if prove(dim_op("le", low, value)) else maximum(value, low)
+
+
+def check_stride(d: Deduction, stride: Dim, arg: str) -> None:
+    """Refuse a stride of 0, or one of which not even the direction is known."""
+    direction = sign(stride)
+    d.require(direction != 0, "a stride cannot be 0", arg=arg)
+    d.require(direction is not None, f"a stride of {stride} may go up or down", arg=arg)
+    if stride.value is None:
+        d.hold(dim_op("ne", stride, 0), "a stride cannot be 0", arg=arg, code="op-arguments")
+
+
 @define_op
 class StridedSlice(Op):
     """x[begin:end:stride] along `axes`, as numpy slices: negative places count from the end,
-    places beyond the ends mean the ends. Strides are positive constants."""
+    places beyond the ends mean the ends, a negative stride goes down (from `begin` to above
+    `end`). With `assume_inbound` begin and end are places as they are, inside of x (checked when
+    the program runs), and the sizes of the result are simpler."""
 
     name = "strided_slice"
+    assume_inbound: bool = False
 
     def deduce(
         self, d: Deduction, x: TensorType, axes: ShapeType, begin: ShapeType, end: ShapeType,
@@ -27,10 +92,10 @@ class StridedSlice(Op):
     ) -> TensorType:  # fmt: skip
         assert x.dims is not None
         steps = strides.dims if strides is not None else (Dim.of(1),) * axes.ndim
-        for name, places in (("begin", begin), ("end", end)):
+        for name, given in (("begin", begin), ("end", end)):
             d.require(
-                places.ndim == axes.ndim,
-                f"{name} has {places.ndim} places for {axes.ndim} axes",
+                given.ndim == axes.ndim,
+                f"{name} has {given.ndim} places for {axes.ndim} axes",
                 arg=name,
             )
         d.require(
@@ -47,14 +112,22 @@ class StridedSlice(Op):
         d.axes(named, x.ndim, "axes")
         dims = list(x.dims)
         for a, first, last, step in zip(named, begin.dims, end.dims, steps, strict=True):
-            stride = step.value or 0
-            d.require(
-                stride > 0, f"a stride must be a positive constant, got {step}", arg="strides"
-            )
-            low, high = clipped(first, x.dims[a]), clipped(last, x.dims[a])
-            span = _at_least(high - low, 0)
-            dims[a] = span if stride == 1 else (span + stride - 1) // stride
+            check_stride(d, step, "strides")
+            if self.assume_inbound:
+                self._check_inbound(d, first, last, step, x.dims[a])
+            dims[a] = places(first, last, step, x.dims[a], self.assume_inbound).count
         return TensorType(tuple(dims), x.dtype)
+
+    def _check_inbound(self, d: Deduction, first: Dim, last: Dim, step: Dim, size: Dim) -> None:
+        low, high = (first, last) if sign(step) == 1 else (last + 1, first + 1)
+        span = f"{first}:{last}"
+        code = "op-arguments"
+        d.hold(dim_op("le", 0, low), f"{span} begins outside of the tensor", arg="begin", code=code)
+        d.hold(dim_op("le", low, high), f"{span} ends before it begins", arg="end", code=code)
+        d.hold(
+            dim_op("le", high, size), f"{span} is not inside of a size of {size}", arg="end",
+            code=code,
+        )  # fmt: skip
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         x = args[0]
@@ -65,14 +138,18 @@ class StridedSlice(Op):
         self, out: TensorType, x: te.Tensor, axes: Any, begin: Any, end: Any, strides: Any = None
     ) -> te.Tensor:
         sizes = te.dims(x)
-        named = [(a.value or 0) % len(sizes) for a in te.dims(axes)]
-        starts = dict(zip(named, te.dims(begin), strict=True))
-        steps = dict(zip(named, te.dims(strides), strict=True)) if strides else {}
+        steps = te.dims(strides) if strides is not None else (Dim.of(1),) * len(axes)
+        taken = {}
+        for axis, *ends, step in zip(
+            te.dims(axes), te.dims(begin), te.dims(end), steps, strict=True
+        ):
+            a = (axis.value or 0) % len(sizes)
+            taken[a] = places(ends[0], ends[1], step, sizes[a], self.assume_inbound)
 
         def place(a: int, i: Any) -> Any:
-            if a not in starts:
+            if a not in taken:
                 return i
-            return te.dim(clipped(starts[a], sizes[a])) + i * te.dim(steps.get(a, 1))
+            return te.dim(taken[a].first) + i * te.dim(taken[a].step)
 
         return te.compute(
             out.dims, lambda *i: x(*(place(a, v) for a, v in enumerate(i))), "strided_slice"
@@ -84,37 +161,163 @@ class StridedSlice(Op):
     ) -> np.ndarray:  # fmt: skip
         index = [slice(None)] * x.ndim
         for i, a in enumerate(axes):
-            index[a] = slice(begin[i], end[i], strides[i] if strides is not None else 1)
-        return np.ascontiguousarray(x[tuple(index)])
+            step = strides[i] if strides is not None else 1
+            below = self.assume_inbound and end[i] == -1  # before the first, not the last
+            index[a] = slice(begin[i], None if below else end[i], step)
+        return np.ascontiguousarray(x[tuple(index)]).reshape(x[tuple(index)].shape)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
-        yield sample(cls(), rand(6, 5), (0,), (1,), (4,), dims="n 5, 0, 1, 4")
-        yield sample(
-            cls(), rand(6, 5), (0, 1), (0, 1), (4, 5), (2, 2), dims="n 5, 0 1, 0 1, k 5, 2 2"
-        )
-        yield sample(cls(), rand(3, 8), (-1,), (-3,), (99,), dims="n m, -1, -3, 99")
-        yield sample(cls(), rand(3, 8), (1,), (6,), (2,), dims="n 8, 1, 6, 2")
+        x, y = rand(6, 5), rand(3, 8)
+        yield sample(cls(), x, (0,), (1,), (4,), dims="n 5, 0, 1, 4")
+        yield sample(cls(), x, (0, 1), (0, 1), (4, 5), (2, 2), dims="n 5, 0 1, 0 1, k 5, 2 2")
+        yield sample(cls(), y, (-1,), (-3,), (99,), dims="n m, -1, -3, 99")
+        yield sample(cls(), y, (1,), (6,), (2,), dims="n 8, 1, 6, 2")
         yield sample(cls(), rand(6, 2), (0,), (2,), (6,), dims="n 2, 0, k, n")
         yield sample(cls(), rand(0, 2), (0,), (0,), (3,), dims="n 2, 0, 0, 3")
-        yield wrong(cls(), rand(6, 5), (2,), (0,), (1,), code="op-axis", match="2")
-        yield wrong(cls(), rand(6, 5), (0,), (0, 1), (1,), code="op-arguments", match="begin")
-        yield wrong(
-            cls(), rand(6, 5), (0,), (0,), (1,), (0,), code="op-arguments", match="positive"
+        yield sample(cls(), y, (1,), (6,), (1,), (-2,), dims="n m, 1, 6, 1, -2")
+        yield sample(cls(), y, (1,), (-1,), (-99,), (-1,), dims="n m, 1, -1, -99, -1")
+        yield sample(
+            cls(), y, (1, 0), (99, 2), (-99, 0), (-3, -1), dims="n m, 1 0, 99 2, -99 0, -3 -1"
         )
+        yield sample(cls(), y, (1,), (1,), (8,), (3,), dims="n m, 1, 1, m, k")
+        inside = cls(assume_inbound=True)
+        yield sample(inside, y, (1,), (2,), (7,), (2,), dims="n m, 1, k, l, 2")
+        yield sample(inside, y, (1,), (7,), (-1,), (-3,), dims="n m, 1, k, -1, -3")
+        yield wrong(cls(), x, (2,), (0,), (1,), code="op-axis", match="2")
+        yield wrong(cls(), x, (0, -2), (0, 0), (1, 1), code="op-axis", match="twice")
+        yield wrong(cls(), x, (0,), (0, 1), (1,), code="op-arguments", match="begin")
+        yield wrong(cls(), x, (0,), (0,), (1,), (0,), code="op-arguments", match="cannot be 0")
+        yield wrong(inside, x, (0,), (-1,), (1,), code="op-arguments", match="begins outside")
+        yield wrong(inside, x, (0,), (3,), (2,), code="op-arguments", match="ends before")
+        yield wrong(inside, x, (0,), (3,), (7,), code="op-arguments", match="size of 6")
 
 
-def clipped(place: Dim, size: Dim) -> Dim:
-    """A place of a slice, counted from the front and brought into 0…size, simplified by what can
-    be proved."""
-    if not prove(dim_op("le", 0, place)):
-        if prove(dim_op("lt", place, 0)):
-            place = place + size
-        else:
-            place = dim_op("select", dim_op("lt", place, 0), place + size, place)
-        place = _at_least(place, 0)
-    return place if prove(dim_op("le", place, size)) else minimum(place, size)
+@define_op
+class DynamicStridedSlice(Op):
+    """`strided_slice` along all axes with places that the program computes: begin, end and
+    strides are integer vectors with an element for each axis. A stride of 0 stops the program."""
+
+    name = "dynamic_strided_slice"
+    legalize = None
+    packed: ClassVar[str] = "relaxpy.dynamic_strided_slice"
+    """The runtime's function."""
+
+    def deduce(
+        self, d: Deduction, x: TensorType, begin: TensorType, end: TensorType, strides: TensorType
+    ) -> TensorType:
+        for name, given in (("begin", begin), ("end", end), ("strides", strides)):
+            d.need_int(given, name)
+            d.require(
+                given.ndim == 1, f"{name} must have one dimension, got {given.ndim}", arg=name,
+                code="op-rank",
+            )  # fmt: skip
+            assert given.dims is not None
+            d.same_dim(given.dims[0], Dim.of(x.ndim), f"{name} must have an element for each axis: "
+                       "sizes", arg=name)  # fmt: skip
+        return TensorType(None, x.dtype, x.ndim)
+
+    def reference(
+        self, x: np.ndarray, begin: np.ndarray, end: np.ndarray, strides: np.ndarray
+    ) -> np.ndarray:
+        if not strides.all():
+            raise RuntimeCheckError("shape-value", f"a stride of {strides.tolist()} is 0")
+        ends = zip(begin.tolist(), end.tolist(), strides.tolist(), strict=True)
+        return np.array(x[tuple(slice(*place) for place in ends)], order="C")
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        def ints(*values: int) -> np.ndarray:
+            return np.array(values, np.int64)
+
+        yield sample(cls(), rand(4, 5), ints(1, 4), ints(99, 0), ints(2, -1), dims="n m, 2, 2, 2")
+        yield sample(cls(), rand(0, 5), ints(0, -3), ints(3, -1), ints(1, 1), dims="n 5, 2, 2, 2")
+        yield sample(cls(), rand(3), ints(-1), ints(-99), ints(-1), dims="n, k, k, k")
+        yield wrong(cls(), rand(4), ints(1, 2), ints(3), ints(1), code="shape-mismatch",
+                    match="begin")  # fmt: skip
+        yield wrong(cls(), rand(4), ints(1), rand(1), ints(1), code="op-dtype", match="end")
+        row = ints(1).reshape(1, 1)
+        yield wrong(cls(), rand(4), ints(1), ints(3), row, code="op-rank", match="strides")
 
 
-def _at_least(value: Dim, low: int) -> Dim:
-    return value if prove(dim_op("le", low, value)) else maximum(value, low)
+@define_op
+class SliceScatter(Op):
+    """A copy of input_tensor with src in place of its slice start:end:step along `axis`. Places
+    are counted as in `strided_slice`; the step goes up."""
+
+    name = "slice_scatter"
+    axis: int = 0
+
+    def deduce(
+        self, d: Deduction, input_tensor: TensorType, src: TensorType, start: PrimType,
+        end: PrimType, step: PrimType,
+    ) -> TensorType:  # fmt: skip
+        d.same_dtype(input_tensor, src)
+        assert input_tensor.dims is not None
+        assert src.dims is not None
+        axis = d.axis(self.axis, input_tensor.ndim)
+        d.require(
+            src.ndim == input_tensor.ndim,
+            f"ranks differ: {input_tensor.ndim} and {src.ndim}", arg="src", code="op-rank",
+        )  # fmt: skip
+        for name, given in (("start", start), ("end", end), ("step", step)):
+            d.require(
+                given.value is not None,
+                f"{name} must be an integer that is known or has a symbol, got {given}", arg=name,
+            )  # fmt: skip
+        assert step.value is not None
+        check_stride(d, step.value, "step")
+        d.require(sign(step.value) == 1, f"step must go up, got {step.value}", arg="step")
+        for a, (size, given) in enumerate(zip(input_tensor.dims, src.dims, strict=True)):
+            if a == axis:
+                size = _places(start, end, step, size).count
+            d.same_dim(size, given, f"axis {a} of the slice and of src differ", arg="src")
+        return TensorType(input_tensor.shape, input_tensor.dtype)
+
+    def legalize(
+        self, out: TensorType, input_tensor: te.Tensor, src: te.Tensor, start: Any, end: Any,
+        step: Any,
+    ) -> te.Tensor:  # fmt: skip
+        axis = self.axis % out.ndim
+        size = te.dims(input_tensor)[axis]
+        taken = places(Dim.of(start), Dim.of(end), Dim.of(step), size)
+        by = te.dim(maximum(taken.step, 1))
+
+        def element(*i: Any) -> Any:
+            beyond = i[axis] - te.dim(taken.first)
+            inside = te.logical_and(beyond >= 0, beyond // by < te.dim(taken.count))
+            if taken.step != 1:
+                inside = te.logical_and(inside, te.equal(beyond % by, te.dim(0)))
+            new = te.element(src(*i[:axis], beyond // by, *i[axis + 1 :]))
+            return te.if_then_else(inside, new, te.element(input_tensor(*i)))
+
+        return te.compute(out.dims, element, "slice_scatter")
+
+    def reference(
+        self, input_tensor: np.ndarray, src: np.ndarray, start: int, end: int, step: int
+    ) -> np.ndarray:
+        found = input_tensor.copy()
+        found[(slice(None),) * (self.axis % found.ndim) + (slice(start, end, step),)] = src
+        return found
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        x = rand(6, 5)
+        yield sample(cls(), x, rand(3, 5), 1, 4, 1, dims="6 m, 3 m, 1, 4, 1")
+        yield sample(cls(1), x, rand(6, 2), 1, 5, 2, dims="n 5, n 2, 1, 5, 2")
+        yield sample(cls(), x, rand(4, 5), 2, 6, 1, dims="n 5, m 5, k, n, 1")
+        yield sample(cls(-1), x, rand(6, 2), -2, 99, 1, dims="n 5, n 2, -2, 99, 1")
+        yield sample(cls(), rand(0, 2), rand(0, 2), 0, 3, 1, dims="n 2, n 2, 0, n, 1")
+        yield wrong(cls(), x, rand(2, 5), 1, 4, 1, code="shape-mismatch", match="3 and 2")
+        yield wrong(cls(), x, rand(3), 1, 4, 1, code="op-rank", match="2 and 1")
+        yield wrong(cls(), x, rand(3, 5), 1, 4, -1, code="op-arguments", match="go up")
+        yield wrong(cls(2), x, rand(3, 5), 1, 4, 1, code="op-axis", match="2")
+        ints = rand(3, 5, dtype="int32")
+        yield wrong(cls(), x, ints, 1, 4, 1, code="op-dtype", match="int32")
+
+
+def _places(start: PrimType, end: PrimType, step: PrimType, size: Dim) -> Places:
+    assert start.value is not None
+    assert end.value is not None
+    assert step.value is not None
+    return places(start.value, end.value, step.value, size)

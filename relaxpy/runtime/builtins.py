@@ -69,6 +69,18 @@ def nonzero(tensor: Tensor) -> Tensor:
     return from_numpy(np.ascontiguousarray(np.argwhere(tensor.numpy()).T.astype(np.int64)))
 
 
+def dynamic_strided_slice(tensor: Tensor, begin: Tensor, end: Tensor, strides: Tensor) -> Tensor:
+    """The slice begin:end:stride along every axis, as numpy counts places.
+
+    Raises: RuntimeCheckError (`shape-value`) for a stride of 0.
+    """
+    steps = strides.numpy().tolist()
+    if not all(steps):
+        raise RuntimeCheckError("shape-value", f"a stride of {steps} is 0")
+    ends = zip(begin.numpy().tolist(), end.numpy().tolist(), steps, strict=True)
+    return from_numpy(np.array(tensor.numpy()[tuple(slice(*place) for place in ends)], order="C"))
+
+
 def null_value() -> None:
     """The value of a program that gives none."""
 
@@ -152,4 +164,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relaxpy.print": print_formatted,
     "relaxpy.assert": assert_true,
     "relaxpy.nonzero": nonzero,
+    "relaxpy.dynamic_strided_slice": dynamic_strided_slice,
 }
