@@ -64,6 +64,11 @@ def cast(x: Any, dtype: str) -> PrimExpr:
         return x
     if target.is_bool:
         return not_equal(x, literal(0, x))
+    signs = target.is_int and target.is_signed and source.is_int and not source.is_signed
+    if signs and target.bits <= source.bits:
+        # TVM takes an unsigned value to stay at least 0 whatever it is converted to, and drops
+        # checks of it. Of the same bits as a signed number it assumes nothing.
+        return tirx.reinterpret(f"int{source.bits}", x).astype(str(target))
     if not (source.is_float and target.is_int):
         return x.astype(str(target))
     x = widen(x)

@@ -1,0 +1,37 @@
+"""Functions of one element where TVM would assume too much."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relaxpy.ir.dim import SymVar
+from relaxpy.ir.dtype import DType
+from relaxpy.testing.kernels import Kernels
+from relaxpy.tir import scalar, te
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.to_python import to_python
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("uint64", "int64"), ("uint64", "int32"), ("uint32", "int32"), ("uint8", "int8")]
+)  # fmt: skip
+def test_checks_of_converted_unsigned_integers_stay(source: str, target: str) -> None:
+    """A huge unsigned index is negative as a signed one: the check that keeps it out of a tensor is not dropped."""
+    n = SymVar("n").dim
+    x = te.placeholder([n], source, "x")
+
+    def element(i: te.Index) -> te.Tensor:
+        value = scalar.cast(x(i), DType(target))
+        inside = scalar.greater_equal(value, scalar.literal(0, value))
+        return te.select(inside, value, scalar.literal(-7, value))
+
+    program = PrimFunc.from_te([x], [te.compute([n], element)])
+    numbers = np.array([0, 1, np.iinfo(source).max, np.iinfo(source).max // 2 + 1], source)
+    want = numbers.astype(target)
+    want = np.where(want >= 0, want, -7).astype(target)
+    kernel, python = np.zeros_like(want), np.zeros_like(want)
+    Kernels({"k": program}).run("k", [numbers], [kernel])
+    to_python(program.func)(numbers, python)
+    np.testing.assert_array_equal(kernel, want)
+    np.testing.assert_array_equal(python, want)
