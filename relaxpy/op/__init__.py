@@ -17,12 +17,11 @@ from relaxpy.op import (
     device,
     einstein,
     gather,
+    image,
     inspect,
     intrinsic,
     join,
-    layout,
     linear_algebra,
-    loss,
     manipulate,
     memory,
     nn,
@@ -151,6 +150,7 @@ gather_elements = gather.GatherElements.make
 gather_nd = gather.GatherND.make
 index_tensor = gather.IndexTensor.make
 where = search.Where.make
+bucketize = search.Bucketize.make
 
 arange = create.Arange.make
 full = create.Full.make
@@ -172,6 +172,7 @@ index_put = scatter.IndexPut.make
 
 astype = datatype.Astype.make
 unique = set.Unique.make
+nonzero = set.Nonzero.make
 
 hint_on_device = device.HintOnDevice.make
 stop_lift_params = device.StopLiftParams.make
@@ -184,20 +185,22 @@ shape_to_tensor = intrinsic.ShapeToTensor.make
 tensor_to_shape = intrinsic.TensorToShape.make
 
 __all__ = [
-    "OPS", "Op", "abs", "acos", "acosh", "add", "arange", "asin", "asinh", "assert_op",
-    "astype", "atan", "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or",
-    "bitwise_xor", "broadcast_to", "call_dps_library", "call_packed", "call_pure_packed",
-    "call_tir", "ceil", "clip", "collapse_sum_like", "collapse_sum_to", "concat", "cos", "cosh",
-    "divide", "dynamic_strided_slice", "equal", "erf", "ewise_fma", "exp", "expand_dims",
+    "OPS", "Op", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin",
+    "argsort", "asin", "asinh", "assert_op", "astype", "atan", "atan2", "atanh", "bitwise_and",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_to", "bucketize", "call_dps_library",
+    "call_packed", "call_pure_packed", "call_tir", "ceil", "clip", "collapse_sum_like",
+    "collapse_sum_to", "concat", "cos", "cosh", "cumprod", "cumsum", "divide",
+    "dynamic_strided_slice", "einsum", "equal", "erf", "ewise_fma", "exp", "expand_dims",
     "flatten", "flip", "floor", "floor_divide", "floor_mod", "full", "gather_elements",
-    "gather_nd", "greater", "greater_equal", "hint_on_device", "index_put", "index_tensor",
-    "inspect", "isfinite", "isinf", "isnan", "left_shift", "less", "less_equal", "log",
-    "log_add_exp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "max",
-    "maximum", "mean", "memory", "meshgrid", "min", "minimum", "mod", "multiply", "negative",
-    "nn", "not_equal", "ones", "permute_dims", "power", "print", "repeat", "reshape",
-    "reverse_sequence", "right_shift", "round", "rsqrt", "scatter_elements", "scatter_nd",
-    "shape_of", "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "slice_scatter", "split",
-    "sqrt", "square", "squeeze", "stack", "stop_lift_params", "strided_slice", "subtract",
-    "sum", "take", "tan", "tanh", "tensor_to_shape", "tile", "to_vdevice", "trunc", "unique",
-    "where", "zeros",
+    "gather_nd", "greater", "greater_equal", "hint_on_device", "image", "index_put",
+    "index_tensor", "inspect", "isfinite", "isinf", "isnan", "left_shift", "less", "less_equal",
+    "linear", "log", "log_add_exp", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "matmul", "max", "maximum", "mean", "median", "memory", "meshgrid", "min", "minimum", "mod",
+    "multinomial_from_uniform", "multiply", "negative", "nn", "nonzero", "not_equal", "ones",
+    "outer", "permute_dims", "power", "print", "prod", "repeat", "reshape", "reverse_sequence",
+    "right_shift", "round", "rsqrt", "scatter_elements", "scatter_nd", "shape_of",
+    "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "slice_scatter", "sort", "split",
+    "sqrt", "square", "squeeze", "stack", "std", "stop_lift_params", "strided_slice",
+    "subtract", "sum", "take", "tan", "tanh", "tensor_to_shape", "tile", "to_vdevice", "topk",
+    "trunc", "unique", "variance", "where", "zeros",
 ]  # fmt: skip

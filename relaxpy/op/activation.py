@@ -12,8 +12,9 @@ from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import dim_op
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.elementwise import FloatUnary, IntOrFloatUnary
 from relaxpy.op.precision import narrowed, widened
-from relaxpy.op.unary import FloatUnary, IntOrFloatUnary, erf, sigmoid
+from relaxpy.op.unary import erf, sigmoid
 
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -144,7 +145,7 @@ class Softplus(FloatUnary):
         scaled = x * te.literal(self.beta, x)
         # exp of the magnitude's negative is never beyond 1: nothing overflows
         positive = te.maximum(scaled, te.literal(0, x))
-        rest = te.log(te.literal(1, x) + te.exp(te.negative(te.absolute(scaled))))
+        rest = te.log1p(te.exp(te.negative(te.absolute(scaled))))
         soft = (positive + rest) / te.literal(self.beta, x)
         return te.select(te.greater(scaled, te.literal(self.threshold, x)), x, soft)
 

@@ -15,7 +15,7 @@ from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Sample, define_op, rand, sample, wrong
 from relaxpy.op.conv import ConvolutionLike, sum_dtype
-from relaxpy.op.layout import Layout, check_per_axis, inside, padding_pairs, per_axis
+from relaxpy.op.data_layout import Layout, check_per_axis, inside, padding_pairs, per_axis
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
-from relaxpy.op.layout import (
+from relaxpy.op.data_layout import (
     Layout,
     check_layout,
     check_padding,

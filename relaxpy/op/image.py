@@ -1,0 +1,6 @@
+"""The image operators by their names under `R.image`: `relaxpy.op.image.resize2d(x, (n, m))`."""
+
+from relaxpy.op import resize
+
+resize2d = resize.Resize2d.make
+resize3d = resize.Resize3d.make

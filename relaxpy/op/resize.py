@@ -1,0 +1,441 @@
+"""Images of other sizes (`R.image.resize2d`, `R.image.resize3d`): an element of the result is a weighted sum of the
+elements around the position in data that it comes from.
+
+Positions are exact: for all modes but one they are fractions of integers, of which floor and rest are computed in
+integers. So neither rounding nor the number of dimensions that are symbols moves an element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
+from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Expr
+from relaxpy.op import te
+from relaxpy.op.base import ArgSpec, Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.data_layout import Layout, check_layout, inside
+from relaxpy.op.precision import converted
+
+Floats = tuple[float, ...]
+
+_MODES = (
+    "half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)  # fmt: skip
+_METHODS = {"nearest_neighbor": 1, "linear": 2, "cubic": 4}
+"""How many elements along an axis a method looks at."""
+_HALF = Fraction(1, 2)
+_ROUNDINGS: dict[str, Callable[[Any], int]] = {
+    "round": round,
+    "round_prefer_floor": lambda x: math.ceil(x - _HALF),
+    "round_prefer_ceil": lambda x: math.floor(x + _HALF),
+    "floor": math.floor,
+    "ceil": math.ceil,
+}
+"""The place nearest to a position."""
+
+
+@dataclass(frozen=True)
+class Resize(Op):
+    """Resizing of the spatial axes to `size`."""
+
+    roi: Floats | float | None = None
+    """Mode tf_crop_and_resize: the part of data that is resized, as (starts, ends) along the spatial axes, where 0 is
+    the first place of an axis and 1 the last."""
+    layout: str = ""
+    method: str = "linear"
+    """Which elements are summed: "nearest_neighbor", "linear" (the two around), "cubic" (the four around)."""
+    coordinate_transformation_mode: str = "half_pixel"
+    """Where an element of the result comes from, as ONNX names it."""
+    rounding_method: str = "round"
+    """Which place is nearest: "round" (to even), "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"; "": round
+    for align_corners, else floor."""
+    cubic_alpha: float = -0.75
+    """Coefficient of the cubic spline."""
+    cubic_exclude: int = 0
+    """1: places outside of data have no cubic weight, and the others make up for it; 0: they read the nearest."""
+    extrapolation_value: float = 0.0
+    """Mode tf_crop_and_resize: what comes from outside of data."""
+    out_dtype: DType | None = None
+    """Dtype of the result; None: that of data."""
+
+    spatial: ClassVar[str]
+
+    def _argument(self, spec: ArgSpec, value: Any, dtype: DType | None) -> Expr:
+        """One number is the size of all axes."""
+        if spec.name == "size" and isinstance(value, (int, Dim)) and not isinstance(value, bool):
+            value = (value,) * len(self.spatial)
+        return super()._argument(spec, value, dtype)
+
+    def deduce(self, d: Deduction, data: TensorType, size: ShapeType) -> TensorType:
+        self.check_attributes(d)
+        check_layout(d, self.layout, f"NC{self.spatial}", "layout", data)
+        count = len(self.spatial)
+        d.require(
+            size.ndim == count, f"size must have {count} numbers, got {size.ndim}", arg="size"
+        )
+        assert data.dtype is not None
+        assert data.dims is not None
+        assert size.dims is not None
+        dtype = self.out_dtype or data.dtype
+        d.require(
+            dtype.is_float or self.method == "nearest_neighbor",
+            f"method {self.method} makes fractions: the result cannot be {dtype}",
+            arg="data", code="op-dtype", help='pass out_dtype="float32"',
+        )  # fmt: skip
+        layout = Layout(self.layout)
+        sizes = layout.named(data.dims)
+        for letter, wanted in zip(self.spatial, size.dims, strict=True):
+            d.ensure(
+                dim_op("le", 1, sizes[letter]),
+                f"axis {letter} of data has no places to resize", arg="data",
+            )  # fmt: skip
+            d.ensure(dim_op("le", 0, wanted), f"a size cannot be {wanted}", arg="size")
+            sizes[letter] = wanted
+        return TensorType(layout.order(sizes), dtype)
+
+    def check_attributes(self, d: Deduction) -> None:
+        """Refuse names that are none."""
+        for arg, known in (
+            ("method", tuple(_METHODS)),
+            ("coordinate_transformation_mode", _MODES),
+            ("rounding_method", ("", *_ROUNDINGS)),
+        ):
+            value = getattr(self, arg)
+            d.require(value in known, f"{arg} {value!r} is none of {', '.join(known)}", arg=arg)
+        count = 2 * len(self.spatial)
+        fits = self.roi is None or isinstance(self.roi, (int, float)) or len(self.roi) == count
+        d.require(fits, f"roi must be one number or {count}, got {self.roi}", arg="roi")
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        data = args[0]
+        assert isinstance(data, TensorType)
+        return TensorType(None, self.out_dtype or data.dtype, 2 + len(self.spatial))
+
+    @property
+    def crops(self) -> bool:
+        """Whether only the region of interest is resized, and there is an outside."""
+        return self.coordinate_transformation_mode == "tf_crop_and_resize"
+
+    @property
+    def rounding(self) -> str:
+        """The rounding that is meant."""
+        corners = self.coordinate_transformation_mode == "align_corners"
+        return self.rounding_method or ("round" if corners else "floor")
+
+    def region(self, axis: int) -> tuple[float, float]:
+        """Where the region of interest starts and ends on a spatial axis."""
+        roi, count = self.roi, len(self.spatial)
+        if roi is None or isinstance(roi, (int, float)):
+            return float(roi or 0), float(roi or 0)
+        return float(roi[axis]), float(roi[axis + count])
+
+    # The tensor program
+
+    def legalize(self, out: TensorType, data: te.Tensor, size: Sequence[Dim]) -> te.Tensor:
+        assert out.dims is not None
+        layout, taps = Layout(self.layout), _METHODS[self.method]
+        sizes, dtype = layout.named(te.dims(data)), str(data.dtype)
+        wide = "float64" if "float64" in (dtype, out.dtype) or dtype in _WIDE_INTS else "float32"
+        axes = {
+            s: self.axis(axis, sizes[s], parts, wide)
+            for axis, (s, parts) in enumerate(zip(self.spatial, size, strict=True))
+        }
+        loops = {s: te.reduce_axis(taps, f"k{s}") for s in self.spatial if taps > 1}
+
+        def part(*i: Any) -> Any:
+            """One of the summands of an element."""
+            place, factors = layout.named(i), []
+            for s, (places, weights, _) in axes.items():
+                tap = loops.get(s, te.dim(0))
+                factors.append(te.element(weights(place[s], tap)))
+                place[s] = places(place[s], tap)
+            value = te.element(data(*layout.order(place)))
+            if not loops:
+                return value
+            value = te.cast(value, wide)
+            for factor in factors:
+                value = value * factor
+            return te.sum(value, list(loops.values()))
+
+        found = te.compute(out.dims, part, "resized")
+
+        def element(*i: Any) -> Any:
+            place, value = layout.named(i), te.cast(found(*i), out.dtype)
+            if self.crops:
+                beyond = te.const(self.extrapolation_value, out.dtype)
+                for s, (_, _, outside) in axes.items():
+                    value = te.select(te.equal(outside(place[s]), te.dim(1)), beyond, value)
+            return value
+
+        return te.compute(out.dims, element, "resize")
+
+    def axis(
+        self, axis: int, size: Dim, parts: Dim, wide: str
+    ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+        """Of a spatial axis, for every place of the result: the places of data that are looked at, their weights, and
+        whether (1) it comes from outside."""
+        taps, end = _METHODS[self.method], te.dim(size - 1)
+        floor, rest, nearest, outside = self.position(axis, size, parts)
+
+        def place(o: Any, tap: Any) -> Any:
+            at = nearest(o) if taps == 1 else floor(o) + (tap - (taps // 2 - 1))
+            return te.maximum(te.minimum(at, end), te.dim(0))
+
+        def weight(o: Any, tap: Any) -> Any:
+            if taps == 1:
+                return te.const(1, wide)
+            weights = self.spline(te.cast(rest(o), wide))
+            if self.method == "cubic" and self.cubic_exclude:
+                first, zero = floor(o) - 1, te.const(0, wide)
+                weights = [
+                    te.select(inside([(first + n, size)]), w, zero) for n, w in enumerate(weights)
+                ]
+                total = weights[0] + weights[1] + weights[2] + weights[3]
+                weights = [w / total for w in weights]
+            chosen = weights[-1]
+            for n, w in reversed(list(enumerate(weights[:-1]))):
+                chosen = te.select(te.equal(tap, te.dim(n)), w, chosen)
+            return chosen
+
+        name = self.spatial[axis]
+        return (
+            te.compute((parts, taps), place, f"places_{name}"),
+            te.compute((parts, taps), weight, f"weights_{name}"),
+            te.compute((parts,), lambda o: te.cast(outside(o), "int64"), f"outside_{name}"),
+        )
+
+    def position(self, axis: int, size: Dim, parts: Dim) -> tuple[Any, Any, Any, Any]:
+        """Functions of a place of the result: the place of data before its position, the distance to that, the
+        nearest place, and whether the position is outside."""
+        if self.crops:
+            return self.position_in_region(axis, size, parts)
+        a, b, c = (te.dim(value) for value in self.fraction(size, parts))
+
+        def nearest(o: Any) -> Any:
+            q = o * a + b
+            match self.rounding:
+                case "floor":
+                    return q // c
+                case "ceil":
+                    return (q + c - 1) // c
+                case "round_prefer_floor":
+                    return (q * 2 + c - 1) // (c * 2)
+                case rounding:
+                    up, rest = (q * 2 + c) // (c * 2), (q * 2 + c) % (c * 2)
+                    odd_tie = te.logical_and(te.equal(rest, te.dim(0)), te.equal(up % 2, te.dim(1)))
+                    down = te.select(odd_tie, up - 1, up)
+                    return up if rounding == "round_prefer_ceil" else down
+
+        def rest(o: Any) -> Any:
+            return te.cast((o * a + b) % c, "float64") / te.cast(c, "float64")
+
+        return lambda o: (o * a + b) // c, rest, nearest, lambda _: te.dim(0)
+
+    def fraction(self, size: Dim, parts: Dim) -> tuple[Dim, Dim, Dim]:
+        """Place o of an axis of `parts` comes from position (o * a + b) / c on an axis of `size`: a, b and c, of
+        which the last is at least 1."""
+        zero, several = Dim.of(0), minimum(maximum(parts - 1, 0), 1)
+        match self.coordinate_transformation_mode:
+            case "asymmetric":
+                a, b, c = size, zero, parts
+            case "align_corners":
+                a, b, c = size - 1, zero, parts - 1
+            case "tf_half_pixel_for_nn":
+                a, b, c = size * 2, size, parts * 2
+            case "pytorch_half_pixel":
+                a, b, c = size * 2 * several, (size - parts) * several, parts * 2
+            case _:
+                a, b, c = size * 2, size - parts, parts * 2
+        return a, b, maximum(c, 1)
+
+    def position_in_region(self, axis: int, size: Dim, parts: Dim) -> tuple[Any, Any, Any, Any]:
+        """As `position`, in floats."""
+        start, end = (te.const(value, "float64") for value in self.region(axis))
+        last, steps = (
+            te.cast(te.dim(value), "float64") for value in (size - 1, maximum(parts - 1, 1))
+        )
+        half = te.const(0.5, "float64")
+
+        def x(o: Any) -> Any:
+            several = start * last + te.cast(o, "float64") * (end - start) * last / steps
+            return te.select(
+                te.less(te.dim(1), te.dim(parts)), several, half * (start + end) * last
+            )
+
+        def nearest(o: Any) -> Any:
+            match self.rounding:
+                case "floor":
+                    found = te.floor(x(o))
+                case "ceil":
+                    found = te.ceil(x(o))
+                case "round_prefer_floor":
+                    found = te.ceil(x(o) - half)
+                case "round_prefer_ceil":
+                    found = te.floor(x(o) + half)
+                case _:
+                    found = te.round(x(o))
+            return te.cast(found, "int64")
+
+        def outside(o: Any) -> Any:
+            return te.logical_or(te.less(x(o), te.const(0, "float64")), te.greater(x(o), last))
+
+        return (
+            lambda o: te.cast(te.floor(x(o)), "int64"),
+            lambda o: x(o) - te.floor(x(o)),
+            nearest,
+            outside,
+        )
+
+    def spline(self, t: Any) -> list[Any]:
+        """Weights of the elements around, from the distance t to the one before."""
+        if self.method == "linear":
+            return [1 - t, t]
+        a, t2, t3 = self.cubic_alpha, t * t, t * t * t
+        return [
+            (t3 - t2 * 2 + t) * a,
+            t3 * (a + 2) - t2 * (a + 3) + 1,
+            t2 * (2 * a + 3) - t3 * (a + 2) - t * a,
+            (t2 - t3) * a,
+        ]
+
+    # The reference: positions as Python's fractions, an axis at a time
+
+    def reference(self, data: np.ndarray, size: Sequence[int]) -> np.ndarray:
+        dtype = self.out_dtype or DType(data.dtype)
+        layout = Layout(self.layout)
+        x = data
+        if self.method != "nearest_neighbor":
+            wide = {"float64", *_WIDE_INTS} & {str(DType(data.dtype)), str(dtype)}
+            x = data.astype(np.float64 if wide else np.float32)
+        beyond = np.zeros((1,) * data.ndim, bool)
+        for axis, (letter, parts) in enumerate(zip(self.spatial, size, strict=True)):
+            where = layout.letters.index(letter)
+            positions = [
+                self.position_on_numpy(axis, o, x.shape[where], parts) for o in range(parts)
+            ]
+            along = [-1 if a == where else 1 for a in range(x.ndim)]
+            outside = [self.crops and not 0 <= p <= x.shape[where] - 1 for p in positions]
+            beyond = beyond | np.array(outside, bool).reshape(along)
+            x = self.resized(x, where, positions)
+        x = converted(x, dtype)
+        return np.where(beyond, np.asarray(self.extrapolation_value).astype(x.dtype), x)
+
+    def position_on_numpy(self, axis: int, o: int, size: int, parts: int) -> Fraction | float:
+        """Where place o of an axis of `parts` comes from on an axis of `size`."""
+        match self.coordinate_transformation_mode:
+            case "asymmetric":
+                return Fraction(o * size, parts)
+            case "align_corners":
+                return Fraction(o * (size - 1), max(parts - 1, 1))
+            case "tf_half_pixel_for_nn":
+                return (o + Fraction(1, 2)) * size / parts
+            case "pytorch_half_pixel" if parts == 1:
+                return Fraction(0)
+            case "tf_crop_and_resize":
+                start, end = self.region(axis)
+                if parts == 1:
+                    return 0.5 * (start + end) * (size - 1)
+                return start * (size - 1) + o * (end - start) * (size - 1) / (parts - 1)
+            case _:
+                return (o + Fraction(1, 2)) * size / parts - Fraction(1, 2)
+
+    def resized(
+        self, x: np.ndarray, axis: int, positions: Sequence[Fraction | float]
+    ) -> np.ndarray:
+        """One axis resized: its places come from `positions`."""
+        last = x.shape[axis] - 1
+        if self.method == "nearest_neighbor":
+            places = [min(max(_ROUNDINGS[self.rounding](p), 0), last) for p in positions]
+            return np.take(x, np.array(places, np.int64), axis)
+        parts: list[np.ndarray] = []
+        for position in positions:
+            first = math.floor(position) - (_METHODS[self.method] // 2 - 1)
+            weights = self.spline(float(position - math.floor(position)))
+            if self.method == "cubic" and self.cubic_exclude:
+                weights = [w if 0 <= first + n <= last else 0.0 for n, w in enumerate(weights)]
+                weights = [w / sum(weights) for w in weights]
+            total = np.zeros_like(np.take(x, 0, axis))
+            for n, weight in enumerate(weights):
+                total = total + np.take(x, min(max(first + n, 0), last), axis) * x.dtype.type(
+                    weight
+                )
+            parts.append(total)
+        return np.stack(parts, axis) if parts else np.take(x, range(0), axis)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        count = len(cls.spatial)
+        x, dims = rand(1, 2, *(4, 3, 2)[:count]), " ".join(("n", "c", *cls.spatial.lower()))
+        big, small = (7, 5, 4)[:count], (2, 2, 1)[:count]
+        named = f"{dims}, {' '.join(f'{s}2' for s in cls.spatial.lower())}"
+        yield sample(cls(), x, big, dims=named, atol=1e-5)
+        yield sample(cls(), x, small, dims=f"{dims}, {' '.join(map(str, small))}", atol=1e-5)
+        for mode in _MODES[1:5]:
+            op = cls(coordinate_transformation_mode=mode)
+            yield sample(op, x, big, dims=named, atol=1e-5)
+            yield sample(op, x, (1,) * count, atol=1e-5)
+        for rounding in ("", *_ROUNDINGS):
+            nearest = cls(method="nearest_neighbor", rounding_method=rounding)
+            yield sample(nearest, x, small if rounding == "round" else big, dims=named)
+        corners = cls(
+            method="nearest_neighbor", rounding_method="", coordinate_transformation_mode="align_corners"
+        )  # fmt: skip
+        yield sample(corners, rand(*x.shape, dtype="int8", low=-99, high=99), big, dims=named)
+        cubic = cls(method="cubic", cubic_alpha=-0.5)
+        yield sample(cubic, x, big, dims=named, atol=1e-5)
+        yield sample(cls(method="cubic", cubic_exclude=1), x, small, dims=named, atol=1e-5)
+        crop = "tf_crop_and_resize"
+        roi = (0.0, 0.3, 0.1)[:count] + (1.0, 1.2, 0.7)[:count]
+        part = cls(roi, coordinate_transformation_mode=crop, extrapolation_value=9.0)
+        yield sample(part, x, big, dims=named, atol=1e-5)
+        yield sample(
+            cls(roi, method="nearest_neighbor", coordinate_transformation_mode=crop), x, big
+        )
+        last = cls(layout=f"N{cls.spatial}C", out_dtype=DType("float32"))
+        channels_last = np.moveaxis(rand(*x.shape, dtype="uint8", low=0, high=255), 1, -1)
+        yield sample(last, np.ascontiguousarray(channels_last), big, atol=1e-3)
+        half = x.astype(np.float16)
+        yield sample(cls(), half, big, dims=named, rtol=2e-3, atol=2e-3)
+        yield wrong(cls(method="bicubic"), x, big, code="op-arguments", match="bicubic")
+        yield wrong(cls(rounding_method="up"), x, big, code="op-arguments", match="up")
+        yield wrong(cls(coordinate_transformation_mode="pixel"), x, big, code="op-arguments")
+        yield wrong(cls((0.0, 1.0, 2.0)), x, big, code="op-arguments", match="roi")
+        yield wrong(cls(layout="NHW"), x, big, code="op-arguments", match="layout")
+        yield wrong(cls(), x[0], big, code="op-rank", match="data")
+        yield wrong(cls(), x, (*big, 2), code="op-arguments", match="size")
+        yield wrong(cls(), x[:, :, :0], big, code="shape-mismatch", match="no places")
+        yield wrong(cls(), x.astype(np.int32), big, code="op-dtype", match="int32")
+
+
+_WIDE_INTS = ("int64", "int32", "uint64", "uint32")
+"""Integers that float32 does not hold."""
+
+
+@define_op
+class Resize2d(Resize):
+    """data with its two spatial axes resized to `size`: each element a weighted sum of those around the position that
+    it comes from. Beyond the ends of an axis the nearest place is read."""
+
+    name = "image.resize2d"
+    spatial = "HW"
+    layout: str = "NCHW"
+
+
+@define_op
+class Resize3d(Resize):
+    """data with its three spatial axes resized to `size`: each element a weighted sum of those around the position
+    that it comes from. Beyond the ends of an axis the nearest place is read."""
+
+    name = "image.resize3d"
+    spatial = "DHW"
+    layout: str = "NCDHW"
+    rounding_method: str = ""
