@@ -12,6 +12,7 @@ from relaxpy.op import (
     rearrange,
 )
 from relaxpy.op import attention as _attention
+from relaxpy.op import pad as _pad
 from relaxpy.op import softmax as _softmax
 
 gelu = activation.Gelu.make
@@ -60,3 +61,5 @@ pixel_shuffle = rearrange.PixelShuffle.make
 
 cross_entropy_with_logits = loss.CrossEntropyWithLogits.make
 nll_loss = loss.NllLoss.make
+
+pad = _pad.Pad.make

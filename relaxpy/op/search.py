@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.precision import widened
 
 
 @define_op
@@ -65,3 +67,89 @@ class Where(Op):
             cls(), flags, rand(3, 2), rand(3, dtype="int32"), code="op-dtype", match="int32"
         )
         yield wrong(cls(), flags, rand(3, 2), rand(3), code="shape-mismatch", match="2 and 3")
+
+
+@define_op
+class Bucketize(Op):
+    """In which bucket each element lies: how many of the boundaries, a vector in ascending order,
+    are below it (with `right`: or equal to it), as `numpy.searchsorted`; NaN is above all. int64,
+    or int32 with `out_int32`. Of boundaries out of order: some number up to theirs."""
+
+    name = "bucketize"
+    out_int32: bool = False
+    right: bool = False
+
+    def deduce(self, d: Deduction, input_tensor: TensorType, boundaries: TensorType) -> TensorType:
+        d.same_dtype(input_tensor, boundaries)
+        d.require(
+            input_tensor.dtype != "bool", "input_tensor must be numbers, got bool",
+            arg="input_tensor", code="op-dtype",
+        )  # fmt: skip
+        d.require(
+            boundaries.ndim == 1,
+            f"boundaries must have one dimension, got {boundaries.ndim}", arg="boundaries",
+            code="op-rank",
+        )  # fmt: skip
+        return TensorType(input_tensor.shape, self._dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        x = args[0]
+        return TensorType(x.shape if isinstance(x, TensorType) else None, self._dtype)
+
+    @property
+    def _dtype(self) -> str:
+        return "int32" if self.out_int32 else "int64"
+
+    def legalize(
+        self, out: TensorType, input_tensor: te.Tensor, boundaries: te.Tensor
+    ) -> te.Tensor:
+        (size,) = te.dims(boundaries)
+        # Halving `size` places takes so many steps; where it is not known, as many as any has.
+        steps = _ADDRESS_BITS if size.value is None else size.value.bit_length()
+
+        def fill(p: Any, result: Any, values: Any, edges: Any) -> None:
+            with p.loops(result.shape) as at:
+                value = p.read(values, *at)
+                low, high = (p.allocate(name, 1, "int64") for name in ("low", "high"))
+                p.write(low, 0, value=te.dim(0))
+                p.write(high, 0, value=te.dim(size))
+                with p.loop("step", steps), p.when(p.read(low, 0) < p.read(high, 0)):
+                    middle = p.let("middle", (p.read(low, 0) + p.read(high, 0)) // 2)
+                    below = self._below(p.read(edges, middle), value)
+                    p.write(low, 0, value=te.select(below, middle + 1, p.read(low, 0)))
+                    p.write(high, 0, value=te.select(below, p.read(high, 0), middle))
+                p.write(result, *at, value=te.cast(p.read(low, 0), self._dtype))
+
+        return te.serial((out.dims, self._dtype), [input_tensor, boundaries], fill, "bucketize")
+
+    def _below(self, edge: Any, value: Any) -> Any:
+        """Whether a boundary is below a value."""
+        below = te.less_equal(edge, value) if self.right else te.less(edge, value)
+        return te.logical_or(below, te.isnan(value)) if te.dtype_of(value).is_float else below
+
+    def reference(self, input_tensor: np.ndarray, boundaries: np.ndarray) -> np.ndarray:
+        side = "right" if self.right else "left"
+        found = np.searchsorted(widened(boundaries), widened(input_tensor), side)
+        above = np.isnan(widened(input_tensor)) if DType(input_tensor.dtype).is_float else False
+        return np.where(above, boundaries.size, found).astype(self._dtype)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        edges = np.array([-1.5, 0, 0.25, 1], np.float32)
+        x = np.array([[-2, -1.5, 0], [0.3, 5, np.nan]], np.float32)
+        yield sample(cls(), x, edges, dims="n m, k")
+        yield sample(cls(right=True), x, edges, dims="n 3, 4")
+        yield sample(cls(out_int32=True), x, edges[:0], dims="n m, k")
+        ints = np.array([3, 7, 7, 9], np.int32)
+        yield sample(
+            cls(right=True), rand(3, 5, dtype="int32", low=0, high=12), ints, dims="n m, k"
+        )
+        yield sample(cls(), rand(dtype="int32"), ints[:1], dims=", k")
+        yield wrong(cls(), x, edges.reshape(2, 2), code="op-rank", match="one dimension")
+        yield wrong(cls(), x, ints, code="op-dtype", match="int32")
+        bools = rand(2, dtype="bool")
+        yield wrong(cls(), bools, bools, code="op-dtype", match="bool")
+
+
+_ADDRESS_BITS = 40
+"""Nothing has more elements than two to this."""

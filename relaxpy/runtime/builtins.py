@@ -59,14 +59,41 @@ def reshape(tensor: Tensor, shape: Shape) -> Tensor:
     return Tensor(out.pointer, tuple(shape), out.dtype, out.owner)
 
 
-def unique(tensor: Tensor) -> Tensor:
-    """The distinct items of a tensor, sorted, as a 1-d tensor (`numpy.unique`)."""
-    return from_numpy(np.unique(tensor.numpy()))
+def unique(
+    tensor: Tensor,
+    in_order: bool = True,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | tuple[()] = (),
+) -> Tensor | tuple[Tensor, ...]:
+    """The distinct items of a tensor as a 1-d tensor, or its distinct slices along an axis: sorted, or in the order of
+    their first appearance; then what else is asked for, in this order (`R.unique`)."""
+    array = tensor.numpy()
+    along = None if isinstance(axis, tuple) else int(axis)
+    narrow = array.dtype.kind not in "biuf"  # bfloat16, which numpy cannot sort
+    values, first, inverse, counts = np.unique(
+        array.astype(np.float32) if narrow else array,
+        return_index=True, return_inverse=True, return_counts=True, axis=along,
+    )  # fmt: skip
+    if not in_order:
+        order = np.argsort(first)
+        values = np.take(values, order, 0 if along is None else along)
+        place = np.argsort(order)
+        first, inverse, counts = first[order], np.take(place, inverse), counts[order]
+    asked = (
+        (True, values.astype(array.dtype)), (return_index, first),
+        (return_inverse, inverse.reshape(-1)), (return_counts, counts),
+    )  # fmt: skip
+    found = tuple(from_numpy(np.ascontiguousarray(a)) for wanted, a in asked if wanted)
+    return found if len(found) > 1 else found[0]
 
 
 def nonzero(tensor: Tensor) -> Tensor:
-    """Indices of the items that are not zero: (number of dimensions, number of such items), int64."""
-    return from_numpy(np.ascontiguousarray(np.argwhere(tensor.numpy()).T.astype(np.int64)))
+    """Indices of the items that are not zero: (number of dimensions, number of such items), int64; a 0-d tensor counts
+    as a vector of one."""
+    found = np.nonzero(np.atleast_1d(tensor.numpy()))
+    return from_numpy(np.stack(found).astype(np.int64))
 
 
 def dynamic_strided_slice(tensor: Tensor, begin: Tensor, end: Tensor, strides: Tensor) -> Tensor:

@@ -1,0 +1,154 @@
+"""A border around a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+
+_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+"""The modes, and what numpy calls them."""
+
+
+@define_op
+class Pad(Op):
+    """data with a border: `pad_width` is how much before and after each axis, (before_0, after_0, before_1, …). Of
+    pad_value (mode "constant"), of the elements mirrored at the edge, which is not repeated ("reflect": needs a size
+    above the width), of the edge ("replicate": needs an element), or of the other end ("circular": needs a size as the
+    width)."""
+
+    name = "nn.pad"
+    pad_width: tuple[int, ...]
+    pad_mode: str = "constant"
+    pad_value: float = 0.0
+
+    def widths(self) -> list[tuple[int, int]]:
+        """(before, after) of each axis."""
+        return list(zip(self.pad_width[::2], self.pad_width[1::2], strict=True))
+
+    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+        assert data.dims is not None
+        d.require(
+            self.pad_mode in _MODES,
+            f"pad_mode {self.pad_mode!r} is none of {', '.join(_MODES)}", arg="pad_mode",
+        )  # fmt: skip
+        d.require(
+            len(self.pad_width) == 2 * data.ndim,
+            f"pad_width has {len(self.pad_width)} numbers, and must have two for each of "
+            f"{data.ndim} axes", arg="pad_width",
+        )  # fmt: skip
+        d.require(
+            min(self.pad_width, default=0) >= 0,
+            f"a width cannot be negative, got {list(self.pad_width)}", arg="pad_width",
+        )  # fmt: skip
+        self._check_value(d, data)
+        for a, (size, width) in enumerate(zip(data.dims, self.widths(), strict=True)):
+            self._check_size(d, a, size, max(width))
+        pairs = zip(data.dims, self.widths(), strict=True)
+        return TensorType(tuple(size + sum(width) for size, width in pairs), data.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (data,) = args
+        dtype = data.dtype if isinstance(data, TensorType) else None
+        return TensorType(None, dtype, len(self.pad_width) // 2)
+
+    def _check_value(self, d: Deduction, data: TensorType) -> None:
+        assert data.dtype is not None
+        if data.dtype.is_float or self.pad_mode != "constant":
+            return
+        limits = (0, 1) if data.dtype.is_bool else _limits(data.dtype.numpy)
+        d.require(
+            self.pad_value.is_integer() and limits[0] <= self.pad_value <= limits[1],
+            f"pad_value {self.pad_value} is no {data.dtype}", arg="pad_value", code="op-dtype",
+        )  # fmt: skip
+
+    def _check_size(self, d: Deduction, axis: int, size: Dim, width: int) -> None:
+        """Refuse an axis that has not the elements of its border."""
+        needed = {"reflect": width + 1, "circular": width, "replicate": 1}.get(self.pad_mode, 0)
+        if width:
+            message = (
+                f"pad_mode {self.pad_mode!r} by {width} needs {needed} elements along axis {axis}"
+            )
+            d.hold(dim_op("le", needed, size), f"{message}, got {size}", arg="data")
+
+    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+        sizes, widths = te.dims(data), self.widths()
+
+        def element(*i: Any) -> Any:
+            places = [
+                self._place(v - before, size) if before or after else v
+                for v, size, (before, after) in zip(i, sizes, widths, strict=True)
+            ]
+            read = te.element(data(*places))
+            if self.pad_mode != "constant":
+                return read
+            value = te.const(self._value(), str(out.dtype))
+            for at, size, (before, after) in reversed(
+                list(zip(places, sizes, widths, strict=True))
+            ):
+                if after:
+                    read = te.if_then_else(at < te.dim(size), read, value)
+                if before:
+                    read = te.if_then_else(at >= 0, read, value)
+            return read
+
+        return te.compute(out.dims, element, "pad")
+
+    def _value(self) -> float | int:
+        return int(self.pad_value) if self.pad_value.is_integer() else self.pad_value
+
+    def _place(self, at: Any, size: Dim) -> Any:
+        """Where a place of the border (or inside) is read."""
+        last = te.dim(size - 1)
+        match self.pad_mode:
+            case "reflect":
+                return te.select(at < 0, 0 - at, te.select(at > last, last * 2 - at, at))
+            case "replicate":
+                return te.maximum(te.minimum(at, last), te.dim(0))
+            case "circular":
+                extent = te.dim(size)
+                return te.select(at < 0, at + extent, te.select(at > last, at - extent, at))
+            case _:
+                return at
+
+    def reference(self, data: np.ndarray) -> np.ndarray:
+        constant = {"constant_values": self._value()} if self.pad_mode == "constant" else {}
+        mode: Any = _MODES[self.pad_mode]
+        padded = np.pad(data, self.widths() or 0, mode, **constant)
+        return padded.astype(data.dtype)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        x = rand(3, 5)
+        yield sample(cls((1, 2, 0, 3)), x, dims="n m")
+        yield sample(cls((1, 0, 0, 1), pad_value=-1.5), x, dims="n 5")
+        yield sample(cls((2, 2, 4, 1), "reflect"), x, dims="n m")
+        yield sample(cls((2, 0, 0, 7), "replicate"), x, dims="n m")
+        yield sample(cls((3, 1, 2, 5), "circular"), x, dims="n m")
+        yield sample(cls((0, 1), pad_value=7), rand(4, dtype="int8"), dims="n")
+        yield sample(cls((1, 1), pad_value=float("-inf")), rand(0), dims="n")
+        yield sample(cls((0, 0, 1, 1), "reflect"), rand(0, 2), dims="n m")
+        yield sample(cls(()), rand())
+        yield wrong(cls((1, 2)), x, code="op-arguments", match="two for each of 2 axes")
+        yield wrong(cls((1, -2)), rand(3), code="op-arguments", match="negative")
+        yield wrong(cls((1, 1), "mirror"), rand(3), code="op-arguments", match="mirror")
+        yield wrong(
+            cls((3, 0), "reflect"), rand(3), code="shape-mismatch", match="needs 4 elements"
+        )
+        yield wrong(cls((1, 0), "replicate"), rand(0), code="shape-mismatch", match="needs 1")
+        yield wrong(cls((0, 1), pad_value=0.5), rand(3, dtype="int8"), code="op-dtype", match="0.5")
+
+
+def _limits(dtype: Any) -> tuple[int, int]:
+    """The least and the greatest integer of a dtype."""
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+pad = Pad.make
