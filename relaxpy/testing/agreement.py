@@ -3,39 +3,143 @@ errors included."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from relaxpy.errors import RelaxError
 
-def disagreement(got: Any, wanted: Any, atol: float = 1e-6, rtol: float = 1e-4) -> str:
+
+def disagreement(
+    got: Any,
+    wanted: Any,
+    atol: float = 1e-6,
+    rtol: float = 1e-4,
+    others: Callable[[], Sequence[Any]] = tuple,
+) -> str:
     """How `got` differs from `wanted`, in words; "" if it does not. Tensors may be anything with
     `.numpy()`.
 
     Integers, shapes, dtypes and the number of fields must be the same; floats may differ by `atol
-    + rtol * |wanted|`, NaN and infinities not at all; an error agrees with an error of the same
-    class.
+    + rtol * |wanted|` (but half floats by their own precision), NaN and infinities not at all; an
+    error agrees with an error of the same class, code and message.
+
+    `others` are results of perturbed runs (`perturbation`), asked for where there is a difference:
+    an element may differ as far as those do, times `MAGNIFIED`, and at will if it is an integer
+    that is not the same in all of them; so may all that has another shape or is an error in some.
     """
     if isinstance(wanted, Exception) or isinstance(got, Exception):
-        same = type(wanted) is type(got)
-        return "" if same else f"{_short(got)} where {_short(wanted)} was wanted"
+        if _error(got) == _error(wanted):
+            return ""
+        stable = all(_error(other) == _error(wanted) for other in others())
+        return f"{_short(got)} where {_short(wanted)} was wanted" if stable else ""
     if isinstance(wanted, tuple):
         if not isinstance(got, tuple) or len(got) != len(wanted):
-            return f"{_short(got)} where a tuple of {len(wanted)} was wanted"
-        parts = (disagreement(g, w, atol, rtol) for g, w in zip(got, wanted, strict=True))
-        return next((f"field {i}: {part}" for i, part in enumerate(parts) if part), "")
+            return _unless_unstable(
+                f"{_short(got)} where a tuple of {len(wanted)} was wanted", wanted, others
+            )
+        for i, (g, w) in enumerate(zip(got, wanted, strict=True)):
+            part = disagreement(g, w, atol, rtol, lambda i=i: [_field(o, i) for o in others()])
+            if part:
+                return f"field {i}: {part}"
+        return ""
     a, b = _array(got), _array(wanted)
     if a.shape != b.shape or a.dtype != b.dtype:
-        return f"{a.dtype}{list(a.shape)} where {b.dtype}{list(b.shape)} was wanted"
-    if b.dtype.kind in "biu":
-        wrong = a != b
-    else:
-        a, b = a.astype(np.float64), b.astype(np.float64)
-        wrong = ~np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
+        text = f"{a.dtype}{list(a.shape)} where {b.dtype}{list(b.shape)} was wanted"
+        return _unless_unstable(text, wanted, others)
+    wrong = _wrong(a, b, atol, rtol)
+    if not wrong.any():
+        return ""
+    runs = [_array(other) for other in others()]
+    if any(run.shape != b.shape for run in runs):
+        return ""
+    if runs:
+        wrong &= ~_within(a, b, runs)
     if not wrong.any():
         return ""
     place = tuple(int(i) for i in np.argwhere(wrong)[0])
     return f"{int(wrong.sum())} of {wrong.size} elements differ, first {place}: {a[place]} and {b[place]}"
+
+
+MAGNIFIED = 16.0
+"""How much farther than perturbed runs a right result may be from the one that is wanted."""
+NOISE = {"float64": 1e-13, "float32": 2e-6, "float16": 4e-3, "bfloat16": 3e-2}
+"""How far, relatively, a right result of one operator may be off, by dtype."""
+
+
+def perturbation(seed: int) -> Callable[[np.ndarray], np.ndarray]:
+    """A function that changes each float of an array by about the error of one operator: the
+    `perturb` of `relaxpy.testing.interpret`."""
+    rng = np.random.default_rng(seed)
+
+    def perturb(array: np.ndarray) -> np.ndarray:
+        level = NOISE.get(str(array.dtype))
+        if level is None or not array.size:
+            return array
+        with np.errstate(all="ignore"):
+            exact = array.astype(np.float64)
+            size = np.abs(exact)
+            finite = np.where(np.isfinite(size), size, 0)
+            scale = finite + min(float(finite.mean()), 1.0)
+            return (exact + rng.uniform(-level, level, array.shape) * scale).astype(array.dtype)
+
+    return perturb
+
+
+def perturb_value(value: Any, perturb: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """An argument with its floats perturbed."""
+    if isinstance(value, np.ndarray):
+        return perturb(value)
+    if type(value) is tuple:
+        return tuple(perturb_value(item, perturb) for item in value)
+    return value
+
+
+def _wrong(a: np.ndarray, b: np.ndarray, atol: float, rtol: float) -> np.ndarray:
+    if b.dtype.kind in "biu":
+        return a != b
+    least = NOISE.get(str(b.dtype), 0.0) if b.dtype.itemsize == 2 else 0.0
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return ~np.isclose(a, b, rtol=max(rtol, least), atol=atol, equal_nan=True)
+
+
+def _within(a: np.ndarray, b: np.ndarray, runs: Sequence[np.ndarray]) -> np.ndarray:
+    """Which elements differ no more than perturbed runs do."""
+    if b.dtype.kind in "biu":
+        return np.any([run != b for run in runs], axis=0)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    floats = [run.astype(np.float64) for run in runs]
+    with np.errstate(all="ignore"):
+        spread = np.max([np.abs(run - b) for run in floats], axis=0)
+        # NaN or infinite in some run and not in this one: anything may come out
+        unstable = np.any([np.isfinite(run) != np.isfinite(b) for run in floats], axis=0)
+        return unstable | (np.abs(a - b) <= MAGNIFIED * spread)
+
+
+def _unless_unstable(text: str, wanted: Any, others: Callable[[], Sequence[Any]]) -> str:
+    """`text`, unless another run gave another kind of value, too."""
+    return text if all(_kind(other) == _kind(wanted) for other in others()) else ""
+
+
+def _kind(value: Any) -> Any:
+    if isinstance(value, Exception):
+        return "error"
+    if isinstance(value, tuple):
+        return tuple(map(_kind, value))
+    array = _array(value)
+    return array.dtype, array.shape
+
+
+def _field(value: Any, index: int) -> Any:
+    return value[index] if isinstance(value, tuple) and index < len(value) else value
+
+
+def _error(value: Any) -> Any:
+    """What must be the same of errors; None for a value."""
+    if isinstance(value, RelaxError):
+        return type(value), value.code, value.message
+    return (type(value),) if isinstance(value, Exception) else None
 
 
 def _array(value: Any) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.kernels import load_kernels
 from relaxpy.runtime.tensor import DLTensor
 from relaxpy.schedule import schedule_kernel
@@ -31,11 +32,23 @@ class Kernels:
         if schedule:
             funcs = {name: schedule_kernel(func, target).parallel for name, func in funcs.items()}
         compiled = compile_object(funcs, target)
-        infos = [KernelInfo(name, name, name) for name in programs]
-        handles = load_kernels(compiled, infos)
+        self._load(compiled, [KernelInfo(name, name, name) for name in programs])
+
+    @classmethod
+    def of(cls, executable: Executable) -> Kernels:
+        """The kernels of an executable."""
+        kernels = cls.__new__(cls)
+        kernels._load(executable.object_code, executable.kernels)
+        return kernels
+
+    def _load(self, compiled: bytes, infos: Sequence[KernelInfo]) -> None:
+        handles = load_kernels(compiled, infos) if infos else []
         self._handles = {
             info.name: handle.parallel for info, handle in zip(infos, handles, strict=True)
         }
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._handles
 
     def run(
         self,

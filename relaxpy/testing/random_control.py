@@ -52,13 +52,13 @@ def branch(g: Body) -> bool:
             and annotation.dtype == wanted.dtype
         )
 
-    arms: list[SeqExpr] = []
-    for _ in range(2):
+    def arm() -> SeqExpr:
         with g.arm() as (inner, seq):
             inner.steps(g.rng.choice((0, 1, 2)))
             seq.result(inner.pick(like))
-        arms.append(seq.seq)
-    g.add(g.builder.emit_if(condition, *arms))
+        return seq.seq
+
+    g.add(g.builder.emit_if(condition, arm(), arm()))
     return True
 
 
@@ -80,9 +80,13 @@ def _nested(
     """A function that stands in this body and sees what is there."""
     with g.arm() as (inner, seq):
         inner.pool += params
-        seq.result(body(inner))
-    result = ret if ret is not None else deduce(seq.seq, g.builder.get())
-    return Function(tuple(params), seq.seq, result)
+        result = inner.builder.normalize(body(inner))
+        if ret is not None and accepts(ret, deduce(result, g.builder.get())) is not Verdict.YES:
+            # as the parser does for a declared result that is not proved
+            result = inner.builder.match_cast(result, ret)
+        seq.result(result)
+    declared = ret if ret is not None else deduce(seq.seq, g.builder.get())
+    return Function(tuple(params), seq.seq, declared)
 
 
 def _some_steps(x: Var) -> Callable[[Body], Expr]:
@@ -129,12 +133,11 @@ def function_value(g: Body) -> bool:
     choice = g.rng.randrange(4)
     if choice == 0:
         condition = g.condition()
-        arms = []
-        for function in made:
-            with g.arm() as (_, seq):
-                seq.result(function)
-            arms.append(seq.seq)
-        chosen = g.builder.emit_if(condition, *arms)
+        with g.arm() as (_, then):
+            then.result(made[0])
+        with g.arm() as (_, otherwise):
+            otherwise.result(made[1])
+        chosen = g.builder.emit_if(condition, then.seq, otherwise.seq)
     elif choice == 1:
         pair = g.builder.emit(Tuple(tuple(made)))
         chosen = g.builder.emit(TupleGetItem(pair, g.rng.randrange(2)))

@@ -1,19 +1,16 @@
-"""Calls across levels in random programs: tensor programs of their own, library functions, functions
-of the runtime."""
+"""Calls across levels in random programs: tensor programs of their own, library functions
+(`random_libraries`), functions of the runtime."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from relaxpy.ir.annotation import ShapeType, TensorType
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import Call, Expr, GlobalVar, ShapeExpr
 from relaxpy.op.call import call_dps_library, call_packed, call_pure_packed, call_tir
-from relaxpy.runtime.library import register_function, register_library
-from relaxpy.runtime.tensor import Tensor, from_numpy
 from relaxpy.script.parser import parse
+from relaxpy.testing import random_libraries as _libraries  # noqa: F401  (registers them)
 from relaxpy.testing.random_body import Body, Rule
 
 FLOATS = (
@@ -84,7 +81,7 @@ def elementwise(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
     return text, use
 
 
-def gather(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
+def gather(_: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
     """Rows at indices that are kept in range."""
     text = f'''x: T.Buffer(("n", "m"), "{dtype}"), i: T.Buffer(("k",), "int64"), o: T.Buffer(("k", "m"), "{dtype}")):
     n, m, k = T.int64(), T.int64(), T.int64()
@@ -182,33 +179,6 @@ MAKERS: tuple[Maker, ...] = (elementwise, gather, reduction, spread, scaled)
 def tensor_program(g: Body) -> bool:
     """A call of a program of the module."""
     return bool(g.programs) and g.programs[g.rng.choice(list(g.programs))](g)
-
-
-# Library functions, in Python
-
-
-def _halved(x: Tensor, out: Tensor) -> None:
-    out.numpy()[...] = (x.numpy() / 2).astype(out.numpy().dtype)
-
-
-def _parts(x: Tensor, low: Tensor, high: Tensor) -> None:
-    low.numpy()[...] = np.minimum(x.numpy(), 0)
-    high.numpy()[...] = np.maximum(x.numpy(), 0)
-
-
-def _reversed(x: Tensor) -> Tensor:
-    return from_numpy(np.ascontiguousarray(x.numpy()[::-1]))
-
-
-def _positive(x: Tensor) -> Tensor:
-    array = x.numpy().reshape(-1)
-    return from_numpy(np.ascontiguousarray(array[array > 0]))
-
-
-register_library("relaxpy.testing.halved", _halved)
-register_library("relaxpy.testing.parts", _parts)
-register_function("relaxpy.testing.reversed", _reversed)
-register_function("relaxpy.testing.positive", _positive)
 
 
 def library(g: Body) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from relaxpy import op
 from relaxpy.errors import DeduceError
-from relaxpy.ir.annotation import PrimType, ShapeType, TensorType, TupleType
+from relaxpy.ir.annotation import ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant, Expr, PrimValue, ShapeExpr, Tuple, Var
@@ -21,9 +21,10 @@ from relaxpy.op.base import OPS, ArgSpec, Op, Sample
 from relaxpy.testing.random_body import Body, Rule
 
 COMMON = (
-    "add", "subtract", "multiply", "maximum", "minimum", "divide", "where", "less", "equal", "matmul", "sum", "mean",
-    "max", "min", "reshape", "flatten", "concat", "permute_dims", "expand_dims", "strided_slice", "take", "split", "exp",
-    "tanh", "sigmoid", "nn.relu", "nn.softmax", "nn.layer_norm", "astype", "broadcast_to", "zeros", "full", "arange",
+    "add", "subtract", "multiply", "maximum", "minimum", "divide", "where", "less", "equal", "matmul", "sum",
+    "mean", "max", "min", "reshape", "flatten", "concat", "permute_dims", "expand_dims", "strided_slice", "take",
+    "split", "exp", "tanh", "sigmoid", "nn.relu", "nn.softmax", "nn.layer_norm", "astype", "broadcast_to", "zeros",
+    "full", "arange",
 )  # fmt: skip
 """What programs are mostly made of: taken as often as all operators together."""
 SMALL = 600
@@ -82,8 +83,6 @@ def argument(g: Body, spec: ArgSpec, given: Any) -> Any:
         return Tuple(tuple(_tensor(g, v) if isinstance(v, np.ndarray) else v for v in given))
     if spec.kind is ShapeType and g.rng.random() < 0.5:
         return _shape(g, len(given))
-    if spec.kind is PrimType and isinstance(given, int) and g.rng.random() < 0.5:
-        return PrimValue(g.dimension())
     return given
 
 

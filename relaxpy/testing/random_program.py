@@ -65,7 +65,7 @@ class Program:
         """Sizes for the symbols: ordinary ones, then some with 0 and 1."""
         rng = random.Random(self.seed + 1)
         different = rng.sample(SIZES[2:], len(self.symbols))
-        found = [dict(zip(self.symbols, different, strict=True))]
+        found: list[dict[SymVar, int]] = [dict(zip(self.symbols, different, strict=True))]
         found += [{s: rng.choice(SIZES) for s in self.symbols} for _ in range(max(0, count - 3))]
         found += [{s: rng.choice((1, *SIZES)) for s in self.symbols}]
         found += [{s: rng.choice(SIZES[:2]) for s in self.symbols}]

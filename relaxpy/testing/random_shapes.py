@@ -9,6 +9,7 @@ from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import Annotation, ObjectType, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import Expr, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var
+from relaxpy.op.row_major import product
 from relaxpy.testing.random_body import Body, Rule
 
 
@@ -17,7 +18,7 @@ def reshape(g: Body) -> bool:
     x = g.tensor(least=1)
     dims = list(g.dims(x))
     i = g.rng.randrange(len(dims))
-    choices: list[list[Dim]] = [dims[::-1], [op.row_major.product(dims)]]
+    choices: list[list[Dim]] = [dims[::-1], [product(tuple(dims))]]
     if i + 1 < len(dims):
         choices.append([*dims[:i], dims[i] * dims[i + 1], *dims[i + 2 :]])
     half = dims[i].divide_exact(2)

@@ -1,0 +1,279 @@
+"""One program, every way to run it: verified, printed and parsed, interpreted after each pass,
+kernel by kernel, in the virtual machine from two threads, in a fresh process. All must agree with
+the interpreter on the program as it was written.
+
+    failures = check([Call(mod, "main", args)])
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.build.build import link
+from relaxpy.build.codegen import generate
+from relaxpy.build.pipeline import default_pipeline
+from relaxpy.errors import PassError, RelaxError
+from relaxpy.ir.module import IRModule, TensorProgram
+from relaxpy.ir.structural import assert_structural_equal
+from relaxpy.runtime.executable import Executable
+from relaxpy.runtime.vm import VirtualMachine
+from relaxpy.script.parser import parse
+from relaxpy.testing.agreement import disagreement, perturb_value, perturbation
+from relaxpy.testing.interpret import interpret, run_program
+from relaxpy.testing.kernels import Kernels
+from relaxpy.testing.replay import Recorded, plain
+from relaxpy.testing.values import Value
+from relaxpy.tir.target import Target
+from relaxpy.transform.base import Pass, PassContext
+
+RUNS = 6
+"""Perturbed runs of the interpreter, where a result differs."""
+STAGES = ("generate", "verify", "print", "interpret", "build", "pass", "kernel", "vm", "file")
+"""What is tried with a program, in this order."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something that does not agree."""
+
+    stage: str
+    """One of STAGES."""
+    kind: str
+    """What stays the same while the program gets smaller: the error's class and code, or how the
+    results differ."""
+    message: str
+    call: Call | None = None
+    """The call that shows it; None if the program shows it by itself."""
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.message}"
+
+
+@dataclass(eq=False)
+class Call:
+    """A call of a function, and what the interpreter gives for it."""
+
+    mod: IRModule
+    name: str
+    args: Sequence[Value]
+    label: str = ""
+    """Where it comes from."""
+    _expected: list[Any] = field(default_factory=list)
+    _others: list[Any] = field(default_factory=list)
+
+    def run(self, mod: IRModule | None = None, **hooks: Any) -> Any:
+        """The interpreter's outcome: a value, or the error that it raises."""
+        try:
+            return interpret(mod or self.mod, self.name, *self.args, **hooks)
+        except PassError:
+            raise
+        except RelaxError as error:
+            return error
+
+    @property
+    def expected(self) -> Any:
+        """The outcome on the module as it was written."""
+        if not self._expected:
+            self._expected.append(self.run())
+        return self._expected[0]
+
+    def others(self) -> Sequence[Any]:
+        """Outcomes with all floats perturbed: how far right results may be apart."""
+        if not self._others:
+            for seed in range(RUNS):
+                perturb = perturbation(seed)
+                args = [perturb_value(arg, perturb) for arg in self.args]
+                moved = Call(self.mod, self.name, args)
+                self._others.append(moved.run(perturb=perturb))
+        return self._others
+
+    def disagreement(self, got: Any) -> str:
+        """How an outcome differs from the one that is expected; "" if it does not."""
+        return disagreement(got, self.expected, atol=1e-6, rtol=1e-5, others=self.others)
+
+
+def check(calls: Sequence[Call], fresh_process: bool = True) -> list[Failure]:
+    """All failures of the first stage that has some. The calls are of functions of one module."""
+    mod = calls[0].mod
+    found: list[Failure] = []
+    with _reported("verify", found):
+        check_well_formed(mod)
+    with _reported("print", found):
+        assert_structural_equal(mod, parse(mod.script()))
+    if found:
+        return found
+    for call in calls:
+        with _reported("interpret", found, call):
+            expected = call.expected
+            if isinstance(expected, RelaxError) and ": binding " in expected.message:
+                found.append(Failure("interpret", "deduction", expected.message, call))
+    if found:
+        return found
+    steps: list[tuple[Pass, IRModule]] = []
+    with _reported("build", found):
+        executable = _build(mod, steps)
+    if found:
+        return found
+    kernels = Kernels.of(executable)
+    for step, lowered in steps:
+        observe = KernelObserver(kernels) if step.name == "legalize-ops" else None
+        for call in calls:
+            with _reported("pass", found, call):
+                problem = call.disagreement(call.run(lowered, observe=observe))
+                if problem:
+                    found.append(
+                        Failure("pass", f"{step.name}", f"after {step.name}: {problem}", call)
+                    )
+                if observe is not None:
+                    found += observe.taken(call)
+        if found:
+            return found
+    results: list[Any] = []
+    with _reported("vm", found):
+        results = _run_machine(VirtualMachine(executable), calls, found)
+    if not found and fresh_process:
+        with _reported("file", found):
+            found += _replay(executable, calls, results)
+    return found
+
+
+@contextmanager
+def _reported(stage: str, found: list[Failure], call: Call | None = None) -> Iterator[None]:
+    """What is raised inside, as a failure."""
+    try:
+        yield
+    except Exception as error:
+        code = f"[{error.code}]" if isinstance(error, RelaxError) else ""
+        text = str(error) if isinstance(error, (RelaxError, AssertionError)) else _trace(error)
+        found.append(Failure(stage, f"{type(error).__name__}{code}", text, call))
+
+
+def _trace(error: Exception) -> str:
+    return "".join(traceback.format_exception(error)[-4:])
+
+
+def _build(mod: IRModule, steps: list[tuple[Pass, IRModule]]) -> Executable:
+    """What `relaxpy.build` does, with the module after each pass kept."""
+
+    def keep(_: int, step: Pass, before: IRModule, after: IRModule) -> None:
+        if after is not before:
+            check_well_formed(after)
+            steps.append((step, after))
+
+    target = Target.host()
+    lowered = default_pipeline().run(mod, PassContext(target, {}, (keep,)))
+    return link(lowered, generate(lowered), target)
+
+
+class KernelObserver:
+    """Runs the compiled kernel beside each tensor program that the interpreter runs."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.kernels = kernels
+        self.problems: list[str] = []
+
+    def __call__(
+        self, name: str, program: TensorProgram, values: Sequence[Value]
+    ) -> Callable[[], None] | None:
+        if name not in self.kernels:
+            return None
+        copies = [np.array(v, order="C") if isinstance(v, np.ndarray) else v for v in values]
+
+        def others() -> list[tuple[Value, ...]]:
+            found = []
+            for seed in range(RUNS):
+                moved = [perturb_value(v, perturbation(seed)) for v in copies]
+                run_program(program, moved)
+                found.append(_arrays(moved))
+            return found
+
+        def compare() -> None:
+            mine = [np.array(v, order="C") if isinstance(v, np.ndarray) else v for v in copies]
+            scalars = [v for v in mine if not isinstance(v, np.ndarray)]
+            self.kernels.run(name, [], _arrays(mine), scalars)
+            problem = disagreement(
+                _arrays(mine), _arrays(values), atol=1e-6, rtol=1e-5, others=others
+            )
+            if problem:
+                sizes = [v.shape if isinstance(v, np.ndarray) else v for v in values]
+                self.problems.append(f"the kernel {name} of {sizes}: {problem}\n{program.script()}")
+
+        return compare
+
+    def taken(self, call: Call) -> list[Failure]:
+        """The failures that were seen since the last time."""
+        found = [Failure("kernel", "value", problem, call) for problem in self.problems[:1]]
+        self.problems.clear()
+        return found
+
+
+def _arrays(values: Sequence[Value]) -> tuple[np.ndarray, ...]:
+    return tuple(v for v in values if isinstance(v, np.ndarray))
+
+
+def _run_machine(machine: VirtualMachine, calls: Sequence[Call], found: list[Failure]) -> list[Any]:
+    """Run all calls in two threads, in opposite orders; gives the outcomes of the first."""
+
+    def outcomes(order: int) -> list[Any]:
+        got = [outcome_of(machine, call) for call in list(calls)[::order]]
+        return got[::order]
+
+    with ThreadPoolExecutor(2) as threads:
+        both = list(threads.map(outcomes, (1, -1)))
+    for results in both:
+        for call, got in zip(calls, results, strict=True):
+            problem = call.disagreement(got)
+            if problem and not any(f.call is call for f in found):
+                kind = "value" if not isinstance(got, Exception) else type(got).__name__
+                found.append(Failure("vm", kind, problem, call))
+    return both[0]
+
+
+def outcome_of(machine: VirtualMachine, call: Call) -> Any:
+    """What a function of an executable gives: plain values, or the error that it raises."""
+    try:
+        return plain(machine[call.name](*call.args))
+    except RelaxError as error:
+        return error
+
+
+def _replay(executable: Executable, calls: Sequence[Call], results: Sequence[Any]) -> list[Failure]:
+    """The same calls of the saved executable in a process of its own: the same bits."""
+    recorded = [
+        Recorded(call.name, tuple(call.args), str(got) if isinstance(got, Exception) else got)
+        for call, got in zip(calls, results, strict=True)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        file, jobs = Path(folder) / "program.rxe", Path(folder) / "calls"
+        executable.save(file)
+        jobs.write_bytes(pickle.dumps(recorded))
+        done = subprocess.run(
+            [sys.executable, "-m", "relaxpy.testing.replay", str(file), str(jobs)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode == 0:
+        return []
+    if done.returncode != 1:
+        message = f"the process ended with {done.returncode}:\n{done.stderr[-2000:]}"
+        return [Failure("file", "crash", message)]
+    found = []
+    for line in done.stdout.splitlines():
+        index, _, problem = line.partition(" ")
+        if index.isdigit():
+            found.append(Failure("file", "value", problem, calls[int(index)]))
+    return found or [Failure("file", "crash", done.stderr[-2000:])]

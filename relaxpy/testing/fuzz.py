@@ -1,0 +1,187 @@
+"""Many random programs, in processes of their own: a program that ends its process, or never ends,
+is a finding, too.
+
+    for outcome in fuzz(count=200, seed=0, jobs=2):
+        if outcome.failure: …
+
+`relaxpy fuzz` is this on the command line.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+from relaxpy.errors import UsageError
+from relaxpy.testing.differential import Call, Failure, check
+from relaxpy.testing.kept import text_of
+from relaxpy.testing.random_program import Program, random_module
+from relaxpy.testing.shrink import shrink
+
+BATCH = 10
+"""Programs that are compiled together."""
+SECONDS = 120.0
+"""A program that takes longer never ends."""
+SHRINK_SECONDS = 240.0
+"""What making a program smaller may take."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one seed."""
+
+    seed: int
+    failure: Failure | None = None
+    """The first that was found."""
+    program: str = ""
+    """A small program that shows it, as `relaxpy.testing.kept` has them; "" where there is none."""
+
+
+def calls_of(program: Program) -> list[Call]:
+    """Calls of a random program at its sizes, the smallest first."""
+    sizes = sorted(program.bindings(), key=lambda binding: sum(binding.values()))
+    return [
+        Call(program.mod, program.name, program.arguments(binding), f"seed {program.seed}")
+        for binding in sizes
+    ]
+
+
+def check_seeds(seeds: Sequence[int]) -> list[Failure]:
+    """Make the programs of these seeds in one module, and check them."""
+    try:
+        _, programs = random_module(seeds)
+        calls = [call for program in programs for call in calls_of(program)]
+    except Exception:
+        return [Failure("generate", "crash", traceback.format_exc(limit=-4))]
+    return check(calls)
+
+
+def shrunk(seed: int) -> Outcome:
+    """The failure of one seed, made small."""
+    found = check_seeds([seed])
+    if not found:
+        return Outcome(seed)
+    failure = found[0]
+    if failure.stage == "generate":
+        return Outcome(seed, failure)
+    call = failure.call or calls_of(random_module([seed])[1][0])[0]
+    call, failure = shrink(call, failure)
+    reason = f"Found by seed {seed}. {failure}"
+    return Outcome(seed, replace(failure, call=None), text_of(call, reason))
+
+
+def fuzz(count: int, seed: int = 0, jobs: int = 1, keep_going: bool = True) -> Iterator[Outcome]:
+    """Check `count` programs from `seed` on, in `jobs` processes; an outcome a seed, in the order
+    in which they are done. Without `keep_going` it ends after the first failure."""
+    if count < 0 or jobs < 1:
+        raise UsageError("fuzz", f"cannot check {count} programs in {jobs} processes")
+    batches = [range(i, min(i + BATCH, seed + count)) for i in range(seed, seed + count, BATCH)]
+    workers: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+    made = [_Worker() for _ in range(min(jobs, len(batches)))]
+    for worker in made:
+        workers.put(worker)
+
+    def run(batch: Sequence[int]) -> list[Outcome]:
+        worker = workers.get()
+        try:
+            return worker.check(batch)
+        finally:
+            workers.put(worker)
+
+    pool = ThreadPoolExecutor(max(1, len(made)))
+    try:
+        for done in as_completed([pool.submit(run, batch) for batch in batches]):
+            outcomes = done.result()
+            yield from outcomes
+            if not keep_going and any(outcome.failure for outcome in outcomes):
+                return
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in made:
+            worker.stop()
+
+
+class _Worker:
+    """A process that checks programs; a new one is started where it dies or takes too long."""
+
+    def __init__(self) -> None:
+        self.process: Any = None
+        self.connection: Connection | None = None
+        self.stopped = False
+
+    def check(self, seeds: Sequence[int]) -> list[Outcome]:
+        """All the seeds together; where something fails, each by itself."""
+        if self.ask("check", list(seeds), SECONDS) == []:
+            return [Outcome(seed) for seed in seeds]
+        found = [self.one(seed) for seed in seeds]
+        if not any(outcome.failure for outcome in found) and not self.stopped:
+            together = Failure("vm", "batch", f"seeds {list(seeds)} fail only in one module")
+            return [Outcome(seeds[0], together), *found[1:]]
+        return found
+
+    def one(self, seed: int) -> Outcome:
+        """One seed; a failure is made smaller."""
+        answer = self.ask("check", [seed], SECONDS)
+        if answer == []:
+            return Outcome(seed)
+        if not isinstance(answer, list):
+            return Outcome(seed, Failure("build", "crash", answer))
+        small = self.ask("shrink", seed, SHRINK_SECONDS)
+        return small if isinstance(small, Outcome) else Outcome(seed, answer[0])
+
+    def ask(self, what: str, argument: Any, seconds: float) -> Any:
+        """The process's answer; text that says how it ended where it gives none."""
+        if self.stopped:
+            return "stopped"
+        if self.process is None:
+            context = multiprocessing.get_context("spawn")
+            self.connection, theirs = context.Pipe()
+            self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            self.process.start()
+            theirs.close()
+        assert self.connection is not None
+        try:
+            self.connection.send((what, argument))
+            if self.connection.poll(seconds):
+                return self.connection.recv()
+            text = f"no end after {seconds:.0f} s"
+        except (EOFError, OSError):
+            self.process.join(5)
+            text = f"the process ended with code {self.process.exitcode}"
+        self.end()
+        return text
+
+    def end(self) -> None:
+        """Stop the process."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+        self.process = None
+
+    def stop(self) -> None:
+        """Stop for good."""
+        self.stopped = True
+        self.end()
+
+
+def _serve(connection: Connection) -> None:
+    """The process: answers until nobody asks."""
+    while True:
+        try:
+            what, argument = connection.recv()
+        except (EOFError, KeyboardInterrupt):
+            return
+        try:
+            if what == "check":
+                answer = [replace(failure, call=None) for failure in check_seeds(argument)]
+            else:
+                answer = shrunk(argument)
+            connection.send(answer)
+        except KeyboardInterrupt:
+            return
