@@ -59,7 +59,7 @@ def deduce(expr: Expr, mod: IRModule | None = None) -> Annotation:
         case PrimValue(value=value, dtype=dtype):
             return PrimType(dtype, value if isinstance(value, Dim) else None)
         case Tuple(fields=fields):
-            return TupleType(deduce(item, mod) for item in fields)
+            return TupleType([deduce(item, mod) for item in fields])
         case TupleGetItem():
             return _item(expr, deduce(expr.tuple, mod))
         case Call():

@@ -134,10 +134,9 @@ class FunctionParser(StatementParser):
         var_kind = (
             DataflowVar if self.in_dataflow and self.outputs.get(node.name) is not node else Var
         )
-        self_calls = any(
+        if signature.ret is None and any(
             isinstance(c, ast.Name) and c.id == node.name for s in node.body for c in ast.walk(s)
-        )
-        if self_calls and signature.ret is None:
+        ):
             self.fail(
                 "missing-annotation",
                 f"{node.name} calls itself, so its result cannot be deduced",

@@ -73,6 +73,7 @@ class SignatureParser(ExprParser):
         self.bb = outer.bb if outer is not None else BlockBuilder(mod)
         self.in_dataflow = False
         self.in_branch = False
+        """In a branch of an `if`, of which returns have been looked for already."""
         self.outputs: dict[str, ast.stmt] = {}
         self.declared: dict[str, tuple[Annotation, ast.expr]] = {}
         self.attrs: dict[str, Any] = {}

@@ -43,9 +43,10 @@ from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import CallDPS
 from relaxpy.script import relax as namespace_r
+from relaxpy.script.describe import describe
 from relaxpy.script.intrinsics import Statement
 from relaxpy.script.parser_signature import SignatureParser
-from relaxpy.script.parser_value import describe, returns
+from relaxpy.script.parser_value import returns
 from relaxpy.script.scope import (
     POISON,
     ModuleRef,
@@ -476,7 +477,7 @@ class StatementParser(SignatureParser):
 
     def branch_name(self, node: ast.If) -> str:
         """The name that both branches bind in their last statement: the value of the if."""
-        for found in returns([node]):
+        for found in () if self.in_branch else returns([node]):
             self.stmt_Return(found)
         if not node.orelse:
             self.fail(
@@ -499,6 +500,7 @@ class StatementParser(SignatureParser):
     def branch(self, body: Sequence[ast.stmt], name: str) -> SeqExpr | None:
         """One branch as a body of its own; None if there was an error in it."""
         before, errors = dict(self.env), len(self.bag.errors)
+        outer, self.in_branch = self.in_branch, True
         try:
             with self.bb.seq() as building:
                 for statement in body[:-1]:
@@ -511,7 +513,7 @@ class StatementParser(SignatureParser):
         except Skip:
             return None
         finally:
-            self.env = before
+            self.env, self.in_branch = before, outer
 
     def last_value(self, node: ast.stmt, name: str) -> Expr | None:
         """The value of a branch's last statement; a leaf needs no binding of its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import types
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -76,20 +77,16 @@ def with_span(value: Any, span: Span) -> Any:
             return value
 
 
-def describe(value: Any) -> str:
-    """A Python value, for a message."""
-    if isinstance(value, types.ModuleType):
-        return NAMESPACES.get(value, f"the module {value.__name__}")
-    if isinstance(value, (types.FunctionType, type)):
-        return f"{value.__name__} (of Python)"
-    text = repr(value)
-    return text if len(text) < 60 else f"a {type(value).__name__}"
-
-
 def argument_node(node: ast.expr, op: Any, name: str | None) -> ast.expr | None:
-    """The expression that is argument `name` of a call (its index, for functions), or None."""
+    """The expression that is argument `name` of a call (its index, for functions), or None. `args.2` is the third
+    item of the argument `args`."""
     if name is None:
         return None
+    name, _, part = name.partition(".")
+    if part:
+        whole = argument_node(node, op, name)
+        items = whole.elts if isinstance(whole, (ast.Tuple, ast.List)) else []
+        return items[int(part)] if int(part) < len(items) else whole
     if isinstance(node, ast.BinOp):
         values: list[ast.expr] = [node.left, node.right]
     elif isinstance(node, ast.Compare):
@@ -132,9 +129,9 @@ def _parameters(op: Any) -> Sequence[str]:
 
 def returns(body: Sequence[ast.stmt]) -> Iterator[ast.Return]:
     """Return statements of a body, those of nested functions left out."""
-    todo: list[ast.AST] = list(body)
+    todo: deque[ast.AST] = deque(body)
     while todo:
-        node = todo.pop(0)
+        node = todo.popleft()
         if isinstance(node, ast.Return):
             yield node
         elif not isinstance(node, (ast.FunctionDef, ast.expr)):
