@@ -342,3 +342,29 @@ __all__ = [
     "rebuild",
     "used_vars",
 ]
+
+
+class _UsedSymbols(Visitor):
+    def __init__(self) -> None:
+        self.found: dict[SymVar, None] = {}
+        self._vars: set[Var] = set()
+
+    def visit_Var(self, node: Var) -> None:
+        if node not in self._vars:
+            self._vars.add(node)
+            self.visit_annotation(node.annotation)
+
+    visit_DataflowVar = visit_Var
+
+    def visit_dim(self, dim: Dim) -> None:
+        self.found.update(dict.fromkeys(dim.vars))
+
+
+def used_symbols(*nodes: Node) -> list[SymVar]:
+    """All symbolic variables that nodes mention, those of their variables' annotations included, in
+    order of first use."""
+    visitor = _UsedSymbols()
+    with deep_recursion():
+        for node in nodes:
+            visitor.visit(node)
+    return list(visitor.found)

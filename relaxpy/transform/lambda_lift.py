@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.ir.annotation import Annotation, ShapeType
-from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import (
     BindingBlock,
     Call,
@@ -23,7 +23,7 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
-from relaxpy.ir.visitor import Rewriter, Visitor, free_vars, used_vars
+from relaxpy.ir.visitor import Rewriter, free_vars, used_symbols, used_vars
 from relaxpy.op.call import CrossLevelCall
 from relaxpy.op.memory import MakeClosure
 from relaxpy.shape.defined import defined_symbols
@@ -151,7 +151,7 @@ class _Lifter(Rebuilder):
         captured = [v for v in free_vars(function) if v is not var]
         # A symbol that is in scope here keeps its value inside, where a parameter or a match_cast
         # may mention it to be checked; all others are the function's own.
-        mentioned = _symbols(function)
+        mentioned = used_symbols(function)
         carried = set(defined_symbols(v.annotation for v in captured))
         symbols = [s for s in mentioned if s in self.scope and s not in carried]
         recursive = _mentions(function, var)
@@ -192,29 +192,6 @@ class _Lifter(Rebuilder):
 
     def _fresh_global(self, hint: str) -> str:
         return self.mod.fresh_name(hint)
-
-
-class _Symbols(Visitor):
-    def __init__(self) -> None:
-        self.found: dict[SymVar, None] = {}
-        self.vars: set[Var] = set()
-
-    def visit_Var(self, node: Var) -> None:
-        if node not in self.vars:
-            self.vars.add(node)
-            self.visit_annotation(node.annotation)
-
-    visit_DataflowVar = visit_Var
-
-    def visit_dim(self, dim: Dim) -> None:
-        self.found.update(dict.fromkeys(dim.vars))
-
-
-def _symbols(function: Function) -> list[SymVar]:
-    """All symbols that a function mentions, those of its variables' annotations included."""
-    visitor = _Symbols()
-    visitor.visit(function)
-    return list(visitor.found)
 
 
 def _mentions(function: Function, var: Var) -> bool:

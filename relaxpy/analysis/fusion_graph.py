@@ -1,0 +1,192 @@
+"""A dataflow block as fusion sees it: what each binding is, who uses it and how, and where all ways from it lead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.expr import (
+    Binding,
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    GlobalVar,
+    MatchCast,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.visitor import UsedVars
+from relaxpy.op.call import CallTIR
+from relaxpy.op.deduce import deduce
+from relaxpy.shape.prove import prove
+from relaxpy.tir.pattern_kind import PatternKind, analyse_pattern
+from relaxpy.tir.prim_func import PrimFunc
+
+
+@dataclass
+class Node:
+    """A binding."""
+
+    binding: Binding
+    kind: PatternKind
+    program: str | None
+    """The tensor program that it calls."""
+    inputs: dict[int, PatternKind] = field(default_factory=dict)
+    """The nodes whose values it uses, and how it reads them."""
+    escapes: bool = False
+    """Something outside the block uses it, or a value that keeps it whole (a tuple)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostDominator:
+    """The first node that all ways from a node to the outside go through, and the coarsest kind of reading on them."""
+
+    node: int
+    edge: PatternKind
+
+
+class FusionGraph:
+    """The graph of a dataflow block; nodes are numbered in its order."""
+
+    def __init__(self, block: DataflowBlock, mod: IRModule) -> None:
+        self._mod = mod
+        self._numbers: dict[Var, int] = {}
+        self.nodes: list[Node] = []
+        self._users: list[list[int]] = []
+        used = UsedVars()
+        for binding in block.bindings:
+            node = self._read(binding)
+            number = len(self.nodes)
+            for var in used(binding.value):
+                source = self._numbers.get(var)
+                if source is None:
+                    continue
+                self._users[source].append(number)
+                if node.kind is PatternKind.OPAQUE:
+                    node.inputs[source] = PatternKind.OPAQUE
+            self.nodes.append(node)
+            self._users.append([])
+            self._numbers[binding.var] = number
+        self._dominators = self._post_dominators()
+
+    def users(self, node: int) -> Sequence[int]:
+        """The nodes that use the value of this one."""
+        return self._users[node]
+
+    def post_dominator(self, node: int) -> PostDominator | None:
+        """None where the ways from the node do not come together inside the block."""
+        return self._dominators[node]
+
+    def decompresses(self, node: int) -> bool:
+        """Does a program that makes its output of fewer bytes stand here? Then computing it where it is used saves
+        memory traffic, even if it is computed several times."""
+        call = self.nodes[node].binding.value
+        if self.nodes[node].program is None or not isinstance(call, Call):
+            return False
+        inputs = call.args[1]
+        assert isinstance(inputs, Tuple)
+        read = _bytes([deduce(arg, self._mod) for arg in inputs.fields])
+        written = _bytes(call.ty_args)
+        # clearly fewer, for sizes that are 0 too
+        return (
+            read is not None and written is not None and prove(dim_op("le", read * 4, written * 3))
+        )
+
+    def _read(self, binding: Binding) -> Node:
+        escapes = not isinstance(binding.var, DataflowVar)
+        value = binding.value
+        opaque = Node(binding, PatternKind.OPAQUE, None, escapes=escapes)
+        if isinstance(binding, MatchCast):
+            return opaque
+        if isinstance(value, TupleGetItem) and isinstance(value.tuple, Var):
+            source = self._numbers.get(value.tuple)
+            if source is None or self.nodes[source].program is None:
+                return opaque
+            return Node(
+                binding,
+                PatternKind.ELEMENT_WISE,
+                None,
+                {source: PatternKind.ELEMENT_WISE},
+                escapes,
+            )
+        if not isinstance(value, Call) or type(value.op) is not CallTIR:
+            return opaque
+        callee, args = value.args[0], value.args[1]
+        program = self._mod.functions.get(callee.name) if isinstance(callee, GlobalVar) else None
+        if not isinstance(program, PrimFunc) or not isinstance(args, Tuple):
+            return opaque
+        pattern = analyse_pattern(program)
+        node = Node(binding, pattern.kind, callee.name, escapes=escapes)
+        for arg, read in zip(args.fields, pattern.reads, strict=False):
+            source = self._source(arg)
+            if source is not None:
+                edge = read if pattern.kind <= PatternKind.INJECTIVE else pattern.kind
+                node.inputs[source] = max(edge, node.inputs.get(source, edge))
+        return node
+
+    def _source(self, arg: Expr) -> int | None:
+        return self._numbers.get(arg) if isinstance(arg, Var) else None
+
+    def _post_dominators(self) -> list[PostDominator | None]:
+        """By least common ancestors in the tree that is built from the end of the block (users come before what they
+        use); the root is the outside."""
+        found: list[PostDominator | None] = [None] * len(self.nodes)
+        depth = [1] * len(self.nodes)
+        for number in reversed(range(len(self.nodes))):
+            if self.nodes[number].escapes or not self._users[number]:
+                continue
+            meeting: PostDominator | None = None
+            for i, user in enumerate(dict.fromkeys(self._users[number])):
+                way = PostDominator(user, self.nodes[user].inputs.get(number, PatternKind.OPAQUE))
+                meeting = way if i == 0 else _meet(meeting, way, found, depth)
+                if meeting is None:
+                    break
+            found[number] = meeting
+            depth[number] = 1 if meeting is None else depth[meeting.node] + 1
+        return found
+
+
+def _meet(
+    a: PostDominator | None,
+    b: PostDominator | None,
+    tree: Sequence[PostDominator | None],
+    depth: Sequence[int],
+) -> PostDominator | None:
+    """Where two ways come together."""
+    while a is not None and b is not None and a.node != b.node:
+        if depth[a.node] >= depth[b.node]:
+            a = _further(a, tree)
+        else:
+            b = _further(b, tree)
+    if a is None or b is None:
+        return None
+    return PostDominator(a.node, max(a.edge, b.edge))
+
+
+def _further(way: PostDominator, tree: Sequence[PostDominator | None]) -> PostDominator | None:
+    following = tree[way.node]
+    return (
+        None if following is None else PostDominator(following.node, max(way.edge, following.edge))
+    )
+
+
+def _bytes(annotations: Sequence[object]) -> Dim | None:
+    """What tensors of these annotations hold."""
+    total = Dim.of(0)
+    for annotation in annotations:
+        if (
+            not isinstance(annotation, TensorType)
+            or annotation.dims is None
+            or annotation.dtype is None
+        ):
+            return None
+        size = Dim.of(annotation.dtype.itemsize)
+        for dim in annotation.dims:
+            size = size * dim
+        total = total + size
+    return total

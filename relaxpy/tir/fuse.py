@@ -1,0 +1,139 @@
+"""Several tensor programs as one: their bodies one after the other, in between buffers that only this program sees
+(TVM's `FuseTIR`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relaxpy.errors import PassError
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.module import BufferParam, ScalarParam
+from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.analyzer import to_tvm, to_tvm_var
+from relaxpy.tir.prim_func import PrimFunc, read_symbols
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of the fused program; compared by identity."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class Step:
+    """A run of one of the programs: what it reads and writes, and its scalar arguments."""
+
+    program: PrimFunc
+    inputs: Sequence[Value]
+    outputs: Sequence[Value]
+    scalars: Sequence[Dim] = ()
+
+
+def fuse_programs(
+    steps: Sequence[Step],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    scalars: Sequence[SymVar] = (),
+) -> PrimFunc:
+    """The program that runs `steps` in order, with parameters `inputs`, `outputs` and the integers `scalars`. What is
+    neither input nor output lives in a buffer of its own. Raises `PassError` for a program without a root block."""
+    buffers = {id(v): _buffer(v) for v in (*inputs, *outputs)}
+    local: list[Any] = []
+    bodies: list[Any] = []
+    for step in steps:
+        for value in step.outputs:
+            if id(value) not in buffers:
+                buffers[id(value)] = _buffer(value)
+                local.append(buffers[id(value)])
+        body, allocated = _placed(step, [buffers[id(v)] for v in (*step.inputs, *step.outputs)])
+        bodies += body
+        local += allocated
+    params = [buffers[id(v)] for v in (*inputs, *outputs)] + [to_tvm_var(s) for s in scalars]
+    root = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(bodies), alloc_buffers=local)
+    realize = s_tir.SBlockRealize([], tirx.const(True, "bool"), root)
+    attrs = tvm.ir.make_node("ir.DictAttrs", **{"s_tir": True, "tirx.noalias": True})
+    func = tirx.PrimFunc(params, realize, attrs=attrs)
+    return PrimFunc(_distinct_blocks(s_tir.renew_defs(func)))
+
+
+def _buffer(value: Value) -> Any:
+    assert value.type.dims is not None
+    shape = [to_tvm(dim) for dim in value.type.dims]
+    return tirx.decl_buffer(shape, str(value.type.dtype), value.name, layout=None)
+
+
+def _placed(step: Step, buffers: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The statements of a program on these buffers, and the buffers that its root block allocates."""
+    func = s_tir.renew_defs(step.program.func)  # a program may be used twice
+    realize = func.body
+    if not isinstance(realize, s_tir.SBlockRealize) or len(realize.block.iter_vars) != 0:
+        raise PassError("fuse-no-root", "a tensor program without a root block cannot be fused")
+    table = _symbols(step, func)
+    params = [p for p in func.params if isinstance(p.ty, tirx.BufferType)]
+    table.update(zip(params, buffers, strict=True))
+    block = realize.block
+    for buffer in _buffers_inside(realize, params):
+        table[buffer] = _substituted(buffer, table)
+    body = tvm_ffi.structural_map(block.body, (tvm.ir.Var, lambda var: table.get(var, var)))
+    stmts = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    return stmts, [table[b] for b in block.alloc_buffers]
+
+
+def _symbols(step: Step, func: Any) -> dict[Any, Any]:
+    """What the program's variables stand for at this step, as TVM's expressions."""
+    values = [v.type.dims or () for v in (*step.inputs, *step.outputs)]
+    bound: dict[SymVar, Dim] = {}
+    params = PrimFunc(func).params
+    shapes = [p.shape for p in params if isinstance(p, BufferParam)]
+    for shape, dims in zip(shapes, values, strict=True):
+        for size, dim in zip(shape, dims, strict=True):
+            if size.symbol is not None:
+                bound.setdefault(size.symbol, dim)
+    scalars = [p.var for p in params if isinstance(p, ScalarParam)]
+    bound.update(zip(scalars, step.scalars, strict=True))
+    symbols = read_symbols(func).symbols
+    return {var: to_tvm(bound[symbol]) for var, symbol in symbols.items() if symbol in bound}
+
+
+def _buffers_inside(body: Any, params: Sequence[Any]) -> list[Any]:
+    """The buffers of a program that are not its parameters."""
+    found: dict[Any, None] = {}
+
+    def visit(var: Any) -> None:
+        if isinstance(var.ty, tirx.BufferType) and not any(var.same_as(p) for p in params):
+            found.setdefault(var)
+
+    tvm_ffi.structural_walk(body, (tvm.ir.Var, visit))
+    return list(found)
+
+
+def _substituted(buffer: Any, table: dict[Any, Any]) -> Any:
+    """The buffer with what the program's variables stand for in its shape."""
+    shape = [
+        tvm_ffi.structural_map(size, (tvm.ir.Var, lambda var: table.get(var, var)))
+        for size in buffer.shape
+    ]
+    scope = str(buffer.scope())
+    return tirx.decl_buffer(shape, str(buffer.dtype), str(buffer.name), scope=scope, layout=None)
+
+
+def _distinct_blocks(func: Any) -> Any:
+    """The function with a name of its own for every block."""
+    taken: dict[str, int] = {}
+
+    def rename(block: Any) -> Any:
+        name = str(block.name_hint)
+        count = taken[name] = taken.get(name, 0) + 1
+        if count == 1:
+            return block
+        return s_tir.SBlock(
+            block.iter_vars, block.reads, block.writes, f"{name}_{count - 1}", block.body,
+            block.init, block.alloc_buffers, block.match_buffers, block.annotations,
+        )  # fmt: skip
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlock, rename)))

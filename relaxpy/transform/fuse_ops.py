@@ -1,0 +1,214 @@
+"""FuseOps: tensor programs that belong together are grouped in functions of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from relaxpy.analysis.fusion_graph import FusionGraph
+from relaxpy.ir.expr import DataflowBlock
+from relaxpy.ir.module import IRModule
+from relaxpy.tir.pattern_kind import PatternKind
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.outline import Region, outline
+
+PRIMITIVE = "Primitive"
+"""Marks the functions that FuseTensorIR merges into one tensor program (TVM's name)."""
+LONGEST_NAME = 60
+
+
+@dataclass(frozen=True)
+class FuseOps(Pass):
+    """Cut groups of `call_tir` out of dataflow blocks, by the pattern kinds of their tensor programs (paper §4.2,
+    algorithm 2; TVM's `FuseOps`), into private functions marked `Primitive`. A group is a value with everything between
+    it and what all its uses come together in (its post-dominator), where the kinds allow it:
+
+    * element-wise programs go behind a matrix product, and into whatever comes next;
+    * injective ones join each other and end in a reduction;
+    * one that decompresses (it reads fewer bytes than it writes: `decode_q4` of figure 9) goes into the matrix product
+      behind it.
+
+    Symbols that no parameter of the group has alone are passed in a shape (figure 8).
+
+    Before:
+        @I.ir_module
+        class Module:
+
+            @T.prim_func(private=True)
+            def add(
+                x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32"), z: T.Buffer(("n",), "float32")
+            ):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("add"):
+                        vi = T.axis.spatial(n, i)
+                        z[vi] = x[vi] + y[vi]
+
+            @T.prim_func(private=True)
+            def relu(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("relu"):
+                        vi = T.axis.spatial(n, i)
+                        y[vi] = T.max(x[vi], T.float32(0))
+
+            @R.function
+            def main(
+                x: R.Tensor(("n",), dtype="float32"), y: R.Tensor(("n",), dtype="float32")
+            ) -> R.Tensor(("n",), dtype="float32"):
+                n = T.int64()
+                cls = Module
+                with R.dataflow():
+                    lv = R.call_tir(cls.add, (x, y), out_ty=R.Tensor((n,), dtype="float32"))
+                    gv = R.call_tir(cls.relu, (lv,), out_ty=R.Tensor((n,), dtype="float32"))
+                    R.output(gv)
+                return gv
+    After:
+        @I.ir_module
+        class Module:
+
+            @T.prim_func(private=True)
+            def add(
+                x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32"), z: T.Buffer(("n",), "float32")
+            ):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("add"):
+                        vi = T.axis.spatial(n, i)
+                        z[vi] = x[vi] + y[vi]
+
+            @T.prim_func(private=True)
+            def relu(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("relu"):
+                        vi = T.axis.spatial(n, i)
+                        y[vi] = T.max(x[vi], T.float32(0))
+
+            @R.function
+            def main(
+                x: R.Tensor(("n",), dtype="float32"), y: R.Tensor(("n",), dtype="float32")
+            ) -> R.Tensor(("n",), dtype="float32"):
+                n = T.int64()
+                cls = Module
+                with R.dataflow():
+                    gv = cls.fused_add_relu(x, y)
+                    R.output(gv)
+                return gv
+
+            @R.function(private=True)
+            def fused_add_relu(
+                x: R.Tensor(("n",), dtype="float32"), y: R.Tensor(("n",), dtype="float32")
+            ) -> R.Tensor(("n",), dtype="float32"):
+                R.func_attr({"Primitive": True})
+                n = T.int64()
+                cls = Module
+                with R.dataflow():
+                    lv = R.call_tir(cls.add, (x, y), out_ty=R.Tensor((n,), dtype="float32"))
+                    gv = R.call_tir(cls.relu, (lv,), out_ty=R.Tensor((n,), dtype="float32"))
+                    R.output(gv)
+                return gv
+    """
+
+    name: ClassVar[str] = "fuse-ops"
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        return outline(mod, _groups)
+
+
+def _groups(block: DataflowBlock, mod: IRModule) -> list[Region]:
+    graph = FusionGraph(block, mod)
+    partition = _Partition(graph)
+    partition.run()
+    found: dict[int, list[int]] = {}
+    for node in range(len(graph.nodes)):
+        found.setdefault(partition.root(node), []).append(node)
+    regions: list[Region] = []
+    for members in found.values():
+        programs = [p for i in members if (p := graph.nodes[i].program) is not None]
+        if len(programs) > 1:
+            name = "_".join(["fused", *programs])
+            regions.append(
+                Region(frozenset(members), name[:LONGEST_NAME].rstrip("_"), {PRIMITIVE: True})
+            )
+    return regions
+
+
+@dataclass
+class _Partition:
+    """Groups of nodes, as a union-find forest. The root of a group is the node that all of it leads to."""
+
+    graph: FusionGraph
+    parent: list[int] = field(default_factory=list)
+    kind: list[PatternKind] = field(default_factory=list)
+    """Of each root: the kind of its group."""
+
+    def run(self) -> None:
+        """Merge every node with its post-dominator where the kinds allow it: element-wise ones first, so that a matrix
+        product takes what follows it before a transposition does."""
+        self.parent = list(range(len(self.graph.nodes)))
+        self.kind = [node.kind for node in self.graph.nodes]
+        for injective in (False, True):
+            for node in range(len(self.graph.nodes)):
+                self.visit(node, injective)
+
+    def root(self, node: int) -> int:
+        while self.parent[node] != node:
+            self.parent[node] = self.parent[self.parent[node]]
+            node = self.parent[node]
+        return node
+
+    def visit(self, node: int, injective: bool) -> None:
+        dominator = self.graph.post_dominator(node)
+        if dominator is None or self.root(node) == self.root(dominator.node):
+            return
+        if self.allowed(node, dominator.node, dominator.edge, injective):
+            between = self.between(node, dominator.node)
+            if between is not None:
+                self.merge(node, between, dominator.node)
+
+    def allowed(self, node: int, sink: int, edge: PatternKind, injective: bool) -> bool:
+        """May the group of `node` go on to its post-dominator? `edge` is how that reads it."""
+        own = self.kind[self.root(node)]
+        target = self.kind[self.root(sink)]
+        if own is PatternKind.OUTPUT_EWISE_FUSIBLE:
+            return edge is PatternKind.ELEMENT_WISE and target <= PatternKind.BROADCAST
+        if own <= PatternKind.BROADCAST:
+            reads_one_place = edge <= PatternKind.INJECTIVE or edge is PatternKind.REDUCTION
+            return (reads_one_place and target <= PatternKind.OUTPUT_EWISE_FUSIBLE) or (
+                self.graph.decompresses(node) and target is PatternKind.OUTPUT_EWISE_FUSIBLE
+            )
+        if own is PatternKind.INJECTIVE and injective:
+            return target <= PatternKind.REDUCTION or (
+                self.graph.decompresses(node) and target is PatternKind.OUTPUT_EWISE_FUSIBLE
+            )
+        return False
+
+    def between(self, node: int, sink: int) -> Sequence[int] | None:
+        """The nodes on all ways from `node` to `sink`; None if one of them must not be in a group with it."""
+        own = self.kind[self.root(node)]
+        most = (
+            PatternKind.BROADCAST
+            if own is PatternKind.OUTPUT_EWISE_FUSIBLE
+            else PatternKind.INJECTIVE
+        )
+        found: dict[int, None] = {}
+        waiting = list(self.graph.users(node))
+        while waiting:
+            at = waiting.pop()
+            if at == sink or at in found:
+                continue
+            if self.kind[self.root(at)] > most:
+                return None
+            found[at] = None
+            waiting += self.graph.users(at)
+        return list(found)
+
+    def merge(self, node: int, between: Sequence[int], sink: int) -> None:
+        target = self.root(sink)
+        for member in (node, *between):
+            root = self.root(member)
+            if root != target:
+                self.kind[target] = max(self.kind[target], self.kind[root])
+                self.parent[root] = target

@@ -1,0 +1,281 @@
+"""Regions of dataflow blocks cut out as functions of their own: what fusion passes share.
+
+A region is a set of bindings of one block. It becomes a private function of the module with the attributes that the
+pass gives it; its parameters are the values that the region uses, and a shape with the symbols that no parameter has
+alone as a dimension (paper §4.1, figure 8). Where it stood the function is called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from relaxpy.ir.annotation import Annotation, ShapeType, TupleType
+from relaxpy.ir.dim import SymVar
+from relaxpy.ir.expr import (
+    Binding,
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Function,
+    GlobalVar,
+    MatchCast,
+    SeqExpr,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.ir.visitor import Rewriter, free_sym_vars, used_symbols, used_vars
+from relaxpy.op.deduce import deduce
+from relaxpy.shape.defined import matched_dims
+
+
+@dataclass(frozen=True)
+class Region:
+    """Bindings of one block, by position, that become a function."""
+
+    members: frozenset[int]
+    name: str
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+Regions = Callable[[DataflowBlock, IRModule], Sequence[Region]]
+"""Which regions of a block to cut out: disjoint, and none uses what depends on its own results."""
+
+
+def outline(mod: IRModule, regions: Regions) -> IRModule:
+    """The module with the regions of all dataflow blocks of its graph functions cut out."""
+    outliner = _Outliner(mod, regions)
+    functions: dict[str, BaseFunc] = {
+        name: outliner.function(f) if isinstance(f, Function) else f
+        for name, f in mod.functions.items()
+    }
+    return mod.with_functions({**functions, **outliner.made})
+
+
+class _Outliner:
+    def __init__(self, mod: IRModule, regions: Regions) -> None:
+        self.mod = mod
+        self.regions = regions
+        self.made: dict[str, BaseFunc] = {}
+
+    def function(self, function: Function) -> Function:
+        rewriter = _Blocks(self)
+        body = rewriter.rewrite(function.body)
+        return function if body is function.body else dataclasses.replace(function, body=body)
+
+    def block(self, block: DataflowBlock) -> DataflowBlock:
+        regions = self.regions(block, self.mod)
+        if not regions:
+            return block
+        seen_outside = _outputs(block, regions)
+        region_of = {i: r for r in regions for i in r.members}
+        bindings: list[Binding] = []
+        for unit in _in_order(block.bindings, region_of):
+            if isinstance(unit, int):
+                bindings.append(block.bindings[unit])
+            else:
+                members = [block.bindings[i] for i in sorted(unit.members)]
+                bindings += self.call(unit, members, seen_outside)
+        return dataclasses.replace(block, bindings=tuple(bindings))
+
+    def call(
+        self, region: Region, members: Sequence[Binding], seen_outside: set[Var]
+    ) -> list[Binding]:
+        """The bindings that stand for a region: a call of its function, and the parts of its result."""
+        outputs = [b.var for b in members if b.var in seen_outside]
+        inputs = _inputs(members)
+        symbols = _uncarried_symbols(inputs, members)
+        name = self.fresh(region.name)
+        function = _function(members, inputs, symbols, outputs, region.attrs)
+        self.made[name] = function
+        self.mod = self.mod.with_function(name, function)
+        args: list[Expr] = list(inputs)
+        if symbols:
+            args.append(ShapeExpr([s.dim for s in symbols]))
+        span = members[-1].span
+        call = Call(GlobalVar(name), tuple(args), span=span)
+        if len(outputs) == 1:
+            return [VarBinding(outputs[0], call, span=span)]
+        whole = DataflowVar(name, TupleType([v.annotation for v in outputs]), span=span)
+        parts = [VarBinding(v, TupleGetItem(whole, i), span=span) for i, v in enumerate(outputs)]
+        return [VarBinding(whole, call, span=span), *parts]
+
+    def fresh(self, hint: str) -> str:
+        return self.mod.fresh_name(hint)
+
+
+class _Blocks(Rewriter):
+    """Rewrites the dataflow blocks of a function, nested functions' too."""
+
+    def __init__(self, outliner: _Outliner) -> None:
+        super().__init__()
+        self.outliner = outliner
+
+    def rewrite_DataflowBlock(self, node: DataflowBlock) -> DataflowBlock:
+        return self.outliner.block(node)
+
+
+def _outputs(block: DataflowBlock, regions: Sequence[Region]) -> set[Var]:
+    """The variables of regions that something outside their region uses: other bindings, or what comes behind the
+    block."""
+    region_of = {i: number for number, r in enumerate(regions) for i in r.members}
+    home = {block.bindings[i].var: number for i, number in region_of.items()}
+    found = {var for var in home if not isinstance(var, DataflowVar)}
+    for i, binding in enumerate(block.bindings):
+        for var in used_vars(binding.value):
+            if var in home and region_of.get(i) != home[var]:
+                found.add(var)
+    return found
+
+
+def _in_order(
+    bindings: Sequence[Binding], region_of: Mapping[int, Region]
+) -> Iterable[int | Region]:
+    """Bindings and regions so that each comes behind what it uses, else in the order of the block."""
+    defined = {b.var: i for i, b in enumerate(bindings)}
+    symbols = {
+        symbol: i
+        for i, b in enumerate(bindings)
+        if isinstance(b, MatchCast)
+        for symbol in free_sym_vars([b.annotation])
+    }
+    units: dict[int, int | Region] = {i: region_of.get(i, i) for i in range(len(bindings))}
+    members = {
+        id(u) if isinstance(u, Region) else i: sorted(u.members) if isinstance(u, Region) else [i]
+        for i, u in units.items()
+    }
+    keys = {i: id(u) if isinstance(u, Region) else i for i, u in units.items()}
+    ordered: list[int | Region] = []
+    state: dict[int, bool] = {}
+    for start in range(len(bindings)):
+        stack = [(start, False)]
+        while stack:
+            at, done = stack.pop()
+            key = keys[at]
+            if done:
+                state[key] = True
+                ordered.append(units[at])
+                continue
+            if key in state:
+                continue
+            state[key] = False
+            stack.append((at, True))
+            needed = {
+                j
+                for i in members[key]
+                for j in _needs(bindings[i], defined, symbols)
+                if keys[j] != key and keys[j] not in state
+            }
+            stack += [(j, False) for j in sorted(needed, reverse=True)]
+    return ordered
+
+
+def _needs(
+    binding: Binding, defined: Mapping[Var, int], symbols: Mapping[SymVar, int]
+) -> Iterable[int]:
+    """The bindings that must come before this one: those of the variables and of the symbols it uses."""
+    for var in used_vars(binding.value):
+        if var in defined:
+            yield defined[var]
+    for symbol in used_symbols(binding):
+        if symbol in symbols and defined[binding.var] != symbols[symbol]:
+            yield symbols[symbol]
+
+
+def _inputs(members: Sequence[Binding]) -> list[Expr]:
+    """What a region uses from outside, in order of first use: variables, and constants."""
+    own = {b.var for b in members}
+    found: dict[int, Expr] = {}
+
+    def leaf(expr: Any) -> None:
+        match expr:
+            case Constant():
+                found.setdefault(id(expr), expr)
+            case Var() if expr not in own:
+                found.setdefault(id(expr), expr)
+            case Tuple(fields=fields):
+                for item in fields:
+                    leaf(item)
+            case Call(args=args):
+                for item in args:
+                    leaf(item)
+            case TupleGetItem(tuple=inner):
+                leaf(inner)
+            case _:
+                pass
+
+    for binding in members:
+        leaf(binding.value)
+    return list(found.values())
+
+
+def _uncarried_symbols(inputs: Sequence[Expr], members: Sequence[Binding]) -> list[SymVar]:
+    """The symbols of a region that no input has alone as a dimension."""
+    annotations = [deduce(e) for e in inputs]
+    alone = {dim.symbol for a in annotations for dim in matched_dims(a)}
+    return [s for s in used_symbols(*members) if s not in alone]
+
+
+def _function(
+    members: Sequence[Binding],
+    inputs: Sequence[Expr],
+    symbols: Sequence[SymVar],
+    outputs: Sequence[Var],
+    attrs: Mapping[str, Any],
+) -> Function:
+    """The function of a region, with symbols of its own."""
+    rewriter = _Renamed()
+    params: list[Var] = []
+    for i, expr in enumerate(inputs):
+        name = expr.name if isinstance(expr, Var) else f"const{i}"
+        param = Var(name, rewriter.rewrite_annotation(deduce(expr)), span=expr.span)
+        params.append(param)
+        if isinstance(expr, Var):
+            rewriter.vars[expr] = param
+        else:
+            rewriter.constants[id(expr)] = param
+    if symbols:
+        dims = [rewriter.rewrite_dim(s.dim) for s in symbols]
+        params.append(Var("s", ShapeType(dims)))
+    bindings: list[Binding] = []
+    for binding in members:
+        kind = Var if binding.var in outputs else DataflowVar
+        annotation = rewriter.rewrite_annotation(binding.var.annotation)
+        value = rewriter.rewrite(binding.value)
+        var = kind(binding.var.name, annotation, span=binding.var.span)
+        rewriter.vars[binding.var] = var
+        bindings.append(VarBinding(var, value, span=binding.span))
+    results = [rewriter.vars[v] for v in outputs]
+    body: Expr = results[0] if len(results) == 1 else Tuple(tuple(results))
+    returned: Annotation = deduce(body)
+    return Function(
+        tuple(params),
+        SeqExpr((DataflowBlock(tuple(bindings)),), body),
+        returned,
+        attrs=dict(attrs),
+    )
+
+
+class _Renamed(Rewriter):
+    """A region with inputs and symbols of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.constants: dict[int, Var] = {}
+
+    def rewrite_Constant(self, node: Constant) -> Any:
+        return self.constants.get(id(node), node)
+
+    def rewrite_dim(self, dim: Any) -> Any:
+        for symbol in dim.vars:
+            if symbol not in self.syms:
+                self.syms[symbol] = SymVar(symbol.name, symbol.dtype).dim
+        return super().rewrite_dim(dim)
