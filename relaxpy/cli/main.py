@@ -24,6 +24,7 @@ COMMANDS = {
     "compile": "relaxpy.cli.compile",
     "run": "relaxpy.cli.run",
     "embed": "relaxpy.cli.embed",
+    "fuzz": "relaxpy.cli.fuzz",
     "doctor": "relaxpy.cli.doctor",
 }
 """Command → module that defines it; imported when the command is asked for, so that the others cost nothing."""

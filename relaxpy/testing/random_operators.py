@@ -17,6 +17,7 @@ from relaxpy.ir.annotation import ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant, Expr, PrimValue, ShapeExpr, Tuple, Var
+from relaxpy.ir.visitor import used_vars
 from relaxpy.op.base import OPS, ArgSpec, Op, Sample
 from relaxpy.testing.random_body import Body, Rule
 
@@ -60,8 +61,10 @@ def operator(g: Body) -> bool:
     chosen = g.rng.choice(samples_of(name))
     for _ in range(4):
         try:
-            g.emit(chosen.op(*(argument(g, *given) for given in _given(chosen))))
-            return True
+            call = chosen.op(*(argument(g, *given) for given in _given(chosen)))
+            if used_vars(call):
+                g.emit(call)
+                return True
         except DeduceError:
             continue
     if common or g.rng.random() < 0.3:

@@ -1,0 +1,91 @@
+"""`relaxpy fuzz`: random programs through the whole compiler, against the reference interpreter."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from relaxpy.testing.fuzz import Outcome
+from relaxpy.testing.fuzz import fuzz as outcomes_of
+
+
+@click.command(
+    short_help="Try random programs against the interpreter.",
+    epilog="""
+\b
+Examples:
+  relaxpy fuzz                            100 programs
+  relaxpy fuzz --count 3000 --jobs 2      more of them, in two processes
+  relaxpy fuzz --seed 17 --count 1        one program again
+  relaxpy fuzz --count 500 --keep found   and write what fails to found/seed-….py
+""",
+)
+@click.option(
+    "--count", default=100, show_default=True, type=click.IntRange(min=1), help="How many programs."
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="The first seed; program i has seed + i.",
+)
+@click.option(
+    "--jobs",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Processes that work side by side.",
+)
+@click.option(
+    "--keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for the small programs that fail.",
+)
+def fuzz(count: int, seed: int, jobs: int, keep: Path | None) -> None:
+    """Make random dynamic programs and check that every way to run them gives the same: the
+    interpreter before and after each pass, the kernels, the virtual machine in two threads, a fresh
+    process.
+
+    A program that fails is made small and shown. The exit code is 1 if there is one.
+    """
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+    failed: list[int] = []
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("programs", total=count)
+        for outcome in outcomes_of(count, seed, jobs):
+            if outcome.failure is not None:
+                failed.append(outcome.seed)
+                progress.console.print(
+                    report(outcome), markup=False, highlight=False, soft_wrap=True
+                )
+                if keep is not None and outcome.program:
+                    (keep / f"seed-{outcome.seed}.py").write_text(outcome.program, encoding="utf-8")
+            progress.update(task, advance=1, description=described(len(failed)))
+    click.echo(f"{count} programs from seed {seed}: {len(failed) or 'none'} failed")
+    if failed:
+        where = f"; small programs are in {keep}" if keep is not None else ""
+        click.echo(f"again: relaxpy fuzz --count 1 --seed {failed[0]}{where}", err=True)
+        sys.exit(1)
+
+
+def described(failures: int) -> str:
+    """What stands before the bar."""
+    return f"programs, {failures} failed" if failures else "programs"
+
+
+def report(outcome: Outcome) -> str:
+    """A failure as text: what happened, and the small program that shows it."""
+    return f"seed {outcome.seed}: {outcome.failure}\n\n{outcome.program}".rstrip() + "\n"

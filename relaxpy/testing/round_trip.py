@@ -1,0 +1,61 @@
+"""Print → parse → equal: script is the common language, so every module must survive it.
+
+    with modules_made() as made:
+        relaxpy.build(mod)
+    for each in made:
+        check_round_trip(each)
+
+The project's own tests do this for every module that any of them makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from relaxpy.analysis.well_formed import well_formed
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.structural import assert_structural_equal, structural_hash
+from relaxpy.script.parser import parse
+
+_checked: set[int] = set()
+"""Structural hashes of modules that have been through it in this process."""
+
+
+def check_round_trip(mod: IRModule) -> str:
+    """The module's script. Raises `AssertionError` if it does not parse back to an equal module, and `RelaxError` if
+    it does not parse."""
+    text = mod.script()
+    try:
+        assert_structural_equal(mod, parse(text))
+    except Exception as error:
+        error.add_note(f"the script was:\n{text}")
+        raise
+    return text
+
+
+@contextmanager
+def modules_made() -> Iterator[list[IRModule]]:
+    """Lists the modules that are constructed inside, by whatever part of the compiler."""
+    made: list[IRModule] = []
+    original = IRModule.__post_init__
+
+    def record(self: IRModule) -> None:
+        original(self)
+        made.append(self)
+
+    IRModule.__post_init__ = record  # type: ignore[method-assign]
+    try:
+        yield made
+    finally:
+        IRModule.__post_init__ = original  # type: ignore[method-assign]
+
+
+def check_all(made: list[IRModule]) -> None:
+    """`check_round_trip` for those that are well formed (others are unfinished, or wrong on purpose), equal ones once."""
+    for mod in made:
+        key = structural_hash(mod)
+        if key not in _checked:
+            _checked.add(key)
+            if not well_formed(mod):
+                check_round_trip(mod)
