@@ -17,6 +17,7 @@ from relaxpy.op import (
     device,
     einstein,
     gather,
+    grad,
     image,
     inspect,
     intrinsic,
@@ -137,6 +138,7 @@ expand_dims = manipulate.ExpandDims.make
 flatten = row_major.Flatten.make
 permute_dims = manipulate.PermuteDims.make
 reshape = row_major.Reshape.make
+size = row_major.Size.make
 split = join.Split.make
 stack = join.Stack.make
 meshgrid = join.Meshgrid.make
@@ -199,8 +201,8 @@ __all__ = [
     "multinomial_from_uniform", "multiply", "negative", "nn", "nonzero", "not_equal", "ones",
     "outer", "permute_dims", "power", "print", "prod", "repeat", "reshape", "reverse_sequence",
     "right_shift", "round", "rsqrt", "scatter_elements", "scatter_nd", "shape_of",
-    "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "slice_scatter", "sort", "split",
-    "sqrt", "square", "squeeze", "stack", "std", "stop_lift_params", "strided_slice",
+    "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "size", "slice_scatter", "sort",
+    "split", "sqrt", "square", "squeeze", "stack", "std", "stop_lift_params", "strided_slice",
     "subtract", "sum", "take", "tan", "tanh", "tensor_to_shape", "tile", "to_vdevice", "topk",
     "trunc", "unique", "variance", "where", "zeros",
 ]  # fmt: skip

@@ -1,21 +1,11 @@
-"""Comparisons of two tensors, with numpy's broadcasting; the result is bool. A NaN is unequal to
-everything."""
+"""Comparisons of two tensors, element by element; the result is bool. A NaN is unequal to everything."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from relaxpy.op import te
 from relaxpy.op.base import define_op
-from relaxpy.op.binary import Binary
-
-
-class Comparison(Binary):
-    """A binary function whose result is bool."""
-
-    gives_bool = True
+from relaxpy.op.elementwise import Comparison
 
 
 @define_op
@@ -24,12 +14,7 @@ class Equal(Comparison):
 
     name = "equal"
     takes = "anything"
-
-    def scalar(self, x1: Any, x2: Any) -> Any:
-        return te.equal(x1, x2)
-
-    def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
-        return np.equal(x1, x2)
+    ufunc = np.equal
 
 
 @define_op
@@ -38,12 +23,7 @@ class NotEqual(Comparison):
 
     name = "not_equal"
     takes = "anything"
-
-    def scalar(self, x1: Any, x2: Any) -> Any:
-        return te.not_equal(x1, x2)
-
-    def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
-        return np.not_equal(x1, x2)
+    ufunc = np.not_equal
 
 
 @define_op
@@ -51,12 +31,7 @@ class Less(Comparison):
     """x1 < x2."""
 
     name = "less"
-
-    def scalar(self, x1: Any, x2: Any) -> Any:
-        return te.less(x1, x2)
-
-    def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
-        return np.less(x1, x2)
+    ufunc = np.less
 
 
 @define_op
@@ -64,12 +39,7 @@ class LessEqual(Comparison):
     """x1 <= x2."""
 
     name = "less_equal"
-
-    def scalar(self, x1: Any, x2: Any) -> Any:
-        return te.less_equal(x1, x2)
-
-    def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
-        return np.less_equal(x1, x2)
+    ufunc = np.less_equal
 
 
 @define_op
@@ -77,12 +47,7 @@ class Greater(Comparison):
     """x1 > x2."""
 
     name = "greater"
-
-    def scalar(self, x1: Any, x2: Any) -> Any:
-        return te.greater(x1, x2)
-
-    def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
-        return np.greater(x1, x2)
+    ufunc = np.greater
 
 
 @define_op
@@ -90,9 +55,4 @@ class GreaterEqual(Comparison):
     """x1 >= x2."""
 
     name = "greater_equal"
-
-    def scalar(self, x1: Any, x2: Any) -> Any:
-        return te.greater_equal(x1, x2)
-
-    def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
-        return np.greater_equal(x1, x2)
+    ufunc = np.greater_equal

@@ -1,4 +1,4 @@
-"""Element-wise functions of one tensor."""
+"""Functions of one tensor, element by element."""
 
 from __future__ import annotations
 
@@ -9,70 +9,10 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dtype import DType
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
-from relaxpy.op.precision import narrowed, widened
-
-
-class Unary(Op):
-    """`scalar` of every element; the result has the argument's shape and dtype."""
-
-    def scalar(self, x: Any) -> Any:
-        """The function as an expression."""
-        raise NotImplementedError
-
-    def numpy(self, x: np.ndarray) -> Any:
-        """The function on an array."""
-        raise NotImplementedError
-
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
-        self.check(d, x)
-        return TensorType(x.shape, x.dtype, vdevice=x.vdevice)
-
-    def check(self, d: Deduction, x: TensorType) -> None:
-        """Refuse dtypes that the function is not defined on: by default bool."""
-        assert x.dtype is not None
-        d.require(
-            not x.dtype.is_bool, "x must be numbers, got bool", arg="x", code="op-dtype",
-            help='cast it: R.astype(x, "float32")',
-        )  # fmt: skip
-
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
-        return te.compute(out.dims, lambda *i: te.cast(self.scalar(te.widen(x(*i))), out.dtype))
-
-    def reference(self, x: np.ndarray) -> np.ndarray:
-        return narrowed(self.numpy(widened(x)), x)
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield sample(cls(), rand(3, 5), dims="n 5")
-        yield sample(cls(), rand(4, 3, dtype="float16"), dims="n m", rtol=2e-3, atol=1e-3)
-        yield sample(cls(), rand(0, 4), dims="n 4")
-        yield sample(cls(), rand(1, dtype="float64"), dims="n")
-        yield sample(cls(), rand())
-        yield sample(cls(), np.array([0.0, -0.0, np.inf, -np.inf, np.nan], np.float32), dims="n")
-
-
-class FloatUnary(Unary):
-    """A function that is defined on floats only."""
-
-    def check(self, d: Deduction, x: TensorType) -> None:
-        d.need_float(x, "x")
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield from super().samples()
-        yield wrong(cls(), rand(3, dtype="int32"), code="op-dtype", match="float")
-
-
-class IntOrFloatUnary(Unary):
-    """A function that is defined on all numbers."""
-
-    @classmethod
-    def samples(cls) -> Iterator[Sample]:
-        yield from super().samples()
-        yield sample(cls(), np.array([0, 5, -7, -(2**31), 2**31 - 1], np.int32), dims="n")
-        yield wrong(cls(), rand(3, dtype="bool"), code="op-dtype", match="bool")
+from relaxpy.op.base import Deduction, Sample, define_op, rand, sample, wrong
+from relaxpy.op.elementwise import FloatUnary, Unary
 
 
 @define_op
@@ -80,12 +20,7 @@ class Exp(FloatUnary):
     """E to the power x."""
 
     name = "exp"
-
-    def scalar(self, x: Any) -> Any:
-        return te.exp(x)
-
-    def numpy(self, x: np.ndarray) -> Any:
-        return np.exp(x)
+    ufunc = np.exp
 
 
 @define_op
@@ -93,12 +28,7 @@ class Log(FloatUnary):
     """The natural logarithm: -infinity of 0, NaN below."""
 
     name = "log"
-
-    def scalar(self, x: Any) -> Any:
-        return te.log(x)
-
-    def numpy(self, x: np.ndarray) -> Any:
-        return np.log(x)
+    ufunc = np.log
 
 
 @define_op
@@ -106,25 +36,81 @@ class Sqrt(FloatUnary):
     """The square root: NaN below 0."""
 
     name = "sqrt"
-
-    def scalar(self, x: Any) -> Any:
-        return te.sqrt(x)
-
-    def numpy(self, x: np.ndarray) -> Any:
-        return np.sqrt(x)
+    ufunc = np.sqrt
 
 
 @define_op
 class Rsqrt(FloatUnary):
-    """1 / sqrt(x)."""
+    """1 / sqrt(x): infinity of 0, NaN below."""
 
     name = "rsqrt"
 
-    def scalar(self, x: Any) -> Any:
-        return te.rsqrt(x)
-
     def numpy(self, x: np.ndarray) -> Any:
         return x.dtype.type(1) / np.sqrt(x)
+
+
+@define_op
+class Sin(FloatUnary):
+    """The sine of x radians, for x of any size; NaN of the infinities."""
+
+    name = "sin"
+    ufunc = np.sin
+
+
+@define_op
+class Cos(FloatUnary):
+    """The cosine of x radians, for x of any size; NaN of the infinities."""
+
+    name = "cos"
+    ufunc = np.cos
+
+
+@define_op
+class Tan(FloatUnary):
+    """The tangent of x radians, for x of any size; NaN of the infinities."""
+
+    name = "tan"
+    ufunc = np.tan
+
+
+@define_op
+class Asin(FloatUnary):
+    """The angle in [-pi/2, pi/2] whose sine is x; NaN beyond 1."""
+
+    name = "asin"
+    ufunc = np.arcsin
+
+
+@define_op
+class Acos(FloatUnary):
+    """The angle in [0, pi] whose cosine is x; NaN beyond 1."""
+
+    name = "acos"
+    ufunc = np.arccos
+
+
+@define_op
+class Atan(FloatUnary):
+    """The angle in [-pi/2, pi/2] whose tangent is x."""
+
+    name = "atan"
+    ufunc = np.arctan
+
+
+@define_op
+class Sinh(FloatUnary):
+    """The hyperbolic sine."""
+
+    name = "sinh"
+    ufunc = np.sinh
+
+
+@define_op
+class Cosh(FloatUnary):
+    """The hyperbolic cosine."""
+
+    name = "cosh"
+    ufunc = np.cosh
 
 
 @define_op
@@ -132,12 +118,31 @@ class Tanh(FloatUnary):
     """The hyperbolic tangent."""
 
     name = "tanh"
+    ufunc = np.tanh
 
-    def scalar(self, x: Any) -> Any:
-        return te.tanh(x)
 
-    def numpy(self, x: np.ndarray) -> Any:
-        return np.tanh(x)
+@define_op
+class Asinh(FloatUnary):
+    """The number whose hyperbolic sine is x."""
+
+    name = "asinh"
+    ufunc = np.arcsinh
+
+
+@define_op
+class Acosh(FloatUnary):
+    """The number, not negative, whose hyperbolic cosine is x; NaN below 1."""
+
+    name = "acosh"
+    ufunc = np.arccosh
+
+
+@define_op
+class Atanh(FloatUnary):
+    """The number whose hyperbolic tangent is x: infinite at 1 and -1, NaN beyond."""
+
+    name = "atanh"
+    ufunc = np.arctanh
 
 
 @define_op
@@ -145,9 +150,6 @@ class Erf(FloatUnary):
     """The error function."""
 
     name = "erf"
-
-    def scalar(self, x: Any) -> Any:
-        return te.erf(x)
 
     def numpy(self, x: np.ndarray) -> Any:
         return erf(x)
@@ -159,37 +161,102 @@ class Sigmoid(FloatUnary):
 
     name = "sigmoid"
 
-    def scalar(self, x: Any) -> Any:
-        return te.sigmoid(x)
-
     def numpy(self, x: np.ndarray) -> Any:
         return sigmoid(x)
 
 
 @define_op
-class Negative(IntOrFloatUnary):
+class Negative(Unary):
     """-x; integers modulo 2**bits."""
 
     name = "negative"
-
-    def scalar(self, x: Any) -> Any:
-        return te.negative(x)
-
-    def numpy(self, x: np.ndarray) -> Any:
-        return np.negative(x)
+    ufunc = np.negative
 
 
 @define_op
-class Abs(IntOrFloatUnary):
+class Abs(Unary):
     """The magnitude; the smallest integer stays itself."""
 
     name = "abs"
+    ufunc = np.abs
 
     def scalar(self, x: Any) -> Any:
         return te.absolute(x)
 
-    def numpy(self, x: np.ndarray) -> Any:
-        return np.abs(x)
+
+@define_op
+class Sign(Unary):
+    """1, 0 or -1; NaN of a NaN."""
+
+    name = "sign"
+    ufunc = np.sign
+
+
+@define_op
+class Square(Unary):
+    """x * x; integers modulo 2**bits."""
+
+    name = "square"
+    ufunc = np.square
+
+
+@define_op
+class Floor(Unary):
+    """The greatest whole number that is not above x; integers as they are."""
+
+    name = "floor"
+    ufunc = np.floor
+
+
+@define_op
+class Ceil(Unary):
+    """The smallest whole number that is not below x; integers as they are."""
+
+    name = "ceil"
+    ufunc = np.ceil
+
+
+@define_op
+class Round(Unary):
+    """The nearest whole number, halves to the even one; integers as they are."""
+
+    name = "round"
+    ufunc = np.rint
+
+
+@define_op
+class Trunc(Unary):
+    """x without its fraction; integers as they are."""
+
+    name = "trunc"
+    ufunc = np.trunc
+
+
+@define_op
+class IsFinite(Unary):
+    """Is x neither infinite nor a NaN? True of all integers."""
+
+    name = "isfinite"
+    gives_bool = True
+    ufunc = np.isfinite
+
+
+@define_op
+class IsInf(Unary):
+    """Is x infinite, of either sign? False of all integers."""
+
+    name = "isinf"
+    gives_bool = True
+    ufunc = np.isinf
+
+
+@define_op
+class IsNan(Unary):
+    """Is x a NaN? False of all integers."""
+
+    name = "isnan"
+    gives_bool = True
+    ufunc = np.isnan
 
 
 @define_op
@@ -197,21 +264,74 @@ class LogicalNot(Unary):
     """True where x is false."""
 
     name = "logical_not"
+    takes = "bool"
+    ufunc = np.logical_not
 
-    def check(self, d: Deduction, x: TensorType) -> None:
-        d.require(x.dtype == "bool", f"x must be bool, got {x.dtype}", arg="x", code="op-dtype")
 
-    def scalar(self, x: Any) -> Any:
-        return te.logical_not(x)
+@define_op
+class BitwiseNot(Unary):
+    """Every bit turned; of a bool, its negation."""
+
+    name = "bitwise_not"
+    takes = "integers or bool"
+    ufunc = np.bitwise_not
+
+
+@define_op
+class Clip(Unary):
+    """x, not below `min` and not above `max`: `max` where they cross, NaN where x is a NaN. Of integers, bounds beyond
+    the range of the dtype are its ends."""
+
+    name = "clip"
+    min: int | float
+    max: int | float
+
+    def check(self, d: Deduction, dtype: DType) -> None:
+        super().check(d, dtype)
+        for arg, bound in (("min", self.min), ("max", self.max)):
+            d.require(
+                dtype.is_float or not math.isfinite(bound) or bound == int(bound),
+                f"{arg} must be a whole number for {dtype}, got {bound}",
+                arg=arg,
+                code="op-dtype",
+            )
+            d.require(not math.isnan(bound), f"{arg} cannot be a NaN", arg=arg)
+
+    def bounds(self, dtype: DType) -> tuple[float, float]:
+        """The bounds as numbers that the dtype has."""
+        if dtype.is_float:
+            return self.min, self.max
+        ends = np.iinfo(dtype.numpy)
+
+        def inside(bound: float) -> int:
+            if math.isinf(bound):
+                return int(ends.max if bound > 0 else ends.min)
+            return min(max(int(bound), int(ends.min)), int(ends.max))
+
+        return inside(self.min), inside(self.max)
+
+    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+        low, high = self.bounds(DType(str(x.dtype)))
+        return te.compute(
+            out.dims, lambda *i: te.cast(te.clip(te.widen(x(*i)), low, high), out.dtype)
+        )
 
     def numpy(self, x: np.ndarray) -> Any:
-        return np.logical_not(x)
+        low, high = (x.dtype.type(bound) for bound in self.bounds(DType(x.dtype)))
+        return np.minimum(np.maximum(x, low), high)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
-        yield sample(cls(), rand(3, 5, dtype="bool"), dims="n 5")
-        yield sample(cls(), rand(0, dtype="bool"), dims="n")
-        yield wrong(cls(), rand(3), code="op-dtype", match="bool")
+        special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan], np.float32)
+        yield sample(cls(-1, 1.5), rand(3, 5), dims="n 5")
+        yield sample(cls(0.5, 0.25), rand(4, 3, dtype="float16"), dims="n m", rtol=2e-3)
+        yield sample(cls(-1.0, math.inf), special, dims="n")
+        yield sample(cls(-1, 100), np.array([0, 5, -7, -(2**31), 2**31 - 1], np.int32), dims="n")
+        yield sample(cls(-(10**30), 5.0), rand(4, dtype="uint8", low=0, high=9), dims="n")
+        yield sample(cls(-math.inf, 2**63 - 1), rand(0, dtype="int64"), dims="n")
+        yield wrong(cls(0.5, 2), rand(3, dtype="int32"), code="op-dtype", match="whole number")
+        yield wrong(cls(math.nan, 2), rand(3), code="op-arguments", match="NaN")
+        yield wrong(cls(0, 1), rand(3, dtype="bool"), code="op-dtype", match="numbers")
 
 
 def erf(x: np.ndarray) -> np.ndarray:

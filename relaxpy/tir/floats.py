@@ -27,8 +27,14 @@ def through_float32(
 
 
 def libm(name: str) -> Callable[..., Expr]:
-    """The C library's function on float64, for those whose TVM intrinsic is a series that is less right."""
-    return lambda *xs: tirx.call_pure_extern("float64", name, *xs)
+    """The C library's function on float64 or float32, for those that TVM has no intrinsic for, or a series that is
+    less right."""
+
+    def call(*xs: Expr) -> Expr:
+        dtype = str(xs[0].ty.dtype)
+        return tirx.call_pure_extern(dtype, name if dtype == "float64" else f"{name}f", *xs)
+
+    return call
 
 
 def horner(coefficients: Sequence[float], x: Expr) -> Expr:

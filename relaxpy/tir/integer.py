@@ -8,12 +8,18 @@ none of it is ever asked to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
+from relaxpy.tir import te
 from relaxpy.tir._tvm import tirx
 from relaxpy.tir.analyzer import PrimExpr
 from relaxpy.tir.floats import let
+from relaxpy.tir.loops import Buffer
+from relaxpy.tir.rows import cell, rows
+from relaxpy.tir.serial import Serial, serial
+from relaxpy.tir.te import broadcast_index
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
@@ -83,9 +89,10 @@ def left_shift(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 def right_shift(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """A over 2**b rounded down; 0 or, of a negative number, -1 where b is no place within the width."""
-    out = tirx.Select(tirx.LT(a, _const(0, a)), _const(-1, a), _const(0, a))
-    beyond = out if _is_signed(a) else _const(0, a)
-    return tirx.Select(_is_place(b), a >> _within(b), beyond)
+    gone = _const(0, a)
+    if _is_signed(a):
+        gone = tirx.Select(tirx.LT(a, gone), _const(-1, a), gone)
+    return tirx.Select(_is_place(b), a >> _within(b), gone)
 
 
 def _is_place(b: PrimExpr) -> PrimExpr:
@@ -97,36 +104,46 @@ def _within(b: PrimExpr) -> PrimExpr:
     return b & _const(_dtype(b).bits - 1, b)
 
 
-def power(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """A to the power b modulo 2**bits; of a negative power the whole part: 0, but for a = 1 and -1.
+def power(
+    a: te.Tensor, b: te.Tensor, shape: Sequence[Dim], operands: Sequence[Sequence[Dim]]
+) -> te.Tensor:
+    """A to the power b modulo 2**bits, of a negative power the whole part (0, but for 1 and -1): a tensor of `shape`,
+    to which the operands' shapes are broadcast.
 
-    Squares and multiplies: one step for each bit that b can have.
+    Squares and multiplies in a loop over the exponent's bits: written out for one element, it is an expression that
+    TVM and LLVM take minutes to simplify.
     """
-    steps = _dtype(b).bits - 1 if _is_signed(b) else _dtype(b).bits
+    dtype = DType(str(a.dtype))
+    wide = f"u{dtype}" if dtype.is_signed else str(dtype)
 
-    def step(square: PrimExpr, k: int, result: PrimExpr) -> PrimExpr:
-        used = (b >> _const(k, b)) & _const(1, b)
-        factor = tirx.Select(tirx.EQ(used, _const(0, b)), _const(1, square), square)
-        result = factor if k == 0 else _times(result, factor)
-        if k == steps - 1:
-            return result
-        return let(
-            f"r{k}",
-            result,
-            lambda r: let(f"s{k}", _times(square, square), lambda s: step(s, k + 1, r)),
-        )
+    def fill(p: Serial, out: Buffer, bases: Buffer, exponents: Buffer) -> None:
+        with rows(p, shape) as i:
+            at = [broadcast_index(operand, shape, i) for operand in operands]
+            base = p.let("base", p.read(bases, *at[0]))
+            exponent = p.let("exponent", p.read(exponents, *at[1]))
+            square = cell(p, "square", base.astype(wide))
+            result = cell(p, "result", tirx.const(1, wide))
+            left = cell(p, "left", exponent.astype(wide))
+            with p.loop("bit", dtype.bits):
+                odd = tirx.EQ(left.get() & tirx.const(1, wide), tirx.const(1, wide))
+                factor = tirx.Select(odd, square.get(), tirx.const(1, wide))
+                result.set(_times(result.get(), factor))
+                square.set(_times(square.get(), square.get()))
+                left.set(left.get() >> tirx.const(1, wide))
+            value = result.get().astype(str(dtype))
+            p.write(out, *i, value=_of_negative(base, exponent, value))
 
-    wrapped = let("s", _unsigned(a), lambda s: step(s, 0, s)).astype(str(a.ty.dtype))
-    if not _is_signed(a):
-        return wrapped
-    odd = tirx.EQ(b & _const(1, b), _const(1, b))
-    of_minus_one = tirx.Select(odd, _const(-1, a), _const(1, a))
-    inverse = tirx.Select(
-        tirx.EQ(a, _const(1, a)),
-        _const(1, a),
-        tirx.Select(tirx.EQ(a, _const(-1, a)), of_minus_one, _const(0, a)),
-    )
-    return tirx.Select(tirx.LT(b, _const(0, b)), inverse, wrapped)
+    return serial((shape, str(dtype)), [a, b], fill, "power")
+
+
+def _of_negative(base: PrimExpr, exponent: PrimExpr, otherwise: PrimExpr) -> PrimExpr:
+    """1 / base**-exponent without its fraction, where the exponent is negative."""
+    if not _is_signed(base):
+        return otherwise
+    zero, one, minus_one = (_const(value, base) for value in (0, 1, -1))
+    sign = tirx.Select(tirx.EQ(exponent & one, one), minus_one, one)
+    whole = tirx.Select(tirx.EQ(base, one), one, tirx.Select(tirx.EQ(base, minus_one), sign, zero))
+    return tirx.Select(tirx.LT(exponent, zero), whole, otherwise)
 
 
 def _times(a: PrimExpr, b: PrimExpr) -> PrimExpr:

@@ -16,11 +16,13 @@ from relaxpy.ir.dtype import DType
 from relaxpy.tir import hyperbolic, integer, math, trigonometry
 from relaxpy.tir._tvm import te, tirx
 from relaxpy.tir.analyzer import PrimExpr, to_tvm
-from relaxpy.tir.floats import let
-from relaxpy.tir.integer import integer_range
+from relaxpy.tir.floats import let, libm
 
 infinity = float("inf")
 log_of_2 = 0.6931471805599453
+fmod = libm("fmod")
+
+integer_power, integer_range = integer.power, integer.integer_range
 
 erf, exp, log, log1p, sigmoid = math.erf, math.exp, math.log, math.log1p, math.sigmoid
 acos, asin, atan, atan2 = (
@@ -105,6 +107,21 @@ def isnan(x: Any) -> PrimExpr:
     return tirx.isnan(widen(x)) if dtype_of(x).is_float else tirx.const(False, "bool")
 
 
+def add(a: Any, b: Any) -> PrimExpr:
+    """The sum; integers modulo 2**bits."""
+    return element(a) + element(b)
+
+
+def subtract(a: Any, b: Any) -> PrimExpr:
+    """The difference; integers modulo 2**bits."""
+    return element(a) - element(b)
+
+
+def multiply(a: Any, b: Any) -> PrimExpr:
+    """The product; integers modulo 2**bits."""
+    return element(a) * element(b)
+
+
 def divide(a: Any, b: Any) -> PrimExpr:
     """The quotient; of integers rounded towards zero."""
     a, b = element(a), element(b)
@@ -114,7 +131,7 @@ def divide(a: Any, b: Any) -> PrimExpr:
 def mod(a: Any, b: Any) -> PrimExpr:
     """What is left by a quotient rounded towards zero: of the dividend's sign."""
     a, b = element(a), element(b)
-    return tirx.fmod(a, b) if dtype_of(a).is_float else integer.mod(a, b)
+    return fmod(a, b) if dtype_of(a).is_float else integer.mod(a, b)
 
 
 def floor_divide(a: Any, b: Any) -> PrimExpr:
@@ -122,14 +139,21 @@ def floor_divide(a: Any, b: Any) -> PrimExpr:
     a, b = element(a), element(b)
     if not dtype_of(a).is_float:
         return integer.floor_divide(a, b)
+    zero, one = literal(0, a), literal(1, a)
 
     def rounded(quotient: PrimExpr) -> PrimExpr:
         # A whole number but for rounding: where it came out below, it is the next one.
         down = tirx.floor(quotient)
-        return tirx.Select(quotient - down > literal(0.5, a), down + literal(1, a), down)
+        nearest = tirx.Select(quotient - down > literal(0.5, a), down + one, down)
+        signed_zero = tirx.Select(tirx.EQ(a, zero), a / b, zero)
+        return tirx.Select(tirx.EQ(quotient, zero), signed_zero, nearest)
 
-    exact = let("q", (a - floor_mod(a, b)) / b, rounded)
-    return tirx.Select(tirx.EQ(b, literal(0, b)), a / b, exact)
+    def quotient(rest: PrimExpr) -> PrimExpr:
+        exact = (a - rest) / b
+        return tirx.Select(_opposite(rest, b), exact - one, exact)
+
+    whole = let("r", fmod(a, b), lambda r: let("q", quotient(r), rounded))
+    return tirx.Select(tirx.EQ(b, zero), a / b, whole)
 
 
 def floor_mod(a: Any, b: Any) -> PrimExpr:
@@ -140,10 +164,18 @@ def floor_mod(a: Any, b: Any) -> PrimExpr:
     zero = literal(0, a)
 
     def of_sign(rest: PrimExpr) -> PrimExpr:
-        opposite = tirx.any(tirx.all(rest < zero, b > zero), tirx.all(rest > zero, b < zero))
-        return tirx.Select(opposite, rest + b, rest)
+        # Not a choice between the zeros, which TVM takes to be equal.
+        signed_zero = tirx.abs(rest) * tirx.Select(b < zero, literal(-1, a), literal(1, a))
+        moved = tirx.Select(_opposite(rest, b), rest + b, rest)
+        return tirx.Select(tirx.EQ(rest, zero), signed_zero, moved)
 
-    return let("r", tirx.fmod(a, b), of_sign)
+    return let("r", fmod(a, b), of_sign)
+
+
+def _opposite(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """Is one of the floats positive and the other negative?"""
+    zero = literal(0, a)
+    return tirx.any(tirx.all(a < zero, b > zero), tirx.all(a > zero, b < zero))
 
 
 def per_count(total: Any, count: Dim) -> PrimExpr:
@@ -202,9 +234,8 @@ def rsqrt(x: Any) -> PrimExpr:
 
 
 def power(a: Any, b: Any) -> PrimExpr:
-    """A to the power b; integers modulo 2**bits."""
-    a, b = element(a), element(b)
-    return math.pow(a, b) if dtype_of(a).is_float else integer.power(a, b)
+    """A to the power b, of floats."""
+    return math.pow(element(a), element(b))
 
 
 def log_add_exp(a: Any, b: Any) -> PrimExpr:

@@ -1,0 +1,203 @@
+"""Families of the functions that are computed element by element: what such an operator says is its name, what it
+takes, and the function in two words, that of `te` and that of numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dtype import DType
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, rand, sample, wrong
+from relaxpy.op.precision import widened
+
+_TAKES: dict[str, Callable[[DType], bool]] = {
+    "numbers": lambda dtype: not dtype.is_bool,
+    "floats": lambda dtype: dtype.is_float,
+    "integers": lambda dtype: dtype.is_int,
+    "integers or bool": lambda dtype: not dtype.is_float,
+    "bool": lambda dtype: dtype.is_bool,
+    "anything": lambda _: True,
+}
+"""What the arguments of an operator may be, in the words of its errors."""
+_CAST_TO = {"integers": "int32", "integers or bool": "int32", "bool": "bool"}
+
+
+class Elementwise(Op):
+    """`scalar` of the elements that belong together by numpy's broadcasting; the arguments have one dtype, which is
+    the result's. float16 and bfloat16 are computed in float32 and rounded once."""
+
+    takes: ClassVar[str] = "numbers"
+    """What the arguments must be: a key of `_TAKES`."""
+    gives_bool: ClassVar[bool] = False
+    """The result is bool, not of the arguments' dtype."""
+    ufunc: ClassVar[Callable[..., Any]]
+    """The function on arrays, where `numpy` is not written out."""
+
+    def scalar(self, *xs: Any) -> Any:
+        """The function as an expression: by default that of `te` by the operator's name."""
+        return getattr(te, self.name)(*xs)
+
+    def numpy(self, *xs: Any) -> Any:
+        """The function on arrays."""
+        return type(self).ufunc(*xs)
+
+    def check(self, d: Deduction, dtype: DType) -> None:
+        """Refuse dtypes that the function is not defined on."""
+        names = [spec.name for spec in self.args]
+        d.require(
+            _TAKES[self.takes](dtype),
+            f"{' and '.join(names)} must be {self.takes}, got {dtype}",
+            arg=names[0],
+            code="op-dtype",
+            help=self.instead(dtype)
+            or f'cast {"it" if len(names) == 1 else "them"}: R.astype(…, "{_CAST_TO.get(self.takes, "float32")}")',
+        )
+
+    def instead(self, dtype: DType) -> str | None:
+        """What to call on a dtype that is refused, where casting is not the answer."""
+        return None
+
+    def result(self, d: Deduction, *xs: TensorType) -> TensorType:
+        """What `deduce` gives."""
+        dtype = d.same_dtype(*xs)
+        self.check(d, dtype)
+        shape = d.broadcast(*(x.dims or () for x in xs))
+        ndim = max(x.ndim for x in xs)
+        vdevice = xs[0].vdevice if len(xs) == 1 else None
+        return TensorType(shape, "bool" if self.gives_bool else dtype, ndim, vdevice)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        known = [a for a in args if isinstance(a, TensorType) and a.dtype is not None]
+        dtype = d.same_dtype(*known) if len(known) == len(args) else None
+        if known:
+            assert known[0].dtype is not None
+            self.check(d, known[0].dtype)
+            dtype = dtype or known[0].dtype
+        return TensorType(None, "bool" if self.gives_bool else dtype)
+
+    def legalize(self, out: TensorType, *xs: te.Tensor) -> te.Tensor:
+        def element(*i: Any) -> Any:
+            values = [te.widen(te.broadcast(x, out.dims, i)) for x in xs]
+            return te.cast(self.scalar(*values), out.dtype)
+
+        return te.compute(out.dims, element)
+
+    def reference(self, *xs: np.ndarray) -> np.ndarray:
+        found = np.asarray(self.numpy(*map(widened, xs)))
+        return found.astype(bool if self.gives_bool else xs[0].dtype)
+
+
+class Unary(Elementwise):
+    """Of one tensor; the result has its shape."""
+
+    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+        return self.result(d, x)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        if _TAKES[cls.takes](DType("float32")):
+            yield sample(cls(), rand(3, 5), dims="n 5")
+            yield sample(cls(), rand(4, 3, dtype="float16"), dims="n m", rtol=2e-3, atol=1e-3)
+            yield sample(cls(), rand(0, 4), dims="n 4")
+            yield sample(cls(), rand(1, dtype="float64"), dims="n")
+            yield sample(cls(), rand())
+            yield sample(cls(), np.array([0, -0.0, np.inf, -np.inf, np.nan], np.float32), dims="n")
+        if _TAKES[cls.takes](DType("int32")):
+            edges = np.array([0, 5, -7, -(2**31), 2**31 - 1], np.int32)
+            yield sample(cls(), edges, dims="n")
+        if _TAKES[cls.takes](DType("bool")):
+            yield sample(cls(), rand(3, 5, dtype="bool"), dims="n 5")
+        for dtype in ("float32", "int32", "bool"):
+            if not _TAKES[cls.takes](DType(dtype)):
+                yield wrong(cls(), rand(3, dtype=dtype), code="op-dtype", match=cls.takes)
+
+
+class FloatUnary(Unary):
+    """A function that is defined on floats only."""
+
+    takes = "floats"
+
+
+class IntOrFloatUnary(Unary):
+    """A function that is defined on all numbers."""
+
+
+class Binary(Elementwise):
+    """Of two tensors. A Python number stands for a constant of the other's dtype."""
+
+    scalar_args = True
+
+    def deduce(self, d: Deduction, x1: TensorType, x2: TensorType) -> TensorType:
+        return self.result(d, x1, x2)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for kind, some in (("float32", _float_pairs), ("int32", _int_pairs), ("bool", _bool_pairs)):
+            if _TAKES[cls.takes](DType(kind)):
+                yield from some(cls())
+            else:
+                x = rand(3, dtype=kind)
+                yield wrong(cls(), x, x, code="op-dtype", match=cls.takes)
+        dtype = next(k for k in ("float32", "int32", "bool") if _TAKES[cls.takes](DType(k)))
+        a, b = rand(3, 5, dtype=dtype), rand(4, 5, dtype=dtype)
+        yield wrong(cls(), a, b, code="shape-mismatch", match="3 and 4")
+        yield wrong(cls(), a, a.astype("uint16"), code="op-dtype", match="uint16")
+
+
+class Comparison(Binary):
+    """Of two tensors; the result is bool."""
+
+    gives_bool = True
+
+
+class Ternary(Elementwise):
+    """Of three tensors."""
+
+    scalar_args = True
+
+    def deduce(self, d: Deduction, x1: TensorType, x2: TensorType, x3: TensorType) -> TensorType:
+        return self.result(d, x1, x2, x3)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 5), rand(5), rand(), dims="n m, m,")
+        yield sample(cls(), rand(3, 1), rand(1, 4), rand(1), dims="n 1, 1 m, 1")
+        half = [rand(n, 3, dtype="float16") for n in (2, 1, 2)]
+        yield sample(cls(), *half, dims="n 3, 1 3, n 3", rtol=2e-3, atol=1e-3)
+        ints = rand(4, dtype="int32")
+        yield sample(cls(), ints, ints, ints, dims="n, n, n")
+        yield wrong(cls(), rand(3), rand(3), rand(4), code="shape-mismatch", match="3 and 4")
+        yield wrong(cls(), rand(3), rand(3), ints[:3], code="op-dtype", match="int32")
+        flags = rand(3, dtype="bool")
+        yield wrong(cls(), flags, flags, flags, code="op-dtype", match="numbers")
+
+
+def _float_pairs(op: Op) -> Iterator[Sample]:
+    yield sample(op, rand(3, 5), rand(3, 5), dims="n m, n m")
+    yield sample(op, rand(3, 5), rand(5), dims="n m, m")
+    yield sample(op, rand(3, 1), rand(1, 4), dims="n 1, 1 m")
+    yield sample(op, rand(2, 1, 4), rand(3, 1), dims="n 1 4, m 1")
+    yield sample(op, rand(0, 4), rand(1, 4), dims="n 4, 1 4")
+    yield sample(op, rand(2, 3), rand(), dims="n 3,")
+    half = rand(2, 3, dtype="float16"), rand(3, dtype="float16")
+    yield sample(op, *half, dims="n 3, 3", rtol=2e-3, atol=1e-3)
+    x1 = np.array([np.nan, 1, np.nan, -0.0, np.inf, np.inf, -3, 2, 0], np.float32)
+    x2 = np.array([1, np.nan, np.nan, 0, -np.inf, 2, np.inf, -np.inf, 0], np.float32)
+    yield sample(op, x1, x2, dims="n, n")
+
+
+def _int_pairs(op: Op) -> Iterator[Sample]:
+    least = -(2**31)
+    x1 = np.array([7, -7, 7, -7, 5, least, least, -5, 1, least, 3], np.int32)
+    x2 = np.array([2, 2, -2, -2, 0, -1, 0, 31, 32, 33, -(2**31)], np.int32)
+    yield sample(op, x1, x2, dims="n, n")
+    yield sample(op, rand(2, 5, dtype="int64", high=9), rand(5, dtype="int64"), dims="n m, m")
+
+
+def _bool_pairs(op: Op) -> Iterator[Sample]:
+    yield sample(op, rand(3, 5, dtype="bool"), rand(5, dtype="bool"), dims="n 5, 5")
+    yield sample(op, rand(3, 1, dtype="bool"), rand(1, 2, dtype="bool"), dims="n 1, 1 m")
