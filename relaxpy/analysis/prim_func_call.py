@@ -19,19 +19,19 @@ CODE = "wf-prim-func-call"
 
 @dataclass(frozen=True)
 class _Given:
-    """One tensor that a call hands over: an argument, or an output that it allocates."""
+    """One tensor that a call hands over: an argument, or an output that it allocates (no `expr`)."""
 
     what: str
     annotation: Annotation
-    expr: Expr | None
+    arg: str
+    """Where it is written in the call."""
+    expr: Expr | None = None
 
     def located(self, error: VerifyError) -> VerifyError:
-        """The error at this argument; at `out_ty` for an output."""
-        if self.expr is None:
-            error.arg = "out_ty"
-        elif isinstance(self.expr, Var):
+        """The error at this argument or output."""
+        if isinstance(self.expr, Var):
             error.show(f"{self.expr.name} is {self.annotation}", self.expr.span)
-        return error
+        return error.about(self.arg)
 
 
 def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
@@ -60,19 +60,24 @@ def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
     except DeduceError as error:
         return [VerifyError(CODE, error.message, span=error.span or call.span, notes=error.notes)]
     given = [
-        _Given(f"argument {i}", annotation, arg)
+        _Given(f"argument {i}", annotation, f"args.{i - 1}", arg)
         for i, (arg, annotation) in enumerate(inputs, 1)
         if not isinstance(annotation, PrimType)
     ]
     given += [
-        _Given("the output" if len(call.ty_args) == 1 else f"output {i}", annotation, None)
+        _Given(f"output {i}", annotation, f"out_ty.{i - 1}")
+        if len(call.ty_args) > 1
+        else _Given("the output", annotation, "out_ty")
         for i, annotation in enumerate(call.ty_args, 1)
     ]
     scalars = [a.value for _, a in inputs if isinstance(a, PrimType)]
     if len(call.args) > 2 and isinstance(call.args[2], ShapeExpr):
         scalars += call.args[2].dims
+    takes = f"{callee.name} takes ({', '.join(map(_show, program.params))})"
+    if program.span is not None:
+        takes = f"{callee.name} is defined here"
     return [
-        error.show(f"{callee.name} takes ({', '.join(map(_show, program.params))})", program.span)
+        error.show(takes, program.span)
         for error in _compare(callee.name, program, given, scalars, call.span)
     ]
 
@@ -109,7 +114,7 @@ def _compare(
             VerifyError(
                 CODE,
                 f"{item.what} of {name} must be {_show(param)}, got {item.annotation}",
-                span=span if item.expr is None else item.expr.span or span,
+                span=span,
             )
         )
         for pattern, param, item in zip(patterns, buffers, given, strict=True)

@@ -190,7 +190,7 @@ class _Checker:
             )
         # TVM's lowered functions say that they are pure, whatever they call
         pure = function.pure and not function.attrs.get("relax.force_pure")
-        result = yield self.check_body(function.body, pure=pure)
+        result = yield self.check_body(function.body, function.span, pure=pure)
         self.symbols_of(function.ret, function.span, "the return annotation")
         if result is not None and accepts(function.ret, result, None, equal) is Verdict.NO:
             self.report(
@@ -202,7 +202,7 @@ class _Checker:
         self.dataflow = dataflow
         return function.annotation
 
-    def check_body(self, body: SeqExpr, *, pure: bool) -> Walk:
+    def check_body(self, body: SeqExpr, span: Span | None, *, pure: bool) -> Walk:
         """The annotation of a body, as seen from outside (None where it is not known for an error in it)."""
         start = len(self.trail)
         for block in body.blocks:
@@ -212,8 +212,8 @@ class _Checker:
             self.report(
                 "wf-anf", f"a body ends with a leaf, not with {_what(body.body)}", body.body.span
             )
-        elif self.check_leaf(body.body, body.body.span):
-            result = self.deduced(body.body, body.body.span)
+        elif self.check_leaf(body.body, _place(body.body, span)):
+            result = self.deduced(body.body, _place(body.body, span))
         self.close(start)
         return (
             None
@@ -277,8 +277,8 @@ class _Checker:
         if self.dataflow:
             self.report("wf-dataflow", "a dataflow block has no branches", value.span or span)
         self.argument(value.cond, "the condition of a branch", value.span or span)
-        then = yield self.check_body(value.then, pure=pure)
-        otherwise = yield self.check_body(value.otherwise, pure=pure)
+        then = yield self.check_body(value.then, span, pure=pure)
+        otherwise = yield self.check_body(value.otherwise, span, pure=pure)
         return None if then is None or otherwise is None else join(then, otherwise)
 
     # Values
@@ -307,7 +307,7 @@ class _Checker:
         if isinstance(call.op, Expr):
             good = self.argument(call.op, "what is called", span)
         for i, arg in enumerate(call.args):
-            good = self.argument(arg, f"argument {i} of a call", arg.span or span) and good
+            good = self.argument(arg, f"argument {i + 1} of a call", span) and good
         for annotation in call.ty_args:
             good = self.symbols_of(annotation, span, "an annotation given at a call") and good
         if good and not is_pure(call, self.mod):
@@ -336,7 +336,7 @@ class _Checker:
     def argument(self, expr: Expr, what: str, span: Span | None) -> bool:
         """A leaf whose variables are in scope."""
         if is_leaf(expr):
-            return self.check_leaf(expr, expr.span or span)
+            return self.check_leaf(expr, _place(expr, span))
         self.report(
             "wf-anf",
             f"{what} must be a leaf, not {_what(expr)}",
@@ -350,7 +350,7 @@ class _Checker:
             case Var():
                 return self.check_use(leaf, span)
             case Tuple(fields=fields):
-                return all([self.check_leaf(item, item.span or span) for item in fields])
+                return all([self.check_leaf(item, _place(item, span)) for item in fields])
             case ShapeExpr(dims=dims):
                 return self.symbols(dims, span, "a shape")
             case PrimValue(value=Dim() as value):
@@ -453,6 +453,11 @@ class _Checker:
                 help=help or "a parameter or a match_cast before this line must determine it",
             )
         return not missing
+
+
+def _place(leaf: Expr, span: Span | None) -> Span | None:
+    """Where a leaf is used: a variable knows only where it is defined."""
+    return span if isinstance(leaf, Var) else leaf.span or span
 
 
 def _what(expr: Expr) -> str:

@@ -35,7 +35,13 @@ class DType(str):
         if isinstance(name, DType):
             return name
         if not isinstance(name, str):
-            name = np.dtype(name).name
+            try:
+                name = np.dtype(name).name
+            except (TypeError, ValueError):
+                shown = repr(name) if isinstance(name, (int, float)) else f"a {type(name).__name__}"
+                raise UsageError(
+                    "unknown-dtype", f"{shown} is no dtype", help='write its name: "float32"'
+                ) from None
         name = _ALIASES.get(name, name)
         if (found := cls._interned.get(name)) is not None:
             return found

@@ -344,9 +344,15 @@ def freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
     checks = [_ATTR_KINDS.get(part.strip().split("[")[0]) for part in kind.split("|")]
     if None not in checks and not any(check(value) for check in checks if check is not None):
         raise DeduceError(
-            "op-arguments", f"{cls.name}: {name} must be of type {kind}, got {value!r}"
+            "op-arguments", f"{cls.name}: {name} must be of type {kind}, got {_shown(value)}"
         ).about(name)
     return float(value) if kind == "float" else value
+
+
+def _shown(value: Any) -> str:
+    """An attribute's value in a message; of an object of Python its class."""
+    text = repr(value)
+    return text if " at 0x" not in text else f"a {type(value).__name__}"
 
 
 def _is_int(value: Any) -> bool:

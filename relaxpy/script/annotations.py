@@ -27,6 +27,7 @@ from relaxpy.ir.annotation import (
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant, DataTypeImm, Expr, PrimValue, StringImm, Var
+from relaxpy.script.describe import describe
 from relaxpy.script.dims import parse_dim
 from relaxpy.script.tir import ScalarDType
 
@@ -52,7 +53,7 @@ class DimReader:
         if dim is None:
             raise ScriptError(
                 "bad-annotation",
-                f"{value!r} is not a dimension",
+                f"{describe(value)} is not a dimension",
                 help='a dimension is an integer, a variable, or an expression of them in quotes: "n * 4"',
             )
         return dim
@@ -137,7 +138,7 @@ def as_annotation(value: Any, dims: DimReader) -> Annotation:
         return VOID
     if isinstance(value, (tuple, list)):
         return TupleType(as_annotation(item, dims) for item in value)
-    shown = value.__name__ if isinstance(value, type) else repr(value)
+    shown = value.__name__ if isinstance(value, type) else describe(value)
     raise ScriptError(
         "bad-annotation",
         f"{shown} is not an annotation",
@@ -188,7 +189,7 @@ def _dims(dims: DimReader, values: Any) -> tuple[Dim, ...]:
     if not isinstance(values, (tuple, list)):
         raise ScriptError(
             "bad-annotation",
-            f"{values!r} is not a shape",
+            f"{describe(values)} is not a shape",
             help='a shape is a tuple: ("n", 4); one dimension is ("n",), with a comma',
         )
     return tuple(_size(dims(value), value) for value in values)

@@ -29,6 +29,7 @@ from relaxpy.ir.expr import (
 from relaxpy.op.base import as_expr
 from relaxpy.script.annotations import DimReader, as_dim
 from relaxpy.script.constants import decode_constant
+from relaxpy.script.describe import describe
 
 
 class Statement:
@@ -120,7 +121,7 @@ def shape(dims: Any) -> ShapeExpr:
     if not isinstance(dims, (tuple, list)):
         raise ScriptError(
             "bad-value",
-            f"R.shape takes a list of dimensions, not {dims!r}",
+            f"R.shape takes a list of dimensions, not {describe(dims)}",
             help="write R.shape([n, 4])",
         )
     read = DimReader()
@@ -137,7 +138,7 @@ def prim_value(value: Any, dtype: str | None = None) -> PrimValue:
     if dim is None:
         raise ScriptError(
             "bad-value",
-            f"R.prim_value takes a number or an expression of dimensions, not {value!r}",
+            f"R.prim_value takes a number or an expression of dimensions, not {describe(value)}",
         )
     return PrimValue(dim, dtype)
 
@@ -173,7 +174,7 @@ def device(device_type: Any = "cpu", index: Any = 0) -> str:
     if not name or number is None or number.value is None:
         raise ScriptError(
             "bad-value",
-            f"R.device({device_type!r}, {index!r}) names no device",
+            f"R.device({describe(device_type)}, {describe(index)}) names no device",
             help='write R.device("cpu", 0)',
         )
     return f"{name}:{number.value}"

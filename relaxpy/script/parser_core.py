@@ -40,12 +40,12 @@ from relaxpy.op.deduce import deduce
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
+from relaxpy.script.describe import describe
 from relaxpy.script.dims import DIM_FUNCTIONS
 from relaxpy.script.intrinsics import Statement
 from relaxpy.script.parser_value import (
     NAMESPACES,
     argument_node,
-    describe,
     is_of_script,
     known_scalar,
     lone_names,

@@ -110,6 +110,8 @@ class ExprParser(CoreParser):
             return self.apply(name, node, left, right)
         left, right = known_scalar(left), known_scalar(right)
         if isinstance(left, Dim) or isinstance(right, Dim):
+            if not all(isinstance(v, (Dim, SymVar, int)) for v in (left, right)):
+                self.fail("bad-value", "dimensions are compared with integers only", node)
             return compare_dims(op, left, right)
         return self.python_operator(python, node, left, right)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from relaxpy.errors import ScriptError, Source, Span, UsageError
 from relaxpy.ir.dtype import DType
-from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 
 _VECTOR = re.compile(r"(\w+?)x\d+")
 
@@ -18,6 +18,16 @@ def check_program(func: Any, source: Source, node: ast.FunctionDef) -> None:
     """Raise a located `ScriptError` (`tir-index`, `tir-extent`, `tir-dtype`, `tir-undefined`) if the program cannot be
     right."""
     _ProgramCheck(source, node).run(func)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tvm_ffi.Map):
+        return all(map(_is_plain, [*value.keys(), *value.values()]))
+    if isinstance(value, (tvm_ffi.Array, list, tuple)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(
+        value, (bool, int, float, str, tvm.ir.Expr, tvm.target.Target)
+    )
 
 
 class _ProgramCheck:
@@ -31,6 +41,7 @@ class _ProgramCheck:
     def run(self, func: Any) -> None:
         callbacks = [
             (tirx.For, self.loop),
+            (s_tir.SBlock, self.block),
             (tirx.IterVar, self.axis),
             (tvm.ir.TensorLoad, self.access),
             (tirx.BufferStore, self.access),
@@ -38,6 +49,7 @@ class _ProgramCheck:
         ]
         for param in func.params:
             self.variable(param)
+        self.attributes(func.attrs, func)
         tvm_ffi.structural_walk(func.body, callbacks)
         if self.errors:
             raise min(
@@ -55,7 +67,19 @@ class _ProgramCheck:
             return self.source.span(self.node)
         return self.source.range(span.line, span.column - 1, span.end_line, span.end_column - 1)
 
+    def attributes(self, attrs: Any, where: Any) -> None:
+        """Attributes and annotations are numbers, strings, and lists and maps of such: a text can say nothing else."""
+        for key, value in dict(attrs or {}).items():
+            if not _is_plain(value):
+                self.refuse(
+                    where, "tir-script", f"the value of {key} is no number, string or list of such"
+                )
+
+    def block(self, block: Any) -> None:
+        self.attributes(block.annotations, block)
+
     def loop(self, loop: Any) -> None:
+        self.attributes(loop.annotations, loop)
         self.extent(loop.extent, f"loop {loop.loop_var.name}", loop)
         self.integer(loop.min, f"the start of loop {loop.loop_var.name}", loop)
 

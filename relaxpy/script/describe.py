@@ -1,0 +1,26 @@
+"""Values of Python in messages: what they are, never where they are in memory."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+LONGEST = 60
+"""Characters of a value that are shown."""
+_NAMESPACES = {"relaxpy.script.ir": "I", "relaxpy.script.relax": "R", "relaxpy.script.tir": "T"}
+
+
+def describe(value: Any) -> str:
+    """A value, for a message."""
+    if isinstance(value, types.ModuleType):
+        return _NAMESPACES.get(value.__name__, f"the module {value.__name__}")
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)):
+        name = getattr(value, "__name__", type(value).__name__)
+        ours = (getattr(value, "__module__", None) or "").startswith("relaxpy.")
+        return f"the function {name} of the script" if ours else f"{name} (of Python)"
+    if isinstance(value, (tuple, list)):
+        text = ", ".join(map(describe, value))
+        text = f"[{text}]" if isinstance(value, list) else f"({text}{',' * (len(value) == 1)})"
+    else:
+        text = repr(value)
+    return text if len(text) < LONGEST and " at 0x" not in text else f"a {type(value).__name__}"
