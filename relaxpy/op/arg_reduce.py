@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
-from relaxpy.ir.dim import Dim, product
+from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.precision import widened
 from relaxpy.op.reduce import Reduction
 from relaxpy.op.row_major import reindexed
-from relaxpy.op.sorting import order_of, require_size, sorted_along
+from relaxpy.op.sorting import order_of, sorted_along
 
 _NAN = np.nan
 
@@ -232,7 +232,8 @@ def require_elements(d: Deduction, x: TensorType, axis: tuple[int, ...] | int | 
     """Refuse to look for an element among none."""
     assert x.dims is not None
     count = product(tuple(x.dims[a] for a in d.axes(axis, x.ndim)))
-    require_size(d, count, 1, f"there is no {d.op.name} of nothing: the size is {count}", arg="x")
+    message = f"there is no {d.op.name} of nothing: the size is {count}"
+    d.ensure(dim_op("le", 1, count), message, arg="x")
 
 
 def _number(x: Any) -> Any:

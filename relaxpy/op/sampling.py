@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.linear_algebra import wide_dtype
-from relaxpy.op.sorting import require_size
 
 
 @define_op
@@ -60,7 +59,7 @@ class MultinomialFromUniform(Op):
             uniform_sample.dims[0], sample_indices.dims[0], "numbers of samples differ",
             arg="sample_indices",
         )  # fmt: skip
-        require_size(d, prob.dims[1], 1, "prob must have an item to draw", arg="prob")
+        d.ensure(dim_op("le", 1, prob.dims[1]), "prob must have an item to draw", arg="prob")
         return TensorType((count, 1), self.dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:

@@ -12,9 +12,8 @@ from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Requirement, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.precision import widened
-from relaxpy.shape.prove import prove
 
 _NAN = np.nan
 
@@ -122,7 +121,8 @@ class Topk(Op):
         shape = list(data.dims)
         if self.k >= 1:
             size = data.dims[axis]
-            require_size(d, size, self.k, f"k is {self.k}, but the axis has size {size}", arg="k")
+            fits = dim_op("le", self.k, size)
+            d.ensure(fits, f"k is {self.k}, but the axis has size {size}", arg="k")
             shape[axis] = Dim.of(self.k)
         return self._result(TensorType(shape, data.dtype), TensorType(shape, self.dtype))
 
@@ -176,15 +176,6 @@ def order_of(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
         return np.argsort(wide, axis, kind="stable")
     backwards = np.argsort(np.flip(wide, axis), axis, kind="stable")
     return x.shape[axis] - 1 - np.flip(backwards, axis)
-
-
-def require_size(d: Deduction, size: Dim, least: int, message: str, arg: str) -> None:
-    """Refuse with `message` if the dimension is below `least`; check at run time where that is
-    unknown."""
-    if size.value is not None:
-        d.require(size.value >= least, message, arg=arg, code="shape-mismatch")
-    elif not prove(fits := dim_op("le", least, size)):
-        d.requirements.append(Requirement(fits, f"{d.op.name}: {message}"))
 
 
 def _require_places(d: Deduction, dtype: DType) -> None:
