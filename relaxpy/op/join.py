@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from relaxpy.ir.annotation import Annotation, TensorType, TupleType
+from relaxpy.ir.annotation import (
+    Annotation,
+    ObjectType,
+    PrimType,
+    ShapeType,
+    TensorType,
+    TupleType,
+)
 from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.expr import Call, Expr, PrimValue, ShapeExpr
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Requirement, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
 
 
 @define_op
@@ -214,80 +222,112 @@ class Meshgrid(Op):
 @define_op
 class Split(Op):
     """A tuple of the parts of x along `axis`: as many of equal size as a number says, or cut at
-    the given places."""
+    the given places, which may have symbols. Sizes that cannot be cut so are refused, or stop the
+    program."""
 
     name = "split"
-    indices_or_sections: tuple[int, ...] | int
     axis: int = 0
 
-    def cuts(self, size: Dim) -> list[tuple[Dim, Dim]]:
-        """(begin, end) of each part of an axis of `size`."""
-        given = self.indices_or_sections
-        if isinstance(given, int):
-            exact = size.divide_exact(given)
-            step = size // given if exact is None else exact
-            return [(step * i, step * (i + 1)) for i in range(given)]
-        edges = [Dim.of(0), *map(Dim.of, given), size]
-        if size.value is not None:
-            edges = [Dim.of(min(edge.value or 0, size.value)) for edge in edges]
-        return list(pairwise(edges))
-
-    def deduce(self, d: Deduction, x: TensorType) -> TupleType:
+    def deduce(self, d: Deduction, x: TensorType, indices_or_sections: Annotation) -> Annotation:
         assert x.dims is not None
-        axis, given = d.axis(self.axis, x.ndim), self.indices_or_sections
-        dims, size = x.dims, x.dims[axis]
-        if isinstance(given, int):
-            d.require(given > 0, f"cannot split into {given} parts", arg="indices_or_sections")
-            d.same_dim(
-                size % given,
-                Dim.of(0),
-                f"{size} cannot be split into {given} equal parts: remainder",
-                arg="x",
-            )
-        else:
-            d.require(
-                list(given) == sorted(set(given)) and all(g >= 0 for g in given),
-                f"the places {list(given)} must increase", arg="indices_or_sections",
-            )  # fmt: skip
-            if given and size.value is None:
-                d.requirements.append(
-                    Requirement(
-                        dim_op("le", given[-1], size),
-                        f"split: a size of {size} has no place {given[-1]}",
-                    )
+        axis = d.axis(self.axis, x.ndim)
+        size = x.dims[axis]
+        match indices_or_sections:
+            case PrimType(value=Dim(value=int(count))):
+                d.require(count > 0, f"cannot split into {count} parts", arg="indices_or_sections")
+                rest = f"{size} cannot be split into {count} equal parts: remainder"
+                d.same_dim(size % count, Dim.of(0), rest, arg="x")
+            case ShapeType(dims=dims) if dims is not None:
+                self._check_places(d, dims, size)
+            case ShapeType() | ObjectType():
+                return ObjectType()
+            case TupleType(fields=()):
+                pass
+            case other:
+                d.fail(
+                    f"indices_or_sections must be a constant or a list of places, got {other}",
+                    arg="indices_or_sections",
                 )
-        return TupleType(
-            TensorType((*dims[:axis], end - begin, *dims[axis + 1 :]), x.dtype)
-            for begin, end in self.cuts(size)
-        )
+        cuts = _cuts(indices_or_sections, size)
+        before, after = x.dims[:axis], x.dims[axis + 1 :]
+        return TupleType(TensorType((*before, end - begin, *after), x.dtype) for begin, end in cuts)
+
+    def _check_places(self, d: Deduction, given: Sequence[Dim], size: Dim) -> None:
+        for first, second in pairwise((Dim.of(0), *given)):
+            message = f"the places {list(given)} must increase from 0 on"
+            increase = dim_op("le", first, second)
+            d.hold(increase, message, arg="indices_or_sections", code="op-arguments")
+        for last in given[-1:]:
+            message = f"a size of {size} has no place {last}"
+            d.hold(dim_op("le", last, size), message, arg="indices_or_sections")
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        (x,) = args
-        given = self.indices_or_sections
-        count = given if isinstance(given, int) else len(given) + 1
-        return TupleType([TensorType(None, x.dtype if isinstance(x, TensorType) else None)] * count)
+        x, given = args
+        dtype = x.dtype if isinstance(x, TensorType) else None
+        ndim = x.ndim if isinstance(x, TensorType) else -1
+        match given:
+            case PrimType(value=Dim(value=int(count))) if count > 0:
+                pass
+            case ShapeType(ndim=cuts) if cuts >= 0:
+                count = cuts + 1
+            case TupleType(fields=()):
+                count = 1
+            case _:
+                return ObjectType()
+        return TupleType([TensorType(None, dtype, ndim)] * count)
 
-    def legalize(self, out: TupleType, x: te.Tensor) -> list[te.Tensor]:
+    def print_args(self, call: Call, arg: Callable[[Expr], str]) -> list[str]:
+        """As TVM: a number, or a list."""
+        shown = super().print_args(call, arg)
+        text = shown[1]
+        if isinstance(call.args[1], (PrimValue, ShapeExpr)):
+            text = text[text.index("(") + 1 : -1]
+        return [shown[0], f"indices_or_sections={text}", *shown[2:]]
+
+    def legalize(self, out: TupleType, x: te.Tensor, indices_or_sections: Any) -> list[te.Tensor]:
         axis = self.axis % len(x.shape)
-        cuts = self.cuts(te.dims(x)[axis])
+        given = indices_or_sections
+        kind = ShapeType(given) if isinstance(given, tuple) else PrimType("int64", given)
+        cuts = _cuts(kind, te.dims(x)[axis])
 
-        def part(kind: TensorType, begin: Dim) -> te.Tensor:
+        def part(kind: Annotation, begin: Dim) -> te.Tensor:
+            assert isinstance(kind, TensorType)
             return te.compute(
-                kind.dims, lambda *i: x(*i[:axis], i[axis] + te.dim(begin), *i[axis + 1 :]), "split"
+                kind.dims or (),
+                lambda *i: x(*i[:axis], i[axis] + te.dim(begin), *i[axis + 1 :]),
+                "split",
             )
 
-        return [part(kind, begin) for kind, (begin, _) in zip(out.fields, cuts, strict=True)]  # type: ignore[arg-type]
+        return [part(kind, begin) for kind, (begin, _) in zip(out.fields, cuts, strict=True)]
 
-    def reference(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        given = self.indices_or_sections
-        return tuple(np.split(x, given if isinstance(given, int) else list(given), self.axis))
+    def reference(
+        self, x: np.ndarray, indices_or_sections: int | tuple[int, ...]
+    ) -> tuple[np.ndarray, ...]:
+        return tuple(map(np.ascontiguousarray, np.split(x, indices_or_sections, self.axis)))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
-        yield sample(cls(3, axis=1), rand(2, 6), dims="n 6")
-        yield sample(cls(2), rand(4, 3), dims="n*2 3")
-        yield sample(cls((2, 5), axis=-1), rand(3, 8), dims="n 8")
-        yield sample(cls((1,)), rand(4), dims="n")
-        yield wrong(cls(4), rand(6), code="shape-mismatch", match="6 cannot be split into 4")
-        yield wrong(cls((3, 1)), rand(6), code="op-arguments", match="increase")
-        yield wrong(cls(2, axis=3), rand(6), code="op-axis", match="3")
+        yield sample(cls(axis=1), rand(2, 6), 3, dims="n 6, 3")
+        yield sample(cls(), rand(4, 3), 2, dims="n*2 3, 2")
+        yield sample(cls(axis=-1), rand(3, 8), (2, 5), dims="n 8, 2 5")
+        yield sample(cls(), rand(8), (2, 5), dims="8, n m")
+        yield sample(cls(), rand(4), (1,), dims="n, m")
+        yield sample(cls(), rand(4), (), dims="n,")
+        yield wrong(cls(), rand(6), 4, code="shape-mismatch", match="6 cannot be split into 4")
+        yield wrong(cls(), rand(6), (3, 1), code="op-arguments", match="increase")
+        yield wrong(cls(), rand(6), (3, 7), code="shape-mismatch", match="no place 7")
+        yield wrong(cls(axis=3), rand(6), 2, code="op-axis", match="3")
+        yield wrong(cls(), rand(6), 0, code="op-arguments", match="0 parts")
+        yield wrong(cls(), rand(6), rand(2), code="op-arguments", match="list of places")
+
+
+def _cuts(given: Annotation, size: Dim) -> list[tuple[Dim, Dim]]:
+    """(begin, end) of each part of an axis of `size`."""
+    if isinstance(given, PrimType):
+        count = given.value.value if given.value is not None else None
+        assert count is not None
+        exact = size.divide_exact(count)
+        step = size // count if exact is None else exact
+        return [(step * i, step * (i + 1)) for i in range(count)]
+    places = given.dims if isinstance(given, ShapeType) else None
+    return list(pairwise([Dim.of(0), *(places or ()), size]))

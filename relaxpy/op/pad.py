@@ -64,7 +64,7 @@ class Pad(Op):
             return
         limits = (0, 1) if data.dtype.is_bool else _limits(data.dtype.numpy)
         d.require(
-            self.pad_value.is_integer() and limits[0] <= self.pad_value <= limits[1],
+            float(self.pad_value).is_integer() and limits[0] <= self.pad_value <= limits[1],
             f"pad_value {self.pad_value} is no {data.dtype}", arg="pad_value", code="op-dtype",
         )  # fmt: skip
 
@@ -101,7 +101,7 @@ class Pad(Op):
         return te.compute(out.dims, element, "pad")
 
     def _value(self) -> float | int:
-        return int(self.pad_value) if self.pad_value.is_integer() else self.pad_value
+        return int(self.pad_value) if float(self.pad_value).is_integer() else self.pad_value
 
     def _place(self, at: Any, size: Dim) -> Any:
         """Where a place of the border (or inside) is read."""

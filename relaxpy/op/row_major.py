@@ -235,3 +235,29 @@ class Flatten(Op):
         yield sample(cls(), rand(0, 4), dims="n 4")
         yield sample(cls(), rand())
         yield sample(cls(), rand(5), dims="n")
+
+
+@define_op
+class Size(Op):
+    """How many elements x has: a 0-d int64 tensor."""
+
+    name = "size"
+
+    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+        return TensorType((), "int64")
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return TensorType((), "int64")
+
+    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+        return te.compute((), lambda: te.dim(product(te.dims(x))), "size")
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.array(x.size, np.int64)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 4), dims="n m")
+        yield sample(cls(), rand(2, 0, dtype="bool"), dims="2 n")
+        yield sample(cls(), rand())
+        yield wrong(cls(), (3, 4), code="op-arguments", match="must be a tensor")
