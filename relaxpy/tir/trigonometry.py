@@ -7,7 +7,7 @@ Largest errors in units in the last place, over all float32 (tests/tir/test_math
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 
 from relaxpy.tir._tvm import tirx
@@ -32,14 +32,21 @@ from relaxpy.tir.floats import (
 # sin(r) = r + r*z*p(z) and cos(r) = 1 - z/2 + z*z*p(z), z = r*r, on |r| <= pi/4: Cephes, sinf and cosf.
 _SIN = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 _COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
+# tan(r) = r + r*z*p(z) on |r| <= pi/4: Cephes, tanf.
+_TAN = (
+    9.38540185543e-3,
+    3.11992232697e-3,
+    2.44301354525e-2,
+    5.34112807005e-2,
+    1.33387994085e-1,
+    3.33331568548e-1,
+)
 # asin(r) = r + r*z*p(z) on |r| <= 1/2: Cephes, asinf.
 _ASIN = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
 # atan(r) = r + r*z*p(z) on |r| <= tan(pi/8): Cephes, atanf.
 _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
-_TWO_OVER_PI = (
-    0x00000000, 0x517CC1B7, 0x27220A94, 0xFE13ABE8, 0xFA9A6EE0, 0x6DB14ACC, 0x9E21C820,
-)  # fmt: skip
-"""The bits of 2/pi, shifted right by 33, in words of 32 bits."""
+_TWO_OVER_PI = (0x00000000517CC1B7, 0x27220A94FE13ABE8, 0xFA9A6EE06DB14ACC, 0x9E21C820FF28B1D5)
+"""The bits of 2/pi, shifted right by 33, in words of 64 bits."""
 _QUARTER_TURN = math.pi / 2
 
 
@@ -97,12 +104,12 @@ def _cos(x: Expr) -> Expr:
 
 def _tan(x: Expr) -> Expr:
     def value(r: Expr, quarter: Expr) -> Expr:
-        return let("s", _sine(r), lambda s: let("c", _cosine(r), lambda c: ratio(s, c, quarter)))
+        return let("y", let("z", r * r, lambda z: horner(_TAN, z) * z * r + r), turned(quarter))
 
-    def ratio(s: Expr, c: Expr, quarter: Expr) -> Expr:
+    def turned(quarter: Expr) -> Callable[[Expr], Expr]:
         odd = tirx.EQ(quarter & i32(1), i32(1))
-        sign = (quarter << i32(31)) ^ (to_bits(x) & i32(SIGN_BIT))
-        return from_bits(to_bits(tirx.Select(odd, c, s) / tirx.Select(odd, s, c)) ^ sign)
+        sign = to_bits(x) & i32(SIGN_BIT)
+        return lambda y: from_bits(to_bits(tirx.Select(odd, f32(-1.0) / y, y)) ^ sign)
 
     return _on_quarters(x, value)
 
@@ -142,7 +149,7 @@ def _on_quarters(x: Expr, value: Callable[[Expr, Expr], Expr]) -> Expr:
         )
 
     def product(place: Expr, m: Expr, raw: Expr) -> Expr:
-        high, middle, low = (window.astype("uint64") for window in _window(place))
+        high, middle, low = _window(place)
         tail = ((low * m) >> _u64(32)) + middle * m
         return let("t", tail, lambda t: turns(((high * m) & _LOW) + (t >> _u64(32)), t, raw))
 
@@ -181,20 +188,21 @@ def _on_quarters(x: Expr, value: Callable[[Expr, Expr], Expr]) -> Expr:
     )
 
 
-def _window(place: Expr) -> list[Expr]:
-    """Three words of 2/pi from bit `place` on, which is at most 127."""
-    index = place >> i32(5)
-    shift = (place & i32(31)).astype("uint32")
-    words = [_chosen(index, _TWO_OVER_PI[j : j + 4]) for j in range(4)]
-    return [(a << shift) | ((b >> _u32(1)) >> (shift ^ _u32(31))) for a, b in pairwise(words)]
+def _window(place: Expr) -> tuple[Expr, Expr, Expr]:
+    """Three words of 32 bits of 2/pi from bit `place` on, which is at most 127."""
+    # One choice a word: every expression inside a Select is analysed by TVM's passes again and again.
+    later = place >= i32(64)
+    pairs = pairwise(_TWO_OVER_PI)
+    first, second, third = (tirx.Select(later, _u64(b), _u64(a)) for a, b in pairs)
+    shift = (place & i32(63)).astype("uint64")
 
+    def both(s: Expr) -> tuple[Expr, Expr]:
+        rest = s ^ _u64(63)
+        head = (first << s) | ((second >> _u64(1)) >> rest)
+        return head, (second << s) | ((third >> _u64(1)) >> rest)
 
-def _chosen(index: Expr, words: Sequence[int]) -> Expr:
-    """words[index], without a read of memory."""
-    value = _u32(words[-1])
-    for i in reversed(range(len(words) - 1)):
-        value = tirx.Select(index <= i32(i), _u32(words[i]), value)
-    return value
+    head, tail = both(shift)
+    return head >> _u64(32), head & _LOW, tail >> _u64(32)
 
 
 def _u32(value: int) -> Expr:
@@ -245,30 +253,40 @@ def _atan(x: Expr) -> Expr:
 
 def _atan_positive(a: Expr) -> Expr:
     """atan(a) for a >= 0."""
-    far, middle = a > f32(2.414213562373095), a > f32(0.4142135623730950)
-    near = tirx.Select(middle, (a - f32(1.0)) / (a + f32(1.0)), a)
-    r = tirx.Select(far, f32(-1.0) / a, near)
-    base = tirx.Select(far, _HALF_PI, tirx.Select(middle, f32(math.pi / 4), f32(0.0)))
-    return let("r", r, lambda r: let("z", r * r, lambda z: horner(_ATAN, z) * z * r + r + base))
+    far = a > f32(2.414213562373095)
+    return tirx.Select(far, _HALF_PI, f32(0.0)) + _atan_near(tirx.Select(far, f32(-1.0) / a, a))
+
+
+def _atan_near(a: Expr) -> Expr:
+    """atan(a) for -1/2 < a < 5/2."""
+
+    def by_size(a: Expr) -> Expr:
+        middle = a > f32(0.4142135623730950)
+        r = tirx.Select(middle, (a - f32(1.0)) / (a + f32(1.0)), a)
+        base = tirx.Select(middle, f32(math.pi / 4), f32(0.0))
+        return let("r", r, lambda r: let("z", r * r, lambda z: horner(_ATAN, z) * z * r + r)) + base
+
+    return let("u", a, by_size)
 
 
 def _atan2(y: Expr, x: Expr) -> Expr:
+    # Every value is used as few times as can be: TVM's passes look through names, at all that is behind them.
     def first_octant(a: Expr, b: Expr) -> Expr:
         """The angle of (a, b), both positive."""
-        least, most = tirx.Min(a, b), tirx.Max(a, b)
         # 0 over 0 is 0, infinity over infinity 1: the angles that the axes and the diagonals have.
-        ratio = tirx.Select(
-            tirx.EQ(a, b),
-            tirx.Select(tirx.EQ(a, f32(0.0)), f32(0.0), f32(1.0)),
-            least / most,
-        )
-        angle = let("t", ratio, _atan_positive)
-        return let("w", angle, lambda w: tirx.Select(b > a, _HALF_PI - w, w))
+        equal = tirx.Select(tirx.EQ(a, f32(0.0)), f32(0.0), f32(1.0))
+        ratio = tirx.Select(tirx.EQ(a, b), equal, tirx.Min(a, b) / tirx.Max(a, b))
+        return _reflected(_atan_near(ratio), b > a, math.pi / 2)
 
     def result(x: Expr, y: Expr) -> Expr:
         w = let("a", magnitude(x), lambda a: let("b", magnitude(y), lambda b: first_octant(a, b)))
-        angle = let("v", w, lambda v: tirx.Select(to_bits(x) < i32(0), f32(math.pi) - v, v))
-        nan = tirx.any(is_nan(x), is_nan(y))
-        return tirx.Select(nan, f32(float("nan")), with_sign_of(angle, y))
+        angle = with_sign_of(_reflected(w, to_bits(x) < i32(0), math.pi), y)
+        return tirx.Select(tirx.any(is_nan(x), is_nan(y)), f32(float("nan")), angle)
 
     return let("x", x, lambda x: let("y", y, lambda y: result(x, y)))
+
+
+def _reflected(angle: Expr, condition: Expr, whole: float) -> Expr:
+    """`whole - angle` where the condition holds."""
+    turned = to_bits(angle) ^ tirx.Select(condition, i32(SIGN_BIT), i32(0))
+    return from_bits(turned) + tirx.Select(condition, f32(whole), f32(0.0))
