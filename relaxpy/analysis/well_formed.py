@@ -56,6 +56,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
+from relaxpy.shape.bounds import assuming, bounds_of
 from relaxpy.shape.defined import defined_symbols
 from relaxpy.shape.lattice import Verdict, accepts, erase, join
 from relaxpy.shape.prove import equal
@@ -70,7 +71,8 @@ def well_formed(mod: IRModule, only: Collection[str] | None = None) -> list[Veri
     checker = _Checker(mod)
     for name, function in mod.functions.items():
         if isinstance(function, Function) and (only is None or name in only):
-            checker.check(name, function)
+            with assuming(bounds_of(function)):
+                checker.check(name, function)
     return checker.errors
 
 

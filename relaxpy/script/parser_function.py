@@ -12,6 +12,7 @@ from relaxpy.errors import RelaxError
 from relaxpy.ir.annotation import (
     Annotation,
 )
+from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import (
     DataflowVar,
     Expr,
@@ -24,10 +25,19 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.op.deduce import deduce
 from relaxpy.script.parser_signature import Signature
-from relaxpy.script.parser_statement import StatementParser, fits
+from relaxpy.script.parser_statement import StatementParser, fits, literal_attr
 from relaxpy.script.parser_value import returns
 from relaxpy.script.scope import (
     Skip,
+)
+from relaxpy.shape.bounds import (
+    LOWER,
+    UPPER,
+    Bounds,
+    Range,
+    assuming,
+    declared_bounds,
+    narrowed,
 )
 from relaxpy.shape.lattice import Verdict
 
@@ -43,7 +53,7 @@ class FunctionParser(StatementParser):
         self.symbols.mode = "use"  # parameters have defined what they define
         for param in signature.params:
             self.bb.fresh_name(param.name)  # so that no variable made on the way is called the same
-        with self.bb.seq() as building:
+        with assuming(self.declared_bounds(signature.node)), self.bb.seq() as building:
             value, node = self.body(signature.node)
             ret: Annotation | None = None
             if node is not None:
@@ -60,6 +70,23 @@ class FunctionParser(StatementParser):
             attrs.setdefault("global_symbol", signature.name)
         span = self.span(signature.node)
         return Function(tuple(signature.params), body, ret, signature.pure, attrs, span=span)
+
+    def declared_bounds(self, node: ast.FunctionDef) -> Bounds:
+        """The ranges of symbols that `R.func_attr` at the beginning of the body declares."""
+        found: dict[SymVar, Range] = {}
+        for statement in node.body:
+            match statement:
+                case ast.Expr(ast.Call(ast.Attribute(attr="func_attr"), [ast.Dict(keys, values)])):
+                    pass
+                case _:
+                    continue
+            for key, value in zip(keys, values, strict=True):
+                if isinstance(key, ast.Constant) and key.value in (UPPER, LOWER):
+                    with self.bag.collect(self.span(value)):
+                        limits = {key.value: literal_attr(self.eval(value))}
+                        for symbol, limit in declared_bounds(limits, self.symbols.known()).items():
+                            found[symbol] = narrowed(found.get(symbol), limit)
+        return found
 
     def body(self, node: ast.FunctionDef) -> tuple[Expr | None, ast.expr | None]:
         """Read all statements; the returned value, and where it is written."""

@@ -1,22 +1,19 @@
 """Proof of relations between dimensions: normal form first, then TVM's arithmetic analyser, cached.
 
 The analyser is loaded only when the normal form does not decide. Variables are sizes, so at least
-0, unless `bounds` says otherwise.
+0, unless `bounds` or what is assumed (`relaxpy.shape.bounds`) says otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 
 from relaxpy.ir.dim import Dim, DimLike, SymVar, dim_op
+from relaxpy.shape.bounds import Bounds, assumed
 from relaxpy.shape.lattice import Verdict
 
 LARGEST = 1 << 40
 """Conditions with larger integers are not proved: the analyser calculates in 64 bits, and may overflow."""
-
-Bounds = Mapping[SymVar, tuple[int | None, int | None]]
-"""Closed ranges of variables; None: open on that side."""
 
 
 def prove(condition: Dim, bounds: Bounds | None = None) -> bool:
@@ -47,7 +44,7 @@ _Frozen = tuple[tuple[SymVar, int | None, int | None], ...]
 
 
 def _freeze(condition: Dim, bounds: Bounds | None) -> _Frozen:
-    given = bounds or {}
+    given = assumed() if bounds is None else {**assumed(), **bounds}
     return tuple((var, *given.get(var, (0, None))) for var in condition.vars)
 
 

@@ -1,0 +1,83 @@
+"""Ranges of symbolic variables that a function declares, and what is proved under them.
+
+`R.func_attr({"tir_var_upper_bound": {"n": 2048}})` promises that n is at most 2048 in every call, and
+`tir_var_lower_bound` that it is at least something (the names are TVM's). What is not declared is a size: at least 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from relaxpy.errors import UsageError
+from relaxpy.ir.dim import SymVar
+from relaxpy.ir.expr import Function
+from relaxpy.ir.visitor import free_sym_vars
+
+Range = tuple[int | None, int | None]
+"""A closed range; None: open on that side."""
+Bounds = Mapping[SymVar, Range]
+"""Ranges of variables."""
+
+UPPER, LOWER = "tir_var_upper_bound", "tir_var_lower_bound"
+
+_assumed: ContextVar[Bounds] = ContextVar("assumed", default={})  # noqa: B039  (never changed in place)
+
+
+def declared_bounds(attrs: Mapping[str, Any], symbols: Iterable[SymVar]) -> dict[SymVar, Range]:
+    """The ranges that a function's attributes declare, for those of its `symbols` that they name. Raises `UsageError`
+    for attributes that declare none."""
+    upper, lower = _limits(attrs, UPPER), _limits(attrs, LOWER)
+    return {
+        symbol: (lower.get(symbol.name, 0), upper.get(symbol.name))
+        for symbol in symbols
+        if symbol.name in upper or symbol.name in lower
+    }
+
+
+def _limits(attrs: Mapping[str, Any], key: str) -> Mapping[str, int]:
+    found = attrs.get(key, {})
+    if isinstance(found, Mapping) and all(type(limit) is int for limit in found.values()):
+        return found
+    raise UsageError(
+        "bad-value",
+        f"{key} maps names of symbolic variables to integers, and is {found!r}",
+        help=f'write R.func_attr({{"{key}": {{"n": 2048}}}})',
+    )
+
+
+def narrowed(known: Range | None, more: Range) -> Range:
+    """The range in which both say that a variable is."""
+    if known is None:
+        return more
+    lower = [limit for limit in (known[0], more[0]) if limit is not None]
+    upper = [limit for limit in (known[1], more[1]) if limit is not None]
+    return max(lower, default=None), min(upper, default=None)
+
+
+def bounds_of(function: Function) -> Bounds:
+    """The declared ranges of the symbols in a function's parameters."""
+    if UPPER not in function.attrs and LOWER not in function.attrs:
+        return {}
+    params = [param.annotation for param in function.params]
+    return declared_bounds(function.attrs, free_sym_vars(params))
+
+
+def assumed() -> Bounds:
+    """The ranges that hold here: those of the `assuming` blocks around."""
+    return _assumed.get()
+
+
+@contextmanager
+def assuming(bounds: Bounds) -> Iterator[None]:
+    """Inside, proofs may use these ranges too: the body of a function is looked at."""
+    if not bounds:
+        yield
+        return
+    token = _assumed.set({**_assumed.get(), **bounds})
+    try:
+        yield
+    finally:
+        _assumed.reset(token)
