@@ -26,6 +26,7 @@ from relaxpy.op import (
     manipulate,
     memory,
     nn,
+    quantization,
     reduce,
     repetition,
     reverse,
@@ -37,6 +38,7 @@ from relaxpy.op import (
     set,
     slice,
     sorting,
+    triangle,
     unary,
 )
 from relaxpy.op.base import OPS, Op
@@ -156,8 +158,12 @@ bucketize = search.Bucketize.make
 
 arange = create.Arange.make
 full = create.Full.make
+full_like = create.FullLike.make
+hamming_window = create.HammingWindow.make
 ones = create.Ones.make
+ones_like = create.OnesLike.make
 zeros = create.Zeros.make
+zeros_like = create.ZerosLike.make
 
 repeat = repetition.Repeat.make
 tile = repetition.Tile.make
@@ -172,7 +178,17 @@ scatter_elements = scatter.ScatterElements.make
 scatter_nd = scatter.ScatterND.make
 index_put = scatter.IndexPut.make
 
+eye = triangle.Eye.make
+eye_like = triangle.EyeLike.make
+tril = triangle.Tril.make
+triu = triangle.Triu.make
+
 astype = datatype.Astype.make
+wrap_param = datatype.WrapParam.make
+
+dequantize = quantization.Dequantize.make
+one_hot = quantization.OneHot.make
+quantize = quantization.Quantize.make
 unique = set.Unique.make
 nonzero = set.Nonzero.make
 
@@ -191,18 +207,20 @@ __all__ = [
     "argsort", "asin", "asinh", "assert_op", "astype", "atan", "atan2", "atanh", "bitwise_and",
     "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_to", "bucketize", "call_dps_library",
     "call_packed", "call_pure_packed", "call_tir", "ceil", "clip", "collapse_sum_like",
-    "collapse_sum_to", "concat", "cos", "cosh", "cumprod", "cumsum", "divide",
-    "dynamic_strided_slice", "einsum", "equal", "erf", "ewise_fma", "exp", "expand_dims",
-    "flatten", "flip", "floor", "floor_divide", "floor_mod", "full", "gather_elements",
-    "gather_nd", "greater", "greater_equal", "hint_on_device", "image", "index_put",
-    "index_tensor", "inspect", "isfinite", "isinf", "isnan", "left_shift", "less", "less_equal",
-    "linear", "log", "log_add_exp", "logical_and", "logical_not", "logical_or", "logical_xor",
-    "matmul", "max", "maximum", "mean", "median", "memory", "meshgrid", "min", "minimum", "mod",
-    "multinomial_from_uniform", "multiply", "negative", "nn", "nonzero", "not_equal", "ones",
-    "outer", "permute_dims", "power", "print", "prod", "repeat", "reshape", "reverse_sequence",
-    "right_shift", "round", "rsqrt", "scatter_elements", "scatter_nd", "shape_of",
-    "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "size", "slice_scatter", "sort",
-    "split", "sqrt", "square", "squeeze", "stack", "std", "stop_lift_params", "strided_slice",
-    "subtract", "sum", "take", "tan", "tanh", "tensor_to_shape", "tile", "to_vdevice", "topk",
-    "trunc", "unique", "variance", "where", "zeros",
+    "collapse_sum_to", "concat", "cos", "cosh", "cumprod", "cumsum", "dequantize", "divide",
+    "dynamic_strided_slice", "einsum", "equal", "erf", "ewise_fma", "exp", "expand_dims", "eye",
+    "eye_like", "flatten", "flip", "floor", "floor_divide", "floor_mod", "full", "full_like",
+    "gather_elements", "gather_nd", "greater", "greater_equal", "hamming_window",
+    "hint_on_device", "image", "index_put", "index_tensor", "inspect", "isfinite", "isinf",
+    "isnan", "left_shift", "less", "less_equal", "linear", "log", "log_add_exp", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "matmul", "max", "maximum", "mean", "median",
+    "memory", "meshgrid", "min", "minimum", "mod", "multinomial_from_uniform", "multiply",
+    "negative", "nn", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer",
+    "permute_dims", "power", "print", "prod", "quantize", "repeat", "reshape",
+    "reverse_sequence", "right_shift", "round", "rsqrt", "scatter_elements", "scatter_nd",
+    "shape_of", "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "size", "slice_scatter",
+    "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "stop_lift_params",
+    "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tensor_to_shape", "tile",
+    "to_vdevice", "topk", "tril", "triu", "trunc", "unique", "variance", "where", "wrap_param",
+    "zeros", "zeros_like",
 ]  # fmt: skip

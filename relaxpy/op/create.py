@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -16,12 +17,12 @@ from relaxpy.op.precision import converted
 from relaxpy.shape.prove import prove
 
 
-def check_sizes(d: Deduction, shape: ShapeType) -> None:
+def check_sizes(d: Deduction, shape: ShapeType, arg: str = "shape") -> None:
     """Refuse dimensions that are negative."""
     for size in shape.dims or ():
         d.require(
             size.value is None or size.value >= 0,
-            f"a dimension cannot be {size}", arg="shape", code="shape-mismatch",
+            f"a dimension cannot be {size}", arg=arg, code="shape-mismatch",
         )  # fmt: skip
 
 
@@ -74,12 +75,7 @@ class Full(Op):
 
     def deduce(self, d: Deduction, shape: ShapeType, fill_value: TensorType) -> TensorType:
         check_sizes(d, shape)
-        d.require(
-            fill_value.ndim == 0,
-            f"fill_value must have no dimensions, got {fill_value.ndim}",
-            arg="fill_value",
-            code="op-rank",
-        )
+        check_fill_value(d, fill_value)
         return TensorType(shape.dims, self.dtype or fill_value.dtype, shape.ndim)
 
     def deduce_unranked(self, d: Deduction, args: Any) -> TensorType:
@@ -156,3 +152,141 @@ def _range(
 ) -> tuple[Dim | None, Dim | None, Dim | None]:
     stride = Dim.of(1) if step is None else step.value
     return (Dim.of(0), start.value, stride) if end is None else (start.value, end.value, stride)
+
+
+class Like(Op):
+    """A tensor of the shape of x."""
+
+    dtype: DType | None = None
+    value: ClassVar[int] = 0
+
+    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+        return TensorType(x.shape, self.dtype or x.dtype, vdevice=x.vdevice)
+
+    def deduce_unranked(self, d: Deduction, args: Any) -> TensorType:
+        return TensorType(None, self.dtype or args[0].dtype)
+
+    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+        return te.compute(out.dims, lambda *_: te.const(self.value, str(out.dtype)), self.name)
+
+    def reference(self, x: np.ndarray) -> np.ndarray:
+        return np.full(x.shape, self.value, self.dtype.numpy if self.dtype else x.dtype)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 4), dims="n 4")
+        yield sample(cls(), rand(0, dtype="int32"), dims="n")
+        yield sample(cls(), rand(2, dtype="bool"), dims="n")
+        yield sample(cls(**{"dtype": DType("int8")}), rand(2, 3), dims="n m")
+        yield wrong(cls(), (2, 3), code="op-arguments", match="tensor")
+
+
+@define_op
+class ZerosLike(Like):
+    """Zeros of the shape of x, and of its dtype unless `dtype` says another."""
+
+    name = "zeros_like"
+    dtype: DType | None = None
+
+
+@define_op
+class OnesLike(Like):
+    """Ones of the shape of x, and of its dtype unless `dtype` says another."""
+
+    name = "ones_like"
+    dtype: DType | None = None
+    value = 1
+
+
+@define_op
+class FullLike(Op):
+    """A tensor of the shape of x with every element `fill_value`, a 0-d tensor; of the dtype of x unless `dtype` says
+    another."""
+
+    name = "full_like"
+    scalar_args = True
+    dtype: DType | None = None
+
+    def deduce(self, d: Deduction, x: TensorType, fill_value: TensorType) -> TensorType:
+        check_fill_value(d, fill_value)
+        return TensorType(x.shape, self.dtype or x.dtype, vdevice=x.vdevice)
+
+    def deduce_unranked(self, d: Deduction, args: Any) -> TensorType:
+        return TensorType(None, self.dtype or args[0].dtype)
+
+    def legalize(self, out: TensorType, x: te.Tensor, fill_value: te.Tensor) -> te.Tensor:
+        return te.compute(out.dims, lambda *_: te.cast(fill_value(), out.dtype), "full")
+
+    def reference(self, x: np.ndarray, fill_value: np.ndarray) -> np.ndarray:
+        value = converted(np.asarray(fill_value), self.dtype or DType(x.dtype))
+        return np.full(x.shape, value)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(3, 4), rand(), dims="n 4,")
+        yield sample(cls(DType("int32")), rand(2), rand(), dims="n,")
+        yield sample(cls(), rand(2, dtype="int8"), np.array(300.0, np.float32), dims="n,")
+        yield wrong(cls(), rand(3), rand(2), code="op-rank", match="no dimensions")
+
+
+@define_op
+class HammingWindow(Op):
+    """alpha - beta * cos(2 * pi * i / N) for i below `window_size`, N being that if `periodic`, else one less; a window
+    of one place is 1."""
+
+    name = "hamming_window"
+    periodic: bool | int
+    alpha: float
+    beta: float
+    dtype: DType
+
+    def deduce(self, d: Deduction, window_size: PrimType) -> TensorType:
+        d.require(
+            self.dtype.is_float,
+            f"the dtype must be a float's, got {self.dtype}",
+            arg="dtype",
+            code="op-dtype",
+        )
+        if window_size.value is None:
+            return TensorType(None, self.dtype, 1)
+        check_sizes(d, ShapeType((window_size.value,)), "window_size")
+        return TensorType((window_size.value,), self.dtype)
+
+    def legalize(self, out: TensorType, window_size: Any) -> te.Tensor:
+        size = te.scalar_dim(window_size)
+        wide = "float64" if self.dtype == "float64" else "float32"
+        turn = te.const(2 * math.pi, wide) / te.cast(size if self.periodic else size - 1, wide)
+
+        def element(i: Any) -> Any:
+            wave = te.const(self.beta, wide) * te.cos(te.cast(i, wide) * turn)
+            value = te.select(size > 1, te.const(self.alpha, wide) - wave, te.const(1, wide))
+            return te.cast(value, out.dtype)
+
+        return te.compute(out.dims, element, self.name)
+
+    def reference(self, window_size: int) -> np.ndarray:
+        if window_size == 1:
+            return np.ones(1, self.dtype.numpy)
+        turn = 2 * math.pi / max(window_size if self.periodic else window_size - 1, 1)
+        wave = self.beta * np.cos(np.arange(window_size) * turn)
+        return (self.alpha - wave).astype(self.dtype.numpy)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        for dtype, rtol in (("float32", 1e-5), ("float64", 1e-9), ("float16", 2e-3)):
+            yield sample(cls(True, 0.54, 0.46, DType(dtype)), 9, dims="n", rtol=rtol)
+        yield sample(cls(False, 0.5, 0.5, DType("float32")), 6, dims="n")
+        yield sample(cls(False, 0.5, 0.5, DType("float32")), 1, dims="n")
+        yield sample(cls(True, 0.5, 0.5, DType("float32")), 0, dims="n")
+        yield wrong(cls(True, 0.5, 0.5, DType("int32")), 5, code="op-dtype", match="float")
+        yield wrong(cls(True, 0.5, 0.5, DType("float32")), -5, code="shape-mismatch", match="-5")
+
+
+def check_fill_value(d: Deduction, fill_value: TensorType) -> None:
+    """Refuse a value that is not one number."""
+    d.require(
+        fill_value.ndim == 0,
+        f"fill_value must have no dimensions, got {fill_value.ndim}",
+        arg="fill_value",
+        code="op-rank",
+    )

@@ -12,6 +12,11 @@ from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample
 from relaxpy.op.precision import converted
 
+DTYPES = (
+    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32",
+    "uint16", "uint8", "bool",
+)  # fmt: skip
+
 
 @define_op
 class Astype(Op):
@@ -37,10 +42,28 @@ class Astype(Op):
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         edges = np.array([0.5, -1.7, 300, 3e9, -3e9, np.inf, -np.inf, np.nan, -0.0], np.float32)
-        for dtype in ("int32", "int8", "uint8", "int64", "bool", "float16", "float64"):
-            yield sample(cls(DType(dtype)), edges, dims="n")
+        # The generated tests cast the inputs to every float and every integer dtype in turn, so this is all pairs.
+        for dtype in DTYPES:
+            tolerance = {"float16": 1e-3, "bfloat16": 1e-2}.get(dtype, 1e-6)
+            yield sample(cls(DType(dtype)), edges, dims="n", rtol=tolerance)
+            integers = np.array([1, 200, -129, 2**31 - 1, -(2**31)], np.int32)
+            yield sample(cls(DType(dtype)), integers, dims="n", rtol=tolerance)
+            yield sample(cls(DType(dtype)), rand(2, 3, dtype="bool"), dims="n 3")
         yield sample(cls(DType("float32")), rand(3, 0, dtype="int64"), dims="n m")
-        yield sample(cls(DType("float32")), rand(2, 3, dtype="bool"), dims="n 3")
-        yield sample(cls(DType("bfloat16")), rand(2, 3), dims="n 3")
         yield sample(cls(DType("float32")), rand(2, 3, dtype="bfloat16"), dims="n 3")
-        yield sample(cls(DType("int8")), np.array([1, 200, -129], np.int32), dims="n")
+
+
+@define_op
+class WrapParam(Astype):
+    """A parameter of a model as `dtype`, by the rules of `astype`."""
+
+    name = "wrap_param"
+    dtype: DType = DType("float32")
+
+    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+        return super().deduce(d, data)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(2, 3, dtype="float16"), dims="n 3")
+        yield sample(cls(DType("int8")), rand(4), dims="n")

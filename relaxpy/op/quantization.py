@@ -1,0 +1,250 @@
+"""Numbers of few bits: between floats and scaled integers, and one-hot codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dtype import DType
+from relaxpy.op import te
+from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.precision import converted
+
+_NARROW = ("int8", "uint8", "int16", "uint16")
+"""What values are quantised to: all of them exact in float32, with a zero point added."""
+
+
+class Quantization(Op):
+    """What `quantize` and `dequantize` share: one scale and zero point for all of `data` (0-d, or one element), or one
+    for each place along `axis`."""
+
+    axis: int = -1
+    out_dtype: DType
+
+    def result(
+        self, d: Deduction, data: TensorType, scale: TensorType, zero_point: TensorType
+    ) -> TensorType:
+        """What `deduce` gives, once the dtypes are found to be right."""
+        d.need_float(scale, "scale")
+        d.need_int(zero_point, "zero_point")
+        for name, x in (("scale", scale), ("zero_point", zero_point)):
+            d.require(
+                x.ndim <= 1,
+                f"{name} must have one dimension or none, got {x.ndim}",
+                arg=name,
+                code="op-rank",
+            )
+            if x.ndim == 1 and x.dims is not None and x.dims[0] != 1:
+                assert data.dims is not None
+                size = data.dims[d.axis(self.axis, data.ndim)]
+                d.same_dim(
+                    x.dims[0], size, f"{name} does not fit axis {self.axis} of data", arg=name
+                )
+        return TensorType(data.shape, self.out_dtype, vdevice=data.vdevice)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return TensorType(None, self.out_dtype)
+
+    def parameter(self, x: te.Tensor, index: Sequence[Any]) -> Any:
+        """The scale or zero point for the element at `index`."""
+        dims = te.dims(x)
+        if not dims:
+            return x()
+        return x(0 if dims[0] == 1 else index[self.axis])
+
+    def along(self, x: np.ndarray, data: np.ndarray) -> np.ndarray:
+        """The same of an array, such that numpy broadcasts it."""
+        if x.ndim == 0 or data.ndim == 0:
+            return x.reshape(())
+        return x.reshape([-1 if a == self.axis % data.ndim else 1 for a in range(data.ndim)])
+
+
+@define_op
+class Quantize(Quantization):
+    """round(data / scale) + zero_point as `out_dtype`, with halves to the even number, and what is beyond the range at
+    its ends; NaN gives 0. One scale and zero point, or one for each place along `axis`."""
+
+    name = "quantize"
+    axis: int = -1
+    out_dtype: DType = DType("int8")
+
+    def deduce(
+        self, d: Deduction, data: TensorType, scale: TensorType, zero_point: TensorType
+    ) -> TensorType:
+        d.need_float(data, "data")
+        d.require(
+            self.out_dtype in _NARROW,
+            f"out_dtype must be one of {', '.join(_NARROW)}, got {self.out_dtype}",
+            arg="out_dtype",
+            code="op-dtype",
+        )
+        return self.result(d, data, scale, zero_point)
+
+    def legalize(
+        self, out: TensorType, data: te.Tensor, scale: te.Tensor, zero_point: te.Tensor
+    ) -> te.Tensor:
+        def element(*i: Any) -> Any:
+            step = te.cast(self.parameter(scale, i), "float32")
+            zero = te.cast(self.parameter(zero_point, i), "float32")
+            return te.cast(te.round(te.cast(data(*i), "float32") / step) + zero, out.dtype)
+
+        return te.compute(out.dims, element)
+
+    def reference(self, data: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+        step, zero = (self.along(x, data).astype(np.float32) for x in (scale, zero_point))
+        return converted(np.rint(data.astype(np.float32) / step) + zero, self.out_dtype)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        one, zero = np.array(0.02, np.float32), np.array(3, np.int8)
+        yield sample(cls(), rand(3, 5), one, zero, dims="n m,,")
+        steps, zeros = rand(5, low=0.01, high=0.1), rand(5, dtype="int8", low=-5, high=5)
+        yield sample(cls(), rand(3, 5), steps, zeros, dims="n m, m, m")
+        yield sample(cls(0, DType("uint8")), rand(5, 3), steps, zeros[:1], dims="n m, n, 1")
+        half = rand(2, 3, dtype="float16"), np.array(0.01, np.float16)
+        yield sample(cls(1, DType("int16")), *half, zero, dims="n 3,,")
+        edges = np.array([np.nan, np.inf, -np.inf, 0.5, 1.5, -0.5, 1e30], np.float32)
+        yield sample(cls(), edges, np.array(1, np.float32), zero, dims="n,,")
+        yield sample(cls(), rand(), one, zero)
+        yield wrong(cls(), rand(3, dtype="int32"), one, zero, code="op-dtype", match="float")
+        yield wrong(
+            cls(out_dtype=DType("float32")), rand(3), one, zero, code="op-dtype", match="int8"
+        )
+        yield wrong(cls(), rand(3, 4), steps, zeros, code="shape-mismatch", match="scale")
+        yield wrong(cls(2), rand(3, 5), steps, zeros, code="op-axis", match="2")
+        yield wrong(cls(), rand(3, 4), rand(3, 4), zero, code="op-rank", match="one dimension")
+        yield wrong(cls(), rand(3), one, one, code="op-dtype", match="zero_point")
+
+
+@define_op
+class Dequantize(Quantization):
+    """scale * (data - zero_point) as `out_dtype`, computed in float32; what float16 cannot hold becomes its largest
+    number. One scale and zero point, or one for each place along `axis`."""
+
+    name = "dequantize"
+    axis: int = -1
+    out_dtype: DType = DType("float32")
+
+    def deduce(
+        self, d: Deduction, data: TensorType, scale: TensorType, zero_point: TensorType
+    ) -> TensorType:
+        dtype = d.need_int(data, "data")
+        d.require(
+            dtype.bits <= 32,
+            f"data must have at most 32 bits, got {dtype}",
+            arg="data",
+            code="op-dtype",
+        )
+        if zero_point.dtype is not None and zero_point.dtype.is_int:
+            d.require(
+                zero_point.dtype.bits <= 32,
+                f"zero_point must have at most 32 bits, got {zero_point.dtype}",
+                arg="zero_point",
+                code="op-dtype",
+            )
+        d.require(
+            self.out_dtype.is_float,
+            f"out_dtype must be a float's, got {self.out_dtype}",
+            arg="out_dtype",
+            code="op-dtype",
+        )
+        return self.result(d, data, scale, zero_point)
+
+    def legalize(
+        self, out: TensorType, data: te.Tensor, scale: te.Tensor, zero_point: te.Tensor
+    ) -> te.Tensor:
+        def element(*i: Any) -> Any:
+            step = te.cast(self.parameter(scale, i), "float32")
+            # The difference of 32-bit integers has 33 bits.
+            zero = te.cast(self.parameter(zero_point, i), "int64")
+            value = step * te.cast(te.cast(data(*i), "int64") - zero, "float32")
+            return te.cast(self.limited(value), out.dtype)
+
+        return te.compute(out.dims, element)
+
+    def limited(self, value: Any) -> Any:
+        return te.clip(value, -65504.0, 65504.0) if self.out_dtype == "float16" else value
+
+    def reference(self, data: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+        zero = self.along(zero_point, data).astype(np.int64)
+        value = self.along(scale, data).astype(np.float32) * (data.astype(np.int64) - zero).astype(
+            np.float32
+        )
+        if self.out_dtype == "float16":
+            value = np.minimum(np.maximum(value, np.float32(-65504)), np.float32(65504))
+        return value.astype(self.out_dtype.numpy)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        one, zero = np.array(0.02, np.float32), np.array(3, np.int8)
+        data = rand(3, 5, dtype="int8", low=-128, high=128)
+        yield sample(cls(), data, one, zero, dims="n m,,")
+        steps, zeros = rand(5, low=0.01, high=0.1), rand(5, dtype="int8", low=-5, high=5)
+        yield sample(cls(), data, steps, zeros, dims="n m, m, m")
+        yield sample(cls(0), data.T.astype("uint8"), steps[:1], zeros, dims="m n, 1, m")
+        large = np.array([-(2**31), 2**31 - 1, 5], np.int32)
+        yield sample(cls(), large, one, np.array(-(2**31), np.int32), dims="n,,")
+        half = cls(1, DType("float16"))
+        yield sample(half, large[None], np.array(0.5, np.float16), zero, dims="1 n,,", rtol=2e-3)
+        yield wrong(cls(), rand(3), one, zero, code="op-dtype", match="integers")
+        yield wrong(cls(out_dtype=DType("int8")), data, one, zero, code="op-dtype", match="float")
+        yield wrong(cls(0), data, steps, zeros, code="shape-mismatch", match="scale")
+        yield wrong(cls(), data.astype("int64"), one, zero, code="op-dtype", match="32 bits")
+
+
+@define_op
+class OneHot(Op):
+    """A new dimension of size `depth` at `axis`, `on_value` at the place that the index names and `off_value`
+    elsewhere, also everywhere for an index out of range. Of dtype bool, int64 or float32 as the values are."""
+
+    name = "one_hot"
+    on_value: bool | int | float
+    off_value: bool | int | float
+    depth: int
+    axis: int = -1
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the result: the widest kind of the two values."""
+        kinds = {type(self.on_value), type(self.off_value)}
+        return DType("float32" if float in kinds else "int64" if int in kinds else "bool")
+
+    def deduce(self, d: Deduction, indices: TensorType) -> TensorType:
+        d.need_int(indices, "indices")
+        d.require(self.depth >= 0, f"depth cannot be {self.depth}", arg="depth")
+        axis = d.axis(self.axis, indices.ndim + 1)
+        assert indices.dims is not None
+        return TensorType((*indices.dims[:axis], self.depth, *indices.dims[axis:]), self.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return TensorType(None, self.dtype)
+
+    def legalize(self, out: TensorType, indices: te.Tensor) -> te.Tensor:
+        axis = self.axis % out.ndim
+        on, off = (te.const(value, str(self.dtype)) for value in (self.on_value, self.off_value))
+
+        def element(*i: Any) -> Any:
+            index = te.cast(indices(*i[:axis], *i[axis + 1 :]), "int64")
+            return te.select(te.equal(index, te.cast(i[axis], "int64")), on, off)
+
+        return te.compute(out.dims, element)
+
+    def reference(self, indices: np.ndarray) -> np.ndarray:
+        axis = self.axis % (indices.ndim + 1)
+        places = np.arange(self.depth).reshape([-1] + [1] * (indices.ndim - axis))
+        hit = np.expand_dims(indices.astype(np.int64), axis) == places
+        return np.where(hit, self.on_value, self.off_value).astype(self.dtype.numpy)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(1, 0, 4), np.array([0, 3, 1, -1, 4, 2**40]), dims="n")
+        yield sample(cls(1.5, -0.5, 3, 0), rand(2, 4, dtype="int32", low=0, high=3), dims="n m")
+        yield sample(cls(True, False, 3, 1), rand(2, 4, dtype="uint8", low=0, high=3), dims="n m")
+        yield sample(cls(1.0, 0.0, 0), rand(3, dtype="int64"), dims="n")
+        yield sample(cls(1, 0, 3), np.array(2))
+        yield wrong(cls(1, 0, 4), rand(3), code="op-dtype", match="integers")
+        yield wrong(cls(1, 0, 4, 3), np.array([1]), code="op-axis", match="3")
+        yield wrong(cls(1, 0, -2), np.array([1]), code="op-arguments", match="depth")
