@@ -72,7 +72,9 @@ def _merge_passes(
         # A step too many merges no pairs: TVM takes long over an `if` around all this.
         width = p.let("width", tirx.shift_left(te.dim(1), step))
         unsorted = p.let("unsorted", (width < size).astype("int64"))
-        pairs = tirx.shift_right(size + width * 2 - 1, step + 1) * unsorted
+        count = tirx.shift_right(width * 2 + (size - 1), step + 1) * unsorted
+        # A variable: the parser simplifies what it finds as an extent, and the text would not give this program.
+        pairs = p.let("pairs", count)
         _merge_runs(p, keys, places, size, descending, source.get(), width, pairs)
         source.set(source.get() + (size - source.get() * 2) * unsorted)
     return p.let("start", source.get())
@@ -91,7 +93,7 @@ def _merge_runs(
     """Merge pairs of neighbouring runs of `width` elements, from the row at `start` into the other one."""
     source, target = p.let("source_row", start), p.let("target_row", size - start)
     left, right = cell(p, "left", te.dim(0)), cell(p, "right", te.dim(0))
-    last = p.let("last", source + size - 1)
+    last = p.let("last", source + (size - 1))
     with p.loop("pair", pairs) as pair:
         first = p.let("first", pair * width * 2)
         middle = p.let("middle", tirx.min(first + width, size))

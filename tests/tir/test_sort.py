@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relaxpy.ir.dim import SymVar
+import relaxpy
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.structural import structural_equal
 from relaxpy.op.sorting import order_of
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te
@@ -47,3 +50,12 @@ def test_a_long_row_takes_n_log_n() -> None:
     kernels.run("k", [x], [values, places])
     np.testing.assert_array_equal(values, np.sort(x))
     np.testing.assert_array_equal(np.take_along_axis(x, places, 1), values)
+
+
+@pytest.mark.parametrize("size", [7, SymVar("m").dim], ids=["static", "symbolic"])
+def test_the_program_prints_and_parses(size: int | Dim) -> None:
+    """Written so that TVM's parser, which folds constants, gives the same program."""
+    shape = (SymVar("n").dim, Dim.of(size))
+    x = te.placeholder(shape, "float32", "x")
+    mod = IRModule({"k": PrimFunc.from_te([x], sort_rows(x, shape, 1, order="int64"))})
+    assert structural_equal(mod, relaxpy.parse(mod.script()))
