@@ -1,0 +1,22 @@
+"""Several tensors as one, one as several, in jax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+
+def _split(op: Any, x: Any, cuts: Any) -> Any:
+    return tuple(jnp.split(x, cuts if isinstance(cuts, int) else list(cuts), op.axis))
+
+
+JAX: dict[str, Callable[..., Any]] = {
+    "concat": lambda op, tensors: jnp.concatenate(tensors, op.axis),
+    "stack": lambda op, tensors: jnp.stack(tensors, op.axis),
+    "meshgrid": lambda op, tensors: tuple(
+        jnp.meshgrid(*map(jnp.atleast_1d, tensors), indexing=op.indexing)
+    ),
+    "split": _split,
+}
