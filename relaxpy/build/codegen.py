@@ -519,5 +519,7 @@ def _intern(names: list[str], name: str) -> int:
 
 
 def _attr_args(op: Op) -> tuple[Expr, ...]:
-    """Attributes of an operator that the runtime does, as arguments behind its inputs."""
-    return tuple(as_expr(getattr(op, name)) for name in op.attr_names())
+    """Attributes of an operator that the runtime does, as arguments behind its inputs; the empty
+    tuple for None."""
+    values = (getattr(op, name) for name in op.attr_names())
+    return tuple(Tuple(()) if value is None else as_expr(value) for value in values)

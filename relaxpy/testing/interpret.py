@@ -615,12 +615,8 @@ def _plain(value: Any) -> Value:
 def _left_out(op: Op, place: int, value: Value) -> bool:
     """Is this the empty tuple that stands for an optional argument?"""
     spec = op.args[place]
-    return (
-        spec.optional
-        and spec.kind is not TupleType
-        and value == ()
-        and not isinstance(value, Shape)
-    )
+    empty = isinstance(value, tuple) and not isinstance(value, Shape) and not value
+    return spec.optional and spec.kind is not TupleType and empty
 
 
 def _concrete(expr: Expr, scope: Scope, mod: IRModule) -> Annotation:

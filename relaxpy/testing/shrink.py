@@ -106,16 +106,22 @@ def _with_body(
     call: Call, function: Function, bindings: Sequence[Binding], result: Expr
 ) -> Iterator[Call]:
     """The call of a function of these bindings and this result, without what is not used."""
-    rewriter = Rewriter()
-    for binding in bindings:
-        if isinstance(binding.var, DataflowVar):
-            rewriter.vars[binding.var] = Var(
-                binding.var.name, binding.var.annotation, span=binding.span
-            )
     live = _live(bindings, result)
-    blocks = (BindingBlock(tuple(live)),) if live else ()
+    rewriter = Rewriter()
+    plain: list[Binding] = []
     try:
-        body = rewriter.rewrite(SeqExpr(blocks, result))
+        for binding in live:
+            var, value = binding.var, rewriter.rewrite(binding.value)
+            if isinstance(var, DataflowVar):
+                var = Var(var.name, rewriter.rewrite_annotation(var.annotation), span=var.span)
+                rewriter.vars[binding.var] = var
+            if isinstance(binding, MatchCast):
+                annotation = rewriter.rewrite_annotation(binding.annotation)
+                plain.append(MatchCast(var, value, annotation, span=binding.span))
+            else:
+                plain.append(VarBinding(var, value, span=binding.span))
+        blocks = (BindingBlock(tuple(plain)),) if plain else ()
+        body = SeqExpr(blocks, rewriter.rewrite(result))
         used = _used_params(function, live, result)
         params = tuple(function.params[i] for i in used)
         changed = dataclasses.replace(

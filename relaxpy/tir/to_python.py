@@ -44,6 +44,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "asin": np.arcsin, "acos": np.arccos, "atan2": np.arctan2, "pow": np.power, "floor": np.floor, "ceil": np.ceil,
     "trunc": np.trunc, "round": np.round, "nearbyint": np.rint, "fabs": np.abs, "fma": lambda a, b, c: a * b + c,
     "erf": lambda x: x.dtype.type(math.erf(x)), "sigmoid": lambda x: _one(x) / (_one(x) + np.exp(-x)),
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "expm1": np.expm1, "cbrt": np.cbrt,
     "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "fmod": np.fmod, "likely": lambda x: x,
     "copysign": np.copysign, "hypot": np.hypot, "abs": np.abs, "bitwise_not": operator.invert,
     "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
@@ -406,6 +407,13 @@ class _Writer:
             return (
                 f"reinterpret({self.expr(value)}, {str(value.ty.dtype)!r}, {str(node.ty.dtype)!r})"
             )
+        if name == "call_pure_extern":
+            # the C library's: of float64, or of float32 with an f behind its name
+            c_name = str(node.args[0].value)
+            found = c_name.removesuffix("f") if c_name not in FUNCTIONS else c_name
+            if found in FUNCTIONS:
+                return f"f_{found}({', '.join(map(self.expr, node.args[1:]))})"
+            name = c_name
         if name not in FUNCTIONS:
             raise PassError(
                 "interpret", f"the function {name} in a tensor program cannot be interpreted"
