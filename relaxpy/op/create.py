@@ -255,7 +255,9 @@ class HammingWindow(Op):
     def legalize(self, out: TensorType, window_size: Any) -> te.Tensor:
         size = te.scalar_dim(window_size)
         wide = "float64" if self.dtype == "float64" else "float32"
-        turn = te.const(2 * math.pi, wide) / te.cast(size if self.periodic else size - 1, wide)
+        turn = te.const(2 * math.pi, wide) / te.cast(
+            te.maximum(size if self.periodic else size - 1, te.dim(1)), wide
+        )
 
         def element(i: Any) -> Any:
             wave = te.const(self.beta, wide) * te.cos(te.cast(i, wide) * turn)
