@@ -1,4 +1,4 @@
-"""Proof of relations between dimensions: normal form first, then TVM's arithmetic analyser, cached.
+"""Proof of relations between dimensions: normal form first, then TVM's arithmetic analyser, then by cases; cached.
 
 The analyser is loaded only when the normal form does not decide. Variables are sizes, so at least
 0, unless `bounds` or what is assumed (`relaxpy.shape.bounds`) says otherwise.
@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from relaxpy.ir.dim import Dim, DimLike, SymVar, dim_op
 from relaxpy.shape.bounds import Bounds, assumed
+from relaxpy.shape.cases import cases
 from relaxpy.shape.lattice import Verdict
 
 LARGEST = 1 << 40
@@ -50,6 +51,31 @@ def _freeze(condition: Dim, bounds: Bounds | None) -> _Frozen:
 
 @lru_cache(maxsize=16384)
 def _prove(condition: Dim, bounds: _Frozen) -> bool:
+    return _decide(condition, bounds, (), CASES)
+
+
+CASES = 4
+"""How often a proof is split into cases, one inside the other."""
+
+
+def _decide(condition: Dim, bounds: _Frozen, given: tuple[Dim, ...], depth: int) -> bool:
+    """Is the condition true wherever those `given` are: at once, or in each of its cases?"""
+    if condition.value is not None and condition.value != 0:
+        return True
     from relaxpy.tir.analyzer import can_prove
 
-    return can_prove(condition, bounds)
+    if condition.value is None and can_prove(condition, bounds, given):
+        return True
+    if given and can_prove(Dim.of(0), bounds, given):
+        return True  # there is no such case
+    if condition.value is not None or depth == 0:
+        return False
+    split = cases(condition, {var: (low, high) for var, low, high in bounds})
+    return bool(split) and all(
+        _decide(case.condition, bounds + case.ranges, _with(given, case.assumption), depth - 1)
+        for case in split
+    )
+
+
+def _with(given: tuple[Dim, ...], assumption: Dim) -> tuple[Dim, ...]:
+    return given if assumption.value else (*given, assumption)

@@ -7,6 +7,7 @@ annotations share variables. Conversions are memoised.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import reduce
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -169,8 +170,12 @@ class VarTable:
                 )
 
 
-def can_prove(condition: Dim, bounds: tuple[tuple[SymVar, int | None, int | None], ...]) -> bool:
-    """Does TVM's analyser prove `condition` (0/1) true, given closed ranges of its variables?"""
+def can_prove(
+    condition: Dim,
+    bounds: tuple[tuple[SymVar, int | None, int | None], ...],
+    given: tuple[Dim, ...] = (),
+) -> bool:
+    """Does TVM's analyser prove `condition` (0/1) true, given closed ranges of its variables and other conditions?"""
     analyzer = tvm.sym.Analyzer()
     for var, low, high in bounds:
         if low is not None and high is not None:
@@ -182,4 +187,7 @@ def can_prove(condition: Dim, bounds: tuple[tuple[SymVar, int | None, int | None
                 tvm.sym.ConstIntBound(low, tvm.sym.ConstIntBound.POS_INF),
                 override=True,
             )
-    return bool(analyzer.can_prove(to_condition(condition)))
+    with ExitStack() as stack:
+        for other in given:
+            stack.enter_context(analyzer.constraint_scope(to_condition(other)))
+        return bool(analyzer.can_prove(to_condition(condition)))

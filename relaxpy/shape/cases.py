@@ -1,0 +1,121 @@
+"""A proof by cases: what a condition comes to where a minimum is its left side, where a division leaves rest 2.
+
+The analyser sees no further than its rewriting goes: `n // 4 <= n` and `select(n < 4, n, 4) == min(n, 4)` it leaves
+open. In every case the condition is a simpler one, often decided by its normal form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import lcm
+
+from relaxpy.ir.dim import Dim, DimOp, SymVar, dim_op
+
+Range = tuple[int | None, int | None]
+
+LARGEST_DIVISOR = 64
+"""Divisions by more are not split into rests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The condition in one case, what is assumed in it (0/1 dimensions), and ranges of variables that are new in it."""
+
+    condition: Dim
+    assumption: Dim
+    ranges: tuple[tuple[SymVar, int | None, int | None], ...] = ()
+
+
+def cases(condition: Dim, ranges: dict[SymVar, Range]) -> list[Case]:
+    """Cases that together are all; none where there is nothing to tell apart."""
+    for atom in atoms(condition):
+        if atom.op in ("min", "max"):
+            left, right = atom.args
+            first = dim_op("le", left, right)
+            smaller, larger = (left, right) if atom.op == "min" else (right, left)
+            return [
+                Case(replace_atom(condition, atom, smaller), first),
+                Case(replace_atom(condition, atom, larger), dim_op("lt", right, left)),
+            ]
+        if atom.op == "select":
+            test, then, otherwise = atom.args
+            return [
+                Case(replace_atom(condition, atom, then), _truth(test)),
+                Case(replace_atom(condition, atom, otherwise), _negation(test)),
+            ]
+    return list(_rests(condition, ranges))
+
+
+def _comparison(test: Dim) -> DimOp | None:
+    """The comparison that a 0/1 dimension is, or None."""
+    if len(test.terms) == 1 and test.terms[0][1] == 1 and len(test.terms[0][0]) == 1:
+        atom, power = test.terms[0][0][0]
+        if power == 1 and isinstance(atom, DimOp) and atom.op in ("eq", "ne", "lt", "le"):
+            return atom
+    return None
+
+
+def _truth(test: Dim) -> Dim:
+    return test if _comparison(test) is not None else dim_op("ne", test, 0)
+
+
+def _negation(test: Dim) -> Dim:
+    found = _comparison(test)
+    if found is None:
+        return dim_op("eq", test, 0)
+    left, right = found.args
+    if found.op in ("eq", "ne"):
+        return dim_op("ne" if found.op == "eq" else "eq", left, right)
+    return dim_op("le" if found.op == "lt" else "lt", right, left)
+
+
+def _rests(condition: Dim, ranges: dict[SymVar, Range]) -> Iterator[Case]:
+    """A variable that is divided by constants is `divisor * quotient + rest`: a case for each rest."""
+    divisors: dict[SymVar, int] = {}
+    for atom in atoms(condition):
+        divisor = atom.args[1].value if atom.op in ("floordiv", "floormod") else None
+        if divisor is not None and 0 < divisor <= LARGEST_DIVISOR:
+            for var in atom.args[0].vars:
+                divisors[var] = lcm(divisors.get(var, 1), divisor)
+    fitting = [(d, var.key, var) for var, d in divisors.items() if 1 < d <= LARGEST_DIVISOR]
+    if not fitting:
+        return
+    divisor, _, var = min(fitting)
+    low, high = ranges.get(var, (0, None))
+    for rest in range(divisor):
+        quotient = SymVar(f"{var.name}_{divisor}", var.dtype)
+        least = None if low is None else -((rest - low) // divisor)
+        most = None if high is None else (high - rest) // divisor
+        if least is not None and most is not None and least > most:
+            continue  # no value in the range leaves this rest
+        value = quotient.dim * divisor + rest
+        yield Case(condition.substitute({var: value}), Dim.of(1), ((quotient, least, most),))
+
+
+def atoms(dim: Dim) -> Iterator[DimOp]:
+    """The functions in a dimension, inner ones first."""
+    for monomial, _ in dim.terms:
+        for atom, _ in monomial:
+            if isinstance(atom, DimOp):
+                for arg in atom.args:
+                    yield from atoms(arg)
+                yield atom
+
+
+def replace_atom(dim: Dim, old: DimOp, new: Dim) -> Dim:
+    """`new` for `old` wherever it stands."""
+    total = Dim.of(0)
+    for monomial, coefficient in dim.terms:
+        product = Dim.of(coefficient)
+        for atom, power in monomial:
+            if atom is old:
+                factor = new
+            elif isinstance(atom, DimOp):
+                factor = dim_op(atom.op, *(replace_atom(arg, old, new) for arg in atom.args))
+            else:
+                factor = atom.dim
+            for _ in range(power):
+                product = product * factor
+        total = total + product
+    return total
