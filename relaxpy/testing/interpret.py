@@ -384,10 +384,6 @@ class Interpreter:
         deduced = self.deduced.get((op, types))
         if deduced is None:
             deduced = self.deduced[op, types] = self.deduce(op, call, types, scope)
-        if isinstance(deduced, TensorType) and any((d.value or 0) < 0 for d in deduced.dims or ()):
-            named = deduce(call, self.mod)
-            dims = named.dims if isinstance(named, TensorType) else None
-            scope.sizes(dims or deduced.dims or ())
         given = [None if _left_out(op, i, a) else a for i, a in enumerate(args)]
         result = op.reference(*given)
         if isinstance(deduced, ShapeType):
@@ -412,9 +408,19 @@ class Interpreter:
         try:
             deduced = deduction.run()
         except DeduceError as error:
+            self.check_sizes(call, scope)
             message = self.unmet(op, call, scope) or error.message
             raise RuntimeCheckError("check", f"{scope.function}: {message}") from None
+        if isinstance(deduced, TensorType) and any((d.value or 0) < 0 for d in deduced.dims or ()):
+            self.check_sizes(call, scope)
         return deduced
+
+    def check_sizes(self, call: Call, scope: Scope) -> None:
+        """Raise for a result with a size below 0, in the words of the program's symbols."""
+        named = deduce(call, self.mod)
+        if isinstance(named, TensorType) and named.dims is not None:
+            known = [d for d in named.dims if all(var in scope.syms for var in d.vars)]
+            scope.sizes(known)
 
     def unmet(self, op: Op, call: Call, scope: Scope) -> str:
         """The first relation of dimensions that deduction leaves to run time and that does not

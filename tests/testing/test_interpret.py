@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 
 import relaxpy
 from relaxpy import op
-from relaxpy.errors import RuntimeCheckError, UsageError
+from relaxpy.build.pipeline import DEFAULT, default_pipeline
+from relaxpy.errors import RelaxError, RuntimeCheckError, UsageError
 from relaxpy.ir import (
     BindingBlock,
     Function,
@@ -22,7 +25,10 @@ from relaxpy.ir import (
 )
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.runtime import Shape
+from relaxpy.testing.differential import Call, check
 from relaxpy.testing.interpret import interpret
+from relaxpy.tir.target import Target
+from relaxpy.transform.base import PassContext
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
 
@@ -139,7 +145,7 @@ def test_closures() -> None:
     )
     add = interpret(main, "main", np.ones(3, np.float32))
     np.testing.assert_array_equal(add(np.full(3, 2, np.float32)), np.full(3, 3, np.float32))
-    with pytest.raises(RuntimeCheckError, match="dimension 0 .n. must be 3, got 4"):
+    with pytest.raises(RuntimeCheckError, match=r"dimension 0 \(n\) must be 3, got 4"):
         add(np.ones(4, np.float32))
 
 
@@ -194,3 +200,226 @@ def test_scalars_and_tuples_as_arguments() -> None:
     np.testing.assert_array_equal(got, np.array([3, 6], np.float32))
     with pytest.raises(RuntimeCheckError):
         interpret(bb.get(), "main", 3, ([1.0, 2.0], 3.0))
+
+
+def on_both(mod: IRModule, *args: object) -> list[object]:
+    """What the interpreter and the virtual machine make of a call: the errors' class, code, text."""
+    found: list[object] = []
+    for call in (
+        lambda: interpret(mod, "main", *args),
+        lambda: relaxpy.VirtualMachine(relaxpy.build(mod))["main"](*args),
+    ):
+        try:
+            found.append(call())
+        except RelaxError as error:
+            found.append((type(error).__name__, error.code, error.message))
+    return found
+
+
+X3 = 'x: R.Tensor(("n", 3), "float32")'
+VECTOR = 'x: R.Tensor(("n",), "float32")'
+CALLBACK = 'f: R.Callable([R.Tensor((2,), "float32")], R.Tensor((2,), "float32")), x: R.Tensor((2,), "float32")'
+
+
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+def failing(_: object) -> None:
+    raise KeyError("nothing")
+
+
+WRONG_CALLS = {
+    "relation": (f'{X3}, y: R.Tensor(("n * 2",), "float32")', "y = x", (zeros(2, 3), zeros(5))),
+    "dtype": (X3, "y = x", (np.zeros((2, 3)),)),
+    "rank": (X3, "y = x", (zeros(2),)),
+    "constant dimension": (X3, "y = x", (zeros(3, 2),)),
+    "too few": (X3, "y = x", ()),
+    "too many": (X3, "y = x", (zeros(1, 3), zeros(2))),
+    "no tensor": (X3, "y = x", ("a",)),
+    "field": (
+        'x: R.Tuple(R.Tensor(("n",), "float32"), R.Shape(["n"]))', "y = x", ((zeros(3), (4,)),),
+    ),
+    "fields": ('x: R.Tuple(R.Object, R.Object)', "y = x", ((zeros(3),),)),
+    "broadcasting": (f'{VECTOR}, z: R.Tensor(("m",), "float32")', "y = R.add(x, z)", (zeros(3), zeros(4))),
+    "unknown shape": (VECTOR, "u = R.unique(x)\n    y = R.add(u, x)", (np.array([1, 1, 2, 3], np.float32),)),
+    "elements": (
+        f'{VECTOR}, s: R.Shape(["a", "b"])', "y = R.reshape(x, R.shape([a, b]))", (zeros(5), (2, 3)),
+    ),
+    "match_cast": (VECTOR, 'y = R.match_cast(x, R.Tensor((4,), "float32"))', (zeros(3),)),
+    "match_cast of a relation": (
+        'x: R.Tensor(("n", "m"), "float32")', 'y = R.match_cast(x, R.Tensor((n, n + 1), "float32"))', (zeros(3, 3),),
+    ),
+    "match_cast of an object": (
+        "x: R.Object", 'y = R.match_cast(x, R.Tensor((4,), "float32"))', ((1, 2),),
+    ),
+    "assert": (VECTOR, 'z = R.assert_op(R.const(False), x, format="no {}")\n    y = x', (zeros(2),)),
+    "negative shape": ('x: R.Tensor((2,), "int64")', "y = R.tensor_to_shape(x)", (np.array([-1, 3]),)),
+    "negative size": (VECTOR, 'y = R.zeros(R.shape([n - 3]), dtype="float32")', (zeros(2),)),
+    "division": (
+        'x: R.Tensor(("n", "m"), "float32")', 'y = R.zeros(R.shape([n // m]), dtype="float32")', (zeros(2, 0),),
+    ),
+    "callee's result": (CALLBACK, "y = f(x)", (lambda _: zeros(3), zeros(2))),
+    "callee fails": (CALLBACK, "y = f(x)", (failing, zeros(2))),
+    "no function": (CALLBACK, "y = f(x)", (3, zeros(2))),
+    "result of a name": (
+        VECTOR, 'y = R.call_packed("vm.builtin.shape_of", x, ty_args=R.Tensor((2,), "float32"))', (zeros(2),),
+    ),
+    "scalar": ('k: R.Prim("int64", "n"), x: R.Tensor(("n",), "float32")', "y = x", (3, zeros(2))),
+    "scalar's dtype": ('x: R.Prim("int64")', "y = x", (3.5,)),
+    "shape's rank": ("x: R.Shape(ndim=2)", "y = x", ((1, 2, 3),)),
+    "lossy": ('x: R.Tensor((2,), "int8")', "y = x", ([1000, 3],)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_CALLS)
+def test_errors_are_those_of_the_virtual_machine(case: str) -> None:
+    """The same class, code and text, for every kind of check."""
+    params, body, args = WRONG_CALLS[case]
+    symbols = "".join(f"    {s} = T.int64()\n" for s in "nmab" if f'"{s}"' in params)
+    mod = parse(f"""
+@R.function(pure=False)
+def main({params}):
+{symbols}    {body}
+    return y
+""")
+    interpreted, run = on_both(mod, *args)
+    assert interpreted == run
+    assert isinstance(run, tuple)
+    assert run[0] in ("RuntimeCheckError", "UsageError")
+
+
+@pytest.mark.parametrize(
+    "annotation", ['R.Tensor((4,), "float32")', 'R.Tensor(("n * 2",), "float32")']
+)
+def test_declared_results_are_checked(annotation: str) -> None:
+    """A return annotation that is not proved."""
+    mod = parse(f"""
+@R.function
+def main(x: R.Tensor(("n",), "float32")) -> {annotation}:
+    y = R.unique(x)
+    return y
+""")
+    interpreted, run = on_both(mod, np.array([1, 2, 2], np.float32))
+    assert interpreted == run
+    assert isinstance(run, tuple)
+    assert "dimension 0" in run[2]
+
+
+EVERYTHING = parse("""
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def twice(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n * 2",), "float32"), k: T.int64):
+        n = T.int64()
+        for i in range(n * 2):
+            with T.sblock("twice"):
+                vi = T.axis.spatial(n * 2, i)
+                y[vi] = x[vi // 2] * T.Cast("float32", k)
+
+    @R.function(private=True)
+    def loop(i: R.Tensor((), "int64"), x: R.Tensor(("a",), "float32")) -> R.Tensor(("a",), "float32"):
+        cls = Module
+        done = R.less_equal(i, R.const(0, "int64"))
+        if done:
+            out = x
+        else:
+            less = R.subtract(i, R.const(1, "int64"))
+            more = R.exp(R.negative(x))
+            out = cls.loop(less, more)
+        return out
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), w: R.Tensor(("n", "m"), "float32"), c: R.Tensor((), "bool")):
+        n, m, u = T.int64(), T.int64(), T.int64()
+        cls = Module
+        with R.dataflow():
+            a = R.matmul(x, w)
+            b = R.nn.softmax(R.add(a, R.const(1.0, "float32")))
+            t = R.call_tir(cls.twice, (b,), out_ty=R.Tensor((m * 2,), "float32"), tir_vars=R.shape([n]))
+            v = R.unique(t)
+            s = R.shape_of(t)
+            R.output(b, t, v, s)
+        named = R.match_cast(v, R.Tensor((u,), "float32"))
+
+        @R.function
+        def inner(p: R.Tensor((m,), "float32")) -> R.Tensor((m,), "float32"):
+            q = R.multiply(p, b)
+            return q
+
+        @R.function
+        def other(p: R.Tensor((m,), "float32")) -> R.Tensor((m,), "float32"):
+            q = R.subtract(p, b)
+            return q
+
+        if c:
+            f = inner
+        else:
+            f = other
+        d = f(b)
+        e = cls.loop(R.const(3, "int64"), d)
+        h = R.call_dps_library("relaxpy.testing.halved", (e,), out_ty=R.Tensor((m,), "float32"))
+        z = R.zeros(s, dtype="float32")
+        return (h, (R.sum(named), z), s)
+""")
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_after_every_pass(condition: bool) -> None:
+    """Lowered modules are interpreted as those they come from."""
+    rng = np.random.default_rng(0)
+    x, w = rng.random(3, np.float32), rng.random((3, 4), np.float32)
+    call = Call(EVERYTHING, "main", [x, w, np.array(condition)])
+    assert check([call], fresh_process=False) == []
+    names = [step.name for phase in DEFAULT for step in phase.passes]
+    modules: dict[str, IRModule] = {}
+    context = PassContext(
+        Target.host(), {}, (lambda _, step, __, after: modules.update({step.name: after}),)
+    )
+    default_pipeline().run(EVERYTHING, context)
+    assert list(modules) == names
+    for name, mod in modules.items():
+        assert call.disagreement(call.run(mod)) == "", name
+
+
+def test_storage_is_memory() -> None:
+    """Two tensors in one storage see each other: a plan that lets a value die too early shows."""
+    mod = parse("""
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def exp(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in range(n):
+            with T.sblock("exp"):
+                vi = T.axis.spatial(n, i)
+                y[vi] = T.exp(x[vi])
+
+    @R.function(pure=False)
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        n = T.int64()
+        cls = Module
+        storage = R.memory.alloc_storage(R.prim_value(n * 4))
+        a = R.memory.alloc_tensor(R.shape([n]), storage, dtype="float32")
+        _a = R.vm.call_dps(cls.exp, x, a)
+        b = R.memory.alloc_tensor(R.shape([n]), storage, dtype="float32")
+        _b = R.vm.call_dps(cls.exp, a, b)
+        return b
+""")
+    assert np.isnan(interpret(mod, "main", np.ones(2, np.float32))).all()
+
+
+def test_hooks() -> None:
+    """Tensor programs can be watched, and floats disturbed."""
+    seen: list[str] = []
+    x, w = np.ones(3, np.float32), np.ones((3, 4), np.float32)
+    args = (x, w, np.array(True))
+
+    def observe(name: str, _: object, values: Sequence[object]) -> Callable[[], None]:
+        seen.append(f"{name} of {len(values)}")
+        return lambda: seen.append("done")
+
+    exact = interpret(EVERYTHING, "main", *args, observe=observe)
+    assert seen == ["twice of 3", "done"]
+    other = interpret(EVERYTHING, "main", *args, perturb=lambda a: a + 1)
+    assert not np.allclose(exact[0], other[0])
