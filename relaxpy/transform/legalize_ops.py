@@ -105,7 +105,7 @@ class _Legalizer(Rebuilder):
             case _:
                 pass
 
-    def call_program(self, call: Call, args: Sequence[Annotation | None], out: Annotation) -> Call:
+    def call_program(self, call: Call, args: Sequence[Annotation | None], out: Annotation) -> Expr:
         from relaxpy.tir.te_call import legal_program
 
         op = call.op
@@ -134,9 +134,12 @@ class _Legalizer(Rebuilder):
             actual = list(canonical.symbols)
             extra = (ShapeExpr([actual[i].dim for i in picked]),)
         outs = out.fields if isinstance(out, TupleType) else (out,)
-        return Call(
+        made = Call(
             CallTIR(), (GlobalVar(name), Tuple(tuple(tensors)), *extra), tuple(outs), span=call.span
         )
+        if isinstance(out, TupleType) and len(outs) == 1:  # call_tir of one output gives a tensor
+            return Tuple((self.emit(made),), span=call.span)
+        return made
 
     def _fresh_program(self, hint: str) -> str:
         name, count = hint, 0

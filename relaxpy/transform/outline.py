@@ -32,6 +32,7 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.ir.structural import structural_equal, structural_hash
 from relaxpy.ir.visitor import Rewriter, free_sym_vars, used_symbols, used_vars
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.defined import matched_dims
@@ -64,7 +65,9 @@ class _Outliner:
     def __init__(self, mod: IRModule, regions: Regions) -> None:
         self.mod = mod
         self.regions = regions
-        self.made: dict[str, BaseFunc] = {}
+        self.made: dict[str, Function] = {}
+        self.alike: dict[int, list[str]] = {}
+        """Names of `made` by structural hash."""
 
     def function(self, function: Function) -> Function:
         rewriter = _Blocks(self)
@@ -93,10 +96,7 @@ class _Outliner:
         outputs = [b.var for b in members if b.var in seen_outside]
         inputs = _inputs(members)
         symbols = _uncarried_symbols(inputs, members)
-        name = self.fresh(region.name)
-        function = _function(members, inputs, symbols, outputs, region.attrs)
-        self.made[name] = function
-        self.mod = self.mod.with_function(name, function)
+        name = self.named(region.name, _function(members, inputs, symbols, outputs, region.attrs))
         args: list[Expr] = list(inputs)
         if symbols:
             args.append(ShapeExpr([s.dim for s in symbols]))
@@ -108,8 +108,17 @@ class _Outliner:
         parts = [VarBinding(v, TupleGetItem(whole, i), span=span) for i, v in enumerate(outputs)]
         return [VarBinding(whole, call, span=span), *parts]
 
-    def fresh(self, hint: str) -> str:
-        return self.mod.fresh_name(hint)
+    def named(self, hint: str, function: Function) -> str:
+        """The name of a function in the module: that of an equal one if a region gave one before."""
+        alike = self.alike.setdefault(structural_hash(function), [])
+        for name in alike:
+            if structural_equal(self.made[name], function):
+                return name
+        name = self.mod.fresh_name(hint)
+        alike.append(name)
+        self.made[name] = function
+        self.mod = self.mod.with_function(name, function)
+        return name
 
 
 class _Blocks(Rewriter):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.analysis import check_well_formed
 from relaxpy.errors import PassError
 from relaxpy.ir import IRModule
 from relaxpy.testing.before_after import check_example
-from relaxpy.transform import LegalizeOps
+from relaxpy.testing.interpret import interpret
+from relaxpy.transform import LegalizeOps, Normalize
 
 
 def legalize(text: str) -> IRModule:
@@ -80,3 +83,18 @@ def main(x: R.Tensor(dtype="float32")) -> R.Tensor(dtype="float32"):
     assert error.value.code == "unknown-rank"
     assert error.value.span is not None
     assert error.value.span.line == 4
+
+
+def test_a_tuple_of_one_stays_a_tuple() -> None:
+    """`call_tir` of one output gives a tensor; an operator may give a tuple of one."""
+    text = """
+@R.function
+def main(x: R.Tensor(("n", 2), "float32")):
+    lv = R.split(x, 1)
+    gv = lv[0]
+    return gv
+"""
+    mod = LegalizeOps()(Normalize()(relaxpy.parse(text)))
+    check_well_formed(mod)
+    x = np.ones((3, 2), np.float32)
+    np.testing.assert_array_equal(interpret(mod, "main", x), x)

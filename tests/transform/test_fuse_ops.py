@@ -1,0 +1,246 @@
+"""FuseOps and FuseTensorIR: what is grouped, and that numbers stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relaxpy
+from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.ir.expr import Function
+from relaxpy.ir.module import IRModule
+from relaxpy.testing.before_after import check_example
+from relaxpy.testing.interpret import interpret
+from relaxpy.testing.random_program import random_program
+from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
+from relaxpy.transform.fuse_ops import PRIMITIVE, FuseOps
+from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
+from relaxpy.transform.legalize_ops import LegalizeOps
+from relaxpy.transform.normalize import Normalize
+
+HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
+
+
+def legal(
+    body: str, params: str = 'x: R.Tensor(("n", "m"), "float32")', before: str = ""
+) -> IRModule:
+    """A module with a function `main` whose dataflow block is `body`, legalised."""
+    text = HEADER + "@I.ir_module\nclass Module:\n    @R.function\n"
+    text += f"    def main({params}):\n"
+    text += "".join(f"        {line}\n" for line in before.splitlines())
+    text += "        with R.dataflow():\n"
+    text += "".join(f"            {line}\n" for line in body.strip().splitlines())
+    text += "            R.output(gv)\n        return gv\n"
+    mod = Normalize()(relaxpy.parse(text))
+    return LegalizeOps()(BindUnknownShapes()(mod))
+
+
+def groups(mod: IRModule) -> list[str]:
+    """The names of the groups that FuseOps makes."""
+    fused = FuseOps()(mod)
+    check_well_formed(fused)
+    return [
+        n for n, f in fused.functions.items() if isinstance(f, Function) and f.attrs.get(PRIMITIVE)
+    ]
+
+
+def same_numbers(mod: IRModule, *args: np.ndarray) -> IRModule:
+    """The fused module, which computes the same to the last bit."""
+    fused = FuseTensorIR()(FuseOps()(mod))
+    check_well_formed(fused)
+    want, got = interpret(mod, "main", *args), interpret(fused, "main", *args)
+    for a, b in zip(_flat(want), _flat(got), strict=True):
+        np.testing.assert_array_equal(a, b)
+    return fused
+
+
+def _flat(value: object) -> list[np.ndarray]:
+    return (
+        [v for item in value for v in _flat(item)]
+        if isinstance(value, tuple)
+        else [np.asarray(value)]
+    )
+
+
+X = np.random.default_rng(0).uniform(-1, 1, (3, 5)).astype(np.float32)
+
+
+@pytest.mark.parametrize("step", [FuseOps(), FuseTensorIR()], ids=lambda step: step.name)
+def test_example(step: FuseOps | FuseTensorIR) -> None:
+    check_example(step)
+
+
+def test_a_chain_is_one_group() -> None:
+    mod = legal("a = R.exp(x)\nb = R.add(a, R.const(1.0))\ngv = R.nn.relu(b)")
+    assert groups(mod) == ["fused_exp_add_relu"]
+    assert list(same_numbers(mod, X).prim_funcs) == ["fused_exp_add_relu"]
+
+
+def test_a_diamond_is_one_group() -> None:
+    """a is used twice, and both ways meet."""
+    mod = legal("a = R.exp(x)\nb = R.tanh(a)\nc = R.negative(a)\ngv = R.add(b, c)")
+    assert groups(mod) == ["fused_exp_tanh_negative_add"]
+    same_numbers(mod, X)
+
+
+def test_a_matrix_product_takes_what_is_element_wise_behind_it() -> None:
+    mod = legal(
+        "a = R.matmul(x, w)\nb = R.add(a, bias)\nc = R.nn.relu(b)\nd = R.permute_dims(c)\ngv = R.exp(d)",
+        'x: R.Tensor(("n", "m"), "float32"), w: R.Tensor(("m", 4), "float32"), bias: R.Tensor((4,), "float32")',
+    )
+    assert groups(mod) == ["fused_matmul_add_relu", "fused_permute_dims_exp"]
+    same_numbers(mod, X, np.ones((5, 4), np.float32), np.ones(4, np.float32))
+
+
+def test_nothing_goes_in_front_of_a_matrix_product() -> None:
+    mod = legal(
+        "a = R.exp(x)\ngv = R.matmul(a, w)",
+        'x: R.Tensor(("n", "m"), "float32"), w: R.Tensor(("m", 4), "float32")',
+    )
+    assert groups(mod) == []
+
+
+def test_element_wise_programs_go_into_a_reduction_and_not_behind_it() -> None:
+    mod = legal("a = R.exp(x)\nb = R.sum(a, axis=[1])\ngv = R.sqrt(b)")
+    assert groups(mod) == ["fused_exp_sum"]
+    same_numbers(mod, X)
+
+
+def test_two_products_are_two_groups() -> None:
+    """Behind both of them there is one addition; the later one takes it."""
+    mod = legal(
+        "a = R.matmul(x, w)\nb = R.matmul(x, v)\ngv = R.add(a, b)",
+        'x: R.Tensor(("n", "m"), "float32"), w: R.Tensor(("m", 4), "float32"), v: R.Tensor(("m", 4), "float32")',
+    )
+    assert len(groups(mod)) == 1
+    same_numbers(mod, X, np.ones((5, 4), np.float32), np.full((5, 4), 2, np.float32))
+
+
+def test_a_value_that_leaves_ends_its_group() -> None:
+    """It is an output of the block, or part of a tuple."""
+    mod = legal("a = R.exp(x)\nb = R.tanh(a)\nc = R.negative(b)\ngv = (b, c)")
+    assert groups(mod) == ["fused_exp_tanh"]
+    same_numbers(mod, X)
+
+
+def test_equal_groups_are_one_function() -> None:
+    mod = legal(
+        "a = R.exp(x)\nb = R.tanh(a)\nc = R.sum(b, axis=[1], keepdims=True)\nd = R.subtract(x, c)\ne = R.exp(d)\ngv = R.tanh(e)"
+    )
+    names = groups(mod)
+    assert len(names) == len(set(names))
+    same_numbers(mod, X)
+    twice = legal(
+        "a = R.exp(x)\nb = R.tanh(a)\nc = R.permute_dims(b)\nd = R.permute_dims(c)\ngv = (d, b)"
+    )
+    same_numbers(twice, X)
+
+
+def test_figure_8_symbols_that_nothing_carries_are_passed() -> None:
+    mod = legal(
+        "lv = R.add(x, y)\ngv = R.nn.relu(lv)",
+        'x: R.Tensor(("n * 2",), "float32"), y: R.Tensor(("n * 2",), "float32"), z: R.Tensor(("n",), "float32")',
+    )
+    fused = FuseOps()(mod)
+    group = fused["fused_add_relu"]
+    assert isinstance(group, Function)
+    assert [str(p.annotation) for p in group.params] == [
+        'R.Tensor((n * 2,), dtype="float32")',
+        'R.Tensor((n * 2,), dtype="float32")',
+        "R.Shape([n])",
+    ]
+    assert str(group.ret) == 'R.Tensor((n * 2,), dtype="float32")'
+    assert "cls.fused_add_relu(x, y, R.shape([n]))" in fused.script()
+    ones = np.ones(6, np.float32)
+    same_numbers(mod, ones, -2 * ones, ones[:3])
+
+
+DECODE = (
+    HEADER
+    + """
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def decode_q4(data: T.Buffer((64, 8), "uint32"), scale: T.Buffer((64, 2), "float16"), W: T.Buffer((64, 64), "float16")):
+        for i, j in T.grid(64, 64):
+            with T.sblock("W"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                W[vi, vj] = (
+                    T.Cast("float16", T.bitwise_and(T.shift_right(data[vi, vj // 8], T.Cast("uint32", vj % 8 * 4)), T.uint32(15)))
+                    * scale[vi, vj // 32]
+                )
+
+    @T.prim_func(private=True)
+    def mm(X: T.Buffer(("n", 64), "float16"), W: T.Buffer((64, 64), "float16"), Y: T.Buffer(("n", 64), "float16")):
+        n = T.int64()
+        for i, j, k in T.grid(n, 64, 64):
+            with T.sblock("Y"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    Y[vi, vj] = T.float16(0)
+                Y[vi, vj] = Y[vi, vj] + X[vi, vk] * W[vk, vj]
+
+    @R.function
+    def main(x: R.Tensor(("n", 64), "float16"), data: R.Tensor((64, 8), "uint32"), scale: R.Tensor((64, 2), "float16")) -> R.Tensor(("n", 64), "float16"):
+        n = T.int64()
+        cls = Module
+        with R.dataflow():
+            w = R.call_tir(cls.decode_q4, (data, scale), out_ty=R.Tensor((64, 64), "float16"))
+            gv = R.call_tir(cls.mm, (x, w), out_ty=R.Tensor((n, 64), "float16"))
+            R.output(gv)
+        return gv
+"""
+)
+
+
+def test_figure_9_decode_q4_fuses_into_the_product_behind_it() -> None:
+    mod = relaxpy.parse(DECODE)
+    assert groups(mod) == ["fused_decode_q4_mm"]
+    rng = np.random.default_rng(0)
+    args = (
+        rng.uniform(-1, 1, (3, 64)).astype(np.float16),
+        rng.integers(0, 2**32, (64, 8), dtype=np.uint32),
+        rng.uniform(0, 1, (64, 2)).astype(np.float16),
+    )
+    fused = same_numbers(mod, *args)
+    assert list(fused.functions) == ["main", "fused_decode_q4_mm"]
+    text = fused.script()
+    assert "W = T.sblock_alloc_buffer" in text or "w = T.sblock_alloc_buffer" in text
+    assert "R.call_tir(cls.fused_decode_q4_mm, (data, scale, x), out_ty=R.Tensor((n, 64)" in text
+
+
+def test_a_match_cast_in_between() -> None:
+    """What follows uses the symbols that it defines, so it cannot go in front of it."""
+    mod = legal(
+        'a = R.exp(x)\nb = R.match_cast(y, R.Tensor(("k", 5), "float32"))\nc = R.exp(b)\ngv = (R.tanh(a), R.tanh(c))',
+        'x: R.Tensor(("n", "m"), "float32"), y: R.Tensor(ndim=2, dtype="float32")',
+    )
+    assert groups(mod) == ["fused_exp_tanh", "fused_exp1_tanh1"]
+    same_numbers(mod, X, X[:2])
+
+
+def test_sizes_0_and_1() -> None:
+    mod = legal(
+        "a = R.exp(x)\nb = R.sum(a, axis=[0], keepdims=True)\nc = R.subtract(a, b)\ngv = R.tanh(c)"
+    )
+    for shape in ((0, 3), (1, 1), (3, 0)):
+        same_numbers(mod, np.ones(shape, np.float32))
+
+
+def test_a_function_without_pairs_stays_the_same_object() -> None:
+    mod = legal("gv = R.exp(x)")
+    assert FuseOps()(mod) is mod
+    assert FuseTensorIR()(mod) is mod
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs(seed: int) -> None:
+    program = random_program(seed)
+    mod = LegalizeOps()(BindUnknownShapes()(Normalize()(program.mod)))
+    fused = FuseTensorIR()(FuseOps()(mod))
+    check_well_formed(fused)
+    for sizes in program.bindings(2):
+        args = program.arguments(sizes)
+        want, got = interpret(mod, program.name, *args), interpret(fused, program.name, *args)
+        for a, b in zip(_flat(want), _flat(got), strict=True):
+            np.testing.assert_array_equal(a, b)
