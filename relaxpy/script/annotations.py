@@ -161,9 +161,10 @@ def _tensor(
     shape: Any = None,
     dtype: Any = None,
     vdevice: Any = None,
-    ndim: int = -1,
+    ndim: int | None = -1,
 ) -> Annotation:
     """`R.Tensor(shape, dtype, vdevice, ndim)`: a tensor; what is left out is unknown."""
+    ndim = -1 if ndim is None else ndim
     if isinstance(shape, (str, DType, DataTypeImm)) and dtype is None:
         shape, dtype = None, shape
     device = None if vdevice is None else str(vdevice)
@@ -208,9 +209,11 @@ def _size(dim: Dim, written: Any) -> Dim:
     return dim
 
 
-def _shape(dims: DimReader, values: Any = None, ndim: int = -1) -> Annotation:
+def _shape(dims: DimReader, values: Any = None, ndim: int | None = -1) -> Annotation:
     """`R.Shape(values, ndim)`: a shape value."""
-    return ShapeType(None, int(ndim)) if values is None else ShapeType(_dims(dims, values))
+    if values is None:
+        return ShapeType(None, -1 if ndim is None else int(ndim))
+    return ShapeType(_dims(dims, values))
 
 
 def _tuple(dims: DimReader, *fields: Any) -> Annotation:
