@@ -279,7 +279,7 @@ def test_figure_7_function_as_a_value() -> None:
     assert str(annotation) == text
     main = mod["main"]
     assert isinstance(main, Function)
-    assert str(main.body.bindings[0].var.annotation) == text
+    assert str(next(iter(main.body.bindings)).var.annotation) == text
 
 
 def test_figure_7_runs() -> None:
