@@ -173,12 +173,14 @@ class Median(Op):
             some = te.greater(nans(*i), te.dim(0))
             return te.select(some, count - nans(*i), middle)
 
+        places = te.compute(others, place, "place")
+
         def picked(row: te.Tensor, dtype: DType) -> te.Tensor:
             def element(*i: Any) -> Any:
                 outer = i
                 if self.keepdims:
                     outer = () if self.axis is None else (*i[:axis], *i[axis + 1 :])
-                return te.cast(row(*outer[:axis], place(*outer), *outer[axis:]), dtype)
+                return te.cast(row(*outer[:axis], places(*outer), *outer[axis:]), dtype)
 
             return te.compute(values.dims, element, "median")
 

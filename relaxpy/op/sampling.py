@@ -100,8 +100,10 @@ class MultinomialFromUniform(Op):
             u = te.cast(uniform_sample(i, te.dim(0)), number)
             return te.less_equal(total(i, k), u)
 
+        totals = te.compute(out.dims[:1], lambda i: total(i, te.dim(size) - te.dim(1)), "total")
+
         def incomplete(i: Any) -> Any:
-            return te.less(total(i, k), total(i, te.dim(size) - te.dim(1)))
+            return te.less(total(i, k), totals(i))
 
         first, last = counted(passed), counted(incomplete)
         return te.compute(

@@ -87,9 +87,13 @@ def with_regions(func: Any) -> Any:
         if block.iter_vars or block.reads or block.writes or str(block.name_hint) == "root":
             return block
         reads, writes = _accessed(block)
+        # What the outermost statements allocate belongs to the block: the parser reads the text so.
+        stmts = list(block.body.seq) if isinstance(block.body, tirx.SeqStmt) else [block.body]
+        own = [stmt.buffer for stmt in stmts if isinstance(stmt, tirx.AllocBuffer)]
+        rest = [stmt for stmt in stmts if not isinstance(stmt, tirx.AllocBuffer)]
         return s_tir.SBlock(
-            [], reads, writes, block.name_hint, block.body, block.init, block.alloc_buffers,
-            block.match_buffers, block.annotations,
+            [], reads, writes, block.name_hint, rest[0] if len(rest) == 1 else tirx.SeqStmt(rest),
+            block.init, [*block.alloc_buffers, *own], block.match_buffers, block.annotations,
         )  # fmt: skip
 
     body = tvm_ffi.structural_map(func.body, (s_tir.SBlock, complete))
