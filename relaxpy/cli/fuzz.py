@@ -21,7 +21,7 @@ Examples:
   relaxpy fuzz                            100 programs
   relaxpy fuzz --count 3000 --jobs 2      more of them, in two processes
   relaxpy fuzz --seed 17 --count 1        one program again
-  relaxpy fuzz --count 500 --keep found   and write what fails to found/seed-….py
+  relaxpy fuzz --count 500 --keep found   and write what fails to found/seed-….txt
 """,
 )
 @click.option(
@@ -72,7 +72,9 @@ def fuzz(count: int, seed: int, jobs: int, keep: Path | None) -> None:
                     report(outcome), markup=False, highlight=False, soft_wrap=True
                 )
                 if keep is not None and outcome.program:
-                    (keep / f"seed-{outcome.seed}.py").write_text(outcome.program, encoding="utf-8")
+                    (keep / f"seed-{outcome.seed}.txt").write_text(
+                        outcome.program, encoding="utf-8"
+                    )
             progress.update(task, advance=1, description=described(len(failed)))
     click.echo(f"{count} programs from seed {seed}: {len(failed) or 'none'} failed")
     if failed:

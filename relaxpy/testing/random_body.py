@@ -96,6 +96,8 @@ class Body:
             found = deduction.run()
             if deduction.requirements and self.rng.random() >= CONDITIONAL:
                 raise DeduceError("op-arguments", "this may not hold")
+            if isinstance(found, TensorType) and found.ndim < 0 and value.op.legalize is not None:
+                raise DeduceError("op-arguments", "no tensor program has an unknown rank")
             if self.too_large(found):
                 raise DeduceError("op-arguments", "this is too large")
 

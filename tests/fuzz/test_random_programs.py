@@ -1,51 +1,40 @@
-"""Random dynamic programs: verified, interpreted at several sizes, printed and parsed; built and
-run beside the interpreter.
+"""Random dynamic programs, every way to run them against the interpreter (`relaxpy.testing.differential`), and the
+programs that failed once.
 
-`RELAXPY_FUZZ_COUNT` is how many programs are built (they cost about a second each);
-`RELAXPY_FUZZ_SEED` the first.
+`RELAXPY_FUZZ_COUNT` is how many programs are tried, `RELAXPY_FUZZ_SEED` the first; `relaxpy fuzz` has more.
 """
 
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 import relaxpy
 from relaxpy.analysis.well_formed import check_well_formed
-from relaxpy.errors import RuntimeCheckError
-from relaxpy.ir.structural import structural_equal
-from relaxpy.testing.agreement import disagreement
-from relaxpy.testing.interpret import interpret
-from relaxpy.testing.random_program import Program, random_module, random_program
+from relaxpy.errors import RelaxError
+from relaxpy.ir.structural import assert_structural_equal, structural_equal
+from relaxpy.testing.differential import check
+from relaxpy.testing.fuzz import BATCH, calls_of, check_seeds
+from relaxpy.testing.kept import call_of
+from relaxpy.testing.random_program import random_program
 
 FIRST = int(os.environ.get("RELAXPY_FUZZ_SEED", "0"))
-COUNT = int(os.environ.get("RELAXPY_FUZZ_COUNT", "20"))
-BATCH = 10
-"""Programs that are compiled together."""
+COUNT = int(os.environ.get("RELAXPY_FUZZ_COUNT", "200"))
+KEPT = sorted((Path(__file__).parent / "kept").glob("*.txt"))
 
 
-def outcome(program: Program, args: list[Any]) -> Any:
-    """What the interpreter gives, or the error that it raises."""
-    try:
-        return interpret(program.mod, program.name, *args)
-    except RuntimeCheckError as error:
-        return error
-
-
-@pytest.mark.parametrize("start", range(0, 100, 25))
+@pytest.mark.parametrize("start", range(0, 40, 10))
 def test_verified_interpreted_printed(start: int) -> None:
-    """A random program is well formed, every value fits its annotation, and its text parses back
-    to it."""
-    for seed in range(FIRST + start, FIRST + start + 25):
+    """A random program is well formed, every value fits its annotation, and its text parses back to it."""
+    for seed in range(FIRST + start, FIRST + start + 10):
         program = random_program(seed)
         check_well_formed(program.mod)
-        for sizes in program.bindings():
-            outcome(program, program.arguments(sizes))
-        text = program.mod.script()
-        assert structural_equal(program.mod, relaxpy.parse(text)), f"seed {seed}:\n{text}"
+        for call in calls_of(program):
+            expected = call.expected
+            assert not isinstance(expected, RelaxError) or ": binding " not in expected.message
+        assert_structural_equal(program.mod, relaxpy.parse(program.mod.script()))
 
 
 def test_same_seed_same_program() -> None:
@@ -53,28 +42,22 @@ def test_same_seed_same_program() -> None:
     assert random_program(7).mod.script() == random_program(7).mod.script()
 
 
+def test_a_few_in_every_way() -> None:
+    """Two programs, with all that `relaxpy fuzz` does."""
+    assert not list(map(str, check_seeds([FIRST, FIRST + 1])))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(FIRST, FIRST + COUNT, BATCH))
-def test_built_and_run(start: int) -> None:
-    """Built once, run at several sizes from two threads: what the interpreter gives, errors where
-    it gives one."""
-    mod, programs = random_module(range(start, min(start + BATCH, FIRST + COUNT)))
-    machine = relaxpy.VirtualMachine(relaxpy.build(mod))
-    jobs = [(p, p.arguments(sizes), sizes) for p in programs for sizes in p.bindings()]
-    expected = [outcome(program, args) for program, args, _ in jobs]
+def test_in_every_way(start: int) -> None:
+    """`relaxpy fuzz --count 200`: a failing batch names its seeds."""
+    failures = check_seeds(range(start, min(start + BATCH, FIRST + COUNT)))
+    assert not failures, "\n".join(
+        f"{failure.call.label if failure.call else start}: {failure}" for failure in failures
+    )
 
-    def run(order: int) -> list[str]:
-        found = []
-        for (program, args, sizes), want in list(zip(jobs, expected, strict=True))[::order]:
-            try:
-                got = machine[program.name](*args)
-            except RuntimeCheckError as error:
-                got = error
-            problem = disagreement(got, want, program.tolerance)
-            if problem:
-                found.append(f"seed {program.seed} at {sizes}: {problem}")
-        return found
 
-    with ThreadPoolExecutor(2) as threads:
-        problems = [p for found in threads.map(run, (1, -1)) for p in found]
-    assert not problems, "\n".join(problems)
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_kept(path: Path) -> None:
+    """What failed once."""
+    assert not list(map(str, check([call_of(path.read_text("utf-8"), path.name)])))

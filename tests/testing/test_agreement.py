@@ -7,7 +7,7 @@ import pytest
 
 from relaxpy.errors import RuntimeCheckError, UsageError
 from relaxpy.runtime import Shape
-from relaxpy.testing.agreement import disagreement
+from relaxpy.testing.agreement import disagreement, perturb_value, perturbation
 
 ONES = np.ones((2, 2), np.float32)
 
@@ -18,7 +18,7 @@ ONES = np.ones((2, 2), np.float32)
         (ONES, ONES + 1e-7),
         (np.array([np.nan, np.inf]), np.array([np.nan, np.inf])),
         ((ONES, (ONES, Shape((2,)))), (ONES, (ONES, Shape((2,))))),
-        (RuntimeCheckError("check", "a"), RuntimeCheckError("check", "b")),
+        (RuntimeCheckError("check", "a"), RuntimeCheckError("check", "a")),
         (np.zeros((0, 3)), np.zeros((0, 3))),
     ],
 )
@@ -37,8 +37,45 @@ def test_agree(got: object, wanted: object) -> None:
         ((ONES, ONES), (ONES, ONES + 1), "field 1"),
         ((ONES,), (ONES, ONES), "tuple of 2"),
         (ONES, RuntimeCheckError("check", "no"), "RuntimeCheckError"),
-        (UsageError("check", "a"), RuntimeCheckError("check", "b"), "UsageError"),
+        (UsageError("check", "a"), RuntimeCheckError("check", "a"), "UsageError"),
+        (RuntimeCheckError("check", "a"), RuntimeCheckError("check", "b"), "error[check]: a where"),
     ],
 )
 def test_disagree(got: object, wanted: object, words: str) -> None:
     assert words in disagreement(got, wanted)
+
+
+def test_rounding_that_decides() -> None:
+    """Elements that perturbed runs do not agree on may be anything; others may not."""
+    wanted = np.array([True, False, True])
+    runs = [np.array([True, True, True]), wanted]
+    assert disagreement(np.array([True, True, True]), wanted, others=lambda: runs) == ""
+    assert "1 of 3" in disagreement(np.array([False, True, True]), wanted, others=lambda: runs)
+
+
+def test_rounding_that_grows() -> None:
+    """Floats may be off as far as perturbed runs are, times a factor."""
+    wanted, runs = np.array([1.0, 1.0]), [np.array([1.01, 1.0]), np.array([0.99, 1.0])]
+    assert disagreement(np.array([1.05, 1.0]), wanted, others=lambda: runs) == ""
+    assert disagreement(np.array([1.5, 1.0]), wanted, others=lambda: runs)
+    assert disagreement(np.array([1.0, 1.05]), wanted, others=lambda: runs)
+    unstable = [np.array([np.nan, 1.0])]
+    assert disagreement(np.array([np.inf, 1.0]), wanted, others=lambda: unstable) == ""
+
+
+def test_shapes_and_errors_that_are_not_stable() -> None:
+    error = RuntimeCheckError("check", "a")
+    assert disagreement(np.zeros(3), np.zeros(2), others=lambda: [np.zeros(3), error]) == ""
+    assert disagreement(np.zeros(3), np.zeros(2), others=lambda: [np.zeros(2)])
+    assert disagreement(error, np.zeros(2), others=lambda: [error]) == ""
+    assert disagreement((np.zeros(3),), (np.zeros(2),), others=lambda: [(np.zeros(1),)]) == ""
+
+
+def test_perturbation() -> None:
+    """Floats move by about the error of an operator; what is no float stays."""
+    x = np.linspace(-1, 1, 9, dtype=np.float32)
+    moved = perturbation(0)(x)
+    assert 0 < np.abs(moved - x).max() < 1e-5
+    assert (perturb_value((x, 3), perturbation(0))[0] == moved).all()
+    integers = np.arange(3)
+    assert perturbation(0)(integers) is integers

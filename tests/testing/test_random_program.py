@@ -4,39 +4,59 @@ from __future__ import annotations
 
 from collections import Counter
 
-from relaxpy.ir import Call, MatchCast, Operator
+from relaxpy.ir import Call, Operator, TensorType
+from relaxpy.ir.visitor import Visitor
+from relaxpy.op import OPS
+from relaxpy.testing.random_operators import operator_names
 from relaxpy.testing.random_program import random_module, random_program
 
 
+class Counted(Visitor):
+    """Counts kinds of nodes, operators, and dtypes."""
+
+    def __init__(self) -> None:
+        self.found: Counter[str] = Counter()
+
+    def visit(self, node: object) -> None:
+        self.found[type(node).__name__] += 1
+        if isinstance(node, Call):
+            self.found[
+                node.op.name if isinstance(node.op, Operator) else type(node.op).__name__
+            ] += 1
+        super().visit(node)  # type: ignore[arg-type]
+
+
 def test_variety() -> None:
-    """A hundred programs use most operators, unknown shapes, functions, tuples, and sizes 0 and 1."""
-    used: Counter[str] = Counter()
+    """A hundred and fifty programs have all kinds of nodes, most common operators, sizes 0 and 1."""
+    counted = Counted()
     sizes: Counter[int] = Counter()
-    for seed in range(100):
+    dtypes: Counter[str] = Counter()
+    for seed in range(150):
         program = random_program(seed)
         for binding in program.bindings():
             sizes.update(binding.values())
         for function in program.mod.graph_functions.values():
-            for binding in function.body.bindings:
-                value = binding.value
-                used[type(binding if isinstance(binding, MatchCast) else value).__name__] += 1
-                if isinstance(value, Call):
-                    used[value.op.name if isinstance(value.op, Operator) else "function"] += 1
+            counted.visit(function)
+            for param in function.params:
+                if isinstance(param.annotation, TensorType):
+                    dtypes[str(param.annotation.dtype)] += 1
     wanted = {
-        "MatchCast",
-        "function",
-        "Tuple",
-        "unique",
-        "matmul",
-        "reshape",
-        "take",
-        "nn.layer_norm",
-        "split",
-        "concat",
-    }
-    assert wanted <= set(used)
+        "If", "Function", "MatchCast", "Tuple", "TupleGetItem", "ShapeExpr", "PrimValue", "DataflowBlock",
+        "call_tir", "call_dps_library", "call_pure_packed", "unique", "matmul", "reshape", "take", "nn.softmax",
+        "split", "concat", "shape_of", "GlobalVar", "Var",
+    }  # fmt: skip
+    assert wanted <= set(counted.found), wanted - set(counted.found)
+    assert len(set(counted.found) & set(OPS)) > 60
+    assert {"float32", "float64", "float16", "bfloat16", "int8", "int32", "int64"} <= set(dtypes)
     assert sizes[0] > 20
     assert sizes[1] > 20
+
+
+def test_operators_join_by_themselves() -> None:
+    """Those that compute and have samples take part; those with effects do not."""
+    names = set(operator_names())
+    assert {"add", "unique", "nn.layer_norm"} <= names
+    assert not {"print", "assert_op"} & names
 
 
 def test_several_in_one_module() -> None:

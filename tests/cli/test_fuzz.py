@@ -1,0 +1,42 @@
+"""`relaxpy fuzz`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from relaxpy.cli import fuzz as command
+from relaxpy.cli.main import cli
+from relaxpy.testing.differential import Failure
+from relaxpy.testing.fuzz import Outcome
+
+
+def test_clean() -> None:
+    """A program that fails nowhere: one line, and code 0. The worker is a process of its own."""
+    result = CliRunner().invoke(cli, ["fuzz", "--count", "1", "--seed", "3"])
+    assert result.exit_code == 0, result.output
+    assert "1 programs from seed 3: none failed" in result.stdout
+
+
+def test_failures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What failed is shown small and kept, and how to see it again is said."""
+
+    def outcomes(count: int, seed: int, jobs: int) -> Iterator[Outcome]:
+        assert (count, seed, jobs) == (2, 5, 1)
+        yield Outcome(5)
+        yield Outcome(
+            6, Failure("vm", "value", "1 of 1 elements differ"), "# call: main []\nprogram\n"
+        )
+
+    monkeypatch.setattr(command, "outcomes_of", outcomes)
+    folder = tmp_path / "found"
+    result = CliRunner().invoke(cli, ["fuzz", "--count", "2", "--seed", "5", "--keep", str(folder)])
+    assert result.exit_code == 1
+    assert "seed 6: vm: 1 of 1 elements differ" in result.output
+    assert "program" in result.output
+    assert "again: relaxpy fuzz --count 1 --seed 6" in result.output
+    assert (folder / "seed-6.txt").read_text() == "# call: main []\nprogram\n"
+    assert [path.name for path in folder.iterdir()] == ["seed-6.txt"]
