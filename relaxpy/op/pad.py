@@ -47,7 +47,8 @@ class Pad(Op):
             min(self.pad_width, default=0) >= 0,
             f"a width cannot be negative, got {list(self.pad_width)}", arg="pad_width",
         )  # fmt: skip
-        self._check_value(d, data)
+        if self.pad_mode == "constant":
+            check_value(d, self.pad_value, data)
         for a, (size, width) in enumerate(zip(data.dims, self.widths(), strict=True)):
             self._check_size(d, a, size, max(width))
         pairs = zip(data.dims, self.widths(), strict=True)
@@ -57,16 +58,6 @@ class Pad(Op):
         (data,) = args
         dtype = data.dtype if isinstance(data, TensorType) else None
         return TensorType(None, dtype, len(self.pad_width) // 2)
-
-    def _check_value(self, d: Deduction, data: TensorType) -> None:
-        assert data.dtype is not None
-        if data.dtype.is_float or self.pad_mode != "constant":
-            return
-        limits = (0, 1) if data.dtype.is_bool else _limits(data.dtype.numpy)
-        d.require(
-            float(self.pad_value).is_integer() and limits[0] <= self.pad_value <= limits[1],
-            f"pad_value {self.pad_value} is no {data.dtype}", arg="pad_value", code="op-dtype",
-        )  # fmt: skip
 
     def _check_size(self, d: Deduction, axis: int, size: Dim, width: int) -> None:
         """Refuse an axis that has not the elements of its border."""
@@ -88,7 +79,7 @@ class Pad(Op):
             read = te.element(data(*places))
             if self.pad_mode != "constant":
                 return read
-            value = te.const(self._value(), str(out.dtype))
+            value = te.const(literal_value(self.pad_value), str(out.dtype))
             for at, size, (before, after) in reversed(
                 list(zip(places, sizes, widths, strict=True))
             ):
@@ -99,9 +90,6 @@ class Pad(Op):
             return read
 
         return te.compute(out.dims, element, "pad")
-
-    def _value(self) -> float | int:
-        return int(self.pad_value) if float(self.pad_value).is_integer() else self.pad_value
 
     def _place(self, at: Any, size: Dim) -> Any:
         """Where a place of the border (or inside) is read."""
@@ -118,7 +106,11 @@ class Pad(Op):
                 return at
 
     def reference(self, data: np.ndarray) -> np.ndarray:
-        constant = {"constant_values": self._value()} if self.pad_mode == "constant" else {}
+        constant = (
+            {"constant_values": literal_value(self.pad_value)}
+            if self.pad_mode == "constant"
+            else {}
+        )
         mode: Any = _MODES[self.pad_mode]
         padded = np.pad(data, self.widths() or 0, mode, **constant)
         return padded.astype(data.dtype)
@@ -131,7 +123,7 @@ class Pad(Op):
         yield sample(cls((2, 2, 4, 1), "reflect"), x, dims="n m")
         yield sample(cls((2, 0, 0, 7), "replicate"), x, dims="n m")
         yield sample(cls((3, 1, 2, 5), "circular"), x, dims="n m")
-        yield sample(cls((0, 1), pad_value=7), rand(4, dtype="int8"), dims="n")
+        yield sample(cls((0, 1), pad_value=7.0), rand(4, dtype="int8"), dims="n")
         yield sample(cls((1, 1), pad_value=float("-inf")), rand(0), dims="n")
         yield sample(cls((0, 0, 1, 1), "reflect"), rand(0, 2), dims="n m")
         yield sample(cls(()), rand())
@@ -145,10 +137,24 @@ class Pad(Op):
         yield wrong(cls((0, 1), pad_value=0.5), rand(3, dtype="int8"), code="op-dtype", match="0.5")
 
 
-def _limits(dtype: Any) -> tuple[int, int]:
-    """The least and the greatest integer of a dtype."""
-    info = np.iinfo(dtype)
-    return int(info.min), int(info.max)
+def check_value(d: Deduction, value: float, data: TensorType) -> None:
+    """Refuse a `pad_value` that data's dtype does not have."""
+    assert data.dtype is not None
+    if data.dtype.is_float:
+        return
+    low, high = 0, 1
+    if not data.dtype.is_bool:
+        info = np.iinfo(data.dtype.numpy)
+        low, high = int(info.min), int(info.max)
+    d.require(
+        float(value).is_integer() and low <= value <= high,
+        f"pad_value {value} is no {data.dtype}", arg="pad_value", code="op-dtype",
+    )  # fmt: skip
+
+
+def literal_value(value: float) -> float | int:
+    """A number as the literal of any dtype that has it."""
+    return int(value) if float(value).is_integer() else value
 
 
 pad = Pad.make

@@ -22,13 +22,14 @@ from relaxpy.ir.expr import (
     PrimValue,
     is_leaf,
 )
+from relaxpy.ir.index_map import IndexMap, axis
 from relaxpy.ir.python_operator import is_too_large
 from relaxpy.op.base import OPS
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.annotations import AnnotationFactory, as_dim
 from relaxpy.script.dims import DIM_OPERATORS, compare_dims
 from relaxpy.script.indexing import index_tensor
-from relaxpy.script.parser_core import CoreParser
+from relaxpy.script.parser_core import REFUSED, CoreParser
 from relaxpy.script.parser_value import is_value, known_scalar, with_span
 
 BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -186,6 +187,20 @@ class ExprParser(CoreParser):
             else:
                 found.append(self.leaf(item))
         return found
+
+    def eval_Lambda(self, node: ast.Lambda) -> IndexMap:
+        """A function from places to a tuple of places is an index map; the language has no other."""
+        args = node.args
+        others = (*args.kwonlyargs, *args.defaults, args.vararg, args.kwarg)
+        if any(others) or not isinstance(node.body, (ast.Tuple, ast.List)):
+            self.refuse(REFUSED[ast.Lambda][0], node, REFUSED[ast.Lambda][1])
+        names = [arg.arg for arg in (*args.posonlyargs, *args.args)]
+        outer = self.env
+        self.env = {**outer, **{name: axis(a).dim for a, name in enumerate(names)}}
+        try:
+            return IndexMap.made(len(names), self.eval(node.body))
+        finally:
+            self.env = outer
 
     def eval_Dict(self, node: ast.Dict) -> dict[Any, Any]:
         found: dict[Any, Any] = {}

@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 from relaxpy.ir.dim import Dim
+from relaxpy.ir.index_map import IndexMap
 from relaxpy.script.dims import DIM_FUNCTIONS
 
 
@@ -74,6 +75,14 @@ def prim_func(func: Any = None, **options: Any) -> Any:
     return func if in_class_body(frame) else parse_decorated_prim_func(func, frame)
 
 
+def index_map(
+    mapping: Any, *, inverse_index_map: Any = None, index_dtype: str = "int64"
+) -> IndexMap:
+    """Where the element at (i, j, …) goes: `T.index_map(lambda i, j: (j, i // 4, i % 4))`."""
+    del inverse_index_map, index_dtype  # found, and always int64
+    return IndexMap.of(mapping)
+
+
 _SCALARS = (
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
     "bfloat16", "bool",
@@ -89,4 +98,4 @@ def __getattr__(name: str) -> Any:
     return DIM_FUNCTIONS.get(name) or Placeholder(name)
 
 
-__all__ = ["prim_func"]
+__all__ = ["index_map", "prim_func"]

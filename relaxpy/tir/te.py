@@ -7,14 +7,14 @@ a dimension in. All indices are int64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from relaxpy.ir.dim import Dim, DimLike, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.tir._tvm import te as _te
-from relaxpy.tir._tvm import tirx, tvm
-from relaxpy.tir.analyzer import PrimExpr, int64, to_tvm
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.analyzer import PrimExpr, int64, to_tvm, to_tvm_var
 from relaxpy.tir.serial import serial as serial
 
 Tensor: TypeAlias = _te.Tensor
@@ -28,6 +28,12 @@ def dim(value: Index) -> PrimExpr:
     if isinstance(value, (Dim, SymVar)):
         return to_tvm(Dim.of(value))
     return int64(value) if isinstance(value, int) else value
+
+
+def substituted(formula: Dim, values: Mapping[SymVar, PrimExpr]) -> PrimExpr:
+    """A dimension as an index expression, with `values` in place of variables."""
+    given = {to_tvm_var(var): value for var, value in values.items()}
+    return tvm_ffi.structural_map(dim(formula), (tvm.ir.Var, lambda var: given.get(var, var)))
 
 
 def placeholder(shape: Sequence[DimLike], dtype: str, name: str) -> Tensor:
