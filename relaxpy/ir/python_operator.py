@@ -6,6 +6,7 @@ A text that is only read must neither take the machine's memory nor run for hour
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ LARGEST_BITS = 1 << 16
 """Integers with more bits are not computed."""
 LONGEST = 1 << 24
 """Nor are longer strings, tuples and lists."""
+LONGEST_FIELD = 1000
+"""Nor is text filled up to more than this."""
 
 
 def is_too_large(function: Callable[..., Any], args: Sequence[Any]) -> bool:
@@ -25,5 +28,7 @@ def is_too_large(function: Callable[..., Any], args: Sequence[Any]) -> bool:
             return left.bit_length() + right.bit_length() > LARGEST_BITS
         case operator.mul, ((int() as times, sized) | (sized, int() as times)):
             return isinstance(sized, (str, bytes, tuple, list)) and len(sized) * times > LONGEST
+        case (f, (_, str() as spec)) if f is format:
+            return any(int(width) > LONGEST_FIELD for width in re.findall(r"\d{1,9}", spec))
         case _:
             return False

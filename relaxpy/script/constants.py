@@ -71,9 +71,13 @@ def _encode(data: np.ndarray) -> str:
 def decode_constant(text: str, shape: Sequence[int], dtype: str) -> np.ndarray:
     """The array that `R.const_data` means. Raises `ScriptError` where the text is damaged."""
     try:
-        raw = zlib.decompress(base64.b64decode(text, validate=True))
+        size = math.prod(shape) * DType(dtype).itemsize
+        unpack = zlib.decompressobj()
+        raw = unpack.decompress(base64.b64decode(text, validate=True), size + 1)
+        if len(raw) != size or min(shape, default=0) < 0:
+            raise ValueError(f"{size} bytes are expected")
         return np.frombuffer(raw, DType(dtype).numpy).reshape(tuple(shape))
-    except (binascii.Error, zlib.error, ValueError) as error:
+    except (binascii.Error, zlib.error, ValueError, OverflowError) as error:
         problem = str(error)
     raise ScriptError(
         "bad-value",

@@ -26,6 +26,7 @@ from relaxpy.ir.expr import (
     StringImm,
     Tuple,
 )
+from relaxpy.ir.python_operator import LONGEST
 from relaxpy.op.base import as_expr
 from relaxpy.script.annotations import DimReader, as_dim
 from relaxpy.script.constants import decode_constant
@@ -96,6 +97,12 @@ def const(value: Any, dtype: str | None = None) -> Constant:
         dtype = dtype.dtype
     if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "__dlpack__"):
         value = np.from_dlpack(value)
+    if isinstance(value, (list, tuple)) and _count(value) > LONGEST:
+        raise ScriptError(
+            "bad-value",
+            "a constant of this many elements is not written as lists",
+            help="in decorated code give R.const an array of numpy",
+        )
     array = np.asarray(value)
     if array.dtype.kind in "OUSM":
         raise ScriptError("bad-value", f"a constant cannot be made of {type(value).__name__}")
@@ -107,6 +114,15 @@ def const(value: Any, dtype: str | None = None) -> Constant:
     except (OverflowError, FloatingPointError) as error:
         problem = str(error)
     raise ScriptError("bad-value", f"R.const: {problem}")
+
+
+def _count(value: Any) -> int:
+    """About how many elements nested lists have."""
+    count = 1
+    while isinstance(value, (list, tuple)) and value:
+        count *= len(value)
+        value = value[0]
+    return count
 
 
 def const_data(data: str, shape: Sequence[int], dtype: str) -> Constant:

@@ -62,6 +62,10 @@ def extern(symbol: str, name: str | None = None) -> ExternFunc:
     return ExternFunc(str(symbol))
 
 
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"I has no {name!r}")
+
+
 __all__ = [
     "StringType",
     "dummy_global_info",

@@ -49,6 +49,7 @@ from relaxpy.script.parser_value import (
     is_of_script,
     known_scalar,
     lone_names,
+    namespace_member,
     with_span,
 )
 from relaxpy.script.scope import (
@@ -260,7 +261,7 @@ class CoreParser:
 
     def script_name(self, base: Any, name: str, node: ast.Attribute) -> Any:
         try:
-            return getattr(base, name)
+            return namespace_member(base, name)
         except AttributeError:
             pass
         written = ast.unparse(node)

@@ -47,6 +47,15 @@ def known_scalar(value: Any) -> Any:
     return value if dim is None else dim
 
 
+def namespace_member(base: Any, name: str) -> Any:
+    """What `R.name` is: what the namespace offers, not what its file imports. Raises `AttributeError`."""
+    if name.startswith("_"):
+        raise AttributeError(name)
+    if isinstance(base, types.ModuleType) and name not in base.__all__:
+        return base.__getattr__(name)
+    return getattr(base, name)
+
+
 def is_of_script(func: Any) -> bool:
     """Is this a function of the script language, which any text may call?"""
     owner = getattr(func, "__self__", None)

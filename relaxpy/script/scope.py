@@ -15,12 +15,22 @@ from relaxpy.errors import ScriptError, Span
 from relaxpy.ir.annotation import Annotation, CallableType, PrimType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Var
+from relaxpy.ir.python_operator import LONGEST
 from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.script.annotations import DimReader
 from relaxpy.script.dims import parse_dim
 from relaxpy.shape.lattice import substitute
 
-SAFE_BUILTINS: Mapping[str, Any] = {
+
+def bounded_range(*args: Any) -> range:
+    """Python's `range`, but none that fills the machine's memory when a list is made of it."""
+    found = range(*args)
+    if len(found) > LONGEST:
+        raise ScriptError("bad-value", f"{found} is too long")
+    return found
+
+
+SAFE_BUILTINS: Mapping[str, Any] = {"range": bounded_range} | {
     name: getattr(builtins, name)
     for name in (
         "float",
@@ -30,7 +40,6 @@ SAFE_BUILTINS: Mapping[str, Any] = {
         "len",
         "list",
         "tuple",
-        "range",
         "True",
         "False",
         "None",

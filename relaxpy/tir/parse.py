@@ -8,18 +8,20 @@ because TVM accepts programs that cannot be right.
 from __future__ import annotations
 
 import ast
+import difflib
 import operator
 import re
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, NoReturn
 
 from relaxpy.errors import ScriptError, Source
 from relaxpy.ir.dim import Dim, SymVar
-from relaxpy.ir.python_operator import is_too_large
+from relaxpy.ir.python_operator import LONGEST, is_too_large
 from relaxpy.tir._tvm import IRBuilder, script_core, script_tirx, tirx, tvm
 from relaxpy.tir.analyzer import int64, to_tvm
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.program_check import check_program
+from relaxpy.tir.program_check import check_program, is_dtype
 from relaxpy.tir.spelling import (
     ARITHMETIC,
     CHECKED,
@@ -53,6 +55,7 @@ def parse_prim_func(
 
 def _parse(prepared: Prepared, where: Source) -> Any:
     """TVM's function of a prepared tree."""
+    _check_namespace(prepared.node, where)
     values: dict[str, Any] = {name: _to_tvm(value) for name, value in prepared.names.items()}
     values |= {name: tirx.Var(name, dtype) for name, dtype in prepared.symbols.items()}
     values |= {"T": script_tirx, **_FUNCTIONS}
@@ -60,6 +63,21 @@ def _parse(prepared: Prepared, where: Source) -> Any:
     with IRBuilder() as builder:
         parser.parse(extra_vars=values)
     return builder.get()
+
+
+def _check_namespace(node: ast.FunctionDef, where: Source) -> None:
+    """Refuse what TVM's namespace has beside the script language: its own modules, and what compiles other programs."""
+    for part in ast.walk(node):
+        match part:
+            case ast.Attribute(value=ast.Name(id="T"), attr=name) if name in _NOT_SCRIPT:
+                span = where.span(part)
+                raise ScriptError("tir-script", f"the namespace T has no {name}", span=span)
+
+
+_NOT_SCRIPT = frozenset(
+    {"call_kernel", "jit", "TYPE_CHECKING"}
+    | {name for name, value in vars(script_tirx).items() if isinstance(value, ModuleType)}
+)
 
 
 def _to_tvm(value: Any) -> Any:
@@ -103,8 +121,8 @@ _LANES = re.compile(r"(?<=\d)x\d+$")
 
 def _differ(a: str | None, b: str | None) -> bool:
     """Would TVM convert one to the other without a word? Integers may differ in width: indices do."""
-    if a is None or b is None or a == b:
-        return False
+    if a is None or b is None or a == b or not (is_dtype(a) and is_dtype(b)):
+        return False  # what is no dtype at all is reported as such
     return a.startswith(("float", "bfloat")) or b.startswith(("float", "bfloat"))
 
 
@@ -163,6 +181,8 @@ def _shape(value: Any) -> Any:
 
 def _iterated(value: Any) -> Any:
     """`value`, if Python can go through it to an end: an expression has an element for every index."""
+    if isinstance(value, range) and len(value) > LONGEST:
+        raise ScriptError("tir-script", f"{value} is too long to go through")
     if isinstance(value, tvm.ir.Expr):
         raise ScriptError("tir-script", "an expression has no elements to go through")
     return value
@@ -211,7 +231,8 @@ class _Parser(script_core.parser.Parser):
         place = Source(source.full_source, source.source_name).span(node)
         if isinstance(err, ScriptError):
             raise err.located(place)
-        raise ScriptError(_code(err), _message(err), span=place) from None
+        message, help = _hint(_message(err))
+        raise ScriptError(_code(err), message, span=place, help=help) from None
 
 
 def _message(err: Exception | str) -> str:
@@ -240,6 +261,46 @@ def _message(err: Exception | str) -> str:
     text = re.sub(r"^\(.*\) is false: ", "", text)
     text = re.sub(r"^.* \(\S+ vs\. \S+\) : (?=.)", "", text)
     return f"there is no {text}" if isinstance(err, KeyError) else text
+
+
+_HINTS: tuple[tuple[re.Pattern[str], str, str | None], ...] = tuple(
+    (re.compile(pattern), message, help)
+    for pattern, message, help in (
+        (
+            r"The last frame is not SBlockFrame",
+            "this belongs into a block",
+            'write with T.sblock("name"): around it',
+        ),
+        (
+            r"Unknown axis kind: (.*)",
+            r"\1 is no kind of axis",
+            "S is a spatial axis, R one that is reduced",
+        ),
+        (
+            r"unsupported operand type\(s\) for (.+): .*",
+            r"\1 is not defined for these values",
+            "a buffer is computed with element by element: x[i] + 1",
+        ),
+        (r"Undefined variable: (\w+)", r"\1 is not defined here", None),
+        (
+            r"Expect the for loop to be .*",
+            "this is no loop of tensor programs",
+            "write for i in range(n): or T.grid(n, m)",
+        ),
+    )
+)
+"""What TVM says, what it means to the user, and what to write."""
+
+
+def _hint(message: str) -> tuple[str, str | None]:
+    """The message in the words of the script, and help."""
+    for pattern, meaning, help in _HINTS:
+        if (found := pattern.fullmatch(message)) is not None:
+            return found.expand(meaning), help
+    if (missing := re.fullmatch(r"the namespace T has no (\w+)", message)) is not None:
+        near = difflib.get_close_matches(missing[1], dir(script_tirx), 1)
+        return message, f"did you mean T.{near[0]}?" if near else None
+    return message, None
 
 
 _PREFIX = re.compile(r"^((ValueError|TypeError|InternalError|AttributeError): |Check failed: )+")

@@ -38,11 +38,21 @@ ARITHMETIC = frozenset({"Add", "Sub", "Mult", "Div", "FloorDiv", "Mod", "Pow", "
 COMPARISONS = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
 
 BUILTINS = frozenset(
-    "abs all any bool dict enumerate float int isinstance len list map max min pow range reversed round set slice "
+    "abs all any bool dict enumerate float int isinstance len list map max min range reversed round set slice "
     "sorted str sum tuple zip filter divmod True False".split()
 )
 """Python's functions that a program may use: those without effects."""
 
+_REFUSED_SYNTAX: dict[type[ast.AST], str] = {
+    ast.Import: "import", ast.ImportFrom: "import", ast.Delete: "del", ast.Global: "global",
+    ast.Nonlocal: "nonlocal", ast.Try: "try", ast.TryStar: "try", ast.Raise: "raise", ast.ClassDef: "a class",
+    ast.AsyncFunctionDef: "async", ast.AsyncFor: "async", ast.AsyncWith: "async", ast.Match: "match",
+    ast.Await: "await", ast.Yield: "yield", ast.YieldFrom: "yield", ast.NamedExpr: "`:=`",
+    ast.FunctionDef: "a function inside it",
+}  # fmt: skip
+"""What Python has and a tensor program does not."""
+_REFUSED_ATTRIBUTES = frozenset({"format", "format_map"})
+"""Methods of strings that walk from attribute to attribute by themselves."""
 _INT_TYPES = frozenset({"int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"})
 _LOOPS = frozenset({"grid", "serial", "parallel", "vectorized", "unroll", "thread_binding"})
 _AXES = frozenset({"spatial", "reduce", "scan", "opaque", "S", "R"})
@@ -94,6 +104,7 @@ class _Preparation:
             self.refuse(
                 node, "tir-script", "a tensor program takes plain parameters, without defaults"
             )
+        self.refuse_syntax()
         _Rename(self.alias).visit(node)
         self.drop_symbol()
         self.read_declarations()
@@ -112,6 +123,16 @@ class _Preparation:
         _Modern(self, names, self.local_buffers()).visit(node)
         node.body = node.body or [self.located(ast.Pass(), node)]
         return Prepared(ast.fix_missing_locations(node), names, symbols)
+
+    def refuse_syntax(self) -> None:
+        """Refuse what a tensor program does not have, before TVM meets it."""
+        for part in ast.walk(self.node):
+            what = _REFUSED_SYNTAX.get(type(part)) if part is not self.node else None
+            if what is not None:
+                help = "write a @T.macro beside the program" if "function" in what else None
+                self.refuse(
+                    part, "unsupported-syntax", f"{what} is not part of a tensor program", help
+                )
 
     def refuse(self, node: Any, code: str, message: str, help: str | None = None) -> NoReturn:
         raise ScriptError(code, message, span=self.source.span(node), help=help)
@@ -233,7 +254,9 @@ class _Preparation:
                 own.add(part.name)
         found: dict[str, Any] = {}
         for part in ast.walk(self.node):
-            if isinstance(part, ast.Attribute) and part.attr.startswith("_"):
+            if isinstance(part, ast.Attribute) and (
+                part.attr.startswith("_") or part.attr in _REFUSED_ATTRIBUTES
+            ):
                 self.refuse(
                     part,
                     "tir-script",
@@ -244,7 +267,14 @@ class _Preparation:
             if part.id in self.values and (part.id not in own or part.id in self.quoted):
                 found[part.id] = self.values[part.id]
             elif part.id not in own and part.id not in BUILTINS:
-                self.refuse(part, "unknown-name", f"the name {part.id} is not defined")
+                self.refuse(
+                    part,
+                    "unknown-name",
+                    f"the name {part.id} is not defined",
+                    "operators of R take whole tensors; on elements there is T: T.exp(x[i])"
+                    if part.id == "R"
+                    else None,
+                )
         for name in self.quoted:
             if isinstance(self.values.get(name), int):
                 found[name] = self.values[name]
@@ -371,6 +401,18 @@ class _Modern(ast.NodeTransformer):
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         self.generic_visit(node)
         node.iter = self.wrap(ITERATED, node.iter)
+        return node
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.FormattedValue:
+        if node.format_spec is not None:
+            self.refuse(node, "tir-script", "a format cannot stand in a tensor program")
+        self.generic_visit(node)
+        return node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.JoinedStr:
+        node.values = [
+            part if isinstance(part, ast.Constant) else self.visit(part) for part in node.values
+        ]
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
