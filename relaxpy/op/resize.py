@@ -43,6 +43,28 @@ _ROUNDINGS: dict[str, Callable[[Any], int]] = {
 """The place nearest to a position."""
 
 
+def chosen(values: Sequence[Any], tap: Any) -> Any:
+    """Of some expressions the one of number `tap`."""
+    value = values[-1]
+    for n, other in reversed(list(enumerate(values[:-1]))):
+        value = te.select(te.equal(tap, te.dim(n)), other, value)
+    return value
+
+
+def spline_weights(taps: int, t: Any, alpha: float) -> list[Any]:
+    """Weights of the elements around a position, two (linear) or four (cubic), from the distance t to the one before;
+    of te expressions and numpy arrays alike (Keys, 1981)."""
+    if taps == 2:
+        return [1 - t, t]
+    t2, t3 = t * t, t * t * t
+    return [
+        (t3 - t2 * 2 + t) * alpha,
+        t3 * (alpha + 2) - t2 * (alpha + 3) + 1,
+        t2 * (2 * alpha + 3) - t3 * (alpha + 2) - t * alpha,
+        (t2 - t3) * alpha,
+    ]
+
+
 @dataclass(frozen=True)
 class Resize(Op):
     """Resizing of the spatial axes to `size`."""
@@ -193,7 +215,7 @@ class Resize(Op):
         def weight(o: Any, tap: Any) -> Any:
             if taps == 1:
                 return te.const(1, wide)
-            weights = self.spline(te.cast(rest(o), wide))
+            weights = spline_weights(taps, te.cast(rest(o), wide), self.cubic_alpha)
             if self.method == "cubic" and self.cubic_exclude:
                 first, zero = floor(o) - 1, te.const(0, wide)
                 weights = [
@@ -201,10 +223,7 @@ class Resize(Op):
                 ]
                 total = weights[0] + weights[1] + weights[2] + weights[3]
                 weights = [w / total for w in weights]
-            chosen = weights[-1]
-            for n, w in reversed(list(enumerate(weights[:-1]))):
-                chosen = te.select(te.equal(tap, te.dim(n)), w, chosen)
-            return chosen
+            return chosen(weights, tap)
 
         name = self.spatial[axis]
         return (
@@ -295,18 +314,6 @@ class Resize(Op):
             outside,
         )
 
-    def spline(self, t: Any) -> list[Any]:
-        """Weights of the elements around, from the distance t to the one before."""
-        if self.method == "linear":
-            return [1 - t, t]
-        a, t2, t3 = self.cubic_alpha, t * t, t * t * t
-        return [
-            (t3 - t2 * 2 + t) * a,
-            t3 * (a + 2) - t2 * (a + 3) + 1,
-            t2 * (2 * a + 3) - t3 * (a + 2) - t * a,
-            (t2 - t3) * a,
-        ]
-
     # The reference: positions as Python's fractions, an axis at a time
 
     def reference(self, data: np.ndarray, size: Sequence[int]) -> np.ndarray:
@@ -359,7 +366,9 @@ class Resize(Op):
         parts: list[np.ndarray] = []
         for position in positions:
             first = math.floor(position) - (_METHODS[self.method] // 2 - 1)
-            weights = self.spline(float(position - math.floor(position)))
+            weights = spline_weights(
+                _METHODS[self.method], float(position - math.floor(position)), self.cubic_alpha
+            )
             if self.method == "cubic" and self.cubic_exclude:
                 weights = [w if 0 <= first + n <= last else 0.0 for n, w in enumerate(weights)]
                 weights = [w / sum(weights) for w in weights]

@@ -1,0 +1,330 @@
+"""Sampling images at given coordinates (`R.image.affine_grid`, `R.image.grid_sample`), as spatial transformers do
+(Jaderberg et al., 2015). Coordinates of an axis run from -1 at its start to 1 at its end; coordinate 0 of a grid is
+along the last axis (x), 1 along the one before (y), 2 along the one before that (z)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
+from relaxpy.ir.dim import Dim, dim_op, maximum
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Expr
+from relaxpy.op import te
+from relaxpy.op.base import ArgSpec, Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.data_layout import Layout, check_layout, inside
+from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.resize import chosen, spline_weights
+
+_METHODS = {"nearest": 1, "bilinear": 2, "bicubic": 4}
+"""How many elements along an axis a method looks at."""
+_PADDING = ("zeros", "border", "reflection")
+_CUBIC_ALPHA = -0.75
+
+
+@define_op
+class AffineGrid(Op):
+    """The coordinates (batch, 2, H, W), or (batch, 3, D, H, W), that the matrices data (batch, 2, 3), or (batch, 3,
+    4), map those of an evenly spaced grid of `size` to. An axis of one place has coordinate 0."""
+
+    name = "image.affine_grid"
+    align_corners: bool = True
+    """Whether -1 and 1 are the centres of the first and last places, or else their outer edges."""
+
+    def _argument(self, spec: ArgSpec, value: Any, dtype: DType | None) -> Expr:
+        """One number is the size of a square."""
+        if spec.name == "size" and isinstance(value, (int, Dim)) and not isinstance(value, bool):
+            value = (value, value)
+        return super()._argument(spec, value, dtype)
+
+    def deduce(self, d: Deduction, data: TensorType, size: ShapeType) -> TensorType:
+        d.need_float(data, "data")
+        d.require(
+            data.ndim == 3,
+            f"data must have 3 dimensions, got {data.ndim}", arg="data", code="op-rank",
+        )  # fmt: skip
+        count = size.ndim
+        d.require(count in (2, 3), f"size must have 2 or 3 numbers, got {count}", arg="size")
+        assert data.dims is not None
+        assert size.dims is not None
+        matrix = f"data must have matrices of {count} rows and {count + 1} columns for {count} axes"
+        d.same_dim(data.dims[1], Dim.of(count), matrix, arg="data")
+        d.same_dim(data.dims[2], Dim.of(count + 1), matrix, arg="data")
+        for wanted in size.dims:
+            d.ensure(dim_op("le", 0, wanted), f"a size cannot be {wanted}", arg="size")
+        return TensorType((data.dims[0], count, *size.dims), data.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        data, size = args
+        assert isinstance(data, TensorType)
+        count = size.ndim if isinstance(size, ShapeType) else -1
+        return TensorType(None, data.dtype, count + 2 if count >= 0 else -1)
+
+    def legalize(self, out: TensorType, data: te.Tensor, size: Sequence[Dim]) -> te.Tensor:
+        wide = str(te.dtype_of(te.widen(data(0, 0, 0))))
+        count = len(size)
+
+        def coordinate(places: Dim, i: Any) -> Any:
+            if self.align_corners:  # (2 * i - last) / last
+                last = maximum(places - 1, 0)
+                return te.cast(i * 2 - te.dim(last), wide) / te.cast(te.dim(maximum(last, 1)), wide)
+            step = te.cast(te.dim(maximum(places, 1)), wide)
+            return te.cast(i * 2 + 1 - te.dim(places), wide) / step
+
+        def element(n: Any, row: Any, *place: Any) -> Any:
+            value = te.widen(data(n, row, count))
+            for axis, (places, i) in enumerate(zip(size, place, strict=True)):
+                value = value + te.widen(data(n, row, count - 1 - axis)) * coordinate(places, i)
+            return te.cast(value, out.dtype)
+
+        return te.compute(out.dims, element, "affine_grid")
+
+    def reference(self, data: np.ndarray, size: Sequence[int]) -> np.ndarray:
+        theta = widened(data)
+        axes = [
+            (2 * np.arange(n) - (n - 1)) / max(n - 1 if self.align_corners else n, 1) for n in size
+        ]
+        z_y_x = np.meshgrid(*axes, indexing="ij")
+        points = np.stack([*reversed(z_y_x), np.ones(tuple(size))]).astype(theta.dtype)
+        return narrowed(np.einsum("nij,j...->ni...", theta, points), data)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        plane, space = rand(2, 2, 3), rand(2, 3, 4)
+        yield sample(cls(), plane, (3, 4), dims="n 2 3, h w")
+        yield sample(cls(False), plane, (3, 4), dims="n 2 3, h w")
+        yield sample(cls(), space, (2, 3, 4), dims="n 3 4, d h w")
+        yield sample(cls(False), space, (2, 1, 4), dims="n 3 4, d 1 w")
+        yield sample(cls(), plane, (1, 2), dims="n 2 3, h 2")
+        half = plane.astype(np.float16)
+        yield sample(cls(), half, (3, 4), dims="n 2 3, h w", rtol=2e-3, atol=2e-3)
+        yield wrong(cls(), space, (3, 4), code="shape-mismatch", match="2 rows")
+        yield wrong(cls(), plane, (3,), code="op-arguments", match="size")
+        yield wrong(cls(), plane[0], (3, 4), code="op-rank", match="data")
+        yield wrong(cls(), plane.astype(np.int32), (3, 4), code="op-dtype", match="float")
+
+
+@define_op
+class GridSample(Op):
+    """data at the coordinates `grid` (batch, 2, H, W), or (batch, 3, D, H, W), which counts them along the second axis,
+    as `image.affine_grid` makes them. The nearest place is that to even. A coordinate that is NaN gives NaN; with
+    method "nearest", what is at place 0."""
+
+    name = "image.grid_sample"
+    method: str = "bilinear"
+    """Which elements are summed along each axis: "nearest", "bilinear" (the two around), "bicubic" (the four)."""
+    layout: str = "NCHW"
+    """Layout of data and of the result: of letters N, C, H, W, and D for three axes."""
+    padding_mode: str = "zeros"
+    """What is outside of data: "zeros", "border" (the nearest place), "reflection" (data again, mirrored)."""
+    align_corners: bool = False
+    """Whether -1 and 1 are the centres of the first and last places, or else their outer edges."""
+
+    @property
+    def spatial(self) -> str:
+        """Letters of the spatial axes."""
+        return "DHW" if "D" in self.layout else "HW"
+
+    def deduce(self, d: Deduction, data: TensorType, grid: TensorType) -> TensorType:
+        d.need_float(data, "data")
+        d.same_dtype(data, grid)
+        for arg, known in (("method", tuple(_METHODS)), ("padding_mode", _PADDING)):
+            value = getattr(self, arg)
+            d.require(value in known, f"{arg} {value!r} is none of {', '.join(known)}", arg=arg)
+        layout = check_layout(d, self.layout, f"NC{self.spatial}", "layout", data)
+        count = len(self.spatial)
+        d.require(
+            grid.ndim == count + 2,
+            f"grid must have {count + 2} dimensions, got {grid.ndim}", arg="grid", code="op-rank",
+        )  # fmt: skip
+        assert data.dims is not None
+        assert grid.dims is not None
+        sizes = layout.named(data.dims)
+        d.same_dim(sizes["N"], grid.dims[0], "batch sizes of data and grid differ", arg="grid")
+        d.same_dim(
+            grid.dims[1], Dim.of(count), f"axis 1 of grid must have {count} coordinates", arg="grid"
+        )
+        for letter, places in zip(self.spatial, grid.dims[2:], strict=True):
+            d.ensure(
+                dim_op("le", 1, sizes[letter]),
+                f"axis {letter} of data has no places to sample", arg="data",
+            )  # fmt: skip
+            sizes[letter] = places
+        return TensorType(layout.order(sizes), data.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        data = args[0]
+        assert isinstance(data, TensorType)
+        return TensorType(None, data.dtype, 2 + len(self.spatial))
+
+    def legalize(self, out: TensorType, data: te.Tensor, grid: te.Tensor) -> te.Tensor:
+        layout, taps = Layout(self.layout), _METHODS[self.method]
+        sizes, points = layout.named(te.dims(data)), te.dims(grid)
+        axes = {
+            s: self.axis(grid, len(self.spatial) - 1 - axis, sizes[s], points, s)
+            for axis, s in enumerate(self.spatial)
+        }
+        loops = {s: te.reduce_axis(taps, f"k{s}") for s in self.spatial if taps > 1}
+
+        def part(*i: Any) -> Any:
+            place = layout.named(i)
+            point, factors = [place["N"], *(place[s] for s in self.spatial)], []
+            for s, (places, weights) in axes.items():
+                tap = loops.get(s, te.dim(0))
+                factors.append(te.element(weights(*point, tap)))
+                place[s] = te.element(places(*point, tap))
+            value = te.widen(data(*layout.order(place)))
+            if self.padding_mode == "zeros":
+                there = inside((place[s], sizes[s]) for s in self.spatial)
+                value = te.if_then_else(there, value, te.literal(0, value))
+            if not loops:
+                return value
+            for factor in factors:
+                value = value * factor
+            return te.sum(value, list(loops.values()))
+
+        found = te.compute(out.dims, part, "sampled")
+        return te.compute(out.dims, lambda *i: te.cast(found(*i), out.dtype), "grid_sample")
+
+    def axis(
+        self, grid: te.Tensor, coordinate: int, size: Dim, points: Sequence[Dim], letter: str
+    ) -> tuple[te.Tensor, te.Tensor]:
+        """Of a spatial axis, for every point of the grid: the places that are looked at, and their weights."""
+        taps, wide = _METHODS[self.method], str(te.dtype_of(te.widen(grid(*(0,) * len(points)))))
+        extent, zero, half = te.cast(te.dim(size), wide), te.const(0, wide), te.const(0.5, wide)
+        last, one = extent - te.const(1, wide), te.const(1, wide)
+
+        def between(x: Any, low: Any, high: Any) -> Any:
+            return te.let(
+                "x", x, lambda v: te.let("y", te.minimum(v, high), lambda w: te.maximum(w, low))
+            )
+
+        def mirrored(x: Any) -> Any:
+            start = zero if self.align_corners else zero - half
+            span = last if self.align_corners else extent
+            distance = te.absolute(x - start)
+
+            def folded(turns: Any) -> Any:
+                rest = distance - turns * span
+                odd = te.greater(turns - te.floor(turns * half) * 2, half)
+                return te.select(odd, span - rest, rest) + start
+
+            turns = te.floor(distance / te.select(te.greater(span, half), span, half))
+            return te.let("turns", turns, folded)
+
+        def bounded(x: Any) -> Any:
+            """Inside, by the padding; with zeros, not further outside than can be told."""
+            if self.padding_mode == "zeros":
+                return between(x, te.const(-5, wide), extent + 4)
+            if self.padding_mode == "reflection":
+                x = te.let("x", x, mirrored)
+            return between(x, zero, last)
+
+        def position(point: Sequence[Any]) -> Any:
+            g = te.widen(grid(point[0], coordinate, *point[1:]))
+            x = (g + one) * half * last if self.align_corners else ((g + one) * extent - one) * half
+            # The four places around are mirrored each by itself; of fewer, the position is.
+            return x if taps == 4 and self.padding_mode != "zeros" else bounded(x)
+
+        shape = (points[0], *points[2:])
+        positions = te.compute(shape, lambda *point: position(point), f"position_{letter}")
+
+        def place(*i: Any) -> Any:
+            *point, tap = i
+            x = te.element(positions(*point))
+            first = te.round(x) if taps == 1 else te.floor(x)
+            at = first + te.cast(tap - max(taps // 2 - 1, 0), wide)
+            if taps == 4 and self.padding_mode != "zeros":
+                at = bounded(at)
+            whole = te.let("at", at, lambda v: te.cast(v, "int64"))
+            if self.padding_mode == "zeros":
+                return whole
+            return te.maximum(te.minimum(whole, te.dim(size - 1)), te.dim(0))
+
+        def weight(*i: Any) -> Any:
+            *point, tap = i
+            x = te.element(positions(*point))
+            return te.let(
+                "t", x - te.floor(x), lambda t: chosen(spline_weights(taps, t, _CUBIC_ALPHA), tap)
+            )
+
+        places = te.compute((*shape, taps), place, f"places_{letter}")
+        if taps == 1:
+            return places, places
+        return places, te.compute((*shape, taps), weight, f"weights_{letter}")
+
+    def reference(self, data: np.ndarray, grid: np.ndarray) -> np.ndarray:
+        layout, taps = Layout(self.layout), _METHODS[self.method]
+        x, points = layout.moved(widened(data), f"NC{self.spatial}"), widened(grid)
+        places, weights = [], []
+        for axis, size in enumerate(x.shape[2:]):
+            g = points[:, x.ndim - 3 - axis]
+            at = (g + 1) * (size - 1) / 2 if self.align_corners else ((g + 1) * size - 1) / 2
+            if taps < 4:
+                at = self.bounded_on_numpy(at, size)
+            at = np.clip(at, -1e6, 1e6)  # what is so far outside stays there; NaN stays NaN
+            first = np.rint(at) if taps == 1 else np.floor(at)
+            places.append([first + k - max(taps // 2 - 1, 0) for k in range(taps)])
+            weights.append(spline_weights(taps, at - first, _CUBIC_ALPHA) if taps > 1 else [None])
+        batch = np.arange(len(x)).reshape(-1, *(1,) * (x.ndim - 2))
+        total: Any = np.zeros((*points[:, 0].shape, x.shape[1]), x.dtype)
+        for ks in itertools.product(range(taps), repeat=x.ndim - 2):
+            there, index = np.ones(points[:, 0].shape, bool), []
+            for k, at, size in zip(ks, places, x.shape[2:], strict=True):
+                where = self.bounded_on_numpy(at[k], size) if taps == 4 else at[k]
+                whole = np.where(np.isnan(where), 0, where).astype(np.int64)
+                if self.padding_mode == "zeros":
+                    there &= (whole >= 0) & (whole < size)
+                index.append(np.clip(whole, 0, size - 1))
+            read = np.moveaxis(x, 1, -1)[(batch, *index)]
+            value = np.where(there[..., None], read, x.dtype.type(0))
+            for k, weight in zip(ks, weights, strict=True):
+                value = value if weight[k] is None else value * weight[k][..., None]
+            total = total + value
+        result = np.moveaxis(total, -1, 1)
+        return narrowed(Layout(f"NC{self.spatial}").moved(result, self.layout), data)
+
+    def bounded_on_numpy(self, x: np.ndarray, size: int) -> np.ndarray:
+        """Positions on an axis, brought inside by the padding."""
+        if self.padding_mode == "zeros":
+            return x
+        if self.padding_mode == "reflection":
+            start, span = (0.0, size - 1) if self.align_corners else (-0.5, size)
+            distance = np.abs(x - start)
+            turns = np.floor(distance / max(span, 0.5))
+            rest = distance - turns * span
+            x = np.where(turns % 2 == 1, span - rest, rest) + start
+        return np.clip(x, 0, size - 1)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        x, grid = rand(2, 2, 4, 5), rand(2, 2, 3, 2, low=-1.6, high=1.6)
+        dims = "n c h w, n 2 i j"
+        for padding, corners in itertools.product(_PADDING, (False, True)):
+            for method in _METHODS:
+                op = cls(method, padding_mode=padding, align_corners=corners)
+                yield sample(op, x, grid, dims=dims, atol=2e-5)
+        space = rand(1, 2, 2, 3, 4), rand(1, 3, 2, 2, 1)
+        each = "n c d h w, n 3 i j 1"
+        yield sample(cls(layout="NCDHW"), *space, dims=each, atol=2e-5)
+        yield sample(cls("nearest", "NCDHW", "border"), *space, dims=each)
+        last = rand(1, 3, 4, 2), rand(1, 2, 2, 3)
+        yield sample(cls(layout="NHWC"), *last, dims="n h w c, n 2 i j", atol=2e-5)
+        far = np.array([[[np.inf, -np.inf, 1e30, 0.3]], [[0.0, 0.5, -1e30, -0.2]]], np.float32)
+        for padding in _PADDING[:2]:
+            yield sample(cls(padding_mode=padding), x[:1], far[None], dims="n c h w, n 2 1 j")
+        yield sample(cls(padding_mode="reflection"), x[:, :, :1, :1], grid, dims="n 2 1 1, n 2 3 2")
+        half = x.astype(np.float16), (grid / 2).astype(np.float16)
+        yield sample(cls(), *half, dims=dims, rtol=2e-3, atol=4e-3)
+        yield wrong(cls("linear"), x, grid, code="op-arguments", match="linear")
+        yield wrong(cls(padding_mode="wrap"), x, grid, code="op-arguments", match="wrap")
+        yield wrong(cls(layout="NCH"), x, grid, code="op-arguments", match="layout")
+        yield wrong(cls(), x, rand(2, 3, 4, 2), code="shape-mismatch", match="2 coordinates")
+        yield wrong(cls(), x, grid[:1], code="shape-mismatch", match="batch")
+        yield wrong(cls(), x, grid[0], code="op-rank", match="grid")
+        yield wrong(cls(), x[:, :, :0], grid, code="shape-mismatch", match="axis H")
+        yield wrong(cls(), x, grid.astype(np.float16), code="op-dtype", match="float16")
