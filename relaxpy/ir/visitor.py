@@ -154,8 +154,11 @@ class Rewriter:
         return fresh
 
     def rewrite_VarBinding(self, node: VarBinding) -> Any:
-        value = self.rewrite(node.value)
-        var = self.define(node.var)
+        if isinstance(node.value, Function):  # it may call itself
+            var, value = self.define(node.var), self.rewrite(node.value)
+        else:
+            value = self.rewrite(node.value)
+            var = self.define(node.var)
         return (
             node
             if value is node.value and var is node.var

@@ -179,3 +179,18 @@ def test_map_annotation() -> None:
     assert map_annotation(
         kinds.fields[4], lambda dim: dim, lambda _: ShapeExpr((2, n))
     ) == TensorType((2, n), "float32")
+
+
+def test_a_local_function_that_calls_itself_is_rewritten() -> None:
+    """The variable is replaced in the function's own body, too."""
+    kind = TensorType((n,), "float32")
+    x, y = Var("x", kind), Var("y", kind)
+    itself = Var("loop", CallableType([kind], kind))
+    inner = Function((x,), seq([VarBinding(y, Call(itself, (x,)))], y), kind)
+    rewriter = Rewriter()
+    rewriter.syms[n] = SymVar("k").dim
+    outer = rewriter.rewrite(seq([VarBinding(itself, inner)], itself))
+    (binding,) = outer.bindings
+    (call,) = binding.value.body.bindings
+    assert binding.var is not itself
+    assert call.value.op is binding.var is outer.body
