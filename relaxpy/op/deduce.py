@@ -165,11 +165,22 @@ def deduce_result(call: Call, callee: CallableType, mod: IRModule | None) -> Ann
                     )
                 else:
                     error.show(f"parameter {var.name} of {name} is {param}", var.span)
-                show_argument(error, call, call.args[i], "it", actual)
+                show_argument(error, call, call.args[i], f"argument {i + 1}", actual)
+                if isinstance(wanted, CallableType) and isinstance(actual, CallableType):
+                    error.help = _purity_help(wanted, actual)
                 raise error
     ret = substitute(callee.ret, bound)
     unbound = set(free_sym_vars([*callee.params, callee.ret])) - set(bound)
     return erase(ret, lambda var: var not in unbound)
+
+
+def _purity_help(wanted: CallableType, actual: CallableType) -> str | None:
+    """What to do if only an effect is in the way."""
+    if wanted.pure and not actual.pure:
+        return (
+            "the function has an effect: let the parameter take such, R.Callable(…, purity=False)"
+        )
+    return None
 
 
 def _definition(callee: Operator | Expr, mod: IRModule | None) -> Function | None:

@@ -111,7 +111,9 @@ def const(value: Any, dtype: str | None = None) -> Constant:
     try:
         with np.errstate(over="raise"):
             return Constant(array, dtype)
-    except (OverflowError, FloatingPointError) as error:
+    except FloatingPointError:
+        problem = f"a number is too large for {dtype or array.dtype}"
+    except OverflowError as error:
         problem = str(error)
     raise ScriptError("bad-value", f"R.const: {problem}")
 

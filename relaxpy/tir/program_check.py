@@ -20,6 +20,18 @@ def check_program(func: Any, source: Source, node: ast.FunctionDef) -> None:
     _ProgramCheck(source, node).run(func)
 
 
+def is_dtype(name: str) -> bool:
+    """Is this a type of elements (or of vectors of them) that tensor programs have?"""
+    vector = _VECTOR.fullmatch(name)
+    if name == "handle" or name.startswith(("float8", "float4")):
+        return True
+    try:
+        DType(vector[1] if vector else name)
+    except UsageError:
+        return False
+    return True
+
+
 def _is_plain(value: Any) -> bool:
     if isinstance(value, tvm_ffi.Map):
         return all(map(_is_plain, [*value.keys(), *value.values()]))
@@ -94,11 +106,10 @@ class _ProgramCheck:
         for size in var.ty.shape:
             self.extent(size, f"a dimension of {var.name}", var)
         name = str(var.ty.dtype)
-        vector = _VECTOR.fullmatch(name)
-        if name == "handle" or name.startswith(("float8", "float4")):
+        if is_dtype(name):
             return
         try:
-            DType(vector[1] if vector else name)
+            DType(name)
         except UsageError as error:
             self.refuse(var, "tir-dtype", error.message, error.help)
 
