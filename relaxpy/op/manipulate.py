@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -108,10 +108,12 @@ class ExpandDims(Op):
 @define_op
 class Squeeze(Op):
     """Without some axes of size 1; without `axis`, all that are (the rank of the result is
-    unknown where a dimension is)."""
+    unknown where a dimension is, and found when the program runs)."""
 
     name = "squeeze"
     axis: tuple[int, ...] | int | None = None
+    packed: ClassVar[str] = "relaxpy.squeeze"
+    """The runtime's function, where the rank of the result is not known."""
 
     def deduce(self, d: Deduction, x: TensorType) -> TensorType:
         assert x.dims is not None

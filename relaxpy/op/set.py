@@ -71,7 +71,7 @@ class Unique(Op):
             (self.return_inverse, inverse.reshape(-1)), (self.return_counts, counts),
         )  # fmt: skip
         found = tuple(np.ascontiguousarray(array) for wanted, array in asked if wanted)
-        return found if len(found) > 1 else found[0]
+        return found[0] if len(found) == 1 else found
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

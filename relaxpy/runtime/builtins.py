@@ -7,7 +7,7 @@ result's size depends on the data, on numpy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ def unique(
         (return_inverse, inverse.reshape(-1)), (return_counts, counts),
     )  # fmt: skip
     found = tuple(from_numpy(np.ascontiguousarray(a)) for wanted, a in asked if wanted)
-    return found if len(found) > 1 else found[0]
+    return found[0] if len(found) == 1 else found
 
 
 def nonzero(tensor: Tensor) -> Tensor:
@@ -94,6 +94,21 @@ def nonzero(tensor: Tensor) -> Tensor:
     as a vector of one."""
     found = np.nonzero(np.atleast_1d(tensor.numpy()))
     return from_numpy(np.stack(found).astype(np.int64))
+
+
+def squeeze(tensor: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
+    """A copy without the named axes of size 1, or without all that have it.
+
+    Raises: RuntimeCheckError (`shape-value`) where a named axis is none, or has another size.
+    """
+    array = tensor.numpy()
+    named = tuple(axis) if isinstance(axis, Sequence) else () if axis is None else (axis,)
+    if any(not -array.ndim <= a < array.ndim or array.shape[a] != 1 for a in named):
+        raise RuntimeCheckError(
+            "shape-value", f"a tensor of shape {list(array.shape)} has no axis {axis} of size 1"
+        )
+    # what is not given arrives as an empty tuple
+    return from_numpy(np.array(np.squeeze(array, named or None), order="C"))
 
 
 def dynamic_strided_slice(tensor: Tensor, begin: Tensor, end: Tensor, strides: Tensor) -> Tensor:
@@ -192,4 +207,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relaxpy.assert": assert_true,
     "relaxpy.nonzero": nonzero,
     "relaxpy.dynamic_strided_slice": dynamic_strided_slice,
+    "relaxpy.squeeze": squeeze,
 }
