@@ -402,6 +402,8 @@ class Resize(Op):
         cubic = cls(method="cubic", cubic_alpha=-0.5)
         yield sample(cubic, x, big, dims=named, atol=1e-5)
         yield sample(cls(method="cubic", cubic_exclude=1), x, small, dims=named, atol=1e-5)
+        keys = cls(method="cubic", cubic_alpha=-0.5, cubic_exclude=1)
+        yield sample(keys, x, big, dims=named, atol=1e-5)
         crop = "tf_crop_and_resize"
         roi = (0.0, 0.3, 0.1)[:count] + (1.0, 1.2, 0.7)[:count]
         part = cls(roi, coordinate_transformation_mode=crop, extrapolation_value=9.0)
