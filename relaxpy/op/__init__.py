@@ -158,6 +158,7 @@ where = search.Where.make
 bucketize = search.Bucketize.make
 
 arange = create.Arange.make
+float_arange = create.FloatArange.make
 full = create.Full.make
 full_like = create.FullLike.make
 hamming_window = create.HammingWindow.make
@@ -212,17 +213,18 @@ __all__ = [
     "call_packed", "call_pure_packed", "call_tir", "ceil", "clip", "collapse_sum_like",
     "collapse_sum_to", "concat", "cos", "cosh", "cumprod", "cumsum", "dequantize", "divide",
     "dynamic_strided_slice", "einsum", "equal", "erf", "ewise_fma", "exp", "expand_dims", "eye",
-    "eye_like", "flatten", "flip", "floor", "floor_divide", "floor_mod", "full", "full_like",
-    "gather_elements", "gather_nd", "grad", "greater", "greater_equal", "hamming_window",
-    "hint_on_device", "image", "index_put", "index_tensor", "inspect", "isfinite", "isinf", "isnan",
-    "layout_transform", "left_shift", "less", "less_equal", "linear", "log", "log_add_exp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "max", "maximum", "mean",
-    "median", "memory", "meshgrid", "min", "minimum", "mod", "multinomial_from_uniform", "multiply",
-    "negative", "nn", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer",
-    "permute_dims", "power", "print", "prod", "quantize", "repeat", "reshape", "reverse_sequence",
-    "right_shift", "round", "rsqrt", "scatter_elements", "scatter_nd", "shape_of",
-    "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "size", "slice_scatter", "sort", "split",
-    "sqrt", "square", "squeeze", "stack", "std", "stop_lift_params", "strided_slice", "subtract",
-    "sum", "take", "tan", "tanh", "tensor_to_shape", "tile", "to_vdevice", "topk", "tril", "triu",
-    "trunc", "unique", "variance", "where", "wrap_param", "zeros", "zeros_like",
+    "eye_like", "flatten", "flip", "float_arange", "floor", "floor_divide", "floor_mod", "full",
+    "full_like", "gather_elements", "gather_nd", "grad", "greater", "greater_equal",
+    "hamming_window", "hint_on_device", "image", "index_put", "index_tensor", "inspect",
+    "isfinite", "isinf", "isnan", "layout_transform", "left_shift", "less", "less_equal",
+    "linear", "log", "log_add_exp", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "matmul", "max", "maximum", "mean", "median", "memory", "meshgrid", "min", "minimum", "mod",
+    "multinomial_from_uniform", "multiply", "negative", "nn", "nonzero", "not_equal", "one_hot",
+    "ones", "ones_like", "outer", "permute_dims", "power", "print", "prod", "quantize", "repeat",
+    "reshape", "reverse_sequence", "right_shift", "round", "rsqrt", "scatter_elements",
+    "scatter_nd", "shape_of", "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "size",
+    "slice_scatter", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "stop_lift_params", "strided_slice", "subtract", "sum", "take", "tan", "tanh",
+    "tensor_to_shape", "tile", "to_vdevice", "topk", "tril", "triu", "trunc", "unique",
+    "variance", "where", "wrap_param", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 from relaxpy.ir.annotation import PrimType, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Call, PrimValue
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.precision import converted
@@ -99,10 +100,21 @@ class Full(Op):
 
 @define_op
 class Arange(Op):
-    """start, start + step, … up to `end`, which is left out; integers."""
+    """start, start + step, … up to `end`, which is left out; integers (for floats it is `float_arange`)."""
 
     name = "arange"
     dtype: DType = DType("int64")
+
+    @classmethod
+    def make(cls, *args: Any, **kwargs: Any) -> Call:
+        names = [*(spec.name for spec in cls.args), "dtype"]
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        numbers = {name: _number(given.get(name)) for name in names[:3]}
+        if not any(isinstance(number, float) for number in numbers.values()):
+            return super().make(*args, **kwargs)
+        if numbers["end"] is None:
+            given["start"], given["end"] = 0.0, given["start"]
+        return FloatArange.make(**given)
 
     def deduce(
         self,
@@ -111,17 +123,13 @@ class Arange(Op):
         end: PrimType | None = None,
         step: PrimType | None = None,
     ) -> TensorType:
+        d.require(not self.dtype.is_bool, "the dtype cannot be bool", arg="dtype", code="op-dtype")
         first, last, stride = _range(start, end, step)
         if first is None or last is None or stride is None:
             return TensorType(None, self.dtype, 1)
-        d.require(
-            stride.value is not None and stride.value > 0,
-            f"step must be a positive constant, got {stride}",
-            arg="step",
-        )
-        d.require(not self.dtype.is_bool, "the dtype cannot be bool", arg="dtype", code="op-dtype")
-        by = stride.value or 1
-        span = last - first
+        by = stride.value or 0
+        d.require(by != 0, f"step must be a constant that is not 0, got {stride}", arg="step")
+        span, by = (last - first, by) if by > 0 else (first - last, -by)
         count = span if by == 1 else (span + by - 1) // by
         if not prove(dim_op("le", 0, count)):
             count = maximum(count, 0)
@@ -143,8 +151,63 @@ class Arange(Op):
         yield sample(cls(DType("int32")), 1, 8, 3, dims="1, n, 3")
         yield sample(cls(), 4, 2, dims="n, 2")
         yield sample(cls(), 0, 0, dims="0, n")
+        yield sample(cls(), 7, -2, -2, dims="n, -2, -2")
         yield wrong(cls(), 0, 5, 0, code="op-arguments", match="step")
         yield wrong(cls(DType("bool")), 5, code="op-dtype", match="bool")
+
+
+@define_op
+class FloatArange(Op):
+    """start + i * step for every whole i from 0 on that stays before `end`; computed in float64. What `R.arange` is
+    where one of its numbers is a float."""
+
+    name = "float_arange"
+    start: float
+    end: float
+    step: float = 1.0
+    dtype: DType = DType("float32")
+
+    @property
+    def count(self) -> int:
+        """How many numbers there are."""
+        return max(math.ceil((self.end - self.start) / self.step), 0)
+
+    def deduce(self, d: Deduction) -> TensorType:
+        d.require(self.step != 0, "step cannot be 0", arg="step")
+        numbers = {"start": self.start, "end": self.end, "step": self.step}
+        for name, number in numbers.items():
+            d.require(math.isfinite(number), f"{name} must be finite, got {number}", arg=name)
+        d.require(
+            self.dtype.is_float,
+            f"the dtype must be a float's, got {self.dtype}",
+            arg="dtype",
+            code="op-dtype",
+        )
+        return TensorType((self.count,), self.dtype)
+
+    def legalize(self, out: TensorType) -> te.Tensor:
+        start, step = te.const(self.start, "float64"), te.const(self.step, "float64")
+        return te.compute(
+            out.dims, lambda i: te.cast(start + te.cast(i, "float64") * step, out.dtype), "arange"
+        )
+
+    def reference(self) -> np.ndarray:
+        return (self.start + np.arange(self.count) * self.step).astype(self.dtype.numpy)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(0.0, 1.0, 0.25))
+        yield sample(cls(2.0, -1.5, -0.5, DType("float64")))
+        yield sample(cls(0.1, 0.75, 0.1, DType("float16")), rtol=2e-3)
+        yield sample(cls(1.0, 0.0))
+        yield wrong(cls(0.0, 1.0, 0.0), code="op-arguments", match="step")
+        yield wrong(cls(0.0, math.inf), code="op-arguments", match="finite")
+        yield wrong(cls(0.0, 1.0, 0.5, DType("int32")), code="op-dtype", match="float")
+
+
+def _number(value: Any) -> Any:
+    """A scalar argument as a Python number, where it is one."""
+    return value.value if isinstance(value, PrimValue) else value
 
 
 def _range(

@@ -53,13 +53,15 @@ class Elementwise(Op):
             f"{' and '.join(names)} must be {self.takes}, got {dtype}",
             arg=names[0],
             code="op-dtype",
-            help=self.instead(dtype)
-            or f'cast {"it" if len(names) == 1 else "them"}: R.astype(…, "{_CAST_TO.get(self.takes, "float32")}")',
+            help=self.cast_help(),
         )
 
-    def instead(self, dtype: DType) -> str | None:
-        """What to call on a dtype that is refused, where casting is not the answer."""
-        return None
+    def cast_help(self) -> str:
+        """What to do about a dtype that is refused."""
+        target = _CAST_TO.get(self.takes, "float32")
+        if len(self.args) == 1:
+            return f'cast it: R.astype({self.args[0].name}, "{target}")'
+        return f'cast them: R.astype(…, "{target}")'
 
     def result(self, d: Deduction, *xs: TensorType) -> TensorType:
         """What `deduce` gives."""

@@ -52,7 +52,7 @@ def test_samples_cover(cls: type[Op]) -> None:
     """Each operator has right samples; each that takes tensors has one with symbols."""
     good = [s for s in samples(cls.name) if not s.code]
     assert good
-    assert any(s.dims for s in good)
+    assert any(s.dims for s in good) or not cls.args
     assert (cls.__doc__ or "").strip()
 
 

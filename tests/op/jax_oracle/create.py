@@ -37,6 +37,7 @@ JAX: dict[str, Callable[..., Any]] = {
     "ones": lambda op, shape: jnp.ones(shape, op.dtype.numpy),
     "full": full,
     "arange": arange,
+    "float_arange": lambda op: jnp.arange(op.start, op.end, op.step).astype(op.dtype.numpy),
     "zeros_like": lambda op, x: jnp.zeros_like(x, dtype_of(op, x)),
     "ones_like": lambda op, x: jnp.ones_like(x, dtype_of(op, x)),
     "full_like": full_like,
