@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,3 +18,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--update-golden`: write the expected texts of golden tests anew, to be read as a difference."""
     parser.addoption("--update-golden", action="store_true", help="write golden files anew")
+
+
+@pytest.fixture(autouse=True)
+def _every_module_round_trips() -> Iterator[None]:
+    """Whatever module a test makes, by whatever way: its script parses back to an equal one."""
+    from relaxpy.testing.round_trip import check_all, modules_made
+
+    with modules_made() as made:
+        yield
+    check_all(made)

@@ -332,6 +332,9 @@ class _FunctionPrinter:
                     return "R.tuple()"
                 inner = ", ".join(map(self.value, fields))
                 return f"({inner},)" if len(fields) == 1 else f"({inner})"
+            case TupleGetItem(tuple=Tuple(fields=fields), index=index):
+                # (a, b)[0] would be a, as it is in Python
+                return f"R.tuple({', '.join(map(self.value, fields))})[{index}]"
             case TupleGetItem(tuple=inner, index=index):
                 return f"{self.value(inner)}[{index}]"
             case ShapeExpr(dims=dims):

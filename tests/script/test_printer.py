@@ -30,6 +30,7 @@ from relaxpy.ir import (
     SymVar,
     TensorType,
     Tuple,
+    TupleGetItem,
     TupleType,
     Var,
     VarBinding,
@@ -333,3 +334,9 @@ class Generator:
 @pytest.mark.parametrize("seed", range(150))
 def test_random_functions(seed: int) -> None:
     round_trip(IRModule({"main": Generator(seed).function()}))
+
+
+def test_a_field_of_a_tuple_written_out_is_not_folded() -> None:
+    x, y = Var("x", ObjectType()), Var("y", ObjectType())
+    value = TupleGetItem(Tuple((x, y)), 1)
+    assert "R.tuple(x, y)[1]" in single(returning(value, ObjectType(), (x, y)))
