@@ -10,6 +10,7 @@ from relaxpy.ir.annotation import Annotation, PrimType, TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, Expr, GlobalVar, ShapeExpr, Tuple, Var
 from relaxpy.ir.module import BufferParam, IRModule, ScalarParam, TensorProgram
+from relaxpy.op.call import CallTIRInplace
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.lattice import Verdict, accepts
 from relaxpy.shape.prove import equal
@@ -35,8 +36,8 @@ class _Given:
 
 
 def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
-    """What is wrong with the call, if anything: the callee, the number of arguments, outputs and scalars, and each
-    tensor's rank, dtype and dimensions (those that can never be equal). args = (GlobalVar, Tuple[, ShapeExpr])."""
+    """What is wrong with the `call_tir` or `call_tir_inplace`, if anything: the callee, the number of arguments, outputs
+    and scalars, and each tensor's rank, dtype and dimensions (those that can never be equal). args = (GlobalVar, Tuple[, ShapeExpr])."""
     callee = call.args[0] if call.args else None
     if (
         not isinstance(callee, GlobalVar)
@@ -64,11 +65,14 @@ def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
         for i, (arg, annotation) in enumerate(inputs, 1)
         if not isinstance(annotation, PrimType)
     ]
+    outputs = list(call.ty_args)
+    if isinstance(call.op, CallTIRInplace):  # the others are arguments already
+        outputs = [out for out, i in zip(outputs, call.op.inplace_indices, strict=False) if i == -1]
     given += [
-        _Given(f"output {i}", annotation, f"out_ty.{i - 1}")
+        _Given(f"output {i}", annotation, f"out_ty.{call.ty_args.index(annotation)}")
         if len(call.ty_args) > 1
         else _Given("the output", annotation, "out_ty")
-        for i, annotation in enumerate(call.ty_args, 1)
+        for i, annotation in enumerate(outputs, 1)
     ]
     scalars = [a.value for _, a in inputs if isinstance(a, PrimType)]
     if len(call.args) > 2 and isinstance(call.args[2], ShapeExpr):

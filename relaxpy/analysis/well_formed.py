@@ -54,7 +54,7 @@ from relaxpy.ir.expr import (
     is_leaf,
 )
 from relaxpy.ir.module import IRModule
-from relaxpy.op.call import CallTIR
+from relaxpy.op.call import CallTIR, CallTIRInplace
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.bounds import assuming, bounds_of
 from relaxpy.shape.defined import defined_symbols
@@ -328,7 +328,7 @@ class _Checker:
                     span,
                     help="declare the function @R.function(pure=False)",
                 )
-        if good and isinstance(call.op, CallTIR):
+        if good and isinstance(call.op, (CallTIR, CallTIRInplace)):
             problems = check_prim_func_call(call, self.mod)
             for problem in problems:
                 self.add(problem.located(span))

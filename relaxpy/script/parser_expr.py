@@ -133,6 +133,8 @@ class ExprParser(CoreParser):
             for value in values[1:]:
                 result = self.apply(name, node, self.bound(result, node), value)
             return result
+        if any(isinstance(value, (Dim, SymVar)) for value in map(known_scalar, values)):
+            self.fail("bad-value", "and and or are for booleans, not for dimensions", node)
         result = values[0]
         for value in values[1:]:
             result = (result and value) if isinstance(node.op, ast.And) else (result or value)

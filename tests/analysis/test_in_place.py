@@ -38,11 +38,15 @@ class M:
                 vi = T.axis.spatial(n, i)
                 B[vi] = A[vi] + T.float32(1)
 """
-TWICE = 'R.call_tir_inplace(cls.twice, ({},), inplace_indices=[0], out_ty=R.Tensor((n,), "float32"))'
+TWICE = (
+    'R.call_tir_inplace(cls.twice, ({},), inplace_indices=[0], out_ty=R.Tensor((n,), "float32"))'
+)
 INC = 'R.call_tir(cls.inc, ({},), out_ty=R.Tensor((n,), "float32"))'
 
 
-def module(body: str, options: str = "", params: str = 'x: R.Tensor(("n",), "float32")') -> relaxpy.IRModule:
+def module(
+    body: str, options: str = "", params: str = 'x: R.Tensor(("n",), "float32")'
+) -> relaxpy.IRModule:
     lines = ["n = T.int64()", "cls = M", *body.strip().split("\n")]
     text = "".join(f"        {line}\n" for line in lines)
     mod = relaxpy.parse(f"{HEAD}\n    @R.function{options}\n    def main({params}):\n{text}")
@@ -67,7 +71,9 @@ def run(mod: relaxpy.IRModule, *args: np.ndarray) -> object:
 
 
 def test_memory_made_here_is_changed_where_it_is() -> None:
-    mod = module(f"a = {INC.format('x')}\nb = {TWICE.format('a')}\nc = {TWICE.format('b')}\nreturn c")
+    mod = module(
+        f"a = {INC.format('x')}\nb = {TWICE.format('a')}\nc = {TWICE.format('b')}\nreturn c"
+    )
     assert count(mod) == 2
     x = np.arange(3, dtype="float32")
     np.testing.assert_array_equal(run(mod, x), [4, 8, 12])
@@ -152,7 +158,10 @@ def test_the_same_memory_twice_is_copied() -> None:
         ('(x,), inplace_indices=[1], out_ty=R.Tensor((n,), "float32")', "different arguments of 1"),
         ('(x,), inplace_indices=[-1], out_ty=R.Tensor((n,), "float32")', "no output is in place"),
         ('(x,), inplace_indices=[0, 0], out_ty=R.Tensor((n,), "float32")', "2 indices for 1"),
-        ('(x,), inplace_indices=[0], out_ty=R.Tensor((n + 1,), "float32")', "cannot take the memory"),
+        (
+            '(x,), inplace_indices=[0], out_ty=R.Tensor((n + 1,), "float32")',
+            "cannot take the memory",
+        ),
         ('(x,), inplace_indices=[0], out_ty=R.Tensor((n,), "int32")', "cannot take the memory"),
         ('(x,), inplace_indices="a", out_ty=R.Tensor((n,), "float32")', "integers"),
         ("(x,), inplace_indices=[0]", "needs out_ty"),

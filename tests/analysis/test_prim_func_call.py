@@ -7,7 +7,7 @@ import pytest
 from relaxpy.analysis.prim_func_call import check_prim_func_call
 from relaxpy.ir import Call, GlobalVar, IRModule, ObjectType, ShapeExpr, SymVar, TensorType, Var
 from relaxpy.ir.annotation import Annotation
-from relaxpy.op.call import call_tir
+from relaxpy.op.call import call_tir, call_tir_inplace
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
 
@@ -59,6 +59,22 @@ def test_does_not_fit(first: Annotation, second: Annotation, out: Annotation, me
     (found,) = check_prim_func_call(call(first, second, out), concat())
     assert found.message.startswith(message)
     assert any(note.startswith("concat takes (x: ") for note in found.notes)
+
+
+def test_in_place() -> None:
+    """An output in the memory of an argument is no further tensor of the program."""
+    x, y = Var("x", tensor(n, 4)), Var("y", tensor(m, 5))
+    twice = te.placeholder((SymVar("r"), 4), "float32", "x")
+    out = te.compute(twice.shape, lambda i, j: twice[i, j] + twice[i, j], "out")
+    mod = concat().with_function("twice", PrimFunc.from_te([twice], [out]))
+    right = call_tir_inplace(GlobalVar("twice"), (x, x), [1], tensor(n, 4))
+    assert check_prim_func_call(right, mod) == []
+    wrong = call_tir_inplace(GlobalVar("twice"), (x, y), [1], tensor(m, 5))
+    (found,) = check_prim_func_call(wrong, mod)
+    assert found.message.startswith("argument 2 of twice must be out: ")
+    count = call_tir_inplace(GlobalVar("twice"), (x,), [0], tensor(n, 4))
+    (found,) = check_prim_func_call(count, mod)
+    assert found.message == "twice takes 2 tensors, outputs included, and gets 1"
 
 
 def test_scalars() -> None:
