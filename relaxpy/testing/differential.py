@@ -34,7 +34,7 @@ from relaxpy.script.parser import parse
 from relaxpy.testing.agreement import disagreement, perturb_value, perturbation
 from relaxpy.testing.interpret import interpret, run_program
 from relaxpy.testing.kernels import Kernels
-from relaxpy.testing.replay import Recorded, plain
+from relaxpy.testing.replay import Recorded, plain, recordable
 from relaxpy.testing.values import Value
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import Pass, PassContext
@@ -253,7 +253,7 @@ def outcome_of(machine: VirtualMachine, call: Call) -> Any:
 def _replay(executable: Executable, calls: Sequence[Call], results: Sequence[Any]) -> list[Failure]:
     """The same calls of the saved executable in a process of its own: the same bits."""
     recorded = [
-        Recorded(call.name, tuple(call.args), str(got) if isinstance(got, Exception) else got)
+        Recorded(call.name, tuple(call.args), recordable(got))
         for call, got in zip(calls, results, strict=True)
     ]
     with tempfile.TemporaryDirectory() as folder:

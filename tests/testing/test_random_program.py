@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from relaxpy.ir import Call, Operator, TensorType
 from relaxpy.ir.visitor import Visitor
 from relaxpy.op import OPS
 from relaxpy.testing.random_operators import operator_names
 from relaxpy.testing.random_program import random_module, random_program
+
+
+@pytest.fixture(autouse=True)
+def _every_module_round_trips() -> None:
+    """tests/fuzz prints and parses random programs; the modules on the way to them are thousands."""
 
 
 class Counted(Visitor):
