@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from relaxpy.errors import BuildError
 from relaxpy.tir import pipeline
-from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.target import Target
 
 Expr = tvm.ir.Expr
@@ -100,19 +100,43 @@ def with_bfloat16_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     to even, NaN kept.
 
     TVM's own pass computes wrong numbers where such a conversion meets a `Let` (a variable bound to a widened value
-    is read as the bits), writes the operand of a narrowing twice, and turns NaN into 0.
+    is read as the bits), writes the operand of a narrowing twice, and turns NaN into 0. What it makes float32 itself
+    (buffers that the function allocates, results of arithmetic) is left to it: there are no bits to be read.
     """
+    allocated = _allocated(func)
 
     def convert(cast: Expr) -> Expr:
         value = cast.value
         target, source = (tvm.DataType(str(e.ty.dtype)) for e in (cast, value))
         kinds = str(source).split("x", 1)[0], str(target).split("x", 1)[0]
         if kinds == ("bfloat16", "float32"):
-            return _widened(value, source.lanes)
+            return _widened(value, source.lanes) if _is_stored(value, allocated) else cast
         return _narrowed(value, source.lanes) if kinds == ("float32", "bfloat16") else cast
 
     body = tvm_ffi.structural_map(func.body, (tirx.Cast, convert))
     return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _allocated(func: tirx.PrimFunc) -> list[Expr]:
+    """The buffers that the function allocates."""
+    found: list[Expr] = []
+    visits = [
+        (s_tir.SBlock, lambda block: found.extend(block.alloc_buffers)),
+        (tirx.AllocBuffer, lambda stmt: found.append(stmt.buffer)),
+    ]
+    tvm_ffi.structural_walk(func.body, visits)
+    return found
+
+
+def _is_stored(value: Expr, allocated: Sequence[Expr]) -> bool:
+    """Are there 16 bits in memory, or written out as such?"""
+    match type(value).__name__:
+        case "TensorLoad":
+            return not any(value.source.same_as(buffer) for buffer in allocated)
+        case "Call":
+            return True  # reinterpret and masked_load
+        case _:
+            return False
 
 
 def _widened(value: Expr, lanes: int) -> Expr:

@@ -13,8 +13,12 @@ import pytest
 
 import relaxpy
 from relaxpy.errors import BuildError
+from relaxpy.ir.dim import SymVar
+from relaxpy.testing.kernels import Kernels
+from relaxpy.tir import te as expressions
 from relaxpy.tir._tvm import s_tir, te, tirx
 from relaxpy.tir.compile import compile_object, compile_source, relax_alignment
+from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from tests.schedule.support import HOST, as_tensor, compute, f32, load, n, normal, tensor
 
@@ -129,3 +133,20 @@ def main(x: R.Tensor(("n",), "float32")) -> R.Tuple(R.Tensor(("n",), "bfloat16")
     with np.errstate(over="ignore"):
         exact = np.exp(expected.astype("float32"))
     np.testing.assert_allclose(b.astype("float32"), exact, rtol=2**-8)
+
+
+@pytest.mark.parametrize("schedule", [True, False])
+def test_bfloat16_that_is_computed_or_kept_is_widened(schedule: bool) -> None:
+    """Not from bits in memory: from a result of arithmetic, and from a buffer that the program allocates."""
+    n = SymVar("n").dim
+    x = expressions.placeholder([n], "bfloat16", "x")
+    twice = expressions.compute([n], lambda i: x(i) + x(i), "twice")
+    k = expressions.reduce_axis(n)
+    total = expressions.compute(
+        [1], lambda _: expressions.sum(twice(k).astype("float32"), k), "total"
+    )
+    sums = expressions.compute([n], lambda i: (x(i) + x(i)).astype("float32") + total(0), "sums")
+    values = np.array([1.5, 2.25, -3, 0.5], ml_dtypes.bfloat16)
+    got = np.empty(4, np.float32)
+    Kernels({"k": PrimFunc.from_te([x], [sums])}, schedule=schedule).run("k", [values], [got])
+    np.testing.assert_array_equal(got, values.astype(np.float32) * 2 + 2.5)
