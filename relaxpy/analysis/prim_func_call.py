@@ -36,8 +36,9 @@ class _Given:
 
 
 def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
-    """What is wrong with the `call_tir` or `call_tir_inplace`, if anything: the callee, the number of arguments, outputs
-    and scalars, and each tensor's rank, dtype and dimensions (those that can never be equal). args = (GlobalVar, Tuple[, ShapeExpr])."""
+    """What is wrong with the `call_tir` or `call_tir_inplace`, if anything: the callee, the number of arguments,
+    outputs and scalars, and each tensor's rank, dtype and dimensions (those that can never be equal).
+    args = (GlobalVar, Tuple[, ShapeExpr])."""
     callee = call.args[0] if call.args else None
     if (
         not isinstance(callee, GlobalVar)
