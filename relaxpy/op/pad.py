@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.op import te
@@ -14,6 +15,9 @@ from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wron
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 """The modes, and what numpy calls them."""
+
+
+Widths: TypeAlias = tuple[int, ...]
 
 
 @define_op
@@ -24,9 +28,20 @@ class Pad(Op):
     width)."""
 
     name = "nn.pad"
-    pad_width: tuple[int, ...]
+    pad_width: Widths
+    """Also as pairs, one for each axis."""
     pad_mode: str = "constant"
     pad_value: float = 0.0
+
+    def __post_init__(self) -> None:
+        given: Any = self.pad_width
+        pairs = given if isinstance(given, (tuple, list)) else (given,)
+        flat = tuple(n for p in pairs for n in (p if isinstance(p, (tuple, list)) else (p,)))
+        if not isinstance(given, (tuple, list)) or not all(isinstance(n, int) for n in flat):
+            raise DeduceError(
+                "op-arguments", f"nn.pad: pad_width must be a list of integers, got {given!r}"
+            ).about("pad_width")
+        object.__setattr__(self, "pad_width", flat)
 
     def widths(self) -> list[tuple[int, int]]:
         """(before, after) of each axis."""
@@ -120,6 +135,7 @@ class Pad(Op):
         x = rand(3, 5)
         yield sample(cls((1, 2, 0, 3)), x, dims="n m")
         yield sample(cls((1, 0, 0, 1), pad_value=-1.5), x, dims="n 5")
+        yield sample(cls(((1, 0), (2, 2))), x, dims="n m")  # type: ignore[arg-type]
         yield sample(cls((2, 2, 4, 1), "reflect"), x, dims="n m")
         yield sample(cls((2, 0, 0, 7), "replicate"), x, dims="n m")
         yield sample(cls((3, 1, 2, 5), "circular"), x, dims="n m")

@@ -97,8 +97,8 @@ def _unravel(
 
 @define_op
 class Reshape(Op):
-    """The elements in row-major order under another shape. One dimension may be -1: it is what
-    the others leave."""
+    """The elements in row-major order under another shape, as `numpy.reshape`. One dimension may be
+    -1: it is what the others leave; 0 is a size of 0."""
 
     name = "reshape"
 

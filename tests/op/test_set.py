@@ -32,7 +32,7 @@ def test_the_machine_computes_the_reference(name: str, s: Sample) -> None:
     params = [v for v in free_vars(applied.call) if isinstance(v, Var)]
     bb = BlockBuilder()
     with bb.function("main", params):
-        bb.emit_func_output(bb.emit(applied.call.op(*applied.call.args)))
+        bb.emit_func_output(bb.emit(applied.call))
     vm = relaxpy.VirtualMachine(relaxpy.build(bb.get(), target="llvm"))
     found = results(vm["main"](*applied.arrays))
     wanted = reference_arrays(s)
