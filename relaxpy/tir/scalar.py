@@ -334,7 +334,8 @@ def logical_xor(a: Any, b: Any) -> PrimExpr:
 
 
 def logical_not(a: Any) -> PrimExpr:
-    return tirx.Not(element(a))
+    """Not `tirx.Not`: TVM makes `a >= b` of `not a < b`, which it is not for a NaN."""
+    return tirx.EQ(_comparable(a), tirx.const(0, "int8"))
 
 
 def _comparable(x: Any) -> PrimExpr:
@@ -344,7 +345,10 @@ def _comparable(x: Any) -> PrimExpr:
 
 
 def equal(a: Any, b: Any) -> PrimExpr:
-    return tirx.EQ(_comparable(a), _comparable(b))
+    """TVM takes `x == x` to be true, which it is not for a NaN."""
+    a, b = _comparable(a), _comparable(b)
+    same = tirx.EQ(a, b)
+    return tirx.all(same, logical_not(isnan(a))) if dtype_of(a).is_float else same
 
 
 def not_equal(a: Any, b: Any) -> PrimExpr:

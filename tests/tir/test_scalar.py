@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -35,3 +38,33 @@ def test_checks_of_converted_unsigned_integers_stay(source: str, target: str) ->
     to_python(program.func)(numbers, python)
     np.testing.assert_array_equal(kernel, want)
     np.testing.assert_array_equal(python, want)
+
+
+def test_comparisons_of_nan_are_not_turned_around() -> None:
+    """TVM's simplifier makes `a >= b` of `not a < b`, and true of `x == x`."""
+    nan = np.float32("nan")
+    a = np.array([nan, 1, 2, nan, 3], np.float32)
+    b = np.array([1, nan, 1, nan, 5], np.float32)
+    cases = {
+        "not_less": (lambda x, y: scalar.logical_not(scalar.less(x, y)), ~(a < b)),
+        "not_greater": (lambda x, y: scalar.logical_not(scalar.greater(x, y)), ~(a > b)),
+        "not_equal": (lambda x, y: scalar.logical_not(scalar.equal(x, y)), ~(a == b)),
+        "itself": (lambda x, _: scalar.equal(x, x), ~np.isnan(a)),
+        "not_both": (
+            lambda x, y: scalar.logical_not(
+                scalar.logical_and(scalar.less(x, y), scalar.less(y, x))
+            ),
+            np.ones(5, bool),
+        ),
+    }
+    n = SymVar("n").dim
+    x, y = te.placeholder([n], "float32", "x"), te.placeholder([n], "float32", "y")
+
+    def program(function: Callable[[Any, Any], Any]) -> PrimFunc:
+        return PrimFunc.from_te([x, y], [te.compute([n], lambda i: function(x(i), y(i)))])
+
+    kernels = Kernels({name: program(function) for name, (function, _) in cases.items()})
+    for name, (_, want) in cases.items():
+        got = np.zeros(5, bool)
+        kernels.run(name, [a, b], [got])
+        np.testing.assert_array_equal(got, want, name)
