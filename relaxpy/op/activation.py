@@ -123,7 +123,7 @@ class Selu(FloatUnary):
     def scalar(self, x: Any) -> Any:
         x = te.element(x)
         below = te.literal(_SELU_ALPHA, x) * (te.exp(x) - te.literal(1, x))
-        chosen = te.select(te.greater(x, te.literal(0, x)), x, below)
+        chosen = te.select(te.greater_equal(x, te.literal(0, x)), x, below)  # -0.0 stays
         return te.literal(_SELU_SCALE, x) * chosen
 
     def numpy(self, x: np.ndarray) -> Any:

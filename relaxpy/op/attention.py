@@ -181,7 +181,9 @@ class AttentionLike(Op):
         scores = np.einsum("bihc,bjhc->bhij", q, k) * q.dtype.type(scale)
         if bias is not None:
             scores = scores + widened(bias)
-        largest = np.max(np.where(seen, scores, -np.inf), axis=-1, keepdims=True, initial=-np.inf)
+        # Beginning at a finite number, so that a row of minus infinities has powers of 0, not NaN.
+        least = np.finfo(scores.dtype).min
+        largest = np.max(np.where(seen, scores, -np.inf), axis=-1, keepdims=True, initial=least)
         powers = np.where(seen, np.exp(scores - largest), q.dtype.type(0))
         total = powers.sum(axis=-1, keepdims=True)
         parts = powers[..., None] * v.transpose(0, 2, 1, 3)[:, :, None]
@@ -296,7 +298,7 @@ class DenseAttention(AttentionLike):
 class Attention(DenseAttention):
     """softmax(query @ key^T * scale + bias) @ value by heads: query (batch, queries, heads, width), key and value
     (batch, keys, key heads, width), bias broadcast to (batch, heads, queries, keys). Key heads, which divide the
-    heads, are shared by neighbours. A query that sees no key gives 0."""
+    heads, are shared by neighbours. A query that sees no key, or only scores of minus infinity, gives 0."""
 
     name = "nn.attention"
 
@@ -320,8 +322,8 @@ class AttentionBias(DenseAttention):
 class AttentionVarLen(AttentionLike):
     """Attention inside each of several sequences that follow one another in query (1, all queries, heads, width), key
     and value: sequence s has the queries from seqstart_q[s] to seqstart_q[s + 1], and the keys from seqstart_k[s]
-    (None: as the queries) to seqstart_k[s + 1]. Starts do not decrease. A query of no sequence, or that sees no key,
-    gives 0. The largest lengths, max_seqlen_q and max_seqlen_k, are not needed here."""
+    (None: as the queries) to seqstart_k[s + 1]. Starts do not decrease. A query of no sequence, or that sees no key
+    or only scores of minus infinity, gives 0. The largest lengths, max_seqlen_q and max_seqlen_k, are not needed here."""
 
     name = "nn.attention_var_len"
     scale: float | None = None

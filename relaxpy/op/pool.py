@@ -198,17 +198,25 @@ class MaxPooling(Pooling):
     def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
         loops, lowest = self.loops(), te.const(_lowest(DType(str(data.dtype))), str(data.dtype))
 
-        def element(*i: Any) -> Any:
-            return te.reduce_max(self.read(data, lowest, i, loops), list(loops.values()))
+        def largest(*i: Any) -> Any:
+            value = te.widen(self.read(data, lowest, i, loops))
+            return te.reduce_max(value, list(loops.values()))
 
-        return te.compute(out.dims, element, "max_pool")
+        found = te.compute(out.dims, largest, "max_pool")
+        if str(found.dtype) == out.dtype:
+            return found
+        return te.compute(out.dims, lambda *i: te.cast(found(*i), out.dtype), "narrowed")
 
     def reference(self, data: np.ndarray) -> np.ndarray:
         lowest = np.asarray(_lowest(DType(data.dtype))).astype(data.dtype)
         best: Any = lowest
+        data = widened(data)
         for value, within, _ in self.seen(data):
-            best = np.maximum(best, np.where(within, value, lowest))
-        return np.ascontiguousarray(self.result(best))
+            value = np.where(within, value, lowest)
+            best = np.where(
+                (best > value) | np.isnan(best), best, value
+            )  # of 0.0 and -0.0 the later
+        return np.ascontiguousarray(self.result(best)).astype(lowest.dtype)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
