@@ -250,7 +250,7 @@ def _message(err: Exception | str) -> str:
         return f"{expected} is expected, got {got}"
     # objects of Python by their names, without addresses
     text = re.sub(
-        r"<(?:class|function|built-in function|bound method) '?([\w.]+)[^<>]*>", r"\1", text
+        r"<(?:class|function|built-in function|bound method) '?<?([\w.]+)>?[^<>]*>", r"\1", text
     )
     text = re.sub(r"<([\w.]+) object at 0x\w+>", r"\1", text)
     if (

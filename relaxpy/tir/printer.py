@@ -9,6 +9,7 @@ differs.
 from __future__ import annotations
 
 import ast
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,18 @@ from relaxpy.tir._tvm import tvm_ffi
 
 _EXPLICIT, _SHORT = "int32", "int64"
 """The dtype of literals that are printed without their dtype."""
+
+
+_BYTES = re.compile(r"(?:\\x[89A-Fa-f][0-9A-Fa-f])+")
+"""Characters beyond ASCII in strings, as TVM prints them: byte for byte."""
+
+
+def _characters(found: re.Match[str]) -> str:
+    encoded = bytes.fromhex(found[0].replace("\\x", ""))
+    try:
+        return repr(encoded.decode())[1:-1]
+    except UnicodeDecodeError:
+        return found[0]
 
 
 def print_prim_func(func: Any, name: str) -> str:
@@ -32,6 +45,7 @@ def _print(func: Any, name: str) -> str:
 
 def _definition(func: Any, name: str, int_dtype: str) -> str:
     text = func.with_attr("global_symbol", name).script(int_dtype=int_dtype)
+    text = _BYTES.sub(_characters, text)
     lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("@T.prim_func"))
     kept = [line for line in lines[start + 1 :] if line.strip() != '# with T.sblock("root"):']

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import relaxpy
 from relaxpy import op as _operators  # noqa: F401  (fills OPS)
 from relaxpy.ir.dim import SymVar, minimum
 from relaxpy.op.base import OPS, Deduction, Op
@@ -182,3 +183,15 @@ def test_indentation() -> None:
     indented = "class Module:\n" + "".join(f"    {line}\n" for line in text.splitlines())
     node = next(n for n in ast.walk(ast.parse(indented)) if isinstance(n, ast.FunctionDef))
     assert parse_prim_func(node, indented, "m.py", {}).structural_equal(PROGRAMS["matmul"]())
+
+
+def test_text_beyond_ascii() -> None:
+    """TVM prints its bytes; they come back as the characters that they were."""
+    mod = relaxpy.parse("""
+@T.prim_func
+def f(x: T.Buffer((8,), "int32"), y: T.Buffer((8,), "int32")):
+    T.func_attr({"größe": "日本"})
+    y[0] = x[0]
+""")
+    assert '"größe": "日本"' in mod.script()
+    relaxpy.assert_structural_equal(mod, relaxpy.parse(mod.script()))
