@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from relaxpy.ir import IRModule as IRModule
     from relaxpy.ir.structural import assert_structural_equal as assert_structural_equal
     from relaxpy.ir.structural import structural_equal as structural_equal
+    from relaxpy.ir.structural import structural_hash as structural_hash
     from relaxpy.op.block_builder import BlockBuilder as BlockBuilder
     from relaxpy.runtime import Device as Device
     from relaxpy.runtime import Executable as Executable
@@ -60,6 +61,7 @@ _PUBLIC = {
     "register_library": "relaxpy.runtime",
     "set_num_threads": "relaxpy.runtime",
     "structural_equal": "relaxpy.ir.structural",
+    "structural_hash": "relaxpy.ir.structural",
 }
 """Public name → module that defines it."""
 

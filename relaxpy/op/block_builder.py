@@ -149,6 +149,12 @@ class BlockBuilder:
 
     def emit_func_output(self, output: Any) -> None:
         """The result of the function being built."""
+        if self._output is not None:
+            raise UsageError(
+                "builder",
+                "the function has a result already",
+                help="call bb.emit_func_output once; several values are one tuple",
+            )
         expr = as_expr(output)
         self._output = expr if is_leaf(expr) else self.emit(expr)
 
@@ -197,6 +203,12 @@ class BlockBuilder:
 
     def emit_output(self, value: Any, name: str = "gv", *, span: Span | None = None) -> Var:
         """In a dataflow block: bind to a variable that is seen outside of it."""
+        if not self._scope().dataflow:
+            raise UsageError(
+                "builder",
+                "there is no dataflow block that this could be an output of",
+                help="use bb.emit(…), or open a block: with bb.dataflow(): …",
+            )
         return self._bind(self.normalize(as_expr(value)), name, False, span)
 
     def match_cast(

@@ -235,3 +235,27 @@ def test_private_and_impure() -> None:
     func = built(bb, "f")
     assert not func.attrs
     assert not func.pure
+
+
+def test_outputs_where_there_can_be_none() -> None:
+    bb, x = BlockBuilder(), tensor()
+    with bb.function("main", [x]):
+        with pytest.raises(UsageError, match="no dataflow block"):
+            bb.emit_output(Exp()(x))
+        bb.emit_func_output(x)
+        with pytest.raises(UsageError, match="a result already"):
+            bb.emit_func_output(x)
+    assert built(bb).body.body is x
+
+
+def test_ten_thousand_bindings_with_one_hint() -> None:
+    """Names are found at once, however many are taken."""
+    bb, x = BlockBuilder(), tensor()
+    with bb.function("main", [x]):
+        y = x
+        for _ in range(10_000):
+            y = bb.emit(Exp()(y))
+        bb.emit_func_output(y)
+    names = [binding.var.name for binding in built(bb).body.bindings]
+    assert names[:3] == ["lv", "lv1", "lv2"]
+    assert len(set(names)) == 10_000
