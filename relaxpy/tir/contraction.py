@@ -7,12 +7,14 @@ is only the extent of every loop and its stride in each buffer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from relaxpy.tir import loops
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc
+from relaxpy.tir.stages import inline_stages, is_output, read_stages, same_extents
+from relaxpy.tir.stages import substitute as substitute_axes
 
 _REDUCE = 2
 """`IterVar.CommReduce`."""
@@ -41,6 +43,15 @@ class Axis:
 
 
 @dataclass(frozen=True, eq=False)
+class Epilogue:
+    """What becomes of a finished sum on its way out."""
+
+    value: Expr
+    """Over `Axis.var`; reads the sum as `total` at the place written."""
+    total: Buffer
+
+
+@dataclass(frozen=True, eq=False)
 class Contraction:
     """`out[...] += lhs[...] * rhs[...]` from zero, over all axes; factors converted to the output's dtype."""
 
@@ -48,13 +59,17 @@ class Contraction:
     out: Operand
     lhs: Operand
     rhs: Operand
+    dtype: str
+    """In which it is summed."""
+    epilogue: Epilogue | None = None
 
 
 def read_contraction(func: PrimFunc) -> Contraction | None:
-    """What the program computes if it is one contraction of its parameters and nothing else, or None."""
+    """What the program computes if it is one contraction of its parameters, perhaps with element-wise stages behind it
+    (a bias, an activation, a residual), and nothing else; or None."""
     nest = _single_block(func)
     if nest is None:
-        return None
+        return _with_epilogue(func)
     extents, block = nest
     store, init = block.body, block.init
     if not isinstance(store, tirx.BufferStore) or not isinstance(init, tirx.BufferStore):
@@ -62,23 +77,74 @@ def read_contraction(func: PrimFunc) -> Contraction | None:
     factors = _product_into(store)
     if factors is None or not _is_zero(init.value) or not _same_place(init, store):
         return None
-    out = store.buffer
-    buffers = (out, *(factor.source for factor in factors))
+    axes = [
+        (it.var, extent, it.iter_type == _REDUCE)
+        for it, extent in zip(block.iter_vars, extents, strict=True)
+    ]
+    accesses = [
+        (store.buffer, tuple(store.indices)),
+        *((f.source, tuple(f.indices)) for f in factors),
+    ]
+    return _contraction(func, axes, accesses, str(store.buffer.dtype))
+
+
+def _with_epilogue(func: PrimFunc) -> Contraction | None:
+    """A contraction into a buffer of the program, and one stage that makes the output of it, element by element."""
+    stages = read_stages(func)
+    if stages is None:
+        return None
+    stages = inline_stages(stages, func)
+    if len(stages) != 2:
+        return None
+    product, last = stages
+    combiner = product.combiner
+    if combiner is None or combiner.kind != "add" or not _is_zero(combiner.init):
+        return None
+    if last.combiner is not None or not is_output(last, func) or is_output(product, func):
+        return None
+    if not same_extents(product.buffer.shape, last.buffer.shape):
+        return None
+    if any(not _equal_indices(load.indices, last.index) for load in last.reads(product.buffer)):
+        return None
+    factors = _factors(product.value, str(product.buffer.dtype))
+    if factors is None:
+        return None
+    places = zip(last.index, product.index, strict=True)
+    same = {there: here for there, here in places if isinstance(there, tvm.ir.Var)}
+    if len(same) != len(last.axes) or not all(isinstance(v, tvm.ir.Var) for v in same.values()):
+        return None
+    axes = [(v, e, False) for v, e in zip(product.axes, product.extents, strict=True)]
+    axes += [(v, e, True) for v, e in zip(product.reduce_axes, product.reduce_extents, strict=True)]
+    accesses = [(last.buffer, product.index), *((f.source, tuple(f.indices)) for f in factors)]
+    epilogue = Epilogue(substitute_axes(last.value, same), product.buffer)
+    return _contraction(func, axes, accesses, str(product.buffer.dtype), epilogue)
+
+
+def _contraction(
+    func: PrimFunc,
+    axes: Sequence[tuple[Expr, Expr, bool]],
+    accesses: Sequence[tuple[Buffer, Sequence[Expr]]],
+    dtype: str,
+    epilogue: Epilogue | None = None,
+) -> Contraction | None:
+    """The contraction over these axes (variable, extent, whether it is summed over) with these accesses of the output
+    and the factors."""
+    out = accesses[0][0]
+    buffers = [buffer for buffer, _ in accesses]
     if not all(any(buffer.same_as(param) for param in func.params) for buffer in buffers):
         return None
     if any(buffer.same_as(out) for buffer in buffers[1:]):
         return None
-    iters = [iter_var.var for iter_var in block.iter_vars]
-    indices = (store.indices, *(factor.indices for factor in factors))
-    operands = [_operand(*access, iters) for access in zip(buffers, indices, strict=True)]
+    iters = [var for var, _, _ in axes]
+    operands = [_operand(buffer, tuple(indices), iters) for buffer, indices in accesses]
     if any(operand is None for operand in operands):
         return None
     opaque = [var for operand in operands for var in _variables(operand.base)]
-    axes = tuple(
-        Axis(it.var, loops.int64(extent), it.iter_type == _REDUCE, _contains(opaque, it.var))
-        for it, extent in zip(block.iter_vars, extents, strict=True)
+    read = tuple(
+        Axis(var, loops.int64(extent), summed, _contains(opaque, var))
+        for var, extent, summed in axes
     )
-    return Contraction(axes, *operands)
+    return Contraction(read, *operands, dtype, epilogue)
 
 
 def substitute(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
@@ -133,10 +199,18 @@ def _product_into(store: tirx.BufferStore) -> tuple[tvm.ir.TensorLoad, tvm.ir.Te
             or not _same_place(total, store)
         ):
             continue
-        factors = tuple(_stripped(factor, store.buffer.dtype) for factor in (product.a, product.b))
-        if all(_is_load(factor) for factor in factors):
+        factors = _factors(product, str(store.buffer.dtype))
+        if factors is not None:
             return factors
     return None
+
+
+def _factors(product: Expr, dtype: str) -> tuple[tvm.ir.TensorLoad, tvm.ir.TensorLoad] | None:
+    """The two loads that are multiplied, each maybe converted to the dtype."""
+    if not isinstance(product, tirx.Mul):
+        return None
+    a, b = (_stripped(factor, dtype) for factor in (product.a, product.b))
+    return (a, b) if _is_load(a) and _is_load(b) else None
 
 
 def _is_load(expr: Expr) -> bool:
@@ -156,9 +230,12 @@ def _same_place(a: tvm.ir.TensorLoad | tirx.BufferStore, b: tirx.BufferStore) ->
     buffer = a.buffer if isinstance(a, tirx.BufferStore) else a.source
     if not buffer.same_as(b.buffer) or len(a.indices) != len(b.indices):
         return False
+    return _equal_indices(a.indices, b.indices)
+
+
+def _equal_indices(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
     return all(
-        tvm_ffi.structural_equal(i, j, map_free_vars=False)
-        for i, j in zip(a.indices, b.indices, strict=True)
+        tvm_ffi.structural_equal(i, j, map_free_vars=False) for i, j in zip(a, b, strict=True)
     )
 
 

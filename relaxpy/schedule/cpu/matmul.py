@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from relaxpy.schedule.cpu.matmul_finish import Finish, Total, place_of
 from relaxpy.schedule.cpu.matmul_pattern import MatmulForm, read_matmul
 from relaxpy.tir import loops
 from relaxpy.tir.contraction import read_contraction, substitute
@@ -54,12 +55,10 @@ def matmul_program(func: PrimFunc, target: Target) -> PrimFunc | None:
     form = read_matmul(contraction) if contraction is not None else None
     if form is None or target.kind != "llvm":
         return None
-    dtype = str(form.out.buffer.dtype)
-    bits = _SUPPORTED.get(dtype)
-    if bits is None or any(str(o.buffer.dtype) != dtype for o in (form.lhs, form.rhs)):
+    bits = _SUPPORTED.get(form.dtype)
+    if bits is None or any(str(o.buffer.dtype) != form.dtype for o in (form.lhs, form.rhs)):
         return None
-    body = _Writer(form, Tiling.of(target, bits), dtype).write()
-    return loops.finished(func, body)
+    return loops.finished(func, _Writer(form, Tiling.of(target, bits)).write())
 
 
 @dataclass(frozen=True)
@@ -146,8 +145,8 @@ class _Partial:
 class _Writer:
     """Writes the program of one product."""
 
-    def __init__(self, form: MatmulForm, tiling: Tiling, dtype: str) -> None:
-        self.form, self.tiling, self.dtype = form, tiling, dtype
+    def __init__(self, form: MatmulForm, tiling: Tiling) -> None:
+        self.form, self.tiling, self.dtype = form, tiling, form.dtype
         self.rows, self.columns = form.row.extent, form.column.extent
         self.depth = form.depth.extent
         self.program = p = Program()
@@ -155,8 +154,10 @@ class _Writer:
         self.lhs = p.flat_view(form.lhs.buffer)
         shared = form.rhs.buffer.same_as(form.lhs.buffer)
         self.rhs = self.lhs if shared else p.flat_view(form.rhs.buffer)
+        self.finish = Finish(p, form, self.out) if form.epilogue is not None else None
         # Where in each view the product lies that a task works on; set by `_tasks`.
         self.out_base = self.lhs_base = self.rhs_base = loops.int64(0)
+        self.batch_place: dict[Expr, Expr] = {}
 
     def write(self) -> Stmt:
         """The whole body: every program that some number of rows needs, under its condition."""
@@ -318,9 +319,16 @@ class _Writer:
             count = loops.int64(height) if is_whole else loops.minimum(self.rows - row, height)
             with p.loop("r", count) as r:
                 target = p.let("target", self.out_base + (row + r) * form.row.out + panel.start)
-                for at, mask in panel.vectors():
-                    value = loops.load(partial.buffer, partial.start + r * panel.width + at, lanes)
-                    p.store(self.out, target + at, value, lanes, mask)
+                sums_at = loops.simplify(partial.start + r * panel.width)
+                if self.finish is not None:
+                    place = self.batch_place | self.finish.row_place(row + r)
+                    for at, mask in panel.vectors():
+                        total = Total(partial.buffer, sums_at + at)
+                        self.finish.store(total, place, panel.start + at, target + at, lanes, mask)
+                else:
+                    for at, mask in panel.vectors():
+                        value = loops.load(partial.buffer, sums_at + at, lanes)
+                        p.store(self.out, target + at, value, lanes, mask)
 
     def _panels(self, number: Expr, vectors: int) -> Iterator[_Panel]:
         """The panel of this number, for code that is written once for whole panels and again for ragged ones.
@@ -362,12 +370,12 @@ class _Writer:
             for n, dim in reversed(list(enumerate(form.batch))):
                 value = p.let(f"b{n}", loops.floormod(left, dim.extent) if n else left)
                 left = loops.floordiv(left, dim.extent)
-                if dim.var is not None:
-                    values[dim.var] = value
+                values |= place_of(dim, value)
                 strides = (dim.out, dim.lhs, dim.rhs)
                 bases = [base + value * by for base, by in zip(bases, strides, strict=True)]
             self.out_base, self.lhs_base, self.rhs_base = (
                 p.let("base", loops.simplify(base + substitute(operand.base, values)))
                 for base, operand in zip(bases, (form.out, form.lhs, form.rhs), strict=True)
             )
+            self.batch_place = values
             yield piece

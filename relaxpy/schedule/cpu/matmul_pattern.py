@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from relaxpy.tir import loops
-from relaxpy.tir.contraction import Axis, Contraction, Operand, equal
+from relaxpy.tir.contraction import Axis, Contraction, Epilogue, Operand, equal
 from relaxpy.tir.loops import Expr
 
 
@@ -31,13 +31,14 @@ class Dimension:
     lhs: Expr
     rhs: Expr
     """Strides in elements; 0 where the buffer does not change along it."""
-    var: Expr | None = None
-    """The variable that stands for it in `Operand.base`, if any."""
+    axes: tuple[Axis, ...] = ()
+    """The loops, outer ones first."""
 
 
 @dataclass(frozen=True, eq=False)
 class MatmulForm:
-    """`out[b, i, j] = sum_k lhs[b, i, k] * rhs[b, k, j]`, with `j` the contiguous index of the output."""
+    """`out[b, i, j] = sum_k lhs[b, i, k] * rhs[b, k, j]`, with `j` the contiguous index of the output, and perhaps
+    something that is done to the sum."""
 
     out: Operand
     lhs: Operand
@@ -46,6 +47,8 @@ class MatmulForm:
     row: Dimension
     column: Dimension
     depth: Dimension
+    dtype: str
+    epilogue: Epilogue | None
 
 
 def read_matmul(contraction: Contraction) -> MatmulForm | None:
@@ -66,7 +69,7 @@ def _read(contraction: Contraction, lhs: Operand, rhs: Operand) -> MatmulForm | 
         if role is None:
             return None
         out, left, right = (loops.int64(0) if stride is None else stride for stride in strides)
-        found[role].append(Dimension(axis.extent, out, left, right, axis.var))
+        found[role].append(Dimension(axis.extent, out, left, right, (axis,)))
     rows, columns, depth = (_merged(found[role]) for role in (_Role.ROW, _Role.COLUMN, _Role.DEPTH))
     if len(depth) != 1 or not columns or loops.constant(columns[-1].out) != 1:
         return None
@@ -76,7 +79,8 @@ def _read(contraction: Contraction, lhs: Operand, rhs: Operand) -> MatmulForm | 
     if loops.constant(row.extent) == 1 and loops.constant(columns[-1].rhs) != 1:
         return None
     batch = (*found[_Role.BATCH], *rows[:-1], *columns[:-1])
-    return MatmulForm(contraction.out, lhs, rhs, batch, row, columns[-1], depth[0])
+    dtype, epilogue = contraction.dtype, contraction.epilogue
+    return MatmulForm(contraction.out, lhs, rhs, batch, row, columns[-1], depth[0], dtype, epilogue)
 
 
 def _role(axis: Axis, out: bool, lhs: bool, rhs: bool) -> _Role | None:
@@ -100,8 +104,10 @@ def _merged(dims: list[Dimension]) -> list[Dimension]:
     merged: list[Dimension] = []
     for inner in dims:
         if merged and _one_walk(merged[-1], inner):
-            extent = loops.simplify(merged.pop().extent * inner.extent)
-            inner = Dimension(extent, inner.out, inner.lhs, inner.rhs)
+            outer = merged.pop()
+            extent = loops.simplify(outer.extent * inner.extent)
+            axes = (*outer.axes, *inner.axes)
+            inner = Dimension(extent, inner.out, inner.lhs, inner.rhs, axes)
         merged.append(inner)
     return merged
 
