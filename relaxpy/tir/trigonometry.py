@@ -193,7 +193,9 @@ def _window(place: Expr) -> tuple[Expr, Expr, Expr]:
     # One choice a word: every expression inside a Select is analysed by TVM's passes again and again.
     later = place >= i32(64)
     pairs = pairwise(_TWO_OVER_PI)
-    first, second, third = (tirx.Select(later, _u64(b), _u64(a)) for a, b in pairs)
+    first, second, third = (
+        tirx.reinterpret("uint64", tirx.Select(later, _i64(b), _i64(a))) for a, b in pairs
+    )
     shift = (place & i32(63)).astype("uint64")
 
     def both(s: Expr) -> tuple[Expr, Expr]:
@@ -207,6 +209,11 @@ def _window(place: Expr) -> tuple[Expr, Expr, Expr]:
 
 def _u32(value: int) -> Expr:
     return tirx.const(value, "uint32")
+
+
+def _i64(word: int) -> Expr:
+    """The int64 of these bits: script has no numbers of more than 63."""
+    return tirx.IntImm("int64", word - (1 << 64) if word >> 63 else word)
 
 
 def _u64(value: int) -> Expr:
