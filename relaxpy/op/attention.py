@@ -323,7 +323,8 @@ class AttentionVarLen(AttentionLike):
     """Attention inside each of several sequences that follow one another in query (1, all queries, heads, width), key
     and value: sequence s has the queries from seqstart_q[s] to seqstart_q[s + 1], and the keys from seqstart_k[s]
     (None: as the queries) to seqstart_k[s + 1]. Starts do not decrease. A query of no sequence, or that sees no key
-    or only scores of minus infinity, gives 0. The largest lengths, max_seqlen_q and max_seqlen_k, are not needed here."""
+    or only scores of minus infinity, gives 0. The largest lengths, max_seqlen_q and max_seqlen_k, are not
+    needed here."""
 
     name = "nn.attention_var_len"
     scale: float | None = None

@@ -24,6 +24,8 @@ _METHODS = {"nearest": 1, "bilinear": 2, "bicubic": 4}
 """How many elements along an axis a method looks at."""
 _PADDING = ("zeros", "border", "reflection")
 _CUBIC_ALPHA = -0.75
+_FAR = 1e6
+"""Positions further out than this are taken to be here, so that infinity has a place."""
 
 
 @define_op
@@ -227,8 +229,10 @@ class GridSample(Op):
         def position(point: Sequence[Any]) -> Any:
             g = te.widen(grid(point[0], coordinate, *point[1:]))
             x = (g + one) * half * last if self.align_corners else ((g + one) * extent - one) * half
-            # The four places around are mirrored each by itself; of fewer, the position is.
-            return x if taps == 4 and self.padding_mode != "zeros" else bounded(x)
+            if taps < 4 or self.padding_mode == "zeros":
+                return bounded(x)
+            # Of four places around each is brought inside by itself; so far outside, all are the same anyway.
+            return between(x, te.const(-_FAR, wide), te.const(_FAR, wide))
 
         shape = (points[0], *points[2:])
         positions = te.compute(shape, lambda *point: position(point), f"position_{letter}")
@@ -266,7 +270,7 @@ class GridSample(Op):
             at = (g + 1) * (size - 1) / 2 if self.align_corners else ((g + 1) * size - 1) / 2
             if taps < 4:
                 at = self.bounded_on_numpy(at, size)
-            at = np.clip(at, -1e6, 1e6)  # what is so far outside stays there; NaN stays NaN
+            at = np.clip(at, -_FAR, _FAR)  # what is so far outside stays there; NaN stays NaN
             first = np.rint(at) if taps == 1 else np.floor(at)
             places.append([first + k - max(taps // 2 - 1, 0) for k in range(taps)])
             weights.append(spline_weights(taps, at - first, _CUBIC_ALPHA) if taps > 1 else [None])
