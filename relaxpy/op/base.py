@@ -350,7 +350,7 @@ def freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """An attribute's value in a message; of an object of Python its class."""
+    """A value of Python in a message; of an object that shows its address its class."""
     text = repr(value)
     return text if " at 0x" not in text else f"a {type(value).__name__}"
 
@@ -404,7 +404,7 @@ def as_expr(value: Any, kind: type[Annotation] = Annotation) -> Expr:
         return DataTypeImm(value)
     if isinstance(value, str):
         return StringImm(value)
-    raise TypeError(f"{value!r} is not an expression")
+    raise TypeError(f"{_shown(value)} is not an expression")
 
 
 def _as_dim(value: Any) -> Dim:
@@ -417,7 +417,7 @@ def _as_dim(value: Any) -> Dim:
     ):
         return value.annotation.value  # a scalar that is known as a dimension
     if isinstance(value, bool) or not isinstance(value, (int, Dim, SymVar, np.integer)):
-        raise TypeError(f"{value!r} is not a dimension")
+        raise TypeError(f"{_shown(value)} is not a dimension")
     return Dim.of(value if isinstance(value, (Dim, SymVar)) else int(value))
 
 

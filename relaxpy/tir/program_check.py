@@ -89,6 +89,21 @@ class _ProgramCheck:
 
     def block(self, block: Any) -> None:
         self.attributes(block.annotations, block)
+        own = set(block.alloc_buffers)
+        for region in (*block.reads, *block.writes) if own else ():
+            used: list[Any] = []
+            for part in region.region:
+                tvm_ffi.structural_walk(part.min, [(tvm.ir.Var, used.append)])
+                tvm_ffi.structural_walk(part.extent, [(tvm.ir.Var, used.append)])
+            for var in used:
+                if var in own:
+                    self.refuse(
+                        block,
+                        "tir-script",
+                        f"an index of {region.source.name} depends on {var.name}, which its block allocates",
+                        f"allocate {var.name} outside of the block {block.name_hint}",
+                    )
+                    return
 
     def loop(self, loop: Any) -> None:
         self.attributes(loop.annotations, loop)
