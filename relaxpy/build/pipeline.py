@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from relaxpy.transform import (
     BindParams,
     BindUnknownShapes,
+    FuseOps,
+    FuseTensorIR,
     LambdaLift,
     LegalizeOps,
     LowerCallTIR,
@@ -31,9 +33,11 @@ DEFAULT: tuple[Phase, ...] = (
     Phase("prepare", (BindParams(), Normalize(), BindUnknownShapes())),
     # 2. Operators become tensor programs.
     Phase("legalise", (LegalizeOps(),)),
-    # 3. Functions become flat, memory explicit and shared.
+    # 3. Tensor programs that belong together become one (figure 9).
+    Phase("fuse", (FuseOps(), FuseTensorIR())),
+    # 4. Functions become flat, memory explicit and shared.
     Phase("lower", (LambdaLift(), LowerCallTIR(), PlanMemory())),
-    # 4. Symbolic shapes become slots of an integer heap.
+    # 5. Symbolic shapes become slots of an integer heap.
     Phase("shapes", (LowerShapes(),)),
 )
 

@@ -3,6 +3,8 @@
 from relaxpy.transform.base import Instrument, Pass, PassContext, Sequential
 from relaxpy.transform.bind_params import BindParams
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
+from relaxpy.transform.fuse_ops import FuseOps
+from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.lambda_lift import LambdaLift
 from relaxpy.transform.legalize_ops import LegalizeOps
 from relaxpy.transform.lower_call_tir import LowerCallTIR
@@ -13,6 +15,8 @@ from relaxpy.transform.plan_memory import PlanMemory
 __all__ = [
     "BindParams",
     "BindUnknownShapes",
+    "FuseOps",
+    "FuseTensorIR",
     "Instrument",
     "LambdaLift",
     "LegalizeOps",

@@ -1,4 +1,4 @@
-"""The references beside somebody else's: jax. What jax has stands in `jax_oracle/`, a file for each
+"""The references beside somebody else's: jax. What jax has stands in `tests/op/jax_oracle/`, a file for each
 of `relaxpy/op`."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from relaxpy.ir.dtype import DType
 from relaxpy.op.base import OPS
 from tests.op.support import ROUNDING, arrays_of, map_arrays, run_reference, samples
 
-FOLDER = Path(__file__).parent / "jax_oracle"
+FOLDER = Path(__file__).parents[1] / "op/jax_oracle"
 
 
 FILES = sorted(path.stem for path in FOLDER.glob("*.py"))
