@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from relaxpy.ir.annotation import ShapeType, TensorType
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import Call, Expr, GlobalVar, ShapeExpr
-from relaxpy.op.call import call_dps_library, call_packed, call_pure_packed, call_tir
+from relaxpy.op import multiply
+from relaxpy.op.call import (
+    call_dps_library,
+    call_packed,
+    call_pure_packed,
+    call_tir,
+    call_tir_inplace,
+)
 from relaxpy.script.parser import parse
 from relaxpy.testing import random_libraries as _libraries  # noqa: F401  (registers them)
 from relaxpy.testing.random_body import Body, Rule
@@ -173,7 +180,31 @@ def scaled(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
     return text, use
 
 
-MAKERS: tuple[Maker, ...] = (elementwise, gather, reduction, spread, scaled)
+def update(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
+    """A program that writes into its argument (`call_tir_inplace`), which others may still read."""
+    text = f'''x: T.Buffer(("n", "m"), "{dtype}"), y: T.Buffer(("n", "m"), "{dtype}")):
+    n, m = T.int64(), T.int64()
+    for i, j in T.grid(n, m):
+        with T.sblock("b"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            x[vi, vj] = {_expression(g, dtype, "x[vi, vj]", "y[vi, vj]")}
+'''
+
+    def use(name: GlobalVar) -> Rule:
+        def rule(g: Body) -> bool:
+            x = g.tensor(dtype, 2)
+            y = g.pick(lambda a: a == x.annotation)
+            if x is y:
+                y = g.emit(multiply(x, 2))
+            g.emit(call_tir_inplace(name, [x, y], [0], TensorType(g.dims(x), dtype)))
+            return True
+
+        return rule
+
+    return text, use
+
+
+MAKERS: tuple[Maker, ...] = (elementwise, gather, reduction, spread, scaled, update)
 
 
 def tensor_program(g: Body) -> bool:

@@ -15,7 +15,6 @@ from relaxpy.ir.expr import (
     Call,
     DataflowVar,
     Expr,
-    ExternFunc,
     Function,
     MatchCast,
     PrimValue,
@@ -26,7 +25,7 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import IRModule
-from relaxpy.op.call import CallTIRInplace, CrossLevelCall
+from relaxpy.op.call import CallTIRInplace, CrossLevelCall, call_pure_packed
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
@@ -150,7 +149,7 @@ class _Lowerer(Rebuilder):
         for i, (index, out) in enumerate(zip(indices, call.ty_args, strict=True)):
             if index >= 0:
                 if (original, index) not in self.updatable:
-                    copy = Call(ExternFunc("vm.builtin.copy"), (inputs[index],))
+                    copy = call_pure_packed("vm.builtin.copy", inputs[index], ty_args=out)
                     inputs[index] = self.emit(copy, "copy", out)
                 outputs.append(inputs[index])
                 continue
