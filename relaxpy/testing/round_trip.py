@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from relaxpy.analysis.well_formed import well_formed
 from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.expr import Constant, Expr, Function, VarBinding
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.structural import assert_structural_equal, structural_hash
 from relaxpy.ir.visitor import Visitor
@@ -46,19 +46,28 @@ def check_round_trip(mod: IRModule) -> str:
 
 @contextmanager
 def modules_made() -> Iterator[list[IRModule]]:
-    """Lists the modules that are constructed inside, by whatever part of the compiler."""
+    """Lists the modules that are constructed inside, by whatever part of the compiler; but for those that differ from
+    another by one function (`with_function`), of which a pass makes many on its way."""
     made: list[IRModule] = []
-    original = IRModule.__post_init__
+    original, with_function = IRModule.__post_init__, IRModule.with_function
 
     def record(self: IRModule) -> None:
         original(self)
         made.append(self)
 
+    def one_step(self: IRModule, name: str, function: BaseFunc) -> IRModule:
+        before = len(made)
+        changed = with_function(self, name, function)
+        del made[before:]
+        return changed
+
     IRModule.__post_init__ = record  # type: ignore[method-assign]
+    IRModule.with_function = one_step  # type: ignore[method-assign]
     try:
         yield made
     finally:
         IRModule.__post_init__ = original  # type: ignore[method-assign]
+        IRModule.with_function = with_function  # type: ignore[method-assign]
 
 
 def check_all(made: list[IRModule]) -> None:

@@ -17,7 +17,8 @@ def test_modules_are_listed_as_they_are_made() -> None:
     before = identity(TensorType((4,), "float32"))
     with modules_made() as made:
         one = identity(TensorType((4,), "float32"))
-        two = one.with_function("other", one["main"])
+        two = one.with_functions({"other": one["main"]})
+        two.with_function("main", one["main"])
     identity(TensorType((4,), "float32"))
     assert before not in made
     assert made == [one, two]
