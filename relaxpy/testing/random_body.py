@@ -92,7 +92,10 @@ class Body:
     def check(self, value: Expr) -> None:
         """Raise DeduceError for a call that is better not taken."""
         if isinstance(value, Call) and isinstance(value.op, Op):
-            deduction = Deduction(value.op, value, lambda e: deduce(e, self.builder.get()))
+            # exact, as legalisation asks: some calls deduce whose program cannot be written
+            exact = value.op.legalize is not None
+            mod = self.builder.get()
+            deduction = Deduction(value.op, value, lambda e: deduce(e, mod), exact)
             found = deduction.run()
             if deduction.requirements and self.rng.random() >= CONDITIONAL:
                 raise DeduceError("op-arguments", "this may not hold")
