@@ -23,6 +23,7 @@ from relaxpy.ir.recursion import deep_recursion
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
+from relaxpy.script.macro import Macro
 from relaxpy.script.metadata import is_metadata, read_metadata
 from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_module import ModuleParser, decorator_kind, read_prim_func
@@ -92,7 +93,10 @@ class _TextParser:
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
                 with self.bag.collect():
                     kind, options = decorator_kind(node, self.scope)
-                    if kind == "ir_module" and isinstance(node, ast.ClassDef):
+                    if kind == "macro" and isinstance(node, ast.FunctionDef):
+                        hygienic = bool(options.get("hygienic", True))
+                        self.values[node.name] = Macro(node, self.source, self.around, hygienic)
+                    elif kind == "ir_module" and isinstance(node, ast.ClassDef):
                         classes.append((node, options))
                     elif kind is not None and isinstance(node, ast.FunctionDef):
                         functions.append(node)
@@ -217,6 +221,15 @@ def parse_decorated_prim_func(func: FunctionType, frame: FrameType) -> TensorPro
     from relaxpy.script.parser_module import python_values
 
     return read_prim_func(node, source, python_values(node, around, {}))
+
+
+def parse_decorated_macro(func: FunctionType, frame: FrameType, hygienic: bool) -> Macro:
+    """The macro that a definition decorated with `@R.macro` or `@T.macro` stands for."""
+    source = source_of_frame(frame, func.__name__)
+    node = find_definition(source, func.__name__, func.__code__.co_firstlineno)
+    assert isinstance(node, ast.FunctionDef)
+    around = Surroundings({**scope_of_frame(frame), **closure(func)}, True)
+    return Macro(node, source, around, hygienic)
 
 
 def _parse_single(func: FunctionType, frame: FrameType) -> IRModule:

@@ -43,6 +43,7 @@ from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_an
 from relaxpy.script.describe import describe
 from relaxpy.script.dims import DIM_FUNCTIONS
 from relaxpy.script.intrinsics import Statement
+from relaxpy.script.macro import Macro
 from relaxpy.script.parser_value import (
     NAMESPACES,
     argument_node,
@@ -297,6 +298,8 @@ class CoreParser:
             return self.annotation_call(func, node)
         if isinstance(func, Statement):
             return self.statement_call(func, node)
+        if isinstance(func, Macro):
+            return self.expand(func, node)
         func = self.plain(func, node.func)
         args, kwargs = self.arguments(node)
         span = self.span(node)
@@ -328,6 +331,10 @@ class CoreParser:
         except Exception as error:
             raise self.python_error(error, node) from error
         return with_span(value, span)
+
+    def expand(self, macro: Macro, node: ast.Call) -> Any:
+        """The value of a use of a macro."""
+        self.fail("statement-place", "a macro is used in a function", node)
 
     def python_error(self, error: Exception, node: ast.Call) -> Exception:
         """What a function of Python raised, with its place in the script."""

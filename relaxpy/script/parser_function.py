@@ -24,8 +24,9 @@ from relaxpy.ir.expr import (
     is_leaf,
 )
 from relaxpy.op.deduce import deduce
+from relaxpy.script.parser_macro import MacroParser
 from relaxpy.script.parser_signature import Signature
-from relaxpy.script.parser_statement import StatementParser, fits, literal_attr
+from relaxpy.script.parser_statement import fits, literal_attr
 from relaxpy.script.parser_value import returns
 from relaxpy.script.scope import (
     Skip,
@@ -42,7 +43,7 @@ from relaxpy.shape.bounds import (
 from relaxpy.shape.lattice import Verdict
 
 
-class FunctionParser(StatementParser):
+class FunctionParser(MacroParser):
     """Reads one function: its signature with `signature`, then its body with `function`."""
 
     def function(self, signature: Signature) -> Function:

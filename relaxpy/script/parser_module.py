@@ -19,6 +19,7 @@ from relaxpy.op.call import CallTIR
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
+from relaxpy.script.macro import Macro, expand_macros, macro
 from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_function import FunctionParser
 from relaxpy.script.parser_signature import Signature
@@ -30,6 +31,7 @@ KINDS = {
     "function": "@R.function",
     "prim_func": "@T.prim_func",
     "ir_module": "@I.ir_module",
+    "macro": "@R.macro",
 }
 
 
@@ -62,6 +64,7 @@ def decorator_kind(
             namespace_r.function: "function",
             namespace_t.prim_func: "prim_func",
             namespace_i.ir_module: "ir_module",
+            macro: "macro",
         }.get(value if callable(value) else None)  # type: ignore[arg-type]
         if kind is not None:
             keywords = call.keywords if call is not None else []
@@ -155,6 +158,9 @@ class ModuleParser:
 
     def declare_function(self, node: ast.FunctionDef) -> None:
         kind, options = decorator_kind(node, self.scope)
+        if kind == "macro":
+            self.scope.env[node.name] = self.macro(node, options)
+            return
         if kind not in ("function", "prim_func"):
             raise ScriptError(
                 "missing-decorator",
@@ -168,6 +174,12 @@ class ModuleParser:
             self.tensor_programs.append((name, node))
             return
         self.definitions[name] = (node, options)
+
+    def macro(self, node: ast.FunctionDef, options: Mapping[str, Any]) -> Macro:
+        """A macro of the class."""
+        names = {**self.around.values, **self.scope.env}
+        around = Surroundings(names, self.around.trusted, self.around.not_run)
+        return Macro(node, self.source, around, bool(options.get("hygienic", True)))
 
     def add_name(self, script_name: str, name: str, node: ast.AST) -> None:
         if name in self.order or script_name in self.names:
@@ -331,6 +343,7 @@ def read_prim_func(
     """A `@T.prim_func` definition as a tensor program; here the compiler is loaded."""
     from relaxpy.tir.parse import parse_prim_func
 
+    node, values = expand_macros(node, source, values, namespace_t)
     program: TensorProgram = parse_prim_func(node, source.text, source.file, values)
     return program
 
@@ -340,11 +353,14 @@ def python_values(
 ) -> dict[str, Any]:
     """Values around a definition that it names; the script's own namespaces are not among them."""
     found: dict[str, Any] = {}
-    for name in dict.fromkeys(child.id for child in ast.walk(node) if isinstance(child, ast.Name)):
+    names = list(dict.fromkeys(c.id for c in ast.walk(node) if isinstance(c, ast.Name)))
+    for name in names:
         value = env.get(name, around.values.get(name))
         if value is None or value in (namespace_i, namespace_r, namespace_t):
             continue
         if isinstance(value, Dim) and value.symbol is not None and not value.symbol.name:
             value = SymVar(name).dim
+        if isinstance(value, Macro) and not value.hygienic and name not in found:
+            names += [c.id for c in ast.walk(value.node) if isinstance(c, ast.Name)]
         found[name] = value
     return found

@@ -45,6 +45,7 @@ from relaxpy.script.intrinsics import extern_func as ExternFunc  # noqa: N812
 from relaxpy.script.intrinsics import string as str
 from relaxpy.script.intrinsics import tuple_ as tuple
 from relaxpy.script.lowered import SPELLINGS
+from relaxpy.script.macro import macro
 
 Any = Object
 """TVM's newer name of R.Object."""
@@ -55,7 +56,7 @@ __all__ = [
     "Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "call_builtin_with_ctx",
     "call_dps_library", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir",
     "call_tir_inplace", "call_tir_with_grad", "const", "const_data", "cpu", "cuda", "dataflow", "device",
-    "dtype", "func_attr", "function", "invoke_closure", "invoke_pure_closure", "match_cast", "output",
+    "dtype", "func_attr", "function", "invoke_closure", "invoke_pure_closure", "macro", "match_cast", "output",
     "prim_value", "shape", "str", "tuple",
 ]  # fmt: skip
 

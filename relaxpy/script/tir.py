@@ -95,6 +95,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     if name in _TYPES:
         return _TYPES[name]
+    if name == "macro":
+        from relaxpy.script.macro import (
+            macro,
+        )  # it knows functions of the graph level, which know T
+
+        return macro
     return DIM_FUNCTIONS.get(name) or Placeholder(name)
 
 

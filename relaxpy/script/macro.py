@@ -1,0 +1,160 @@
+"""`@R.macro` and `@T.macro`: statements that are written once and read anew at each use.
+
+A macro is hygienic unless it says otherwise, as in TVM: its names mean what they mean where it is defined; those of one
+that is not (`hygienic=False`) what they mean where it is used. A macro of the graph level ends with `return` and is
+used as a value; one of tensor programs is used as a statement, and is put in place of that before TVM's parser reads
+the program.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from relaxpy.errors import ScriptError, Span
+from relaxpy.script.scope import Surroundings
+from relaxpy.script.source import Source
+
+DEEPEST = 50
+"""Macros that use each other are read to this depth."""
+
+
+@dataclass(frozen=True, eq=False)
+class Macro:
+    """A definition, and what its names mean there."""
+
+    node: ast.FunctionDef
+    source: Source
+    around: Surroundings
+    hygienic: bool = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise ScriptError(
+            "statement-place",
+            f"the macro {self.node.name} is used in a function of the script only",
+            help="decorate the function that uses it with @R.function, or @T.prim_func",
+        )
+
+    def arguments(self, call: ast.Call, span: Span) -> dict[str, ast.expr]:
+        """The expressions that the parameters stand for in this call. Raises `ScriptError` where they do not fit."""
+        names = [arg.arg for arg in self.node.args.args]
+        found = dict(zip(names, call.args, strict=False))
+        problem = f"{len(call.args)} arguments" if len(call.args) > len(names) else ""
+        for keyword in call.keywords:
+            if keyword.arg not in names or keyword.arg in found:
+                problem = problem or f"the argument {keyword.arg or '**'}"
+            else:
+                found[str(keyword.arg)] = keyword.value
+        defaults = self.node.args.defaults
+        given = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+        found = {**given, **found}
+        missing = [name for name in names if name not in found]
+        if problem or missing or any(isinstance(arg, ast.Starred) for arg in call.args):
+            problem = problem or (f"no {missing[0]}" if missing else "a starred argument")
+            raise ScriptError(
+                "op-arguments",
+                f"the macro {self.node.name} takes ({', '.join(names)}), got {problem}",
+                span=span,
+            )
+        return found
+
+
+def macro(func: Any = None, *, hygienic: bool = True) -> Any:
+    """Make a macro of a definition: `@R.macro`, `@T.macro(hygienic=False)`."""
+    frame = sys._getframe(1)
+
+    def make(func: Any) -> Any:
+        from relaxpy.script.parser import in_class_body, parse_decorated_macro
+
+        return func if in_class_body(frame) else parse_decorated_macro(func, frame, hygienic)
+
+    return make if func is None else make(func)
+
+
+def expand_macros(
+    node: ast.FunctionDef, source: Source, values: Mapping[str, Any], namespace: Any
+) -> tuple[ast.FunctionDef, dict[str, Any]]:
+    """A tensor program with its macros in place, and the values of the names in it. `namespace` is the module T."""
+    if not any(isinstance(value, Macro) for value in values.values()):
+        return node, dict(values)
+    expander = _Expander(source, dict(values), namespace)
+    expander.used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    expander.used |= {arg.arg for arg in node.args.args}
+    new = expander.visit(copy.deepcopy(node))
+    return new, {k: v for k, v in expander.values.items() if not isinstance(v, Macro)}
+
+
+class _Expander(ast.NodeTransformer):
+    def __init__(self, source: Source, values: dict[str, Any], namespace: Any) -> None:
+        self.source = source
+        self.values = values
+        self.namespace = namespace
+        self.used: set[str] = set()
+        self.depth = 0
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        call = node.value
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            return node
+        found = self.values.get(call.func.id)
+        return self.inline(found, call) if isinstance(found, Macro) else node
+
+    def inline(self, macro: Macro, call: ast.Call) -> Sequence[ast.stmt]:
+        """The statements of one use."""
+        if self.depth == DEEPEST:
+            raise ScriptError(
+                "unsupported-syntax",
+                f"the macro {macro.node.name} uses itself",
+                span=self.source.span(call),
+                help="write a loop",
+            )
+        arguments = macro.arguments(call, self.source.span(call))
+        body = copy.deepcopy(macro.node.body)
+        parts = [part for statement in body for part in ast.walk(statement)]
+        names = [part for part in parts if isinstance(part, ast.Name)]
+        own = {part.id for part in names if isinstance(part.ctx, ast.Store)} - set(arguments)
+        changed: dict[str, str] = {name: self.fresh(name) for name in sorted(own)}
+        for name in sorted({part.id for part in names} - own - set(arguments)):
+            value = macro.around.values.get(name)
+            if name == "T" or value is self.namespace:
+                changed[name] = "T"
+            elif macro.hygienic and value is not None:
+                changed[name] = self.fresh(name)
+                self.values[changed[name]] = value
+        replaced = _Replace(arguments, changed)
+        new = [replaced.visit(statement) for statement in body]
+        if macro.source.text != self.source.text:
+            for part in (part for statement in new for part in ast.walk(statement)):
+                ast.copy_location(part, call)  # the program's text is what errors show
+        self.depth += 1
+        expanded: list[ast.stmt] = []
+        for statement in new:
+            more = self.visit(statement)
+            expanded += more if isinstance(more, list) else [more]
+        self.depth -= 1
+        return expanded
+
+    def fresh(self, name: str) -> str:
+        """`name`, or with a number where the program has it."""
+        found, count = name, 0
+        while found in self.used:
+            count += 1
+            found = f"{name}_{count}"
+        self.used.add(found)
+        return found
+
+
+class _Replace(ast.NodeTransformer):
+    def __init__(self, arguments: Mapping[str, ast.expr], names: Mapping[str, str]) -> None:
+        self.arguments = arguments
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.arguments and isinstance(node.ctx, ast.Load):
+            return copy.deepcopy(self.arguments[node.id])
+        node.id = self.names.get(node.id, node.id)
+        return node
