@@ -12,6 +12,7 @@ from relaxpy.ir.expr import Call, ExternFunc, GlobalVar, PrimValue, StringImm
 from relaxpy.op import call
 from relaxpy.op.base import as_expr
 from relaxpy.script.annotations import DimReader, as_annotation, as_dim
+from relaxpy.script.describe import describe
 
 
 def call_tir(
@@ -66,7 +67,7 @@ def call_tir_with_grad(
         if not isinstance(value, (bool, int, float, str)):
             raise ScriptError(
                 "bad-value",
-                f"{key} in te_grad_kwargs must be a number or a string, not {value!r}",
+                f"{key} in te_grad_kwargs must be a number or a string, not {describe(value)}",
             )
         kwargs[key] = value
     return call.call_tir_with_grad(gvar, args, given, name, kwargs, tir_vars)
@@ -163,7 +164,7 @@ def _function_name(word: str, func: Any) -> str:
 
 
 def _name(value: Any) -> str:
-    return str(getattr(value, "name", None) or repr(value))
+    return str(getattr(value, "name", None) or describe(value))
 
 
 def _outputs(word: str, out_ty: Any, out_sinfo: Any) -> Any:

@@ -97,6 +97,13 @@ class StatementParser(SignatureParser):
             pass
         except RelaxError as error:
             self.bag.add(error.located(self.span(node)))
+        except RecursionError:
+            self.report(
+                "unsupported-syntax",
+                "this is nested too deeply to be read",
+                node,
+                "bind parts of it to names",
+            )
         for name in targets(node):
             self.env[name] = POISON
 

@@ -252,6 +252,7 @@ def _message(err: Exception | str) -> str:
     text = re.sub(
         r"<(?:class|function|built-in function|bound method) '?<?([\w.]+)>?[^<>]*>", r"\1", text
     )
+    text = re.sub(r"<(?:bound )?(?:function|method) (.+?) at 0x\w+>", r"\1", text)
     text = re.sub(r"<([\w.]+) object at 0x\w+>", r"\1", text)
     if (
         value := re.match(r"Cannot automatically inference the type\. value=(.*)", text)

@@ -233,6 +233,10 @@ class _Preparation:
             for part in ast.walk(shape) if shape is not None else ():
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
                     dimension = self.unquote(part, "a dimension")
+                    if any(
+                        isinstance(n, ast.Constant) and n.value is None for n in ast.walk(dimension)
+                    ):
+                        self.refuse(part, "tir-none", "None is not a value of a tensor program")
                     self.quoted.update(n.id for n in ast.walk(dimension) if isinstance(n, ast.Name))
         self.quoted.discard("T")
 
