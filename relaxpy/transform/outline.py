@@ -94,6 +94,8 @@ class _Outliner:
     ) -> list[Binding]:
         """The bindings that stand for a region: a call of its function, and the parts of its result."""
         outputs = [b.var for b in members if b.var in seen_outside]
+        if not outputs:
+            return []  # nothing uses what it computes, and dataflow has no effects
         inputs = _inputs(members)
         symbols = _uncarried_symbols(inputs, members)
         name = self.named(region.name, _function(members, inputs, symbols, outputs, region.attrs))
