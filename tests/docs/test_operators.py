@@ -35,12 +35,36 @@ its place.
 """
 
 OTHER_NAMES = {
-    "call_dps_packed": "`R.call_dps_library` (both names are read)",
-    "vm.call_tir_dyn": "`R.vm.call_dps`",
+    "builtin.alloc_tensor": "read as `R.memory.alloc_tensor`",
+    "memory.ensure_zero_offset": "read as its argument: storage begins at 0 here",
+    "memory.kill_storage": "read as `R.memory.kill`",
+    "memory.kill_tensor": "read as `R.memory.kill`",
+    "vm.alloc_storage": "read as `R.memory.alloc_storage`",
+    "vm.alloc_tensor": "read as `R.memory.alloc_tensor`",
+    "vm.call_tir_dyn": "read as `R.vm.call_dps`",
+    "vm.kill_object": "read as `R.memory.kill`",
+    "make_closure": "read as `R.vm.make_closure`",
+    "invoke_closure": "`R.invoke_closure`, a form of call",
+    "invoke_pure_closure": "`R.invoke_pure_closure`, a form of call",
+    "call_builtin_with_ctx": "`R.call_builtin_with_ctx`, a form of call",
+    "null_value": '`R.null_value`, read as `R.call_pure_packed("vm.builtin.null_value")`',
+    "call_tir": "`R.call_tir`, a form of call (`relaxpy/op/call.py`)",
+    "call_tir_inplace": "`R.call_tir_inplace`, a form of call",
+    "call_tir_with_grad": "`R.call_tir_with_grad`, a form of call",
+    "call_dps_packed": "`R.call_dps_library`, a form of call; `R.call_dps_packed` is read too",
+    "call_pure_packed": "`R.call_pure_packed`, a form of call",
+    "call_inplace_packed": "`R.call_inplace_packed`, a form of call",
 }
-"""TVM's operators that we have under another name, or as something that is no operator here."""
+"""TVM's operators that are something other than an operator here."""
 
-REASONS: dict[str, str] = {}
+REASONS = {
+    "call_py_func": "calls a Python function of the module's own class: register it with "
+    "`relaxpy.register_function` and call it with `R.call_pure_packed`",
+    "ccl.*": "communication between several devices: one process runs on one device",
+    "dist.*": "sharding annotations for several devices: one process runs on one device",
+    "vision.*": "after-processing of object detectors, with their own conventions for boxes; none of the models here "
+    "detects objects. Write them as a `T.prim_func`, or call a library function",
+}
 """TVM's operators (patterns of names) that we have not, and why."""
 
 
