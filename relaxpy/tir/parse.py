@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
+import numpy as np
+
 from relaxpy.errors import ScriptError, Source
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.python_operator import LONGEST, is_too_large
@@ -27,6 +29,8 @@ from relaxpy.tir.spelling import (
     CHECKED,
     COMPARISONS,
     INDEX,
+    INTEGER,
+    INTEGERS,
     ITERATED,
     OPERATOR,
     SHAPE,
@@ -179,6 +183,21 @@ def _shape(value: Any) -> Any:
     return _index(value) if isinstance(value, (tuple, list)) else (_index(value),)
 
 
+def _integer(dtype: str) -> Callable[[Any], Any]:
+    """What `T.uint64(value)` does, for any value that the dtype has: TVM's own ends at int64."""
+    make = getattr(script_tirx, dtype)
+    limits = np.iinfo(dtype)
+
+    def checked(value: Any) -> Any:
+        if isinstance(value, (float, str)):
+            raise ScriptError("tir-dtype", f"{value!r} is not an integer")
+        if isinstance(value, int) and not limits.min <= value <= limits.max:
+            raise ScriptError("tir-dtype", f"{value} is not in the range of {dtype}")
+        return tirx.const(int(value), dtype) if isinstance(value, int) else make(value)
+
+    return checked
+
+
 def _iterated(value: Any) -> Any:
     """`value`, if Python can go through it to an end: an expression has an element for every index."""
     if isinstance(value, range) and len(value) > LONGEST:
@@ -195,6 +214,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     ITERATED: _iterated,
     STORED: _stored,
     **_OPERATORS,
+    **{INTEGER + dtype: _integer(dtype) for dtype in INTEGERS},
 }
 """What the tree calls that `prepare` makes."""
 
@@ -313,6 +333,7 @@ _WORDS = {
     "ffi.String": "a string",
     "ffi.OpaquePyObject": "a Python object",
     "ffi.Array": "a tuple",
+    "ffi.BigInt": "an integer beyond int64 (is T.uint64 missing?)",
 }
 """TVM's classes, as a user of the script knows them."""
 

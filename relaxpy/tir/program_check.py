@@ -37,9 +37,9 @@ def _is_plain(value: Any) -> bool:
         return all(map(_is_plain, [*value.keys(), *value.values()]))
     if isinstance(value, (tvm_ffi.Array, list, tuple)):
         return all(map(_is_plain, value))
-    return value is None or isinstance(
-        value, (bool, int, float, str, tvm.ir.Expr, tvm.target.Target)
-    )
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63  # TVM prints others as metadata, which no text holds
+    return value is None or isinstance(value, (float, str, tvm.ir.Expr, tvm.target.Target))
 
 
 class _ProgramCheck:
@@ -80,11 +80,14 @@ class _ProgramCheck:
         return self.source.range(span.line, span.column - 1, span.end_line, span.end_column - 1)
 
     def attributes(self, attrs: Any, where: Any) -> None:
-        """Attributes and annotations are numbers, strings, and lists and maps of such: a text can say nothing else."""
+        """Attributes and annotations are numbers (integers of 64 bits), strings, and lists and maps of such: a text can
+        say nothing else."""
         for key, value in dict(attrs or {}).items():
             if not _is_plain(value):
                 self.refuse(
-                    where, "tir-script", f"the value of {key} is no number, string or list of such"
+                    where,
+                    "tir-script",
+                    f"the value of {key} is no number, string or list of such (integers: int64)",
                 )
 
     def block(self, block: Any) -> None:

@@ -33,6 +33,8 @@ OPERATOR = "__relaxpy_operator_"
 """Before the name of an operator's class in `ast`: the function that applies it if the dtypes agree."""
 STORED = "__relaxpy_stored"
 """The function that refuses a value whose dtype is not that of the buffer it goes to."""
+INTEGER = "__relaxpy_integer_"
+"""Before the name of an integer dtype: the function that makes its literals, those beyond int64 too."""
 
 ARITHMETIC = frozenset({"Add", "Sub", "Mult", "Div", "FloorDiv", "Mod", "Pow", "LShift"})
 COMPARISONS = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
@@ -53,7 +55,7 @@ _REFUSED_SYNTAX: dict[type[ast.AST], str] = {
 """What Python has and a tensor program does not."""
 _REFUSED_ATTRIBUTES = frozenset({"format", "format_map"})
 """Methods of strings that walk from attribute to attribute by themselves."""
-_INT_TYPES = frozenset({"int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"})
+INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"})
 _LOOPS = frozenset({"grid", "serial", "parallel", "vectorized", "unroll", "thread_binding"})
 _AXES = frozenset({"spatial", "reduce", "scan", "opaque", "S", "R"})
 _BUFFERS = frozenset(
@@ -394,6 +396,8 @@ class _Modern(ast.NodeTransformer):
             and _t_attribute(node.func.value) == "axis"
         ):
             node.args[:1] = [self.index(arg) for arg in node.args[:1]]
+        elif name in INTEGERS and len(node.args) == 1 and not node.keywords:
+            return self.wrap(INTEGER + str(name), node, node.args[0])
         return node
 
     def visit_Starred(self, node: ast.Starred) -> ast.Starred:
@@ -590,7 +594,7 @@ def _declarations(stmt: ast.stmt) -> Iterator[tuple[str, str]]:
             and not call.args
             and all(k.arg == "is_size_var" for k in call.keywords)
         )
-        if dtype not in _INT_TYPES or not size_var or not isinstance(name, ast.Name):
+        if dtype not in INTEGERS or not size_var or not isinstance(name, ast.Name):
             return
         found.append((name.id, dtype))
     yield from found

@@ -380,3 +380,33 @@ def test_place_in_a_file() -> None:
     assert span is not None
     line = text.splitlines().index("                y[vi, vj] = z[vi, vj]") + 1
     assert (span.line, span.column) == (line, 28)
+
+
+WIDE = HEAD.replace('"float16"', '"{0}"') + "    h[0] = T.{0}({1})\n"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("uint64", 2**64 - 1), ("uint64", 2**63), ("int64", -(2**63)), ("int8", -128)],
+)
+def test_integers_of_every_dtype(dtype: str, value: int) -> None:
+    """TVM's own `T.uint64` ends at int64."""
+    parsed = parse(WIDE.format(dtype, value))
+    assert int(parsed.func.body.value.value) == value
+    assert f"{value}" in parsed.script()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("uint64", 2**64), ("uint8", -1), ("int32", 2**31), ("int32", 1.5), ("int8", "'3'")],
+)
+def test_integers_beyond_their_dtype(dtype: str, value: object) -> None:
+    with pytest.raises(ScriptError) as caught:
+        parse(WIDE.format(dtype, value))
+    assert caught.value.code == "tir-dtype"
+
+
+def test_attributes_are_int64() -> None:
+    """TVM prints larger ones as `metadata["ffi.BigInt"][0]`, which no text holds."""
+    with pytest.raises(ScriptError, match="the value of big is no number"):
+        parse(HEAD + '    T.func_attr({"big": 10 ** 30})\n')
