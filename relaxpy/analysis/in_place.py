@@ -39,6 +39,26 @@ def updatable(function: Function) -> frozenset[tuple[Call, int]]:
     return frozenset(found)
 
 
+def state(function: Function) -> frozenset[Var]:
+    """The variables that name memory of the caller which a call in this function's body may update: parameters of an
+    impure function that `call_tir_inplace` takes, other names of them, and fields. Whether it does depends on who else
+    uses them, so a pass that keeps programs as they are adds and removes no use of these."""
+    if function.pure:
+        return frozenset()
+    memory = _Memory(function.body, list(function.params), UsedVars())
+    taken: set[Var] = set()
+    for binding in function.body.bindings:
+        value = binding.value
+        if isinstance(value, Call) and isinstance(value.op, CallTIRInplace):
+            args = _fields(value)
+            given = [args[k] for k in value.op.inplace_indices if k >= 0]
+            taken |= {
+                memory.places[a][0] for a in given if isinstance(a, Var) and a in memory.places
+            }
+    roots = taken.intersection(function.params)
+    return frozenset(var for var, (root, _) in memory.places.items() if root in roots)
+
+
 def _search(
     seq: SeqExpr, owned: list[Var], found: set[tuple[Call, int]], used_vars: UsedVars
 ) -> None:

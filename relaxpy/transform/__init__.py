@@ -3,6 +3,8 @@
 from relaxpy.transform.base import Instrument, Pass, PassContext, Sequential
 from relaxpy.transform.bind_params import BindParams
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
+from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
+from relaxpy.transform.dead_code_elimination import DeadCodeElimination
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.lambda_lift import LambdaLift
@@ -15,6 +17,8 @@ from relaxpy.transform.plan_memory import PlanMemory
 __all__ = [
     "BindParams",
     "BindUnknownShapes",
+    "ConvertToDataflow",
+    "DeadCodeElimination",
     "FuseOps",
     "FuseTensorIR",
     "Instrument",

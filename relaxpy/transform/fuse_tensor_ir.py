@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from relaxpy.analysis.called_functions import called_functions
 from relaxpy.errors import PassError
 from relaxpy.ir.annotation import ShapeType, TensorType
 from relaxpy.ir.dim import Dim, SymVar
@@ -20,7 +21,7 @@ from relaxpy.ir.expr import (
     Var,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
-from relaxpy.ir.visitor import Visitor, free_sym_vars
+from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.defined import matched_dims
@@ -215,19 +216,3 @@ def _without_unused(mod: IRModule, before: IRModule) -> IRModule:
     return mod.with_functions(
         {n: f for n, f in mod.functions.items() if n not in gone or not isinstance(f, PrimFunc)}
     )
-
-
-def called_functions(mod: IRModule) -> set[str]:
-    """The names of functions that the graph functions of a module mention."""
-    visitor = _Mentioned()
-    for function in mod.graph_functions.values():
-        visitor.visit(function)
-    return visitor.found
-
-
-class _Mentioned(Visitor):
-    def __init__(self) -> None:
-        self.found: set[str] = set()
-
-    def visit_GlobalVar(self, node: GlobalVar) -> None:
-        self.found.add(node.name)

@@ -1,0 +1,86 @@
+"""Which variables of dataflow blocks are outputs: what passes that move or remove uses settle at their end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relaxpy.ir.expr import (
+    Binding,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    MatchCast,
+    SeqExpr,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.visitor import Rewriter, Visitor
+
+
+def with_outputs(function: Function) -> Function:
+    """The function with exactly those variables of its dataflow blocks as outputs that something outside their block
+    uses; itself if they are. Before, a `DataflowVar` may be used, or bound, outside."""
+    uses = _UsesOutside()
+    uses.visit(function)
+    rewriter = _Kinds(uses)
+    body = rewriter.rewrite_SeqExpr(function.body)
+    if body is function.body:
+        return function
+    ret = rewriter.rewrite_annotation(function.ret)
+    return Function(function.params, body, ret, function.pure, function.attrs, span=function.span)
+
+
+class _UsesOutside(Visitor):
+    def __init__(self) -> None:
+        self.home: dict[Var, DataflowBlock] = {}
+        """The block that a variable is bound in."""
+        self.found: set[Var] = set()
+        self._open: list[DataflowBlock] = []
+
+    def visit_DataflowBlock(self, node: DataflowBlock) -> None:
+        self._open.append(node)
+        for binding in node.bindings:
+            self.home[binding.var] = node
+            self.visit(binding)
+        self._open.pop()
+
+    def visit_VarBinding(self, node: VarBinding) -> None:
+        self.visit_annotation(node.var.annotation)
+        self.visit(node.value)
+
+    def visit_MatchCast(self, node: MatchCast) -> None:
+        self.visit_annotation(node.var.annotation)
+        self.visit_annotation(node.annotation)
+        self.visit(node.value)
+
+    def visit_Var(self, node: Var) -> None:
+        home = self.home.get(node)
+        if home is not None and home not in self._open:
+            self.found.add(node)
+
+    visit_DataflowVar = visit_Var
+
+
+class _Kinds(Rewriter):
+    def __init__(self, uses: _UsesOutside) -> None:
+        super().__init__()
+        self.uses = uses
+
+    def rewrite_SeqExpr(self, node: SeqExpr) -> Any:
+        """Definitions come before uses, so each is settled when it is met."""
+        for block in node.blocks:
+            inside = isinstance(block, DataflowBlock)
+            for binding in block.bindings:
+                self.settle(binding, inside)
+        return self.generic(node)
+
+    def settle(self, binding: Binding, inside: bool) -> None:
+        var = binding.var
+        kind = DataflowVar if inside and var not in self.uses.found else Var
+        if type(var) is not kind:
+            annotation = self.rewrite_annotation(var.annotation)
+            self.vars[var] = kind(var.name, annotation, span=var.span)
+
+    def define(self, var: Var, annotation: Any = None) -> Var:
+        settled = self.vars.get(var)
+        return settled if settled is not None else super().define(var, annotation)
