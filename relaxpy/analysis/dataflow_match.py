@@ -130,12 +130,16 @@ def find_matches_of(
 
 
 def find_matches(
-    pattern: AnyPattern, bindings: Bindings, mod: IRModule | None = None
+    pattern: AnyPattern,
+    bindings: Bindings,
+    mod: IRModule | None = None,
+    *,
+    backwards: bool = False,
 ) -> Iterator[Match]:
-    """All matches in a block, in the order of the binding that the pattern's root stands for; of one, every
-    alternative. Errors as `match`."""
+    """All matches in a block, in the order of the binding that the pattern's root stands for (`backwards`: from the
+    end); of one, every alternative. Errors as `match`."""
     check_pattern(pattern)
-    matcher = _Matcher(scope_of(bindings, mod))
+    matcher = _Matcher(scope_of(bindings, mod), backwards)
     roots = pattern.roots if isinstance(pattern, GraphPattern) else (pattern,)
     edges = pattern.edges if isinstance(pattern, GraphPattern) else ()
     for state in matcher.match_roots(roots, edges, _State()):
@@ -200,9 +204,11 @@ class _State:
 
 
 class _Matcher:
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, backwards: bool = False) -> None:
         self.scope = scope
         self.mod = scope.mod
+        variables = [binding.var for binding in scope.bindings]
+        self.variables = variables[::-1] if backwards else variables
 
     def found(self, state: _State, roots: Sequence[Pattern]) -> Match:
         places = sorted(self.scope.position[var] for var in state.covered)
@@ -425,7 +431,7 @@ class _Matcher:
                 at = self.scope.position.get(producer)
                 if at is not None:
                     return [self.scope.bindings[i].var for i in dict.fromkeys(self.scope.users[at])]
-        return [binding.var for binding in self.scope.bindings]
+        return self.variables
 
     def _holds(self, edge: Edge, state: _State) -> bool:
         producer, user = state.values.get(edge.producer), state.values.get(edge.user)

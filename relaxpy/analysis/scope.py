@@ -11,6 +11,7 @@ from relaxpy.ir.expr import (
     DataflowVar,
     Expr,
     Function,
+    MatchCast,
     SeqExpr,
     Var,
     VarBinding,
@@ -19,7 +20,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
 from relaxpy.ir.structural import structural_equal
-from relaxpy.ir.visitor import UsedVars
+from relaxpy.ir.visitor import UsedVars, free_sym_vars, used_symbols
 
 Value: TypeAlias = Expr | Operator
 """An expression, or the operator that a call calls."""
@@ -83,3 +84,22 @@ def scope_of(bindings: Bindings, mod: IRModule | None = None) -> Scope:
             return Scope(tuple(body.bindings), mod, result)
         case _:
             return Scope(tuple(bindings), mod, None)
+
+
+def dependencies(bindings: Sequence[Binding]) -> list[set[int]]:
+    """For each binding, the positions of those that must come before it: that compute variables it uses, or define
+    symbols it mentions (`match_cast`)."""
+    position = {binding.var: i for i, binding in enumerate(bindings)}
+    definition = {
+        symbol: i
+        for i, binding in enumerate(bindings)
+        if isinstance(binding, MatchCast)
+        for symbol in free_sym_vars([binding.annotation])
+    }
+    used = UsedVars()
+    found: list[set[int]] = []
+    for i, binding in enumerate(bindings):
+        needed = {position[var] for var in used(binding.value) if var in position}
+        needed |= {definition[s] for s in used_symbols(binding) if s in definition}
+        found.append(needed - {i})
+    return found

@@ -11,10 +11,8 @@ from relaxpy.ir.expr import DataflowBlock
 from relaxpy.ir.module import IRModule
 from relaxpy.tir.pattern_kind import PatternKind
 from relaxpy.transform.base import Pass, PassContext
-from relaxpy.transform.outline import Region, outline
+from relaxpy.transform.outline import PRIMITIVE, Region, outline
 
-PRIMITIVE = "Primitive"
-"""Marks the functions that FuseTensorIR merges into one tensor program (TVM's name)."""
 LONGEST_NAME = 60
 
 

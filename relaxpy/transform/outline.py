@@ -8,10 +8,11 @@ alone as a dimension (paper §4.1, figure 8). Where it stood the function is cal
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from relaxpy.analysis.scope import dependencies
 from relaxpy.ir.annotation import Annotation, ShapeType, TupleType
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import (
@@ -23,7 +24,6 @@ from relaxpy.ir.expr import (
     Expr,
     Function,
     GlobalVar,
-    MatchCast,
     SeqExpr,
     ShapeExpr,
     Tuple,
@@ -33,9 +33,14 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.structural import structural_equal, structural_hash
-from relaxpy.ir.visitor import Rewriter, free_sym_vars, used_symbols, used_vars
+from relaxpy.ir.visitor import Rewriter, used_symbols, used_vars
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.defined import matched_dims
+
+PRIMITIVE = "Primitive"
+"""Marks the functions that FuseTensorIR merges into one tensor program (TVM's name)."""
+COMPOSITE = "Composite"
+"""Names the pattern that a function was cut out for (TVM's name)."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +56,14 @@ Regions = Callable[[DataflowBlock, IRModule], Sequence[Region]]
 """Which regions of a block to cut out: disjoint, and none uses what depends on its own results."""
 
 
-def outline(mod: IRModule, regions: Regions) -> IRModule:
-    """The module with the regions of all dataflow blocks of its graph functions cut out."""
+def outline(mod: IRModule, regions: Regions, whole: Collection[str] = (PRIMITIVE,)) -> IRModule:
+    """The module with the regions of all dataflow blocks of its graph functions cut out. Functions with an attribute of
+    those in `whole` were cut out before, and stay as they are."""
     outliner = _Outliner(mod, regions)
     functions: dict[str, BaseFunc] = {
-        name: outliner.function(f) if isinstance(f, Function) else f
+        name: outliner.function(f)
+        if isinstance(f, Function) and not any(map(f.attrs.get, whole))
+        else f
         for name, f in mod.functions.items()
     }
     return mod.with_functions({**functions, **outliner.made})
@@ -151,13 +159,7 @@ def _in_order(
     bindings: Sequence[Binding], region_of: Mapping[int, Region]
 ) -> Iterable[int | Region]:
     """Bindings and regions so that each comes behind what it uses, else in the order of the block."""
-    defined = {b.var: i for i, b in enumerate(bindings)}
-    symbols = {
-        symbol: i
-        for i, b in enumerate(bindings)
-        if isinstance(b, MatchCast)
-        for symbol in free_sym_vars([b.annotation])
-    }
+    needs = dependencies(bindings)
     units: dict[int, int | Region] = {i: region_of.get(i, i) for i in range(len(bindings))}
     members = {
         id(u) if isinstance(u, Region) else i: sorted(u.members) if isinstance(u, Region) else [i]
@@ -180,25 +182,10 @@ def _in_order(
             state[key] = False
             stack.append((at, True))
             needed = {
-                j
-                for i in members[key]
-                for j in _needs(bindings[i], defined, symbols)
-                if keys[j] != key and keys[j] not in state
+                j for i in members[key] for j in needs[i] if keys[j] != key and keys[j] not in state
             }
             stack += [(j, False) for j in sorted(needed, reverse=True)]
     return ordered
-
-
-def _needs(
-    binding: Binding, defined: Mapping[Var, int], symbols: Mapping[SymVar, int]
-) -> Iterable[int]:
-    """The bindings that must come before this one: those of the variables and of the symbols it uses."""
-    for var in used_vars(binding.value):
-        if var in defined:
-            yield defined[var]
-    for symbol in used_symbols(binding):
-        if symbol in symbols and defined[binding.var] != symbols[symbol]:
-            yield symbols[symbol]
 
 
 def _inputs(members: Sequence[Binding]) -> list[Expr]:
