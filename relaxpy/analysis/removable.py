@@ -89,7 +89,7 @@ class Removable:
             case Tuple(fields=fields):
                 return self._leaves(fields)
             case ShapeExpr(dims=dims):
-                return all(map(_is_size, dims))
+                return all(map(is_size, dims))
             case PrimValue(value=Dim() as value):
                 return _has_value(value)
             case ExternFunc():
@@ -153,7 +153,7 @@ def _fits_always(annotation: Annotation) -> bool:
         case TensorType(ndim=ndim) | ShapeType(ndim=ndim) if ndim < 0:
             return False
         case TensorType(shape=tuple() as dims) | ShapeType(dims=tuple() as dims):
-            return all(map(_is_size, dims))
+            return all(map(is_size, dims))
         case TupleType(fields=fields):
             return all(map(_fits_always, fields))
         case CallableType():
@@ -162,7 +162,8 @@ def _fits_always(annotation: Annotation) -> bool:
             return True
 
 
-def _is_size(dim: Dim) -> bool:
+def is_size(dim: Dim) -> bool:
+    """Is a dimension at least 0 whatever its symbols are?"""
     if dim.symbol is not None or (dim.value or 0) > 0:
         return True
     return _has_value(dim) and prove(dim_op("le", 0, dim))

@@ -3,6 +3,7 @@
 from relaxpy.transform.base import Instrument, Pass, PassContext, Sequential
 from relaxpy.transform.bind_params import BindParams
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
+from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.dead_code_elimination import DeadCodeElimination
 from relaxpy.transform.fuse_ops import FuseOps
@@ -17,6 +18,7 @@ from relaxpy.transform.plan_memory import PlanMemory
 __all__ = [
     "BindParams",
     "BindUnknownShapes",
+    "CanonicalizeBindings",
     "ConvertToDataflow",
     "DeadCodeElimination",
     "FuseOps",

@@ -1,0 +1,285 @@
+"""CanonicalizeBindings: bindings that only give another name to something go."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from relaxpy.analysis.in_place import state
+from relaxpy.analysis.removable import Removable, is_size
+from relaxpy.errors import DeduceError
+from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.op import Operator
+from relaxpy.ir.visitor import Rewriter, free_sym_vars, used_vars
+from relaxpy.op.base import Op
+from relaxpy.op.call import CrossLevelCall
+from relaxpy.op.datatype import Astype
+from relaxpy.op.deduce import deduce
+from relaxpy.op.manipulate import BroadcastTo, ExpandDims, PermuteDims, Squeeze
+from relaxpy.op.repetition import Repeat, Tile
+from relaxpy.op.row_major import Flatten, Reshape
+from relaxpy.shape.bounds import assuming, bounds_of
+from relaxpy.shape.lattice import Verdict, accepts
+from relaxpy.shape.prove import equal
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.dataflow_vars import with_outputs
+
+SAME_WHERE_SHAPED_ALIKE: tuple[type[Operator], ...] = (
+    Reshape,
+    Flatten,
+    BroadcastTo,
+    ExpandDims,
+    Squeeze,
+    Astype,
+    Repeat,
+    Tile,
+)
+"""Operators that give their first argument where that has the shape and dtype of the result."""
+
+
+@dataclass(frozen=True)
+class CanonicalizeBindings(Pass):
+    """Replace what is another name by what it names (`CanonicalizeBindings` in TVM): `y = x`, a field of a tuple that
+    was put together before, a `match_cast` that is proved (and the symbols that it defines, by the dimensions that
+    they are). A `reshape`, `astype`, `broadcast_to`, … that changes nothing is its argument; transpositions in a row
+    are one, or none.
+
+    A function that got a fresh tensor to return does not return its argument instead. Where effects are in sight
+    (impure functions) tensors stay different tensors.
+
+    Before:
+        @R.function
+        def main(x: R.Tensor(("n", "m"), dtype="float32")) -> R.Tensor(("n", "m"), dtype="float32"):
+            n, m = T.int64(), T.int64()
+            k = T.int64()
+            y = x
+            t = (y, y)
+            a = t[0]
+            b = R.match_cast(a, R.Tensor((k, m), dtype="float32"))
+            c = R.zeros((k,), dtype="float32")
+            d = R.permute_dims(b)
+            e = R.permute_dims(d)
+            f = R.reshape(e, (n, m))
+            g = R.exp(f)
+            return g
+    After:
+        @R.function
+        def main(x: R.Tensor(("n", "m"), dtype="float32")) -> R.Tensor(("n", "m"), dtype="float32"):
+            n, m = T.int64(), T.int64()
+            t = (x, x)
+            c = R.zeros((n,), dtype="float32")
+            d = R.permute_dims(x)
+            g = R.exp(x)
+            return g
+    """
+
+    name: ClassVar[str] = "canonicalize-bindings"
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        def change(_: str, function: Function) -> Function:
+            with assuming(bounds_of(function)):
+                return with_outputs(_Canonical(mod).rewrite_Function(function))
+
+        return mod.map_graph_functions(change)
+
+
+class _Canonical(Rewriter):
+    """Walks forward; names that are gone are in `vars`, symbols that are gone in `syms`."""
+
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__()
+        self.mod = mod
+        self.removable = Removable(mod)
+        self.values: dict[Var, Tuple | Call] = {}
+        """What variables were bound to: tuples and transpositions."""
+        self.symbols: set[SymVar] = set()
+        """The symbols that have a value here."""
+        self.kept: frozenset[Var] = frozenset()
+        """Variables that must stay tensors of their own: what leaves the function, and memory of the caller."""
+        self.pure = True
+
+    def rewrite_Function(self, node: Function) -> Function:
+        outer = self.symbols, self.kept, self.pure
+        self.symbols = self.symbols | set(free_sym_vars(p.annotation for p in node.params))
+        self.pure = node.pure
+        self.kept = state(node) | _escaping(node.body)
+        result = super().rewrite_Function(node)
+        self.symbols, self.kept, self.pure = outer
+        return result
+
+    def rewrite_SeqExpr(self, node: SeqExpr) -> Any:
+        symbols = set(self.symbols)
+        blocks = tuple(b for old in node.blocks if (b := self.block(old)) is not None)
+        body = self.rewrite(node.body)
+        self.symbols = symbols
+        same = body is node.body and len(blocks) == len(node.blocks)
+        if same and all(a is b for a, b in zip(blocks, node.blocks, strict=True)):
+            return node
+        return SeqExpr(blocks, body, span=node.span)
+
+    def block(self, block: BindingBlock) -> BindingBlock | None:
+        bindings: list[Binding] = []
+        for old in block.bindings:
+            binding = self.rewrite(old)
+            other = self.named(binding)
+            if other is not None:
+                # later uses were, until now, of the binding's variable, new or old
+                self.vars[old.var] = self.vars[binding.var] = other
+                continue
+            binding = self.simpler(binding)
+            if isinstance(binding, MatchCast):
+                self.symbols.update(free_sym_vars([binding.annotation]))
+            elif isinstance(binding.value, Tuple) or _transposed(binding.value):
+                self.values[binding.var] = binding.value  # type: ignore[assignment]
+            bindings.append(binding)
+        if not bindings:
+            return None
+        same = len(bindings) == len(block.bindings)
+        if same and all(a is b for a, b in zip(bindings, block.bindings, strict=True)):
+            return block
+        return dataclasses.replace(block, bindings=tuple(bindings))
+
+    # What a binding gives another name to
+
+    def named(self, binding: Binding) -> Expr | None:
+        """The leaf that a binding's variable is another name of; None if it is a value of its own."""
+        try:
+            return self.cast(binding) if isinstance(binding, MatchCast) else self.value(binding)
+        except DeduceError:
+            return None
+
+    def cast(self, binding: MatchCast) -> Expr | None:
+        """What a match_cast that is proved casts; the symbols that it defines are replaced."""
+        if not _may_replace(binding.value):
+            return None
+        bound = {s: s.dim for s in self.symbols}
+        actual = deduce(binding.value, self.mod)
+        if accepts(binding.annotation, actual, bound, equal) is not Verdict.YES:
+            return None
+        new = {s: bound[s] for s in free_sym_vars([binding.annotation]) if s not in self.symbols}
+        if not all(self.symbols.issuperset(dim.vars) for dim in new.values()):
+            return None
+        self.syms.update(new)
+        return binding.value
+
+    def value(self, binding: VarBinding) -> Expr | None:
+        match binding.value:
+            case value if _may_replace(value):
+                return value if self.fits(value, binding.var.annotation) else None
+            case TupleGetItem(tuple=whole, index=index):
+                fields = self.values.get(whole) if isinstance(whole, Var) else whole
+                if not isinstance(fields, Tuple) or not 0 <= index < len(fields.fields):
+                    return None
+                item = fields.fields[index]
+                known = _may_replace(item) and self.fits(item, binding.var.annotation)
+                return item if known and self.kept.isdisjoint(used_vars(item)) else None
+            case Call() as call if self.pure and binding.var not in self.kept:
+                return self.unchanged(binding, call)
+            case _:
+                return None
+
+    def unchanged(self, binding: VarBinding, call: Call) -> Expr | None:
+        """The argument of a call that gives it as it is."""
+        order = _transposed(call)
+        if not call.args or not (order or isinstance(call.op, SAME_WHERE_SHAPED_ALIKE)):
+            return None
+        source = call.args[0]
+        if order:
+            source, order = self.transposed_twice(call, order)
+            if order != tuple(range(len(order))):
+                return None
+        x, result = deduce(source, self.mod), deduce(call, self.mod)
+        if not isinstance(x, TensorType) or x.dims is None or not _may_replace(source):
+            return None
+        alike = accepts(x, result, None, equal) is Verdict.YES
+        alike = alike and accepts(result, x, None, equal) is Verdict.YES
+        return source if alike and self.removable(binding) else None
+
+    def transposed_twice(self, call: Call, order: tuple[int, ...]) -> tuple[Expr, tuple[int, ...]]:
+        """What a transposition comes to together with one that made its argument: (its argument, order of axes)."""
+        source = call.args[0]
+        inner = self.values.get(source) if isinstance(source, Var) else None
+        first = _transposed(inner)
+        if first is None or not isinstance(inner, Call):
+            return source, order
+        return inner.args[0], tuple(first[a] for a in order)
+
+    def simpler(self, binding: Binding) -> Binding:
+        """The binding, with two transpositions as one."""
+        order = _transposed(binding.value)
+        if order is None or not isinstance(binding.value, Call):
+            return binding
+        source, both = self.transposed_twice(binding.value, order)
+        if source is binding.value.args[0] or not self.kept.isdisjoint(used_vars(source)):
+            return binding
+        call = Call(PermuteDims(both), (source,), span=binding.value.span)
+        return VarBinding(binding.var, call, span=binding.span)
+
+    def fits(self, value: Expr, annotation: Annotation) -> bool:
+        """Does the value keep what the annotation promises?"""
+        return accepts(annotation, deduce(value, self.mod), None, equal) is Verdict.YES
+
+
+def _transposed(value: Expr | None) -> tuple[int, ...] | None:
+    """The order of axes of a transposition of known rank."""
+    if isinstance(value, Call) and isinstance(value.op, PermuteDims):
+        annotation = deduce(value.args[0])
+        if isinstance(annotation, TensorType) and annotation.ndim >= 0:
+            return value.op.order(annotation.ndim)
+    return None
+
+
+def _may_replace(value: Expr) -> bool:
+    """May this stand wherever a variable may?"""
+    match value:
+        case PrimValue(value=Dim() as dim):
+            return dim.value is not None or dim.symbol is not None
+        case ShapeExpr(dims=dims):
+            return all(map(is_size, dims))
+        case _:
+            return isinstance(value, (Var, Constant, GlobalVar))
+
+
+def _escaping(body: SeqExpr) -> frozenset[Var]:
+    """The variables whose tensors a body may give as its result, or as part of it."""
+    values = {binding.var: binding.value for binding in body.bindings}
+    found: set[Var] = set()
+    waiting: list[Var] = list(used_vars(body.body))
+    while waiting:
+        var = waiting.pop()
+        if var in found:
+            continue
+        found.add(var)
+        value = values.get(var)
+        match value:
+            case If():
+                values.update(
+                    (b.var, b.value) for s in (value.then, value.otherwise) for b in s.bindings
+                )
+                waiting += (*used_vars(value.then.body), *used_vars(value.otherwise.body))
+            case Call(op=Op() | CrossLevelCall()) | None:
+                pass  # a new tensor
+            case _:
+                waiting += used_vars(value)
+    return frozenset(found)

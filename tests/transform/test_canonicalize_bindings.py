@@ -1,0 +1,243 @@
+"""CanonicalizeBindings: what is only another name, and what is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relaxpy
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.ir.expr import Function
+from relaxpy.ir.module import IRModule
+from relaxpy.testing.before_after import check_example
+from relaxpy.testing.interpret import interpret
+from relaxpy.testing.pass_check import check_pass
+from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
+from relaxpy.transform.normalize import Normalize
+
+HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
+MATRIX = 'x: R.Tensor(("n", "m"), "float32")'
+
+
+def module(body: str, params: str = MATRIX, pure: bool = True) -> IRModule:
+    """A module with a function `main`, and a tensor program that adds one in place."""
+    text = (
+        HEADER
+        + f"""
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def increment(x: T.Buffer(("n", "m"), "float32")):
+        n, m = T.int64(), T.int64()
+        for i, j in T.grid(n, m):
+            with T.sblock("x"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                x[vi, vj] = x[vi, vj] + T.float32(1)
+
+    @R.function(pure={pure})
+    def main({params}):
+        n, m = T.int64(), T.int64()
+        cls = Module
+"""
+    )
+    return Normalize()(
+        relaxpy.parse(text + "".join(f"        {line}\n" for line in body.splitlines()))
+    )
+
+
+def after(body: str, params: str = MATRIX, pure: bool = True) -> list[str]:
+    """What main binds after the pass: `name = value`."""
+    main = CanonicalizeBindings()(module(body, params, pure))["main"]
+    assert isinstance(main, Function)
+    lines = [line.strip() for line in main.script().splitlines()]
+    names = {binding.var.name for binding in main.body.bindings}
+    found = [line for line in lines if line.split(" = ")[0].split(":")[0] in names]
+    return [f"{line.split(' = ')[0].split(':')[0]} = {line.split(' = ', 1)[1]}" for line in found]
+
+
+def test_example() -> None:
+    check_example(CanonicalizeBindings())
+
+
+def test_names_of_names() -> None:
+    assert after("a = x\nb = a\nc = R.exp(b)\nd = c\nreturn d") == ["c = R.exp(x)"]
+
+
+def test_a_dataflow_variable_that_is_named_outside_comes_out() -> None:
+    mod = CanonicalizeBindings()(
+        module(
+            "with R.dataflow():\n    a = R.exp(x)\n    b = a\n    R.output(b)\nc = R.exp(b)\nreturn c"
+        )
+    )
+    assert "R.output(a)" in mod.script()
+
+
+def test_constants_and_shapes_go_where_they_are_used() -> None:
+    found = after(
+        'a = R.const(2.0)\nb = R.multiply(x, a)\ns = R.shape([n, m])\nc = R.zeros(s, "float32")\nreturn (b, c)'
+    )
+    assert found == [
+        'b = R.multiply(x, R.const(2.0, "float32"))',
+        'c = R.zeros(R.shape([n, m]), dtype="float32")',
+    ]
+
+
+def test_a_shape_that_may_be_negative_is_made_where_it_stands() -> None:
+    assert (
+        after('s = R.shape([n - 1])\na = R.exp(x)\nc = R.zeros(s, "float32")\nreturn c')[0]
+        == "s = R.shape([n - 1])"
+    )
+
+
+def test_fields_of_known_tuples() -> None:
+    assert (
+        after("a = R.exp(x)\nt = (a, (x, a))\nb = t[1]\nc = b[0]\nd = R.add(c, c)\nreturn d")[-1]
+        != "d = R.add(x, x)"
+    )
+    assert (
+        after("a = R.exp(x)\nt = (x, a)\nb = t[0]\nd = R.add(b, b)\nreturn d")[-1]
+        == "d = R.add(x, x)"
+    )
+
+
+def test_match_casts() -> None:
+    """Proved: gone, and its symbols are what they were found to be. Not proved: there."""
+    found = after(
+        'a = R.match_cast(x, R.Tensor(("k", "l"), "float32"))\nb = R.zeros((k, l * 2), "float32")\nreturn b'.replace(
+            "a = ", "k, l = T.int64(), T.int64()\na = "
+        )
+    )
+    assert found == ['b = R.zeros(R.shape([n, m * 2]), dtype="float32")']
+    assert after('a = R.match_cast(x, R.Tensor((n, 4), "float32"))\nb = R.exp(a)\nreturn b')[
+        0
+    ].startswith("a = ")
+    assert (
+        len(after('a = R.match_cast(x, R.Tensor((n, n), "float32"))\nb = R.exp(a)\nreturn b')) == 2
+    )
+
+
+def test_a_match_cast_that_forgets_is_gone_and_what_was_deduced_from_it_stays_right() -> None:
+    body = 'a = R.match_cast(x, R.Tensor(ndim=2, dtype="float32"))\nb = R.exp(a)\nc = R.match_cast(b, R.Tensor(("k", "l"), "float32"))\nd = R.exp(c)\nreturn d'
+    mod = module("k, l = T.int64(), T.int64()\n" + body)
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(
+        interpret(mod, "main", x), interpret(CanonicalizeBindings()(mod), "main", x)
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "R.reshape(x, (n, m))",
+        'R.astype(x, "float32")',
+        "R.broadcast_to(x, (n, m))",
+        "R.permute_dims(x, axes=[0, 1])",
+        "R.squeeze(R.reshape(x, (n, m)), axis=[])",
+        "R.permute_dims(R.permute_dims(x))",
+        "R.tile(x, repeats=[1, 1])",
+    ],
+)
+def test_calls_that_change_nothing(call: str) -> None:
+    assert after(f"a = {call}\nb = R.exp(a)\nreturn b")[-1] == "b = R.exp(x)"
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["R.reshape(x, (m, n))", 'R.astype(x, "float16")', "R.permute_dims(x)", "R.flip(x, axis=0)"],
+)
+def test_calls_that_change_something(call: str) -> None:
+    assert after(f"a = {call}\nb = R.exp(a)\nreturn b")[-1] == "b = R.exp(a)"
+
+
+def test_a_reshape_that_is_checked_stays() -> None:
+    """Whether y has k elements is known when the program runs."""
+    params = 'x: R.Tensor(("n",), "float32"), y: R.Tensor(ndim=1, dtype="float32")'
+    mod = module("a = R.reshape(y, (n,))\nb = R.add(a, x)\nreturn b", params)
+    with pytest.raises(RuntimeCheckError):
+        interpret(
+            CanonicalizeBindings()(mod), "main", np.ones(3, np.float32), np.ones(4, np.float32)
+        )
+
+
+def test_transpositions_in_a_row() -> None:
+    params = 'x: R.Tensor(("n", "m", 3), "float32")'
+    found = after(
+        "a = R.permute_dims(x, axes=[1, 2, 0])\nb = R.permute_dims(a, axes=[1, 0, 2])\nreturn b",
+        params,
+    )
+    assert found[-1] == "b = R.permute_dims(x, axes=[2, 1, 0])"
+    mod = module(
+        "a = R.permute_dims(x, axes=[1, 2, 0])\nb = R.permute_dims(a, axes=[1, 0, 2])\nreturn b",
+        params,
+    )
+    x = np.arange(30, dtype=np.float32).reshape(2, 5, 3)
+    np.testing.assert_array_equal(
+        interpret(mod, "main", x), interpret(CanonicalizeBindings()(mod), "main", x)
+    )
+
+
+def test_what_is_returned_is_not_the_argument() -> None:
+    assert after("a = R.reshape(x, (n, m))\nreturn a") == ["a = R.reshape(x, R.shape([n, m]))"]
+    assert after("a = R.reshape(x, (n, m))\nb = (a, x)\nreturn b")[0].startswith("a = R.reshape")
+    branch = "if p:\n    a = R.reshape(x, (n, m))\n    r = a\nelse:\n    r = R.exp(x)\nreturn r"
+    text = CanonicalizeBindings()(module(branch, MATRIX + ', p: R.Tensor((), "bool")')).script()
+    assert "R.reshape" in text
+
+
+def test_tensors_of_impure_functions_stay_what_they_are() -> None:
+    """y is a copy of x as it was before the update."""
+    mod = module(
+        """y = R.reshape(x, (n, m))
+a = R.call_tir_inplace(cls.increment, (x,), inplace_indices=[0], out_ty=R.Tensor((n, m), "float32"))
+b = R.exp(y)
+return b""",
+        pure=False,
+    )
+    results = []
+    for program in (mod, CanonicalizeBindings()(mod)):
+        x = np.zeros((2, 2), np.float32)
+        y = interpret(program, "main", x)
+        results.append((x.tolist(), np.asarray(y).tolist()))
+    assert results[0] == results[1]
+    assert results[1][1] == [[1, 1], [1, 1]]
+
+
+def test_nested_functions_and_branches() -> None:
+    mod = module(
+        """y = x
+@R.function
+def local(z: R.Tensor(("a",), "float32")) -> R.Tensor(("a",), "float32"):
+    w = z
+    s = R.sum(y)
+    r = R.add(w, s)
+    return r
+if p:
+    q = y
+    r = R.exp(q)
+else:
+    r = R.tanh(y)
+f = R.flatten(r)
+g = local(f)
+return g""",
+        MATRIX + ', p: R.Tensor((), "bool")',
+    )
+    result = CanonicalizeBindings()(mod)
+    text = result.script()
+    for gone in ("y =", "w =", "q ="):
+        assert gone not in text
+    x = np.ones((2, 3), np.float32)
+    for p in (True, False):
+        want, got = (
+            interpret(mod, "main", x, np.array(p)),
+            interpret(result, "main", x, np.array(p)),
+        )
+        np.testing.assert_array_equal(want, got)
+
+
+def test_nothing_to_do() -> None:
+    mod = module("a = R.exp(x)\nb = R.permute_dims(a)\nreturn b")
+    assert CanonicalizeBindings()(mod) is mod
+
+
+def test_random_programs() -> None:
+    assert check_pass(CanonicalizeBindings(), range(12), Normalize()) > 6
