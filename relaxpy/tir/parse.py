@@ -51,10 +51,25 @@ def parse_prim_func(
     `tir-dtype`, `tir-extent`, `tir-undefined` for what TVM should have refused.
     """
     where = Source(source, file)
-    prepared = prepare(node, where, extra_vars)
-    func = _parse(prepared, where)
-    check_program(func, where, node)
-    return PrimFunc(func.without_attr("global_symbol"), span=where.span(node))
+    key = "" if extra_vars else ast.dump(node)
+    func = _READ.get(key)
+    if func is None:
+        func = _parse(prepare(node, where, extra_vars), where)
+        check_program(func, where, node)
+        func = func.without_attr("global_symbol")
+        if key:
+            if len(_READ) >= MOST_KEPT:
+                _READ.clear()
+            _READ[key] = func
+    return PrimFunc(func, span=where.span(node))
+
+
+MOST_KEPT = 2048
+"""How many programs are remembered."""
+
+_READ: dict[str, Any] = {}
+"""Programs that mean the same wherever they stand, by their trees: what is printed is read again, after every pass in
+tests, and TVM's parser takes 10 to 50 ms for each."""
 
 
 def _parse(prepared: Prepared, where: Source) -> Any:

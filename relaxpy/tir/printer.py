@@ -32,13 +32,10 @@ def _characters(found: re.Match[str]) -> str:
         return found[0]
 
 
+@lru_cache(maxsize=2048)
 def print_prim_func(func: Any, name: str) -> str:
     """TVM's PrimFunc as the definition of `name`, without header lines or indentation."""
-    return _print(func.without_attr("global_symbol"), name)
-
-
-@lru_cache(maxsize=1024)
-def _print(func: Any, name: str) -> str:
+    func = func.without_attr("global_symbol")
     short = _definition(func, name, _SHORT)
     return short if _parses_back(short, func) else _definition(func, name, _EXPLICIT)
 

@@ -410,3 +410,15 @@ def test_attributes_are_int64() -> None:
     """TVM prints larger ones as `metadata["ffi.BigInt"][0]`, which no text holds."""
     with pytest.raises(ScriptError, match="the value of big is no number"):
         parse(HEAD + '    T.func_attr({"big": 10 ** 30})\n')
+
+
+def test_a_program_read_before() -> None:
+    """The same tree is read once, but stands where it stands; given values are part of its meaning."""
+    text = HEAD.replace("4", "size") + "    T.evaluate(0)\n"
+    first, second = parse(text.replace("size", "4")), parse("\n" + text.replace("size", "4"))
+    assert first.func.same_as(second.func)
+    assert first.span is not None
+    assert second.span is not None
+    assert second.span.line == first.span.line + 1
+    sizes = [parse(text, size=size).params[0] for size in (3, 5)]
+    assert [p.shape[1] for p in sizes if isinstance(p, BufferParam)] == [3, 5]
