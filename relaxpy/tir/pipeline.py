@@ -10,6 +10,7 @@ the end.
 from __future__ import annotations
 
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.exact import sealed, unsealed
 
 FINISHED = "relaxpy.finished"
 """Attribute of a function that only needs its calling convention."""
@@ -81,11 +82,13 @@ def calling_passes() -> list[tvm.transform.Pass]:
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.Lower")
 def _lower(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Lower every function of the module, each by the passes of its kind."""
+    """Lower every function of the module, each by the passes of its kind, its values' arithmetic out of their sight."""
+    mod = tvm.IRModule({var: sealed(func) for var, func in mod.functions.items()})
     blocks = {var: func for var, func in mod.functions.items() if not _is_finished(func)}
     if blocks:
         lowered = tvm.transform.Sequential(block_passes())(tvm.IRModule(blocks))
         mod = tvm.IRModule({**dict(mod.functions.items()), **dict(lowered.functions.items())})
+    mod = tvm.IRModule({var: unsealed(func) for var, func in mod.functions.items()})
     return tvm.transform.Sequential(calling_passes())(mod)
 
 

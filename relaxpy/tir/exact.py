@@ -1,0 +1,153 @@
+"""Arithmetic that no compiler pass may reason about as if numbers had no ends.
+
+TVM's passes simplify values by the rules of whole and real numbers: they make `x - x` and `x * 0` of floats 0 (of a
+NaN and of infinity they are NaN), `x == x` true, and `x + 1 > x` of integers true (the greatest wraps around). Its
+code generator tells LLVM that sums, differences and products of 32 and 64 bits never wrap, and LLVM concludes the same.
+Fusion brings such pairs together: one operator's `x + 1` and another's `> x`.
+
+So the arithmetic of *values* is put out of sight before TVM's passes run (`sealed`): every operation becomes a call to
+an operator of ours, which the passes carry along, vectorise, and know nothing of. Afterwards (`unsealed`) it is written
+out: on floats as it was, on integers as functions of LLVM's that wrap around, which are inlined. Arithmetic of
+*indices*, which is all of integers that were not read from a tensor, stays as it is: there the rules hold, and the
+passes live on them.
+"""
+
+from __future__ import annotations
+
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+
+Expr = tvm.ir.Expr
+
+_ARITHMETIC = {"add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul}
+_OF_FLOATS = {
+    **_ARITHMETIC, "div": tirx.Div, "min": tirx.Min, "max": tirx.Max, "eq": tirx.EQ, "ne": tirx.NE, "lt": tirx.LT,
+    "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE,
+}  # fmt: skip
+_PREFIX = "relaxpy."
+_NAMES = {node: name for name, node in _OF_FLOATS.items()}
+_PURE = 1
+"""TVM's `CallEffectKind::kPure`."""
+
+
+def _register() -> None:
+    for name in _OF_FLOATS:
+        tvm.ir.op._ffi_api.RegisterOp(_PREFIX + name, f"`tirx.{name}`, of which no pass knows.")
+        tvm.ir.register_op_attr(_PREFIX + name, "TCallEffectKind", _PURE)
+        tvm.ir.register_op_attr(_PREFIX + name, "TVectorizable", True)
+
+
+_register()
+
+
+def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with the arithmetic of its values out of the passes' sight."""
+    read = _ReadVars(func)
+
+    def seal(node: Expr) -> Expr:
+        if _is_float(node.a) or (type(node) in _WRAPPING and (read.of(node.a) or read.of(node.b))):
+            return tirx.call_intrin(node.ty, _PREFIX + _NAMES[type(node)], node.a, node.b)
+        return node
+
+    body = tvm_ffi.structural_map(func.body, (tuple(_NAMES), seal))
+    return func if body.same_as(func.body) else func.with_body(body)
+
+
+_WRAPPING = frozenset(_ARITHMETIC.values())
+
+
+def _is_float(expr: Expr) -> bool:
+    return "float" in str(expr.ty.dtype)
+
+
+class _ReadVars:
+    """Which values depend on what was read from a tensor."""
+
+    def __init__(self, func: tirx.PrimFunc) -> None:
+        self._names: set[tvm.ir.Var] = set()
+        """Variables that stand for such values."""
+
+        def bind(node: tirx.Let | tirx.Bind) -> None:
+            if self.of(node.value):
+                self._names.add(node.var)
+
+        # Definitions come before uses in this order: a value before what is under its name.
+        tvm_ffi.structural_walk(func.body, ((tirx.Let, tirx.Bind), bind), order="pre")
+
+    def of(self, expr: Expr) -> bool:
+        """Does this value?"""
+        stop = tvm_ffi.VisitInterrupt
+
+        def variable(var: tvm.ir.Var) -> object:
+            return stop(True) if var in self._names else None
+
+        def call(node: tvm.ir.Call) -> object:
+            return stop(True) if str(getattr(node.op, "name", "")) == "tirx.masked_load" else None
+
+        callbacks = (
+            (tvm.ir.TensorLoad, lambda _: stop(True)), (tvm.ir.Var, variable), (tvm.ir.Call, call),
+        )  # fmt: skip
+        return tvm_ffi.structural_walk(expr, callbacks, order="pre") is not None
+
+
+def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with that arithmetic written out, for its target's code generator."""
+    wrapping = _Inlined() if func.attrs["target"].kind.name == "llvm" else _Unsigned()
+
+    def unseal(call: tvm.ir.Call) -> Expr:
+        name = str(getattr(call.op, "name", ""))
+        if not name.startswith(_PREFIX):
+            return call
+        kind = name.removeprefix(_PREFIX)
+        a, b = call.args
+        if _is_float(a):
+            return _OF_FLOATS[kind](a, b)
+        # Passes that make indices narrower reach through the call.
+        dtype = str(call.ty.dtype)
+        return wrapping(kind, *(x if str(x.ty.dtype) == dtype else x.astype(dtype) for x in (a, b)))
+
+    body = tvm_ffi.structural_map(func.body, (tvm.ir.Call, unseal))
+    return func if body.same_as(func.body) else func.with_body(wrapping.around(body))
+
+
+class _Unsigned:
+    """Wrapping arithmetic in C: unsigned numbers do."""
+
+    def __call__(self, kind: str, a: Expr, b: Expr) -> Expr:
+        dtype = str(a.ty.dtype)
+        unsigned = dtype if dtype.startswith("u") else f"u{dtype}"
+        return _ARITHMETIC[kind](a.astype(unsigned), b.astype(unsigned)).astype(dtype)
+
+    def around(self, body: tirx.Stmt) -> tirx.Stmt:
+        """The body with what it needs."""
+        return body
+
+
+class _Inlined:
+    """Wrapping arithmetic in LLVM: TVM marks its own operations of 32 bits and more as ones that never wrap, so these
+    are functions in LLVM's language, which its optimiser puts in the place of their calls."""
+
+    def __init__(self) -> None:
+        self._definitions: dict[str, str] = {}
+
+    def __call__(self, kind: str, a: Expr, b: Expr) -> Expr:
+        kind_of = tvm.DataType(str(a.ty.dtype))
+        bits, lanes = kind_of.bits, kind_of.lanes
+        if bits < _MARKED_BITS:
+            return _ARITHMETIC[kind](a, b)
+        own = f"i{bits}" if lanes == 1 else f"<{lanes} x i{bits}>"
+        name = f"relaxpy_{kind}_i{bits}x{lanes}"
+        self._definitions[name] = (
+            f"define {own} @{name}({own} %a, {own} %b) alwaysinline nounwind readnone {{\n"
+            f"  %c = {kind} {own} %a, %b\n  ret {own} %c\n}}\n"
+        )
+        return tirx.call_pure_extern(str(a.ty.dtype), name, a, b)
+
+    def around(self, body: tirx.Stmt) -> tirx.Stmt:
+        """The body with the functions' definitions."""
+        if not self._definitions:
+            return body
+        text = "".join(self._definitions[name] for name in sorted(self._definitions))
+        return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
+
+
+_MARKED_BITS = 32
