@@ -21,7 +21,7 @@ from relaxpy.tir._tvm import tvm, tvm_ffi
 KINDS = ("llvm", "c")
 """Code generators that `relaxpy.build` can drive."""
 
-_OPTIONS = ("mcpu", "mattr", "mtriple")
+_OPTIONS = ("mcpu", "mattr", "mtriple", "opt-level")
 
 # Features that change which instructions the compiler may pick in a kernel. LLVM also lists tuning flags and system
 # instructions (prefetch hints, key loading, …) under "features"; a missing one of those must not refuse an executable.
@@ -49,10 +49,13 @@ class Target:
     """What is added to or taken from the processor's own features: `"+name"` or `"-name"`, sorted by name."""
     triple: str = ""
     """LLVM's machine triple, such as `x86_64-unknown-linux-gnu`."""
+    opt_level: int = 3
+    """How much LLVM optimises, from 0 to 3. At 0 it needs a quarter of the time, and kernels are several times
+    slower: for those who try programs out."""
 
     @classmethod
     def parse(cls, text: str | Target) -> Target:
-        """Read `KIND [-mcpu=NAME] [-mattr=+a,-b] [-mtriple=TRIPLE]`; a target is returned as it is.
+        """Read `KIND [-mcpu=NAME] [-mattr=+a,-b] [-mtriple=TRIPLE] [-opt-level=0..3]`; a target is returned as it is.
 
         `"llvm"` alone stands for this machine. Raises `BuildError` (codes `target-kind`, `target-option`,
         `target-cpu`, `target-feature`) for what it does not know, with the nearest name that it does.
@@ -68,17 +71,20 @@ class Target:
             return cls("c")
         triple = options.get("mtriple") or _host_triple()
         mcpu = options.get("mcpu", "")
+        level = options.get("opt-level", "3")
+        if level not in ("0", "1", "2", "3"):
+            _fail("target-option", f"-opt-level is a number from 0 to 3, got {level}")
         _check_triple(triple)
         if mcpu:
             _check_cpu(mcpu, triple)
             resolved = _parse_features(options.get("mattr", ""), mcpu, triple)
-            return cls(kind, mcpu, resolved, triple)
+            return cls(kind, mcpu, resolved, triple, int(level))
         if "mtriple" in options and triple != _host_triple():
             mcpu, own = "generic", ()
         else:
             mcpu, own = _host_cpu()
         given = _parse_features(options.get("mattr", ""), mcpu, triple)
-        return cls(kind, mcpu, _merge_features((*own, *given)), triple)
+        return cls(kind, mcpu, _merge_features((*own, *given)), triple, int(level))
 
     @classmethod
     def host(cls) -> Target:
@@ -93,6 +99,8 @@ class Target:
             parts.append(f"-mcpu={self.mcpu}")
         if self.features:
             parts.append(f"-mattr={','.join(self.features)}")
+        if self.opt_level != 3:
+            parts.append(f"-opt-level={self.opt_level}")
         return " ".join(parts)
 
     @cached_property
@@ -276,4 +284,6 @@ def _tvm_target(target: Target) -> tvm.target.Target:
         config["mcpu"] = target.mcpu
     if target.features:
         config["mattr"] = list(target.features)
+    if target.opt_level != 3:
+        config["opt-level"] = target.opt_level
     return tvm.target.Target(config)

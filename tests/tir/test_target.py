@@ -22,6 +22,7 @@ LINUX = "-mtriple=x86_64-unknown-linux-gnu"
         f"llvm {LINUX} -mcpu=x86-64-v3 -mattr=+avx512f,-bmi",
         "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76",
         "llvm -mtriple=aarch64-linux-gnu",
+        "llvm -opt-level=0",
     ],
 )
 def test_text_of_a_target_parses_back(text: str) -> None:
@@ -75,6 +76,7 @@ def test_another_architecture_does_not_load_here() -> None:
         ("llvm -mcpu=haswell -mcpu=znver4", "target-option", "twice"),
         ("llvm -mtriple=pdp11-unix", "target-option", "pdp11"),
         ("llvm 'x", "target-option", "cannot read"),
+        ("llvm -opt-level=4", "target-option", "from 0 to 3"),
         ("c -mcpu=haswell", "target-option", "no options"),
     ],
 )
