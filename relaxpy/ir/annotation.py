@@ -108,7 +108,11 @@ class TupleType(Annotation):
 
 @dataclass(frozen=True, slots=True, init=False)
 class CallableType(Annotation):
-    """A function value (`R.Callable`); `params` None: any parameters."""
+    """A function value (`R.Callable`); `params` None: any parameters.
+
+    A type of a function stands by itself: a tensor whose shape is a variable (of the function, or
+    around it) is known here by its rank.
+    """
 
     params: tuple[Annotation, ...] | None
     ret: Annotation
@@ -120,9 +124,24 @@ class CallableType(Annotation):
         ret: Annotation | None = None,
         pure: bool = True,
     ) -> None:
-        object.__setattr__(self, "params", None if params is None else tuple(params))
-        object.__setattr__(self, "ret", ObjectType() if ret is None else ret)
+        known = None if params is None else tuple(map(_without_variables, params))
+        object.__setattr__(self, "params", known)
+        object.__setattr__(self, "ret", ObjectType() if ret is None else _without_variables(ret))
         object.__setattr__(self, "pure", pure)
+
+
+def _without_variables(annotation: Annotation) -> Annotation:
+    match annotation:
+        case TensorType(shape=shape, dtype=dtype, ndim=ndim, vdevice=vdevice):
+            if shape is None or isinstance(shape, tuple):
+                return annotation
+            return TensorType(None, dtype, ndim, vdevice)
+        case TupleType(fields=fields):
+            new = tuple(map(_without_variables, fields))
+            same = all(a is b for a, b in zip(new, fields, strict=True))
+            return annotation if same else TupleType(new)
+        case _:
+            return annotation
 
 
 AnyAnnotation: TypeAlias = ObjectType | PrimType | ShapeType | TensorType | TupleType | CallableType

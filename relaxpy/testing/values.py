@@ -21,7 +21,8 @@ from relaxpy.ir.annotation import (
 )
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
-from relaxpy.ir.expr import Var
+from relaxpy.ir.expr import ShapeExpr, Var
+from relaxpy.ir.visitor import map_annotation
 from relaxpy.runtime.bytecode import (
     CallablePattern,
     ObjectPattern,
@@ -146,6 +147,8 @@ class _Relation:
     """The dimension that came must be what the annotation says."""
 
     subject: Subject
+    annotation: Annotation
+    """The subject's, with dimensions for shape variables."""
     index: int
     came: int
     expected: Dim
@@ -162,21 +165,32 @@ class Checks:
     def match(self, subject: Subject, value: Value) -> None:
         """Check kind, rank, dtype and constant dimensions; bind symbols that stand alone; leave
         the other dimensions to `finish`."""
-        came, pattern = shown(value), pattern_of(subject.annotation)
+        annotation = map_annotation(subject.annotation, lambda dim: dim, self.held)
+        came, pattern = shown(value), pattern_of(annotation)
         if not fits(came, pattern):
             raise subject.error(explain(came, pattern), f"what came is {describe(came)}")
-        for index, (dim, size) in enumerate(self.sizes(subject.annotation, value)):
+        for index, (dim, size) in enumerate(self.sizes(annotation, value)):
             symbol = dim.symbol
             if symbol is not None and symbol not in self.scope.syms:
                 self.scope.syms[symbol] = size
             elif dim.value is None or dim.value != size:
-                self.relations.append(_Relation(subject, index, size, dim))
+                self.relations.append(_Relation(subject, annotation, index, size, dim))
+
+    def held(self, shape: Var) -> Var | ShapeExpr:
+        """What a shape variable holds: the dimensions that are known of it, else symbols `s_0`, … of the sizes."""
+        known = shape.annotation
+        if isinstance(known, ShapeType) and known.dims is not None:
+            return ShapeExpr(known.dims)
+        if shape not in self.scope.vars:
+            return shape
+        sizes = self.scope.vars[shape]
+        symbols = [SymVar(f"{shape.name}_{i}") for i in range(len(sizes))]
+        self.scope.syms.update(zip(symbols, sizes, strict=True))
+        return ShapeExpr(tuple(symbol.dim for symbol in symbols))
 
     def sizes(self, annotation: Annotation, value: Value) -> Iterator[tuple[Dim, int]]:
         """The dimensions of an annotation, each with the one that came."""
         match annotation:
-            case TensorType(shape=Var() as shape) if shape in self.scope.vars:
-                yield from zip(map(Dim.of, self.scope.vars[shape]), value.shape, strict=True)
             case TensorType(shape=tuple() as dims):
                 yield from zip(dims, value.shape, strict=True)
             case ShapeType(dims=tuple() as dims):
@@ -204,7 +218,7 @@ class Checks:
         for relation in self.relations:
             wanted = relation.expected.evaluate(self.scope.syms)
             if wanted != relation.came:
-                place = position(relation.subject.annotation, relation.index)
+                place = position(relation.annotation, relation.index)
                 raise relation.subject.error(
                     f"dimension {place} ({relation.expected}) must be {wanted}, got {relation.came}"
                 )

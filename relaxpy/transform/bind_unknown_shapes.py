@@ -3,13 +3,17 @@ checked at run time."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from relaxpy.errors import PassError
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import SymVar
-from relaxpy.ir.expr import Function, MatchCast, VarBinding
+from relaxpy.ir.expr import Function, MatchCast, ShapeExpr, Var, VarBinding
 from relaxpy.ir.module import IRModule
+from relaxpy.ir.visitor import map_annotation
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
 
@@ -20,7 +24,9 @@ class BindUnknownShapes(Pass):
     §4.1: the dynamic fallback).
 
     After this every tensor of known rank has dimensions, so that tensor programs can be made for
-    it.
+    it, and no annotation has a shape variable: `R.Tensor(s)` is a tensor of the dimensions that s
+    was found to hold, so that it is checked like any other. Where s is a parameter, the signature
+    says these dimensions.
 
     Before:
         @R.function
@@ -45,6 +51,46 @@ class BindUnknownShapes(Pass):
 
 
 class _Binder(Rebuilder):
+    def function(self, function: Function) -> Function:
+        return super().function(self.signature(function))
+
+    def signature(self, function: Function) -> Function:
+        """The function with symbols for the shape parameters that its signature uses as shapes:
+        `(s: R.Shape(ndim=1), x: R.Tensor(s))` as `(s: R.Shape(["s_0"]), x: R.Tensor(("s_0",)))`."""
+        used = _shape_variables([*(p.annotation for p in function.params), function.ret])
+        if not used:
+            return function
+        self.span = None
+        params: list[Var] = []
+        for param in function.params:
+            annotation = self.annotation(param.annotation)
+            if param in used:
+                annotation = with_dims(annotation, param.name)
+            changed = annotation != param.annotation
+            params.append(Var(param.name, annotation, span=param.span) if changed else param)
+            self.vars[param] = params[-1]
+        return dataclasses.replace(
+            function, params=tuple(params), ret=self.annotation(function.ret)
+        )
+
+    def annotation(self, annotation: Annotation) -> Annotation:
+        """The annotation with the dimensions that its shape variables hold."""
+        return map_annotation(annotation, lambda dim: dim, self.dims_of)
+
+    def dims_of(self, shape: Var) -> ShapeExpr:
+        """What a shape variable was found to hold."""
+        known = self.vars.get(shape, shape)
+        if not isinstance(known, Var) or not isinstance(known.annotation, ShapeType):
+            raise AssertionError(f"{shape} is no shape")
+        if known.annotation.dims is None:
+            raise PassError(
+                "unknown-rank",
+                f"the rank of {shape.name} must be known for a tensor of this shape",
+                span=self.span or shape.span,
+                help=f"declare it: {shape.name}: R.Shape(ndim=…)",
+            )
+        return ShapeExpr(known.annotation.dims)
+
     def start(self, function: Function) -> None:
         for param in function.params:
             known = with_dims(param.annotation, param.name)
@@ -53,6 +99,13 @@ class _Binder(Rebuilder):
                 self.vars[param] = self.emit_match_cast(param, known, param.name)
 
     def binding(self, binding: VarBinding | MatchCast) -> None:
+        original = binding.var
+        if isinstance(binding, MatchCast):
+            annotation = self.annotation(binding.annotation)
+            if annotation != binding.annotation:
+                var = type(original)(original.name, annotation, span=original.span)
+                self.vars[original] = var
+                binding = MatchCast(var, binding.value, annotation, span=binding.span)
         super().binding(binding)
         last = self.bindings[-1]
         var = last.var
@@ -61,7 +114,20 @@ class _Binder(Rebuilder):
         known = with_dims(var.annotation, var.name)
         named = type(var)(self.fresh_name(var.name), known, span=var.span)
         self.bindings.append(MatchCast(named, var, known, span=last.span))
-        self.vars[binding.var] = named
+        self.vars[original] = named
+
+
+def _shape_variables(annotations: Iterable[Annotation]) -> set[Var]:
+    """The variables that are the shapes of tensors in these annotations."""
+    found: set[Var] = set()
+
+    def use(var: Var) -> Var:
+        found.add(var)
+        return var
+
+    for annotation in annotations:
+        map_annotation(annotation, lambda dim: dim, use)
+    return found
 
 
 def _has_unknown(annotation: Annotation) -> bool:

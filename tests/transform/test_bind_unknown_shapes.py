@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 import relaxpy
 from relaxpy.analysis.well_formed import well_formed
+from relaxpy.errors import PassError, RuntimeCheckError
 from relaxpy.ir import Function, IRModule, MatchCast, TensorType
 from relaxpy.testing.before_after import check_example
+from relaxpy.testing.interpret import interpret
 from relaxpy.transform import BindUnknownShapes
 
 
@@ -58,3 +63,59 @@ def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(dtype="float32", ndim
 """)
     )
     assert well_formed(mod) == []
+
+
+SHAPE_VARIABLES = {
+    "a parameter": "s: R.Shape(ndim=2), x: R.Tensor(s, 'float32')): return x",
+    "the result": "s: R.Shape(ndim=2), x: R.Tensor('float32')) -> R.Tensor(s, 'float32'): return x",
+    "a match_cast": "s: R.Shape(ndim=2), x: R.Tensor('float32')):\n"
+    "    y = R.match_cast(x, R.Tensor(s, 'float32'))\n"
+    "    return y",
+    "a field": "s: R.Shape(ndim=2), x: R.Tensor('float32')):\n"
+    "    y = R.match_cast((x, s), R.Tuple(R.Tensor(s), R.Shape(ndim=2)))\n"
+    "    return y[0]",
+}
+
+
+@pytest.mark.parametrize("text", SHAPE_VARIABLES.values(), ids=SHAPE_VARIABLES)
+def test_a_tensor_has_the_shape_that_a_variable_holds(text: str) -> None:
+    mod = relaxpy.parse(f"@R.function\ndef main({text}\n")
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    right, wrong = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+    np.testing.assert_array_equal(vm["main"]((2, 3), right).numpy(), right)
+    messages: list[str] = []
+    for run_main in (vm["main"], lambda *args: interpret(mod, "main", *args)):
+        with pytest.raises(RuntimeCheckError, match=r"\(s_0\) must be 2, got 3") as caught:
+            run_main((2, 3), wrong)
+        messages.append(caught.value.message)
+    assert messages[0] == messages[1]
+
+
+def test_a_shape_parameter_says_its_dimensions_to_callers() -> None:
+    mod = relaxpy.parse("""
+@I.ir_module
+class Module:
+    @R.function
+    def same(s: R.Shape(ndim=2), x: R.Tensor(s, "float32")) -> R.Tensor(s, "float32"):
+        return x
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32")):
+        n = T.int64()
+        y = Module.same(R.shape([n, 4]), x)
+        return y
+""")
+    main = mod["main"]
+    assert isinstance(main, Function)
+    assert main.ret == TensorType(None, "float32", ndim=2), "a type cannot mention the callee's s"
+    bound = BindUnknownShapes()(BindUnknownShapes()(mod))["main"]
+    assert isinstance(bound, Function)
+    call, *_ = bound.body.bindings
+    assert call.var.annotation == main.params[0].annotation
+
+
+def test_a_shape_of_unknown_rank() -> None:
+    text = "@R.function\ndef main(s: R.Shape, x: R.Tensor(s, 'float32')): return x\n"
+    with pytest.raises(PassError, match="the rank of s must be known"):
+        run(text)
+    with pytest.raises(RuntimeCheckError, match="it has 2 dimensions, not 1"):
+        interpret(relaxpy.parse(text), "main", (2,), np.ones((2, 3), np.float32))
