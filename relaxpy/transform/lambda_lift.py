@@ -179,10 +179,10 @@ class _Lifter(Rebuilder):
         lifted = dataclasses.replace(lifted, params=params, body=body, attrs=attrs)
         self.lifted[name] = lifted
         self.mod = self.mod.with_function(name, lifted)
-        saved = self.vars, self.bindings, self.in_dataflow, self.scope
-        self.vars, self.bindings, self.scope = {}, [], frozenset()
+        saved = self.vars, self.bindings, self.in_dataflow, self.scope, self.prefix
+        self.vars, self.bindings, self.scope, self.prefix = {}, [], frozenset(), name
         self.lifted[name] = self.function(lifted)  # functions nested deeper
-        self.vars, self.bindings, self.in_dataflow, self.scope = saved
+        self.vars, self.bindings, self.in_dataflow, self.scope, self.prefix = saved
         self.mod = self.mod.with_function(name, self.lifted[name])
         values: list[Expr] = [self.use(v) for v in captured]
         if symbols:
