@@ -11,11 +11,11 @@ A library must not keep a tensor that it was given: the memory may be another te
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from relaxpy.errors import ExecutableError, UsageError
-from relaxpy.runtime import builtins, shape_heap
+from relaxpy.runtime import blas, builtins, shape_heap
 from relaxpy.runtime.frame import record_of
 from relaxpy.runtime.kernels import ffi
 from relaxpy.runtime.tensor import Shape, Tensor
@@ -24,6 +24,7 @@ AnyFunction = Callable[..., Any]
 F = TypeVar("F", bound=AnyFunction)
 
 EXTRAS: dict[str, str] = {
+    "blas.": "blas",
     "cublas": "cuda",
     "cudnn": "cuda",
     "cutlass": "cuda",
@@ -31,6 +32,10 @@ EXTRAS: dict[str, str] = {
     "jax.": "jax",
 }
 """Beginning of a library function's name → the extra of relaxpy that brings it."""
+
+PROVIDERS: dict[str, Callable[[], Mapping[str, AnyFunction]]] = {"blas.": blas.functions}
+"""Beginning of a library function's name → what gives all of that beginning, asked when the first is looked for; none
+where what they need is not installed."""
 
 _libraries: dict[str, AnyFunction] = {}
 _functions: dict[str, AnyFunction] = {**builtins.FUNCTIONS, **shape_heap.FUNCTIONS}
@@ -87,6 +92,9 @@ def find_library(name: str) -> AnyFunction:
 
     Raises: ExecutableError (`library-missing`), with the extra that brings it where that is known.
     """
+    for prefix, functions in PROVIDERS.items():
+        if name.startswith(prefix) and name not in _libraries:
+            _libraries.update({**functions(), **_libraries})
     func = _find(_libraries, name, "library function", "relaxpy.register_library")
     return _with_records(func) if isinstance(func, ffi().Function) else func
 

@@ -36,6 +36,7 @@ from relaxpy.ir.structural import structural_equal, structural_hash
 from relaxpy.ir.visitor import Rewriter, used_symbols, used_vars
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.defined import matched_dims
+from relaxpy.transform.dataflow_blocks import change_blocks
 
 PRIMITIVE = "Primitive"
 """Marks the functions that FuseTensorIR merges into one tensor program (TVM's name)."""
@@ -61,7 +62,7 @@ def outline(mod: IRModule, regions: Regions, whole: Collection[str] = (PRIMITIVE
     those in `whole` were cut out before, and stay as they are."""
     outliner = _Outliner(mod, regions)
     functions: dict[str, BaseFunc] = {
-        name: outliner.function(f)
+        name: change_blocks(f, outliner.block)
         if isinstance(f, Function) and not any(map(f.attrs.get, whole))
         else f
         for name, f in mod.functions.items()
@@ -76,11 +77,6 @@ class _Outliner:
         self.made: dict[str, Function] = {}
         self.alike: dict[int, list[str]] = {}
         """Names of `made` by structural hash."""
-
-    def function(self, function: Function) -> Function:
-        rewriter = _Blocks(self)
-        body = rewriter.rewrite(function.body)
-        return function if body is function.body else dataclasses.replace(function, body=body)
 
     def block(self, block: DataflowBlock) -> DataflowBlock:
         regions = self.regions(block, self.mod)
@@ -129,17 +125,6 @@ class _Outliner:
         self.made[name] = function
         self.mod = self.mod.with_function(name, function)
         return name
-
-
-class _Blocks(Rewriter):
-    """Rewrites the dataflow blocks of a function, nested functions' too."""
-
-    def __init__(self, outliner: _Outliner) -> None:
-        super().__init__()
-        self.outliner = outliner
-
-    def rewrite_DataflowBlock(self, node: DataflowBlock) -> DataflowBlock:
-        return self.outliner.block(node)
 
 
 def _outputs(block: DataflowBlock, regions: Sequence[Region]) -> set[Var]:

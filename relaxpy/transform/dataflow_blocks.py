@@ -1,0 +1,26 @@
+"""Changing the dataflow blocks of functions, one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from relaxpy.ir.expr import DataflowBlock, Function
+from relaxpy.ir.visitor import Rewriter
+
+BlockChange = Callable[[DataflowBlock], DataflowBlock]
+
+
+def change_blocks(function: Function, change: BlockChange) -> Function:
+    """The function with each of its dataflow blocks, those in branches too, replaced."""
+    body = _Blocks(change).rewrite(function.body)
+    return function if body is function.body else dataclasses.replace(function, body=body)
+
+
+class _Blocks(Rewriter):
+    def __init__(self, change: BlockChange) -> None:
+        super().__init__()
+        self.change = change
+
+    def rewrite_DataflowBlock(self, node: DataflowBlock) -> DataflowBlock:
+        return self.change(node)

@@ -1,0 +1,174 @@
+"""LowerToLibrary: regions that match registered patterns become library calls."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from relaxpy.analysis.dataflow_match import Match
+from relaxpy.analysis.pattern_regions import PatternRegions, PatternReport, warn_unmatched
+from relaxpy.ir.annotation import Annotation, TensorType, TupleType
+from relaxpy.ir.dim import DimLike
+from relaxpy.ir.expr import (
+    Binding,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.pattern import ConstPattern, Pattern, VarPattern, Wildcard, walk
+from relaxpy.op.call import call_dps_library
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.dataflow_blocks import change_blocks
+
+
+@dataclass(frozen=True)
+class LibraryPattern:
+    """A pattern, and the library function that computes its value."""
+
+    name: str
+    """For reports: `"attention"`."""
+    pattern: Pattern
+    library: str | Callable[[Match], str]
+    """The function's registered name (`relaxpy.register_library`), or what chooses it for a match."""
+    arguments: tuple[Pattern, ...] | None = None
+    """What the function gets, in order; None: the tensors that the holes of the pattern stand for (wildcards,
+    variables, constants of no given value), in the order in which the pattern names them."""
+    condition: Callable[[Match], bool] | None = None
+    """Does the function take this match: types, ranks, shapes that are known?"""
+    workspace: Callable[[Match], DimLike] | None = None
+    """How many bytes the function works in: a further output of type uint8, its last argument, so that the memory plan
+    knows of it."""
+    expected: bool = True
+    """Warn (`UnmatchedPatternWarning`) if a module has no region that matches."""
+
+    def refusal(self, match: Match) -> str:
+        """Why a match cannot be the library's; empty if it can."""
+        root = match.roots[0]
+        if not isinstance(root, Var) or _outputs(root.annotation) is None:
+            return "the shape or type of its result is not known"
+        if self.condition is not None and not self.condition(match):
+            return "its condition refused it"
+        return ""
+
+    def tensors(self, match: Match) -> tuple[Expr, ...]:
+        """The arguments of the library function."""
+        if self.arguments is not None:
+            return tuple(match[argument] for argument in self.arguments)
+        holes = [p for p in walk(self.pattern) if _is_hole(p) and p in match]
+        return tuple(
+            match[p]
+            for p in holes
+            if isinstance(p, Pattern)
+            and isinstance(match.values[p], Expr)
+            and isinstance(match.annotation(p), TensorType)
+        )
+
+
+@dataclass(frozen=True)
+class LowerToLibrary(Pass):
+    """Compute the regions of dataflow blocks that match patterns by library functions, in destination-passing style;
+    the rest goes on to code generation (partial lowering, paper §4.6, figure 12; TVM's `FuseOpsByPattern` with
+    `RunCodegen`). Patterns are tried in the order of registration; what one takes is not offered to the next.
+
+    Before:
+        @I.ir_module
+        class Module:
+            @R.function
+            def main(
+                x: R.Tensor(("n", 64), "float32"), w: R.Tensor((64, 32), "float32")
+            ) -> R.Tensor(("n", 32), "float32"):
+                n = T.int64()
+                with R.dataflow():
+                    lv = R.matmul(x, w)
+                    lv1 = R.nn.relu(lv)
+                    gv = R.exp(lv1)
+                    R.output(gv)
+                return gv
+    After:
+        @I.ir_module
+        class Module:
+            @R.function
+            def main(
+                x: R.Tensor(("n", 64), "float32"), w: R.Tensor((64, 32), "float32")
+            ) -> R.Tensor(("n", 32), "float32"):
+                n = T.int64()
+                with R.dataflow():
+                    lv1 = R.call_dps_library(
+                        "blas.matmul_relu", (x, w), out_ty=R.Tensor((n, 32), "float32")
+                    )
+                    gv = R.exp(lv1)
+                    R.output(gv)
+                return gv
+    """
+
+    name: ClassVar[str] = "lower-to-library"
+    patterns: tuple[LibraryPattern, ...] = ()
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        reports = [PatternReport(pattern.name) for pattern in self.patterns]
+
+        def lowered(block: DataflowBlock) -> DataflowBlock:
+            found = PatternRegions(block, mod)
+            calls: dict[Var, list[Binding]] = {}
+            gone: set[int] = set()
+            for pattern, report in zip(self.patterns, reports, strict=True):
+                for region in found.claim(pattern.pattern, pattern.refusal, report):
+                    gone |= region.members
+                    root = region.match.roots[0]
+                    assert isinstance(root, Var)
+                    calls[root] = _library_call(pattern, region.match, root)
+            if not calls:
+                return block
+            bindings: list[Binding] = []
+            for i, binding in enumerate(block.bindings):
+                bindings += calls.get(binding.var, [] if i in gone else [binding])
+            return dataclasses.replace(block, bindings=tuple(bindings))
+
+        after = mod.map_graph_functions(lambda _, function: change_blocks(function, lowered))
+        warn_unmatched(r for p, r in zip(self.patterns, reports, strict=True) if p.expected)
+        return after
+
+
+def _library_call(pattern: LibraryPattern, match: Match, root: Var) -> list[Binding]:
+    """The bindings that stand for a region; the last binds `root`."""
+    name = pattern.library if isinstance(pattern.library, str) else pattern.library(match)
+    outputs = _outputs(root.annotation)
+    assert outputs is not None
+    span = match.bindings[-1].span
+    args = Tuple(pattern.tensors(match))
+    if pattern.workspace is None:
+        call = dataclasses.replace(call_dps_library(name, args, outputs), span=span)
+        return [VarBinding(root, call, span=span)]
+    room = TensorType((pattern.workspace(match),), "uint8")
+    call = dataclasses.replace(call_dps_library(name, args, (*outputs, room)), span=span)
+    whole = DataflowVar(f"{root.name}_and_workspace", TupleType((*outputs, room)), span=span)
+    found: list[Binding] = [VarBinding(whole, call, span=span)]
+    if isinstance(root.annotation, TensorType):
+        return [*found, VarBinding(root, TupleGetItem(whole, 0), span=span)]
+    parts = [DataflowVar(f"{root.name}_{i}", out, span=span) for i, out in enumerate(outputs)]
+    found += [VarBinding(v, TupleGetItem(whole, i), span=span) for i, v in enumerate(parts)]
+    return [*found, VarBinding(root, Tuple(tuple(parts)), span=span)]
+
+
+def _outputs(annotation: Annotation) -> tuple[TensorType, ...] | None:
+    """The tensors that a value consists of, where a library can be given memory for each; else None."""
+    fields = annotation.fields if isinstance(annotation, TupleType) else (annotation,)
+    known = tuple(
+        f
+        for f in fields
+        if isinstance(f, TensorType) and f.dims is not None and f.dtype is not None
+    )
+    return known if known and len(known) == len(fields) else None
+
+
+def _is_hole(pattern: object) -> bool:
+    return isinstance(pattern, (Wildcard, VarPattern)) or (
+        isinstance(pattern, ConstPattern) and pattern.value is None
+    )
