@@ -95,9 +95,9 @@ def run_console(block: Block) -> None:
             assert done.returncode == 0, done.stdout
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def operators() -> Iterator[None]:
-    """Operators that a page defines are gone after it."""
+    """Operators that pages define are gone after them all: every module of a test is parsed once more at its end."""
     before = dict(OPS)
     yield
     OPS.clear()
