@@ -21,9 +21,11 @@ from relaxpy.ir.expr import (
     Tuple,
     TupleGetItem,
     Var,
+    VarBinding,
 )
-from relaxpy.ir.visitor import UsedVars
-from relaxpy.op.call import CallDPSLibrary, CallTIR, CallTIRInplace
+from relaxpy.ir.recursion import deep_recursion
+from relaxpy.ir.visitor import UsedVars, Visitor, used_vars
+from relaxpy.op.call import CallDPSLibrary, CallInplacePacked, CallTIR, CallTIRInplace
 from relaxpy.op.memory import View
 
 Place = tuple[Var, tuple[int, ...]]
@@ -57,6 +59,45 @@ def state(function: Function) -> frozenset[Var]:
             }
     roots = taken.intersection(function.params)
     return frozenset(var for var, (root, _) in memory.places.items() if root in roots)
+
+
+def updated(body: SeqExpr) -> frozenset[Var]:
+    """The variables in a body, its branches and local functions, whose memory an in-place call takes: its arguments,
+    and what they are other names of."""
+    visitor = _InPlaceArguments()
+    with deep_recursion():
+        visitor.visit(body)
+    found: set[Var] = set()
+    waiting = visitor.taken
+    while waiting:
+        var = waiting.pop()
+        if var not in found:
+            found.add(var)
+            waiting += visitor.sources.get(var, ())
+    return frozenset(found)
+
+
+class _InPlaceArguments(Visitor):
+    def __init__(self) -> None:
+        self.taken: list[Var] = []
+        self.sources: dict[Var, tuple[Var, ...]] = {}
+        """What a variable is another name, or a part, of."""
+
+    def visit_VarBinding(self, node: VarBinding) -> None:
+        if isinstance(node.value, (Var, Tuple, TupleGetItem)) or (
+            isinstance(node.value, Call) and isinstance(node.value.op, View)
+        ):
+            self.sources[node.var] = used_vars(node.value)
+        self.visit(node.value)
+
+    def visit_MatchCast(self, node: MatchCast) -> None:
+        self.sources[node.var] = used_vars(node.value)
+
+    def visit_Call(self, node: Call) -> None:
+        if isinstance(node.op, (CallTIRInplace, CallInplacePacked)):
+            args = _fields(node) if isinstance(node.op, CallTIRInplace) else node.args[1:]
+            given = [args[k] for k in node.op.inplace_indices if k >= 0]
+            self.taken += [var for arg in given for var in used_vars(arg)]
 
 
 def _search(

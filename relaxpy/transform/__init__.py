@@ -6,6 +6,7 @@ from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.dead_code_elimination import DeadCodeElimination
+from relaxpy.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.lambda_lift import LambdaLift
@@ -21,6 +22,7 @@ __all__ = [
     "CanonicalizeBindings",
     "ConvertToDataflow",
     "DeadCodeElimination",
+    "EliminateCommonSubexpr",
     "FuseOps",
     "FuseTensorIR",
     "Instrument",

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from relaxpy.analysis.escape import escaping
 from relaxpy.analysis.in_place import state
 from relaxpy.analysis.removable import Removable, is_size
 from relaxpy.errors import DeduceError
@@ -19,7 +20,6 @@ from relaxpy.ir.expr import (
     Expr,
     Function,
     GlobalVar,
-    If,
     MatchCast,
     PrimValue,
     SeqExpr,
@@ -32,8 +32,6 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
 from relaxpy.ir.visitor import Rewriter, free_sym_vars, used_vars
-from relaxpy.op.base import Op
-from relaxpy.op.call import CrossLevelCall
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
 from relaxpy.op.manipulate import BroadcastTo, ExpandDims, PermuteDims, Squeeze
@@ -123,7 +121,7 @@ class _Canonical(Rewriter):
         outer = self.symbols, self.kept, self.pure
         self.symbols = self.symbols | set(free_sym_vars(p.annotation for p in node.params))
         self.pure = node.pure
-        self.kept = state(node) | _escaping(node.body)
+        self.kept = state(node) | escaping(node.body)
         result = super().rewrite_Function(node)
         self.symbols, self.kept, self.pure = outer
         return result
@@ -259,27 +257,3 @@ def _may_replace(value: Expr) -> bool:
             return all(map(is_size, dims))
         case _:
             return isinstance(value, (Var, Constant, GlobalVar))
-
-
-def _escaping(body: SeqExpr) -> frozenset[Var]:
-    """The variables whose tensors a body may give as its result, or as part of it."""
-    values = {binding.var: binding.value for binding in body.bindings}
-    found: set[Var] = set()
-    waiting: list[Var] = list(used_vars(body.body))
-    while waiting:
-        var = waiting.pop()
-        if var in found:
-            continue
-        found.add(var)
-        value = values.get(var)
-        match value:
-            case If():
-                values.update(
-                    (b.var, b.value) for s in (value.then, value.otherwise) for b in s.bindings
-                )
-                waiting += (*used_vars(value.then.body), *used_vars(value.otherwise.body))
-            case Call(op=Op() | CrossLevelCall()) | None:
-                pass  # a new tensor
-            case _:
-                waiting += used_vars(value)
-    return frozenset(found)
