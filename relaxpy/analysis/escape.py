@@ -1,4 +1,4 @@
-"""Which tensors leave a function as its result or part of it: its callers may tell them apart, and update each alone."""
+"""Which tensors leave a function as its result or part of it: callers may tell them apart, and update each alone."""
 
 from __future__ import annotations
 
