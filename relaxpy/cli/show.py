@@ -22,7 +22,9 @@ Examples:
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
-    "--plain", is_flag=True, help="No colours, no line numbers (as when not on a terminal)."
+    "--plain",
+    is_flag=True,
+    help="No colours, no line numbers, all data (as when not on a terminal).",
 )
 @click.option("--kernels", is_flag=True, help="Of an executable: the tensor programs too.")
 def show(file: str, plain: bool, kernels: bool) -> None:
@@ -33,5 +35,9 @@ def show(file: str, plain: bool, kernels: bool) -> None:
     """
     if is_executable(file):
         highlight.show(relaxpy.load(file, any_cpu=True).as_text(kernels), "text", plain)
+        return
+    mod = read_module(file)
+    if plain or not highlight.is_terminal():
+        highlight.show(mod.script(), "python", plain)
     else:
-        highlight.show(read_module(file).script(), "python", plain)
+        mod.show()

@@ -85,6 +85,7 @@ class Constant(Expr):
             data, dtype=None if dtype is None else DType(dtype).numpy, order="C", copy=True
         )
         DType(array.dtype)  # refuses dtypes that the language does not have
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         array.flags.writeable = False
         object.__setattr__(self, "data", array)
         object.__setattr__(self, "span", span)
@@ -95,6 +96,7 @@ class Constant(Expr):
         constant = object.__new__(Constant)
         view = np.ascontiguousarray(data).view()
         DType(view.dtype)
+        view = view.astype(view.dtype.newbyteorder("="), copy=False).view()
         if view.shape != np.shape(data):  # ascontiguousarray makes 0-d arrays 1-d
             view = view.reshape(np.shape(data))
         view.flags.writeable = False
@@ -257,16 +259,19 @@ class Function(Expr):
         return CallableType([param.annotation for param in self.params], self.ret, self.pure)
 
     def script(self, name: str | None = None) -> str:
-        """As TVMScript that parses back; under its global symbol unless a name is given."""
+        """As TVMScript that parses back; under its global symbol unless a name is given. The data of large constants
+        follows the definition."""
         from relaxpy.script.printer import print_function
 
         return print_function(self, name)
 
     def show(self) -> None:
-        """Print the script, highlighted where the terminal can."""
+        """Print the script, highlighted where the terminal can, with a few values of each large constant for its
+        data."""
         from relaxpy.script.highlight import show
+        from relaxpy.script.printer import print_function
 
-        show(self.script())
+        show(print_function(self, abbreviated=True))
 
 
 def is_leaf(expr: Expr) -> bool:

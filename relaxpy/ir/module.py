@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -150,14 +151,17 @@ class IRModule:
         function = self.functions.get(name)
         return function.annotation if isinstance(function, Function) else None
 
-    def script(self) -> str:
-        """As TVMScript that parses back to an equal module."""
+    def script(self, constants: str | PathLike[str] | None = None) -> str:
+        """As TVMScript that parses back to an equal module. The data of large constants follows the program, or is
+        written to the `.npz` file `constants`; a text that is saved beside it finds it there."""
         from relaxpy.script.printer import print_module
 
-        return print_module(self)
+        return print_module(self, constants)
 
     def show(self) -> None:
-        """Print the script, highlighted where the terminal can."""
+        """Print the script, highlighted where the terminal can, with a few values of each large constant for its
+        data."""
         from relaxpy.script.highlight import show
+        from relaxpy.script.printer import print_module
 
-        show(self.script())
+        show(print_module(self, abbreviated=True))

@@ -1,38 +1,126 @@
-"""Constants as text. Small ones are Python literals; large ones their bytes, compressed, in base 64."""
+"""Constants as text. Small ones are literals; of large ones the program has names, and their data follows it.
+
+    y = R.matmul(x, R.const_ref("9b1f6a0c1e2d3f40", R.Tensor((384, 384), dtype="float32")))
+    …
+    metadata = I.metadata({"9b1f6a0c1e2d3f40": '''eJx…'''})
+
+A name is a digest of dtype, shape and bytes: equal constants are written once, passes that leave a constant alone leave
+its name alone, and data that is damaged, or another's, is found out. The counterpart of TVM's `metadata["…"][0]`.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import math
+import re
+import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from relaxpy.errors import ScriptError
+from relaxpy.errors import ScriptError, Span
+from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant
+from relaxpy.script.scope import POISON, Skip
 
 MAX_LITERAL = 16
 """Elements up to which a constant is printed as nested lists."""
+SHOWN = 3
+"""Elements from each end that a summary shows."""
+_WIDTH = 96
+"""Characters of base 64 in a line."""
+_SAFE_NAME = re.compile(r"[\w.+-]+\.npz", re.ASCII)
+"""What a text may call the file of its constants: a name beside it, and no way to elsewhere."""
 
 
-def print_constant(constant: Constant) -> str:
-    """`R.const(…)`, or `R.const_data(…)` where literals would be long or would not give the same bits."""
-    data = constant.data
-    dtype = DType(data.dtype)
-    if 0 < data.size <= MAX_LITERAL:
-        text = f'R.const({_literal(data.tolist(), data)}, "{dtype}")'
-        if _same_bits(data, dtype):
-            return text
-    return f'R.const_data("{_encode(data)}", {list(data.shape)}, "{dtype}")'
+_UNREADABLE = (
+    OSError, ValueError, KeyError, EOFError, TypeError, NotImplementedError, RuntimeError, zlib.error,
+    zipfile.BadZipFile,
+)  # fmt: skip
+"""What reading a damaged archive of arrays raises; TypeError where it is another file of numpy's."""
 
 
-def _same_bits(data: np.ndarray, dtype: DType) -> bool:
+class ConstantTable:
+    """The constants of a text while it is printed: gives each its words, and collects those whose data must follow."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, np.ndarray] = {}
+        """Data that the text refers to, by name, in order of first use."""
+
+    def text(self, constant: Constant) -> str:
+        """`R.const(…)`, or `R.const_ref(…)` where literals would be long or would not give the same bits."""
+        data = constant.data
+        if 0 < data.size <= MAX_LITERAL and _same_bits(data):
+            return f'R.const({_literal(data)}, "{DType(data.dtype)}")'
+        name = data_name(data)
+        self.found[name] = data
+        return f'R.const_ref("{name}", {_annotation(data)})'
+
+    def inline(self) -> str:
+        """The section of the text that holds the data; nothing where there is none."""
+        if not self.found:
+            return ""
+        entries = "".join(f'    "{n}": """\n{_encode(d)}""",\n' for n, d in self.found.items())
+        return f"\n# The data of the constants: zlib, in base 64.\nmetadata = I.metadata({{\n{entries}}})\n"
+
+    def beside(self, path: str | PathLike[str]) -> str:
+        """The same with the data in the `.npz` file at `path`, which is written; the text names the file, not its
+        folder. Raises `ScriptError` where `parse` would not read a file of this name."""
+        file = Path(path)
+        if not _SAFE_NAME.fullmatch(file.name):
+            raise ScriptError(
+                "constant-data",
+                f"{file.name!r} is no name for a file of constants",
+                help='letters, digits, "_", "-", "+" and ".", and the ending ".npz"',
+            )
+        if not self.found:
+            return ""
+        arrays: dict[str, Any] = {name: _storable(data) for name, data in self.found.items()}
+        np.savez(file, **arrays)
+        return f'\n# The data of the constants is in the file beside this one.\nmetadata = I.metadata("{file.name}")\n'
+
+    def summary(self) -> str:
+        """Comments with some values of each instead of the data, for people."""
+        if not self.found:
+            return ""
+        lines = [f"#   {n}: {_annotation(d)} = {abbreviated(d)}" for n, d in self.found.items()]
+        return "\n".join(["", "# Constants, without their data (`script` has it):", *lines, ""])
+
+
+def data_name(data: np.ndarray) -> str:
+    """16 hexadecimal digits that follow from dtype, shape and bytes."""
+    digest = blake2b(f"{DType(data.dtype)}{list(data.shape)}".encode(), digest_size=8)
+    digest.update(_bytes(data))
+    return digest.hexdigest()
+
+
+def abbreviated(data: np.ndarray) -> str:
+    """The first and last elements in order of memory."""
+    flat = data.reshape(-1)
+    shown = [str(item) for item in flat[: 2 * SHOWN]]
+    if flat.size > 2 * SHOWN:
+        shown = [*map(str, flat[:SHOWN]), "…", *map(str, flat[-SHOWN:])]
+    return f"[{', '.join(shown)}]"
+
+
+def _annotation(data: np.ndarray) -> TensorType:
+    return TensorType(data.shape, str(DType(data.dtype)))
+
+
+# Literals
+
+
+def _same_bits(data: np.ndarray) -> bool:
     """Would the literals be read back as the same bits? Not so for NaNs with a payload."""
-    again = np.array(_shortest(data), dtype=dtype.numpy)
+    again = np.array(_shortest(data), dtype=DType(data.dtype).numpy)
     return again.shape == data.shape and again.tobytes() == data.tobytes()
 
 
@@ -49,7 +137,7 @@ def _shortest(data: np.ndarray) -> Any:
     return [_shortest(np.asarray(item)) for item in data]
 
 
-def _literal(values: Any, data: np.ndarray) -> str:
+def _literal(data: np.ndarray) -> str:
     def text(value: Any) -> str:
         if isinstance(value, list):
             return "[" + ", ".join(map(text, value)) + "]"
@@ -57,30 +145,133 @@ def _literal(values: Any, data: np.ndarray) -> str:
             return f'float("{value}")'
         return repr(value)
 
-    return text(values if data.dtype.kind in "iub" else _shortest(data))
+    return text(_shortest(data))
+
+
+# Bytes
+
+
+def _bytes(data: np.ndarray) -> memoryview:
+    """The elements in C order, little-endian, without a copy where they are so already."""
+    raw = np.ascontiguousarray(data)
+    if raw.dtype.isbuiltin == 1:
+        raw = raw.astype(raw.dtype.newbyteorder("<"), copy=False)
+    return raw.reshape(-1).view(np.uint8).data
 
 
 def _encode(data: np.ndarray) -> str:
-    raw = np.ascontiguousarray(data)
-    little = (
-        raw.astype(raw.dtype.newbyteorder("<"), copy=False) if raw.dtype.isbuiltin == 1 else raw
-    )
-    return base64.b64encode(zlib.compress(little.tobytes(), 6)).decode()
+    """Lines of base 64. Weights hardly shrink however hard one tries, so the quickest level."""
+    text = base64.b64encode(zlib.compress(_bytes(data), 1)).decode()
+    return "".join(f"{text[i : i + _WIDTH]}\n" for i in range(0, len(text), _WIDTH))
 
 
-def decode_constant(text: str, shape: Sequence[int], dtype: str) -> np.ndarray:
-    """The array that `R.const_data` means. Raises `ScriptError` where the text is damaged."""
-    try:
-        size = math.prod(shape) * DType(dtype).itemsize
+def _storable(data: np.ndarray) -> np.ndarray:
+    """What `.npz` can hold: numpy's own dtypes as they are, others (bfloat16, float8) as their bytes."""
+    return data if data.dtype.isbuiltin == 1 else np.frombuffer(_bytes(data), np.uint8)
+
+
+# Reading
+
+
+@dataclass
+class StoredConstants:
+    """The data of a text's constants, decoded when it is asked for."""
+
+    entries: Mapping[str, str | np.ndarray]
+    """By name: text as `ConstantTable.inline` writes it, or an array of the same bytes."""
+    places: Mapping[str, Span] = field(default_factory=dict)
+    """Where the text of each stands."""
+    _decoded: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def array(self, name: str, annotation: TensorType) -> np.ndarray:
+        """The data of a name, which has this annotation. Raises `ScriptError` where it is missing or damaged."""
+        if name not in self.entries:
+            raise missing(name)
+        if name not in self._decoded:
+            try:
+                found = _decode(self.entries[name], annotation)
+                if data_name(found) != name:
+                    raise ValueError("its name, which is a digest of the data, says otherwise")
+                self._decoded[name] = found
+            except (binascii.Error, zlib.error, ValueError, OverflowError) as error:
+                problem = str(error)
+                raise ScriptError(
+                    "constant-data",
+                    f"the data of constant {name} is damaged: {problem}",
+                    span=self.places.get(name),
+                    help="print the module anew; by hand write R.const([…], dtype)",
+                ) from None
+        found = self._decoded[name]
+        if _annotation(found) != annotation:
+            raise ScriptError(
+                "constant-data", f"constant {name} is {_annotation(found)}, not {annotation}"
+            ).about("annotation")
+        return found
+
+
+def missing(name: str) -> ScriptError:
+    """The data of a name is not there."""
+    return ScriptError(
+        "constant-data",
+        f"the data of constant {name} is not in this text",
+        help="mod.script() ends with the data (mod.show() leaves it out); "
+        "data in a file beside it is given with parse(text, constants=…)",
+    ).about("name")
+
+
+def const_ref(name: str, annotation: Any, *, stored: Any = None) -> Constant:
+    """`R.const_ref("9b1f6a0c1e2d3f40", R.Tensor((384, 384), dtype="float32"))`, a constant whose data the text's
+    `I.metadata(…)` holds. `stored` is what the parser found there."""
+    shape = annotation.shape if isinstance(annotation, TensorType) else None
+    known = isinstance(shape, tuple) and all(dim.value is not None for dim in shape)
+    if not known or annotation.dtype is None:
+        raise ScriptError(
+            "constant-data",
+            f"a constant has a shape and a dtype that are known, not {annotation}",
+            help='write R.Tensor((2, 3), dtype="float32")',
+        ).about("annotation")
+    if stored is POISON:
+        raise Skip
+    if not isinstance(stored, StoredConstants):
+        raise missing(name)
+    return Constant.shared(stored.array(str(name), annotation))
+
+
+def _decode(entry: str | np.ndarray, annotation: TensorType) -> np.ndarray:
+    dtype = DType(str(annotation.dtype))
+    assert isinstance(annotation.shape, tuple)
+    shape = tuple(dim.value or 0 for dim in annotation.shape)
+    size = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0:
+        raise ValueError("an extent is negative")
+    if isinstance(entry, np.ndarray):
+        raw = bytes(_bytes(entry))
+    else:
         unpack = zlib.decompressobj()
-        raw = unpack.decompress(base64.b64decode(text, validate=True), size + 1)
-        if len(raw) != size or min(shape, default=0) < 0:
-            raise ValueError(f"{size} bytes are expected")
-        return np.frombuffer(raw, DType(dtype).numpy).reshape(tuple(shape))
-    except (binascii.Error, zlib.error, ValueError, OverflowError) as error:
+        packed = base64.b64decode("".join(entry.split()), validate=True)
+        raw = unpack.decompress(packed, size + 1)
+    if len(raw) != size:
+        raise ValueError(f"{size} bytes are expected")
+    return np.frombuffer(raw, dtype.numpy).reshape(shape)
+
+
+def read_file(path: str | PathLike[str]) -> StoredConstants:
+    """The constants in an `.npz` file, as `ConstantTable.beside` writes it. Raises `ScriptError`."""
+    try:
+        # opened here: numpy leaves a file open that it cannot read
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+            return StoredConstants({name: file[name] for name in file.files})
+    except _UNREADABLE as error:
         problem = str(error)
-    raise ScriptError(
-        "bad-value",
-        f"the data of this constant is damaged: {problem}",
-        help="R.const_data is what the printer writes; write R.const([…], dtype) by hand",
-    )
+    raise ScriptError("constant-data", f"the constants in {path} cannot be read: {problem}")
+
+
+def read_beside(name: str, text: str) -> StoredConstants:
+    """The constants in a file that the text in file `text` names."""
+    if not _SAFE_NAME.fullmatch(name):
+        raise ScriptError(
+            "constant-data",
+            f"{name!r} is not the name of an .npz file beside this text",
+            help="to read another file give it to parse(text, constants=…)",
+        )
+    return read_file(Path(text).parent / name)

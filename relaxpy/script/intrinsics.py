@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, overload
 
 import numpy as np
@@ -29,7 +29,6 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.python_operator import LONGEST
 from relaxpy.op.base import as_expr
 from relaxpy.script.annotations import DimReader, as_dim
-from relaxpy.script.constants import decode_constant
 from relaxpy.script.describe import describe
 
 
@@ -125,11 +124,6 @@ def _count(value: Any) -> int:
         count *= len(value)
         value = value[0]
     return count
-
-
-def const_data(data: str, shape: Sequence[int], dtype: str) -> Constant:
-    """A constant as the printer writes large ones: its bytes, compressed, as text."""
-    return Constant.shared(decode_constant(data, tuple(shape), dtype))
 
 
 def shape(dims: Any) -> ShapeExpr:

@@ -34,6 +34,12 @@ def module_global_infos(infos: dict[str, list[Any]]) -> None:
     """Global information, e.g. virtual devices: `I.module_global_infos({"vdevice": ["cpu:0"]})`."""
 
 
+def metadata(data: dict[str, str] | str) -> dict[str, str] | str:
+    """The data of a text's large constants, by name, or the `.npz` file beside it that has them: what
+    `R.const_ref(…)` refers to. `metadata = I.metadata({…})` stands after the program, where `script` writes it."""
+    return data
+
+
 def module_get_attrs() -> dict[str, Any]:
     """Of use to TVM's parser only."""
     return {}
@@ -71,6 +77,7 @@ __all__ = [
     "dummy_global_info",
     "extern",
     "ir_module",
+    "metadata",
     "module_attrs",
     "module_get_attrs",
     "module_global_infos",

@@ -1,4 +1,4 @@
-"""The constants of a text that TVM printed with `show_meta=True`.
+"""The data of a text's constants: `metadata = I.metadata(…)`, and what TVM prints with `show_meta=True`.
 
 TVM prints scalars as `R.const(…)` and every other constant as `metadata["ir.GenericConst"][0]`; the text begins with
 `metadata = tvm.ir.load_json(…)`: a graph of nodes as JSON, in which tensors are base 64 of TVM's binary form.
@@ -12,13 +12,15 @@ import binascii
 import json
 import math
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from relaxpy.errors import RelaxError, ScriptError
+from relaxpy.errors import RelaxError, ScriptError, Source, Span
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant
+from relaxpy.script.constants import StoredConstants, read_beside
 
 _MAGIC = 0xDD5E40F096B4A13F
 _HEADER = struct.Struct("<QQiiiBBH")
@@ -29,19 +31,59 @@ _CONSTANTS = frozenset({"ir.GenericConst", "relax.expr.Constant"})
 
 
 def is_metadata(node: ast.stmt) -> bool:
-    """Is this `metadata = tvm.ir.load_json("…")`?"""
+    """Is this `metadata = I.metadata(…)`, or TVM's `metadata = tvm.ir.load_json("…")`?"""
     match node:
         case ast.Assign(
-            targets=[ast.Name(id="metadata")],
-            value=ast.Call(
-                func=ast.Attribute(attr="load_json"), args=[ast.Constant(value=str())], keywords=[]
-            ),
+            targets=[ast.Name(id="metadata")], value=ast.Call(func=func, args=[_], keywords=[])
         ):
-            return True
+            return ast.unparse(func) in ("I.metadata", "tvm.ir.load_json")
     return False
 
 
-def read_metadata(text: str) -> dict[str, list[Any]]:
+def read_metadata(node: ast.stmt, source: Source) -> StoredConstants | dict[str, list[Any]]:
+    """What a statement that `is_metadata` holds: constants by name, or TVM's nodes by kind. Raises `ScriptError`."""
+    match node:
+        case ast.Assign(value=ast.Call(func=ast.Attribute(attr="metadata"), args=[given])):
+            return _stored(given, source)
+        case ast.Assign(value=ast.Call(args=[ast.Constant(value=str() as text)])):
+            return read_tvm_metadata(text)
+    raise ScriptError("bad-value", "this is no metadata", span=source.span(node))
+
+
+def metadata_of(body: Sequence[ast.stmt], source: Source) -> dict[str, Any]:
+    """The metadata of a file that Python runs, under its name; nothing where there is none. It follows the program,
+    so Python has not come to it when a decorator is called."""
+    found = next((node for node in body if is_metadata(node)), None)
+    return {} if found is None else {"metadata": read_metadata(found, source)}
+
+
+def _stored(given: ast.expr, source: Source) -> StoredConstants:
+    match given:
+        case ast.Constant(value=str() as name):
+            try:
+                return read_beside(name, source.file)
+            except ScriptError as error:
+                raise error.located(source.span(given)) from None
+        case ast.Dict(keys=keys, values=values):
+            entries: dict[str, str] = {}
+            places: dict[str, Span] = {}
+            for key, value in zip(keys, values, strict=True):
+                match key, value:
+                    case ast.Constant(value=str() as name), ast.Constant(value=str() as text):
+                        entries[name], places[name] = text, source.span(value)
+                    case _:
+                        break
+            else:
+                return StoredConstants(entries, places)
+    raise ScriptError(
+        "constant-data",
+        "I.metadata takes names and their data, or the name of a file",
+        span=source.span(given),
+        help="script() writes it; to give data by hand use R.const([…], dtype)",
+    )
+
+
+def read_tvm_metadata(text: str) -> dict[str, list[Any]]:
     """Kind of node → its objects in order; constants are `Constant`s, what else there may be is None.
 
     Raises `ScriptError` where the text is not what TVM writes.

@@ -313,6 +313,8 @@ class CoreParser:
                 f"{ast.unparse(node.func)} is a function of Python, and parsing a text runs no Python",
                 node.func,
             )
+        if func is namespace_r.const_ref:
+            kwargs["stored"] = self.around.values.get("metadata")
         if func in DIM_FUNCTIONS.values():
             args = [known_scalar(arg) for arg in args]
         try:

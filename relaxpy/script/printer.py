@@ -14,6 +14,7 @@ import keyword
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
 from typing import Any
 
 from relaxpy.ir.annotation import (
@@ -53,10 +54,11 @@ from relaxpy.ir.module import IRModule, VDevice
 from relaxpy.ir.op import Operator
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor, for_each_dim
+from relaxpy.script.constants import ConstantTable
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
 INDENT = "    "
-_WORDS = "R T I cls float int bool str len list tuple range dict"
+_WORDS = "R T I cls metadata float int bool str len list tuple range dict"
 RESERVED = frozenset([*keyword.kwlist, *keyword.softkwlist, *_WORDS.split()])
 """Names that a variable cannot have in a script."""
 
@@ -65,18 +67,28 @@ CALLS_BY_NAME = ("call_dps_library", "call_pure_packed")
 """Operators whose first argument is written as a plain string."""
 
 
-def print_module(mod: IRModule) -> str:
-    """A module as a class decorated with `@I.ir_module`, imports included."""
+def print_module(
+    mod: IRModule, constants: str | PathLike[str] | None = None, *, abbreviated: bool = False
+) -> str:
+    """A module as a class decorated with `@I.ir_module`, imports included. The data of large constants follows it, or
+    is written to the `.npz` file `constants`, or left out but for a few values: `abbreviated`."""
+    table = ConstantTable()
     with deep_recursion():
-        return HEADER + "\n" + _ModulePrinter(mod).text()
+        text = _ModulePrinter(mod, table).text()
+    if constants is not None:
+        return HEADER + "\n" + text + table.beside(constants)
+    return HEADER + "\n" + text + (table.summary() if abbreviated else table.inline())
 
 
-def print_function(func: Function, name: str | None = None) -> str:
-    """A function as a definition decorated with `@R.function`; its name is its global symbol unless given."""
+def print_function(func: Function, name: str | None = None, *, abbreviated: bool = False) -> str:
+    """A function as a definition decorated with `@R.function`; its name is its global symbol unless given. The data of
+    large constants follows, or a few values of each."""
     shown = name or str(func.attrs.get("global_symbol", "main"))
-    printer = _FunctionPrinter(Names())
+    table = ConstantTable()
+    printer = _FunctionPrinter(Names(), constants=table)
     with deep_recursion():
-        return "\n".join(printer.definition(func, shown, identifier(shown), False)) + "\n"
+        lines = printer.definition(func, shown, identifier(shown), False)
+    return "\n".join(lines) + "\n" + (table.summary() if abbreviated else table.inline())
 
 
 def print_annotation(annotation: Annotation) -> str:
@@ -134,8 +146,9 @@ class Names:
 
 
 class _ModulePrinter:
-    def __init__(self, mod: IRModule) -> None:
+    def __init__(self, mod: IRModule, constants: ConstantTable) -> None:
         self.mod = mod
+        self.constants = constants
         unique = Names()
         self.name = unique.fresh(mod.name)
         self.globals = {name: unique.fresh(name) for name in mod}
@@ -150,7 +163,9 @@ class _ModulePrinter:
         for name, func in self.mod.functions.items():
             shown = self.globals[name]
             if isinstance(func, Function):
-                printer = _FunctionPrinter(Names([self.name]), self.globals, self.name)
+                printer = _FunctionPrinter(
+                    Names([self.name]), self.globals, self.name, self.constants
+                )
                 parts.append("\n".join(printer.definition(func, name, shown, False)))
             elif isinstance(func, ExternFunc):
                 given = "" if shown == name else f", name={quote(name)}"
@@ -177,9 +192,14 @@ class _FunctionPrinter:
     """Prints one function, and those inside it."""
 
     def __init__(
-        self, names: Names, global_names: Mapping[str, str] | None = None, module: str | None = None
+        self,
+        names: Names,
+        global_names: Mapping[str, str] | None = None,
+        module: str | None = None,
+        constants: ConstantTable | None = None,
     ) -> None:
         self.names = names
+        self.constants = constants or ConstantTable()
         self.global_names = global_names or {}
         self.module = module
         self.scope: set[SymVar] = set()
@@ -324,9 +344,7 @@ class _FunctionPrinter:
             case Call():
                 return self.call(expr)
             case Constant():
-                from relaxpy.script.constants import print_constant
-
-                return print_constant(expr)
+                return self.constants.text(expr)
             case Tuple(fields=fields):
                 if not fields:
                     return "R.tuple()"

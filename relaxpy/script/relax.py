@@ -26,9 +26,9 @@ from relaxpy.script.calls import (
     invoke_closure,
     invoke_pure_closure,
 )
+from relaxpy.script.constants import const_ref
 from relaxpy.script.intrinsics import (
     const,
-    const_data,
     cpu,
     cuda,
     dataflow,
@@ -55,7 +55,7 @@ call_dps_packed = call_dps_library
 __all__ = [
     "Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "call_builtin_with_ctx",
     "call_dps_library", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir",
-    "call_tir_inplace", "call_tir_with_grad", "const", "const_data", "cpu", "cuda", "dataflow", "device",
+    "call_tir_inplace", "call_tir_with_grad", "const", "const_ref", "cpu", "cuda", "dataflow", "device",
     "dtype", "func_attr", "function", "invoke_closure", "invoke_pure_closure", "macro", "match_cast", "output",
     "prim_value", "shape", "str", "tuple",
 ]  # fmt: skip

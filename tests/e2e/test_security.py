@@ -98,8 +98,11 @@ def test_bombs_of_data() -> None:
 
     assert refused(GRAPH.format("R.const([[1] * 100000] * 100000)")) == "bad-value"
     zeros = base64.b64encode(zlib.compress(bytes(1 << 24))).decode()
-    assert refused(GRAPH.format(f'R.const_data("{zeros}", [4], "int8")')) == "bad-value"
-    assert refused(GRAPH.format(f'R.const_data("{zeros}", [-1, -4], "int8")')) == "bad-value"
+    section = f'\nmetadata = I.metadata({{"zeros": "{zeros}"}})\n'
+    use = GRAPH.format('R.const_ref("zeros", R.Tensor((4,), dtype="int8"))')
+    assert refused(use + section) == "constant-data"
+    huge = GRAPH.format(f'R.const_ref("zeros", R.Tensor(({1 << 60},), dtype="int8"))')
+    assert refused(huge + section) == "constant-data"
 
 
 def test_a_dimension_of_thousands_of_terms() -> None:

@@ -238,7 +238,7 @@ def test_one_of_everything() -> None:
     assert mod.global_infos["vdevice"][0].device == 0
     assert mod["impure"].attrs["d"] == {"q": 2}
     assert mod["impure"].params[0].annotation.vdevice == "llvm:0:global"
-    constants = re.findall(r'R\.const_data\("[^"]*", \[3, 200\]', mod.script())
+    constants = re.findall(r'R\.const_ref\("[^"]*", R\.Tensor\(\(3, 200\)', mod.script())
     assert len(constants) == 1
 
 
