@@ -134,7 +134,8 @@ def _add_place(places: _Slices, axis: int, index: Dim, size: Dim | None) -> None
 def _add_slice(parts: _Slices, axis: int, item: slice, size: Dim | None) -> None:
     stride = 1 if item.step is None else Dim.of(item.step).value
     if stride is None or stride == 0:
-        raise _wrong("a stride that is no number other than 0", "write it as a number")
+        what = "a step of 0" if stride == 0 else "a step that is known only at run time"
+        raise _wrong(what, "write a number other than 0")
     if item.start is None and item.stop is None and stride == 1:
         return
     whole: Any = (0, FAR if size is None else size) if stride > 0 else (FAR, -FAR)

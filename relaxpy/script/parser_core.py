@@ -39,6 +39,7 @@ from relaxpy.op.base import OPS, as_expr
 from relaxpy.op.deduce import deduce
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
+from relaxpy.script.advice import LIBRARIES, instead_of, instead_of_unknown
 from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
 from relaxpy.script.describe import describe
 from relaxpy.script.dims import DIM_FUNCTIONS
@@ -48,6 +49,7 @@ from relaxpy.script.parser_value import (
     NAMESPACES,
     argument_node,
     is_of_script,
+    is_value,
     known_scalar,
     lone_names,
     namespace_member,
@@ -218,7 +220,8 @@ class CoreParser:
             )
         known = [*self.env, *self.symbols.names(), *self.functions, *self.around.values]
         help = (
-            suggest(name, known)
+            instead_of_unknown(name)
+            or suggest(name, known)
             or f"bind it before; a symbolic variable is introduced by {name} = T.int64()"
         )
         return self.fail("unknown-name", f"{name} is not defined", node, help)
@@ -238,7 +241,15 @@ class CoreParser:
         return value
 
     def eval_Attribute(self, node: ast.Attribute) -> Any:
-        base = self.eval(node.value)
+        try:
+            base = self.eval(node.value)
+        except RelaxError as error:
+            root = node.value
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            if isinstance(root, ast.Name) and root.id in LIBRARIES:
+                error.help = instead_of(node.attr)
+            raise
         name = node.attr
         if isinstance(base, ModuleRef):
             if name in self.functions:
@@ -283,11 +294,7 @@ class CoreParser:
 
     def value_attribute(self, base: Expr, name: str, node: ast.Attribute) -> NoReturn:
         shown = ast.unparse(node.value)
-        help = None
-        if name == "shape":
-            help = "use the symbolic variables of its annotation: (n, 4)"
-        elif name in OPS:
-            help = f"write R.{name}({shown}, …)"
+        help = f"write R.{name}({shown}, …)" if name in OPS else instead_of(name)
         self.fail("unknown-name", f"a value has no attributes: {shown}.{name}", node, help)
 
     # Calls
@@ -313,8 +320,7 @@ class CoreParser:
                 f"{ast.unparse(node.func)} is a function of Python, and parsing a text runs no Python",
                 node.func,
             )
-        if func is namespace_r.const_ref:
-            kwargs["stored"] = self.around.values.get("metadata")
+        self.refuse_python(func, args, node)
         if func in DIM_FUNCTIONS.values():
             args = [known_scalar(arg) for arg in args]
         try:
@@ -337,6 +343,16 @@ class CoreParser:
     def expand(self, macro: Macro, node: ast.Call) -> Any:
         """The value of a use of a macro."""
         self.fail("statement-place", "a macro is used in a function", node)
+
+    def refuse_python(self, func: Any, args: Sequence[Any], node: ast.Call) -> None:
+        """Refuse Python's own functions, and numpy's, on values of the program: they would compute with its tree."""
+        module = str(getattr(func, "__module__", None) or type(func).__module__).split(".")[0]
+        is_method = not isinstance(getattr(func, "__self__", types), types.ModuleType)
+        if is_method or module not in ("builtins", "math", "numpy"):
+            return
+        if any(map(is_value, args)):
+            name = ast.unparse(node.func)
+            self.refuse(f"{name} of a value of the program", node, instead_of(name.split(".")[-1]))
 
     def python_error(self, error: Exception, node: ast.Call) -> Exception:
         """What a function of Python raised, with its place in the script."""

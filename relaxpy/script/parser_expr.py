@@ -66,6 +66,12 @@ UNARY: dict[type[ast.unaryop], tuple[str, Callable[[Any], Any]]] = {
 }
 
 
+MEMBERSHIP = (
+    ("`is`", "no value of a program is None; equal elements are found by =="),
+    ("`in`", "write R.any(x == value)"),
+)
+
+
 class ExprParser(CoreParser):
     """Evaluates expressions of one function, or of a class body. Statements are `parser_statement`'s."""
 
@@ -103,9 +109,8 @@ class ExprParser(CoreParser):
         if type(op) not in COMPARE:
             if self.around.trusted and not (is_value(left) or is_value(right)):
                 return self.python_membership(op, node, left, right)
-            self.refuse(
-                "`in`" if isinstance(op, (ast.In, ast.NotIn)) else "`is`", node, "use == or R.equal"
-            )
+            what, help = MEMBERSHIP[isinstance(op, (ast.In, ast.NotIn))]
+            self.refuse(what, node, help)
         name, python = COMPARE[type(op)]
         if is_value(left) or is_value(right):
             return self.apply(name, node, left, right)
@@ -220,7 +225,10 @@ class ExprParser(CoreParser):
                 value = self.eval(part.value)
                 if is_value(value):
                     self.fail(
-                        "bad-value", "a value of the program is not known while compiling", part
+                        "bad-value",
+                        "a value of the program is not known while compiling",
+                        part,
+                        'to see it while the program runs write R.print(x, format="x = {}")',
                     )
                 spec = self.eval(part.format_spec) if part.format_spec is not None else ""
                 parts.append(self.python_operator(format, part, value, spec))

@@ -39,9 +39,12 @@ def decorator_kind(
     node: ast.ClassDef | ast.FunctionDef, scope: ExprParser
 ) -> tuple[str | None, dict[str, Any]]:
     """Which word of the script a definition is decorated with (a key of KINDS), and the decorator's arguments."""
+    found: tuple[str | None, dict[str, Any]] = None, {}
+    others: list[ast.expr] = []
     for decorator in node.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
         func = call.func if call is not None else decorator
+        others.append(func)
         if not isinstance(func, (ast.Attribute, ast.Name)):
             continue
         try:
@@ -69,20 +72,36 @@ def decorator_kind(
         if kind is not None:
             keywords = call.keywords if call is not None else []
             options = {k.arg: scope.eval(k.value) for k in keywords if k.arg is not None}
-            return kind, options
-    return None, {}
+            found = kind, options
+            others.pop()
+    for base in getattr(node, "bases", ()) if found[0] == "ir_module" else ():
+        scope.refuse("a base class", base, "a module stands alone: leave it out")
+    if found[0] is not None and others:
+        scope.refuse(
+            f"the decorator {ast.unparse(others[0])}",
+            others[0],
+            f"{KINDS[found[0]]} stands alone",
+        )
+    return found
 
 
 class ModuleParser:
-    """Reads the functions of one module. `bodies` are the statements of its class, or single definitions."""
+    """Reads the functions of one module. With `check_well_formed=False` (here, or in a function's decorator) what is
+    read is not verified."""
 
     def __init__(
-        self, source: Source, around: Surroundings, bag: ErrorBag, name: str = "Module"
+        self,
+        source: Source,
+        around: Surroundings,
+        bag: ErrorBag,
+        name: str = "Module",
+        check_well_formed: bool = True,
     ) -> None:
         self.source = source
         self.around = around
         self.bag = bag
         self.name = name
+        self.check_well_formed = check_well_formed
         self.scope = ExprParser(source, around, Symbols())
         self.functions: dict[str, BaseFunc] = {}
         self.names: dict[str, Any] = {}
@@ -119,8 +138,12 @@ class ModuleParser:
 
     def verify(self, mod: IRModule) -> None:
         """Report what is not well formed in the functions that were read; of the others `mod` has signatures."""
+        if not self.check_well_formed:
+            return
         nodes: dict[Span, ast.Call] = {}
-        for error in well_formed(mod, self.complete):
+        options = {name: options for name, (_, options) in self.definitions.items()}
+        names = [n for n in self.complete if options[n].get("check_well_formed", True)]
+        for error in well_formed(mod, names):
             if error.code == "wf-global":
                 continue  # a function whose signature is wrong, which was reported
             if error.arg is not None and error.span is not None:
@@ -164,7 +187,7 @@ class ModuleParser:
         if kind not in ("function", "prim_func"):
             raise ScriptError(
                 "missing-decorator",
-                f"{node.name} is not decorated",
+                f"{node.name} is not decorated as a function of the language",
                 span=self.scope.span(node),
                 help="write @R.function above a graph-level function, @T.prim_func above a tensor program",
             )

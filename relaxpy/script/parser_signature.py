@@ -109,6 +109,13 @@ class SignatureParser(ExprParser):
                 if arg.arg in seen:
                     self.fail("duplicate-name", f"two parameters are called {arg.arg}", arg)
                 seen.add(arg.arg)
+                if arg.arg == "self" and arg.annotation is None:
+                    self.fail(
+                        "missing-annotation",
+                        "functions of a module have no self",
+                        arg,
+                        "leave it out; other functions of the module are cls.f, with cls = Module",
+                    )
                 if arg.annotation is None:
                     self.fail(
                         "missing-annotation",
@@ -135,11 +142,12 @@ class SignatureParser(ExprParser):
 
     def refuse_defaults(self, node: ast.FunctionDef) -> None:
         args = node.args
-        with self.bag.collect():
-            for extra in (args.vararg, args.kwarg, *args.kwonlyargs):
-                if extra is not None:
-                    self.refuse("*, ** and keyword-only parameters", extra, "name every parameter")
-            for default in args.defaults:
+        extras = [arg for arg in (args.vararg, *args.kwonlyargs, args.kwarg) if arg is not None]
+        for extra in extras:
+            with self.bag.collect():
+                self.refuse("a parameter with or after * or **", extra, "name every parameter")
+        for default in args.defaults:
+            with self.bag.collect():
                 self.refuse("a default value", default, "pass the value in every call")
 
     def declare_quoted(self, node: ast.FunctionDef) -> None:

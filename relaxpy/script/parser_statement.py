@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from relaxpy.errors import DeduceError, RelaxError, ScriptError, Span
 from relaxpy.ir.annotation import (
@@ -163,7 +163,7 @@ class StatementParser(SignatureParser):
 
     def stmt_AugAssign(self, node: ast.AugAssign) -> None:
         if not isinstance(node.target, ast.Name):
-            self.fail("assign-target", "only names can be bound", node.target)
+            self.refuse_target(node.target)
         load = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
         value = ast.copy_location(ast.BinOp(load, node.op, node.value), node)
         self.assign(node.target, value, None, node)
@@ -183,12 +183,7 @@ class StatementParser(SignatureParser):
             self.assign_parts(target, value_node, node)
             return
         if not isinstance(target, ast.Name):
-            self.fail(
-                "assign-target",
-                f"{ast.unparse(target)} cannot be assigned to: values do not change",
-                target,
-                "bind the new value to a name of its own",
-            )
+            self.refuse_target(target)
         if (
             isinstance(value_node, ast.Call)
             and self.statement_word(value_node) is namespace_r.match_cast
@@ -197,6 +192,19 @@ class StatementParser(SignatureParser):
             return
         value = self.plain(self.eval(value_node), value_node)
         self.define(target.id, value, value_node, annotation, node)
+
+    def refuse_target(self, node: ast.expr) -> NoReturn:
+        if isinstance(node, (ast.Tuple, ast.List)):
+            self.refuse(
+                "a pattern inside a pattern", node, "bind it to one name, and take that apart"
+            )
+        help = "bind the new value to a name of its own"
+        if isinstance(node, ast.Subscript):
+            help += ": y = R.scatter_nd(x, indices, updates), or R.where(mask, value, x)"
+        shown = ast.unparse(node)
+        self.fail(
+            "assign-target", f"{shown} cannot be assigned to: values do not change", node, help
+        )
 
     def define(
         self,
@@ -235,6 +243,9 @@ class StatementParser(SignatureParser):
         self, target: ast.Tuple | ast.List, value_node: ast.expr, node: ast.stmt
     ) -> None:
         """`a, b = value`"""
+        for item in target.elts:
+            if isinstance(item, ast.Starred):
+                self.refuse("a name with a star", item, "bind every item to a name of its own")
         value = self.leaf(value_node)
         count = len(target.elts)
         if isinstance(value, Tuple):
@@ -249,7 +260,7 @@ class StatementParser(SignatureParser):
             self.fail("tuple-index", f"{count} names for {describe(value)}", target)
         for item, part in zip(target.elts, value, strict=True):
             if not isinstance(item, ast.Name):
-                self.fail("assign-target", "only names can be bound", item)
+                self.refuse_target(item)
             self.define(item.id, part, value_node, None, node)
 
     def assign_cast(
@@ -439,7 +450,9 @@ class StatementParser(SignatureParser):
             "return-place",
             "return stands in the middle: a function has one, as its last line",
             node,
-            "bind the value to the same name in both branches, and return it after them",
+            "end the block with R.output(y), and return y after it"
+            if self.in_dataflow
+            else "bind the value to the same name in both branches, and return it after them",
         )
 
     def stmt_If(self, node: ast.If) -> None:
@@ -577,8 +590,8 @@ def fits(declared: Annotation, actual: Annotation) -> Verdict:
     return Verdict.YES if declared == actual else accepts(declared, actual, None, equal)
 
 
-def targets(node: ast.stmt) -> Iterator[str]:
-    """Names that a statement binds."""
+def targets(node: ast.AST) -> Iterator[str]:
+    """Names that a statement binds, and those in it."""
     match node:
         case ast.Assign(targets=found):
             for target in found:
@@ -588,21 +601,14 @@ def targets(node: ast.stmt) -> Iterator[str]:
             yield name
         case ast.FunctionDef(name=name):
             yield name
-        case (
-            ast.If(body=body, orelse=orelse)
-            | ast.For(body=body, orelse=orelse)
-            | ast.While(body=body, orelse=orelse)
-        ):
-            for statement in [*body, *orelse]:
-                yield from targets(statement)
-        case ast.With(body=body):
-            for statement in body:
-                yield from targets(statement)
-        case ast.Try(body=body, orelse=orelse, finalbody=final):
-            for statement in [*body, *orelse, *final]:
-                yield from targets(statement)
+        case ast.ClassDef(name=name):
+            yield name
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            yield from (alias.asname or alias.name.split(".")[0] for alias in names)
         case _:
-            return
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, (ast.stmt, ast.match_case, ast.excepthandler)):
+                    yield from targets(child)
 
 
 def last_target(body: Sequence[ast.stmt]) -> str | None:

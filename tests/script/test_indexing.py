@@ -108,7 +108,7 @@ def test_a_place_that_is_not_there() -> None:
         ("x", "indexed by integers"),
         ("i, i", "two tensors"),
         ("0, i", "beside an integer"),
-        ("::0", "a stride"),
+        ("::0", "a step of 0"),
         ("i:2", "indexed by integers"),
     ],
 )

@@ -3,13 +3,15 @@ from __future__ import annotations
 import linecache
 import subprocess
 import sys
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.errors import ErrorGroup, ScriptError
+from relaxpy.analysis.well_formed import well_formed
+from relaxpy.errors import ErrorGroup, RelaxError, ScriptError
 from relaxpy.ir import (
     Call,
     CallableType,
@@ -198,7 +200,8 @@ class Module:
 def test_older_spellings() -> None:
     mod = relaxpy.parse(
         """
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 n = TypeVar("n")
 
 @I.ir_module
@@ -620,7 +623,8 @@ def test_captured_symbols() -> None:
 
 
 PRINTED_BY_TVM = """
-# from typing import TypeVar
+# from collections.abc import Callable
+from typing import Any, TypeVar
 # from tvm.script import ir as I
 # from tvm.script import tirx as T
 # from tvm.tirx.layout import Axis
@@ -685,3 +689,44 @@ def test_lowered_programs() -> None:
         for step in phase.passes:
             mod = step.run(mod, PassContext())
             parsed(mod)
+
+
+NOT_WELL_FORMED = """
+@I.ir_module{0}
+class Module:
+    @T.prim_func
+    def double(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in range(4):
+            y[i] = x[i] * T.float32(2)
+
+    @R.function{1}
+    def main(x: R.Tensor((3,), "float32")):
+        cls = Module
+        y = R.call_tir(cls.double, (x,), out_ty=R.Tensor((4,), "float32"))
+        return y
+"""
+
+
+def test_check_well_formed() -> None:
+    """`check_well_formed=False`, of the module or of a function, reads what the verifier refuses."""
+    with pytest.raises(RelaxError):
+        relaxpy.parse(NOT_WELL_FORMED.format("", ""))
+    for options in (("(check_well_formed=False)", ""), ("", "(check_well_formed=False)")):
+        mod = relaxpy.parse(NOT_WELL_FORMED.format(*options))
+        assert [error.code for error in well_formed(mod)] == ["wf-prim-func-call"]
+
+
+@pytest.mark.parametrize(
+    ("function", "help"),
+    [(len, "its annotation"), (print, "R.print"), (np.exp, "R.exp"), (abs, "R.abs")],
+)
+def test_python_of_values_in_decorated_code(function: Callable[..., Any], help: str) -> None:
+    """Functions of Python would see the program's values as objects of its tree."""
+    with pytest.raises(ScriptError, match="of a value of the program") as caught:
+
+        @R.function
+        def _main(x: R.Tensor((3,), "float32")):
+            return function(x)
+
+    assert caught.value.help is not None
+    assert help in caught.value.help

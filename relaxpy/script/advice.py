@@ -1,0 +1,52 @@
+"""What to write instead of functions of Python and of other libraries: the help of the parser's errors."""
+
+from __future__ import annotations
+
+import builtins
+
+from relaxpy.script import relax as namespace_r
+
+LIBRARIES = frozenset(
+    {"F", "cp", "cupy", "jax", "jnp", "math", "nn", "np", "numpy", "scipy", "tf", "torch"}
+)
+"""Names by which users reach for other libraries' operators."""
+
+_DTYPES = frozenset({"bool", "complex", "float", "int"})
+_OTHERS = {
+    "H": "write R.permute_dims(x)",
+    "T": "write R.permute_dims(x)",
+    "assert": "write R.assert_op(condition)",
+    "device": "the target says where a program runs",
+    "dot": "write R.matmul(a, b), or a @ b",
+    "dtype": 'its annotation says it: R.Tensor((n, 4), "float32")',
+    "len": "the lengths are in its annotation: n of R.Tensor((n, 4))",
+    "mT": "write R.permute_dims(x, axes)",
+    "max": "write R.max(x), or R.maximum(a, b)",
+    "min": "write R.min(x), or R.minimum(a, b)",
+    "ndim": "its annotation says it: R.Tensor((n, 4)) has 2 dimensions",
+    "pow": "write a ** b",
+    "print": 'write R.print(x, format="x = {}"), in a function with pure=False',
+    "range": "write R.arange(n)",
+    "shape": "use the symbolic variables of its annotation: (n, 4)",
+    "size": "use the symbolic variables of its annotation: n * 4",
+    "transpose": "write R.permute_dims(x, axes)",
+}
+
+
+def instead_of(name: str) -> str:
+    """Help for a user who wrote `name`: a function of Python, or a function or attribute of another library."""
+    if name in _DTYPES:
+        return f'write R.astype(x, "{"float32" if name == "float" else name}")'
+    if name in _OTHERS:
+        return _OTHERS[name]
+    for known in namespace_r.known_names():
+        if known.split(".")[-1] == name:
+            return f"write R.{known}(…)"
+    return "operators are those of R: docs/operators.md lists all of them"
+
+
+def instead_of_unknown(name: str) -> str | None:
+    """Help for a name that is not defined in a script, where it is Python's or another library's; else None."""
+    if name in LIBRARIES or hasattr(builtins, name):
+        return instead_of(name)
+    return None
