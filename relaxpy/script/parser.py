@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any
+
+import numpy as np
 
 from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span, UsageError
 from relaxpy.ir.dim import Dim
@@ -23,11 +25,12 @@ from relaxpy.ir.recursion import deep_recursion
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
+from relaxpy.script.constants import StoredConstants, read_file
 from relaxpy.script.macro import Macro
-from relaxpy.script.metadata import is_metadata, read_metadata
+from relaxpy.script.metadata import is_metadata, metadata_of, read_metadata
 from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_module import ModuleParser, decorator_kind, read_prim_func
-from relaxpy.script.scope import Skip, Surroundings, Symbols
+from relaxpy.script.scope import POISON, Skip, Surroundings, Symbols
 from relaxpy.script.source import find_definition, parse_python, source_of_frame
 
 SCRIPT_MODULES = {
@@ -39,12 +42,18 @@ SCRIPT_MODULES = {
 """Namespaces by the name they are imported by, ours and TVM's."""
 
 
-def parse(text: str | PathLike[str], filename: str | None = None) -> IRModule:
+def parse(
+    text: str | PathLike[str],
+    filename: str | None = None,
+    *,
+    constants: str | PathLike[str] | Mapping[str, np.ndarray] | None = None,
+) -> IRModule:
     """The module that a text, or the file at a path, defines. Nothing of it is run.
 
     The text holds one class decorated with `@I.ir_module`, or functions on their own, which make a module
-    together. `filename` is what
-    errors call the text. Raises `ScriptError`, or `ErrorGroup` for several mistakes.
+    together. `filename` is what errors call the text. `constants` is the data of its `R.const_ref(…)`, by name, or the
+    `.npz` file that `mod.script(constants=…)` wrote; not needed where the text holds it, or names a file beside it.
+    Raises `ScriptError`, or `ErrorGroup` for several mistakes.
     """
     if isinstance(text, PathLike) or ("\n" not in text and text.endswith(".py")):
         path = Path(text)
@@ -56,7 +65,12 @@ def parse(text: str | PathLike[str], filename: str | None = None) -> IRModule:
     source = Source(text.removeprefix("\ufeff"), filename or "<text>")
     bag = ErrorBag()
     with deep_recursion():
-        mod = _TextParser(source, bag).module()
+        parser = _TextParser(source, bag)
+        if constants is not None:
+            given = isinstance(constants, Mapping)
+            stored = StoredConstants(constants) if given else read_file(constants)
+            parser.values["metadata"] = stored
+        mod = parser.module()
     raise_errors(bag)
     assert mod is not None
     return mod
@@ -150,11 +164,11 @@ class _TextParser:
                 for alias in names:
                     name = alias.asname or alias.name.split(".")[0]
                     self.not_run[name] = self.source.span(node)
-            case ast.Assign(value=ast.Call(args=[ast.Constant(value=str() as text)])) if (
-                is_metadata(node)
-            ):
-                with self.bag.collect(self.source.span(node)):
-                    self.values["metadata"] = read_metadata(text)
+            case ast.Assign() if is_metadata(node):
+                if "metadata" not in self.values:  # given to `parse`
+                    self.values["metadata"] = POISON
+                    with self.bag.collect(self.source.span(node)):
+                        self.values["metadata"] = read_metadata(node, self.source)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 try:
                     self.scope.env[name] = self.values[name] = self.symbol(
@@ -202,6 +216,7 @@ def parse_decorated_class(cls: type, frame: FrameType) -> IRModule:
             values = {**closure(member), **values}
     bag = ErrorBag()
     with deep_recursion():
+        values |= metadata_of(parse_python(source).body, source)
         around = Surroundings(values, True)
         _, options = decorator_kind(node, ExprParser(source, around, Symbols()))
         check = bool(options.get("check_well_formed", True))
@@ -242,7 +257,9 @@ def parse_decorated_macro(func: FunctionType, frame: FrameType, hygienic: bool) 
 def _parse_single(func: FunctionType, frame: FrameType) -> IRModule:
     source = source_of_frame(frame, func.__name__)
     node = find_definition(source, func.__name__, func.__code__.co_firstlineno)
-    around = Surroundings({**scope_of_frame(frame), **closure(func)}, True)
+    values = {**scope_of_frame(frame), **closure(func)}
+    values |= metadata_of(parse_python(source).body, source)
+    around = Surroundings(values, True)
     bag = ErrorBag()
     with deep_recursion():
         mod = _SingleParser(source, around, bag).module([node])

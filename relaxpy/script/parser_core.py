@@ -321,6 +321,8 @@ class CoreParser:
                 node.func,
             )
         self.refuse_python(func, args, node)
+        if func is namespace_r.const_ref:
+            kwargs["stored"] = self.around.values.get("metadata")
         if func in DIM_FUNCTIONS.values():
             args = [known_scalar(arg) for arg in args]
         try:
