@@ -353,8 +353,9 @@ class CoreParser:
         if is_method or module not in ("builtins", "math", "numpy"):
             return
         if any(map(is_value, args)):
-            name = ast.unparse(node.func)
-            self.refuse(f"{name} of a value of the program", node, instead_of(name.split(".")[-1]))
+            name = str(getattr(func, "__name__", ""))
+            shown = ast.unparse(node.func)
+            self.refuse(f"{shown} of a value of the program", node, instead_of(name))
 
     def python_error(self, error: Exception, node: ast.Call) -> Exception:
         """What a function of Python raised, with its place in the script."""
