@@ -34,6 +34,9 @@ SHORT_DTYPES = {
 GENERATED = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<dims>[\d\s,]*)\](?:<(?P<below>\d+))?")
 SHAPE = re.compile(r"\((?P<dims>[-\d\s,]*)\)")
 
+_ARRAY_FILES = (b"\x93NUMPY", b"PK")
+"""How .npy and .npz files begin."""
+
 FORMS = "x=FILE.npy, FILE.npz, x=f32[4,64], x=i64[4]<100, n=3, p=0.5, flag=true or s=(2,3)"
 
 
@@ -121,6 +124,12 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
     try:
         # numpy leaves a file that it opened itself open where the content is damaged.
         with open(path, "rb") as file:
+            if not file.read(6).startswith(_ARRAY_FILES):
+                raise UsageError(
+                    "bad-array-file",
+                    f"{path} cannot be read as arrays: it is no .npy, .npz or .safetensors file",
+                )
+            file.seek(0)
             stored = np.load(file, allow_pickle=False)
             if isinstance(stored, np.ndarray):
                 return {Path(path).stem: stored}

@@ -9,7 +9,7 @@ import numpy as np
 
 import relaxpy
 from relaxpy.cli.inputs import parse_inputs
-from relaxpy.errors import UsageError
+from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime.tensor import Shape, Tensor
 
 
@@ -74,7 +74,7 @@ def run(
             "bad-output", f"cannot save as {save!r}", help="end the name in .npy or .npz"
         )
     values = parse_inputs(inputs, seed)
-    vm = relaxpy.VirtualMachine(relaxpy.load(executable))
+    vm = relaxpy.VirtualMachine(load(executable))
     call = vm[function]
     seconds = []
     result: object = None
@@ -89,6 +89,17 @@ def run(
         click.echo(f"median of {repeat}: {np.median(seconds) * 1e3:.3f} ms", err=True)
     if save is not None:
         save_results(save, leaves)
+
+
+def load(path: str) -> relaxpy.Executable:
+    """The executable in a file; for a program that was not compiled yet, the error says what to do."""
+    try:
+        return relaxpy.load(path)
+    except ExecutableError as error:
+        if error.code == "file-format" and path.endswith(".py"):
+            compiled = path.removesuffix(".py") + ".rxe"
+            error.help = f"compile it first: relaxpy compile {path} -o {compiled}"
+        raise
 
 
 def flatten(value: object, path: str) -> list[tuple[str, object]]:

@@ -29,7 +29,7 @@ _MACHINES = {62: ("x86_64", "amd64"), 183: ("aarch64", "arm64")}
 """ELF's machine number → names that Python has for it."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Executable:
     """A compiled module. Fields are not to be changed; constants are read-only once it has been saved and loaded."""
 
@@ -47,6 +47,13 @@ class Executable:
     """What it was built for: `kind`, `mcpu`, `features` (LLVM names that the code needs)."""
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     """Kernel → its script, for `as_text`."""
+
+    def __repr__(self) -> str:
+        names = ", ".join(code.name for code in self.functions if code.public)
+        kernels = f"{len(self.kernels)} kernel{'' if len(self.kernels) == 1 else 's'}"
+        return (
+            f"<relaxpy Executable for {self.target.get('kind', 'any target')}: {names}; {kernels}>"
+        )
 
     def function(self, name: str) -> FunctionCode:
         """The function `name`. Raises: UsageError (`function-name`)."""

@@ -162,7 +162,8 @@ def _explain_sizes(
     if wanted is not None:
         ndim = len(wanted)
     if ndim >= 0 and len(sizes) != ndim:
-        return f"it{place} has {len(sizes)} dimensions, not {ndim}"
+        plural = "" if len(sizes) == 1 else "s"
+        return f"it{place} has {len(sizes)} dimension{plural}, not {ndim}"
     for axis, (size, want) in enumerate(zip(sizes, wanted or (), strict=False)):
         if not _size_fits(size, want):
             return f"dimension {axis}{place} is {size}, not {want}"

@@ -33,6 +33,7 @@ from relaxpy.runtime.bytecode import (
     Move,
     Packed,
     Pattern,
+    TensorPattern,
 )
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.frame import Frame, record_of, release
@@ -225,7 +226,14 @@ class LinkedFunction:
         instr = self.code.code[at]
         assert isinstance(instr, Match)
         check = self.code.checks[instr.check]
-        return self._check_error(check, explain(value, instr.pattern), describe(value), local)
+        error = self._check_error(check, explain(value, instr.pattern), describe(value), local)
+        match instr.pattern:
+            case TensorPattern(dtype=dtype) if isinstance(value, Tensor) and value.dtype != dtype:
+                if dtype and check.what == "parameter":
+                    error.help = f'types are never cast; pass {check.name}.astype("{dtype}")'
+            case _:
+                pass
+        return error
 
     def unequal(
         self, check_index: int, came: int, wanted: int, local: Mapping[str, Any]

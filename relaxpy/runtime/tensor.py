@@ -112,6 +112,14 @@ class Tensor:
         """The only item, as a Python scalar; ValueError if there are several."""
         return self.numpy().item()
 
+    def __getitem__(self, index: Any) -> Any:
+        """Numbers of it, as numpy gives them: a view, or a copy, or a scalar."""
+        return self.numpy()[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write numbers, as to an array: how a library function in Python fills its outputs."""
+        self.numpy()[index] = value
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("a 0-dimensional tensor has no length")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from typing import NoReturn
 
 from relaxpy.errors import UsageError
 from relaxpy.runtime.device import Device
@@ -26,7 +27,7 @@ class VirtualMachine:
         if not isinstance(executable, Executable):
             raise UsageError(
                 "executable",
-                f"a VirtualMachine runs an Executable, got a {type(executable).__name__}",
+                f"a VirtualMachine runs an Executable, got {type(executable).__name__}",
                 help="relaxpy.build(module) makes one, relaxpy.load(path) reads one",
             )
         executable.require_host()
@@ -56,6 +57,11 @@ class VirtualMachine:
             )
             raise UsageError("function-name", f"the executable has no function {name!r}", help=hint)
         return found
+
+    def __getattr__(self, name: str) -> NoReturn:
+        known = vars(self).get("_functions", {})
+        hint = f'; its function is vm["{name}"]' if name in known else ""
+        raise AttributeError(f"a VirtualMachine has no attribute {name!r}{hint}")
 
     def __contains__(self, name: object) -> bool:
         return name in self._functions

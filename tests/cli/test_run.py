@@ -133,6 +133,14 @@ def test_not_an_executable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "x.rxe" in err
 
 
+def test_a_program_is_compiled_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`relaxpy run mlp.py` says which command is missing."""
+    (tmp_path / "mlp.py").write_text("@I.ir_module\nclass M: ...\n")
+    code, _, err = run(capsys, str(tmp_path / "mlp.py"))
+    assert code == 1
+    assert f"relaxpy compile {tmp_path / 'mlp.py'} -o {tmp_path / 'mlp.rxe'}" in err
+
+
 def test_repeat_times_the_call(executable: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The median time goes to stderr, so that stdout stays the results."""
     code, out, err = run(capsys, executable, "same", "-i", "x=1", "--repeat", "3")

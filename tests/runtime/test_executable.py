@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -168,6 +169,7 @@ def test_a_broken_object_is_refused() -> None:
 def test_signature_and_names() -> None:
     exe = sample()
     assert exe.signature("main") == "main(x: annotation of x) -> R.Object"
+    assert re.fullmatch(r"<relaxpy Executable for \w+( \w+)?: main.*; \d+ kernels?>", repr(exe))
     with pytest.raises(UsageError, match="there are: main"):
         exe.function("mian")
 

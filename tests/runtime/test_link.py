@@ -458,7 +458,7 @@ def test_tensor_checks_say_what_is_wrong() -> None:
     main(good, row)
     for x, y, text in [
         (np.zeros((2, 5), np.float32), row, "x: dimension 1 is 5, not 4"),
-        (np.zeros(4, np.float32), row, "x: it has 1 dimensions, not 2"),
+        (np.zeros(4, np.float32), row, "x: it has 1 dimension, not 2"),
         (np.zeros((2, 4), np.float64), row, "x: the element type is float64, not float32"),
         ("text", row, "x: expected a tensor, got the str 'text'"),
         (None, row, "x: expected a tensor, got None"),
@@ -467,6 +467,8 @@ def test_tensor_checks_say_what_is_wrong() -> None:
         with pytest.raises(RuntimeCheckError, match=text) as caught:
             main(x, y)
         assert "annotation of" in str(caught.value)
+        cast = getattr(x, "dtype", None) == np.float64
+        assert ('x.astype("float32")' in str(caught.value)) == cast
 
 
 def test_assert_shows_bound_symbols() -> None:
@@ -503,7 +505,7 @@ def test_match_of_a_tensor_made_here() -> None:
     with pytest.raises(RuntimeCheckError, match="match_cast lv1: dimension 0 is 2, not 3"):
         main(floats(1, 2))
     wrong = [*add1(0, 0, 1, 0), Match(1, 1, f32(3, 3), 1), Return(2, 0)]
-    with pytest.raises(RuntimeCheckError, match="it has 1 dimensions, not 2"):
+    with pytest.raises(RuntimeCheckError, match="it has 1 dimension, not 2"):
         run(function("main", [("x", VECTOR)], wrong, storages=[times(0, 4)], checks=[check]))(
             floats(1)
         )

@@ -177,6 +177,20 @@ def test_values_show_themselves() -> None:
         len(taken(1.0))
 
 
+def test_items_are_read_and_written_as_those_of_an_array() -> None:
+    """A library function in Python writes `out[:] = …`."""
+    tensor = taken(np.zeros((2, 3)))
+    tensor[:] = np.arange(6).reshape(2, 3)
+    tensor[0, -1] = 9
+    assert tensor[0].tolist() == [0, 1, 9]
+    assert tensor[1, 2] == 5
+    assert [row.tolist() for row in tensor] == [[0, 1, 9], [3, 4, 5]]
+    constant = from_numpy(np.zeros(2), constant=True)
+    constant._numpy = None
+    with pytest.raises(ValueError, match="read-only"):
+        constant[0] = 1
+
+
 def test_dlpack_device() -> None:
     assert taken(1).__dlpack_device__() == (1, 0)
 

@@ -68,6 +68,12 @@ def test_names(vm: VirtualMachine) -> None:
         vm["mian"]
     with pytest.raises(UsageError, match="there are: main"):
         vm["zzz"]
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'main'; its function is vm\[\"main\"\]"
+    ):
+        _ = vm.main
+    with pytest.raises(AttributeError, match=r"no attribute 'zzz'$"):
+        _ = vm.zzz
 
 
 def test_signature(vm: VirtualMachine) -> None:
