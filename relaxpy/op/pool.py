@@ -153,27 +153,31 @@ class Pooling(PoolLike):
         """A loop over the places of a window for each axis."""
         return {w.letter: te.reduce_axis(w.size, f"k{w.letter}") for w in self.windows()}
 
-    def seen(self, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """For each place of a window, on numpy in layout NC and space: the elements there of all windows, whether
-        each is inside of data, and whether of data or padding."""
-        x = self.layouts()[0].moved(data, f"NC{self.spatial}")
-        windows = self.windows()
-        counts = [
-            self.reach(size, w) // w.stride for size, w in zip(x.shape[2:], windows, strict=True)
-        ]
+    def places(
+        self, shape: Sequence[int]
+    ) -> Iterator[tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]]:
+        """For each place of a window over an array of `shape`, of layout NC and space: the index of the elements there
+        of all windows (of what is outside the nearest element; of an axis without elements 0), whether each is inside,
+        and whether of data or padding."""
+        windows, sizes = self.windows(), shape[2:]
+        counts = [self.reach(size, w) // w.stride for size, w in zip(sizes, windows, strict=True)]
         for k in np.ndindex(*(w.size for w in windows)):
             places = [
                 w.place(np.arange(n), at) for n, at, w in zip(counts, k, windows, strict=True)
             ]
-            within = [(p >= 0) & (p < n) for p, n in zip(places, x.shape[2:], strict=True)]
-            padded = [p < n + w.after for p, n, w in zip(places, x.shape[2:], windows, strict=True)]
-            # outside, where what is read is not used, the nearest place; of an axis without places there is none
-            nearest = [
-                np.clip(p, 0, max(n - 1, 0)) for p, n in zip(places, x.shape[2:], strict=True)
-            ]
-            source = x if x.size else np.zeros([max(n, 1) for n in x.shape], x.dtype)
-            got = source[np.ix_(np.arange(x.shape[0]), np.arange(x.shape[1]), *nearest)]
-            yield got, _all(within), _all(padded)
+            within = [(p >= 0) & (p < n) for p, n in zip(places, sizes, strict=True)]
+            padded = [p < n + w.after for p, n, w in zip(places, sizes, windows, strict=True)]
+            nearest = [np.clip(p, 0, max(n - 1, 0)) for p, n in zip(places, sizes, strict=True)]
+            index = np.ix_(np.arange(shape[0]), np.arange(shape[1]), *nearest)
+            yield index, _all(within), _all(padded)
+
+    def seen(self, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """For each place of a window, on numpy in layout NC and space: the elements there of all windows, whether
+        each is inside of data, and whether of data or padding."""
+        x = self.layouts()[0].moved(data, f"NC{self.spatial}")
+        source = x if x.size else np.zeros([max(n, 1) for n in x.shape], x.dtype)
+        for index, within, padded in self.places(x.shape):
+            yield source[index], within, padded
 
     def result(self, value: np.ndarray) -> np.ndarray:
         """A result of layout NC and space in the layout wanted."""

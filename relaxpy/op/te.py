@@ -1,6 +1,6 @@
-"""What `legalize` is written with: tensor expressions (`relaxpy.tir.te`), functions of one
-element (`relaxpy.tir.scalar`), and reading the arguments' dimensions. Loaded when first used, so
-that importing the operators does not import TVM."""
+"""What `legalize` is written with: tensor expressions (`relaxpy.tir.te`), functions of one element
+(`relaxpy.tir.scalar`), statements for every row (`relaxpy.tir.rows`), and reading the arguments' dimensions. Loaded
+when first used, so that importing the operators does not import TVM."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from relaxpy.ir.annotation import PrimType, ShapeType
 from relaxpy.ir.dim import Dim
 
 if TYPE_CHECKING:
+    from relaxpy.tir.rows import cell as cell
+    from relaxpy.tir.rows import rows as rows
     from relaxpy.tir.scalar import *  # noqa: F403
     from relaxpy.tir.te import *  # noqa: F403
 
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    from relaxpy.tir import scalar, te
+    from relaxpy.tir import rows, scalar, te
 
-    found = getattr(scalar, name, None)
-    return found if found is not None else getattr(te, name)
+    for module in (scalar, te, rows):
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(name)
 
 
 def dims(value: Any) -> tuple[Dim, ...]:
