@@ -21,10 +21,13 @@ from relaxpy.ir.expr import (
     SeqExpr,
     ShapeExpr,
     Tuple,
+    TupleGetItem,
     Var,
     VarBinding,
 )
 from relaxpy.ir.module import IRModule
+from relaxpy.ir.recursion import deep_recursion
+from relaxpy.ir.visitor import Visitor
 from relaxpy.op.call import CallTIRInplace, CrossLevelCall, call_pure_packed
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS
 from relaxpy.transform.base import Pass, PassContext
@@ -87,10 +90,16 @@ class _Lowerer(Rebuilder):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.updatable: frozenset[tuple[Call, int]] = frozenset()
+        self.whole: set[Var] = set()
+        """Variables that are used otherwise than by taking a field of them."""
+        self.parts: dict[Var, list[Expr]] = {}
+        """Tuples of outputs that are not made, since only their fields are used: the memory plan would have to keep
+        what is in a tuple."""
 
     def seq(self, seq: SeqExpr, function: Function | None = None) -> SeqExpr:
         if function is not None:
             self.updatable = updatable(function)
+            self.whole = _whole_uses(function)
         return super().seq(seq, function)
 
     def is_dataflow(self, block: BindingBlock) -> bool:
@@ -115,6 +124,10 @@ class _Lowerer(Rebuilder):
             return
         if isinstance(value, Call) and isinstance(value.op, (AllocTensor, AllocStorage)):
             binding = VarBinding(binding.var, self.with_known_shape(value), span=binding.span)
+        if isinstance(value, TupleGetItem) and isinstance(value.tuple, Var):
+            parts = self.parts.get(value.tuple)
+            if parts is not None:
+                binding = VarBinding(binding.var, parts[value.index], span=binding.span)
         if not (isinstance(value, Call) and isinstance(value.op, CrossLevelCall)):
             super().binding(binding)
             return
@@ -129,6 +142,9 @@ class _Lowerer(Rebuilder):
             symbols = [PrimValue(dim) for dim in call.args[2].dims]
         self.emit(CallDPS()(callee, *inputs, *allocated, *symbols), f"_{binding.var.name}")
         if outputs == [self.vars.get(binding.var, binding.var)]:
+            return
+        if len(outputs) > 1 and binding.var not in self.whole:
+            self.parts[binding.var] = outputs
             return
         result = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs), span=value.span)
         var = self.define(binding.var, binding.var.annotation, result)
@@ -182,3 +198,31 @@ class _Lowerer(Rebuilder):
         assert annotation.dims is not None
         call = AllocTensor(dtype=str(annotation.dtype))(ShapeExpr(annotation.dims))
         return VarBinding(out, call, span=binding.span)
+
+
+def _whole_uses(function: Function) -> set[Var]:
+    visitor = _WholeUses()
+    with deep_recursion():
+        visitor.visit(function.body)
+    return visitor.found
+
+
+class _WholeUses(Visitor):
+    def __init__(self) -> None:
+        self.found: set[Var] = set()
+
+    def visit_VarBinding(self, node: VarBinding) -> None:
+        self.visit(node.value)
+
+    def visit_MatchCast(self, node: MatchCast) -> None:
+        self.visit(node.value)
+        self.visit_annotation(node.annotation)
+
+    def visit_TupleGetItem(self, node: TupleGetItem) -> None:
+        if not isinstance(node.tuple, Var):
+            self.visit(node.tuple)
+
+    def visit_Var(self, node: Var) -> None:
+        self.found.add(node)
+
+    visit_DataflowVar = visit_Var

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import relaxpy
 from relaxpy.testing.before_after import check_example
-from relaxpy.transform import LowerCallTIR
+from relaxpy.transform import LowerCallTIR, PlanMemory
 
 
 def test_example() -> None:
@@ -25,3 +25,25 @@ def main(x: R.Tensor(("n", 4), dtype="float32")) -> R.Tensor(("n",), dtype="floa
     assert text.count("R.memory.alloc_tensor(") == 2
     assert "call_dps_library" not in text
     assert "pair_0, pair_1" in text
+
+
+def test_a_tuple_of_which_only_fields_are_used_is_not_made() -> None:
+    """Its fields are planned storage then."""
+    script = """
+@R.function
+def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+    n = T.int64()
+    lv = R.call_dps_library(
+        "lib.two", (x,), out_ty=[R.Tensor((n,), dtype="float32"), R.Tensor((n,), dtype="float32")]
+    )
+    a = lv[1]
+    y = R.call_dps_library("lib.one", (a,), out_ty=R.Tensor((n,), dtype="float32"))
+    return {}
+"""
+    fields = LowerCallTIR()(relaxpy.parse(script.format("y"))).script()
+    assert 'a: R.Tensor((n,), dtype="float32") = lv_1' in fields or "a = lv_1" in fields
+    assert "(lv_0, lv_1)" not in fields
+    planned = PlanMemory()(LowerCallTIR()(relaxpy.parse(script.format("y")))).script()
+    assert planned.count("R.memory.alloc_storage(") == 2
+    text = script.format("(lv, y)").replace('-> R.Tensor(("n",), dtype="float32")', "-> R.Object")
+    assert "(lv_0, lv_1)" in LowerCallTIR()(relaxpy.parse(text)).script()
