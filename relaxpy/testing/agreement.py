@@ -84,7 +84,8 @@ def perturbation(seed: int) -> Callable[[np.ndarray], np.ndarray]:
             size = np.abs(exact)
             finite = np.where(np.isfinite(size), size, 0)
             scale = finite + min(float(finite.mean()), 1.0)
-            return (exact + rng.uniform(-level, level, array.shape) * scale).astype(array.dtype)
+            moved = exact + rng.uniform(-level, level, array.shape) * scale
+            return np.asarray(moved, array.dtype)  # numpy makes a number of an array without axes
 
     return perturb
 

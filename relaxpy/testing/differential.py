@@ -1,12 +1,13 @@
-"""One program, every way to run it: verified, printed and parsed, interpreted after each pass,
-kernel by kernel, in the virtual machine from two threads, in a fresh process. All must agree with
-the interpreter on the program as it was written.
+"""One program, every way to run it: verified, printed and parsed, interpreted after each pass (what
+that gives is verified, printed and parsed, too), kernel by kernel, in the virtual machine from two
+threads, in a fresh process. All must agree with the interpreter on the program as it was written.
 
     failures = check([Call(mod, "main", args)])
 """
 
 from __future__ import annotations
 
+import copy
 import pickle
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from relaxpy.build.codegen import generate
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import PassError, RelaxError
 from relaxpy.ir.module import IRModule, TensorProgram
+from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.structural import assert_structural_equal
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.vm import VirtualMachine
@@ -69,6 +71,7 @@ class Call:
     mod: IRModule
     name: str
     args: Sequence[Value]
+    """Copied for every run: a function may write to its arguments."""
     label: str = ""
     """Where it comes from."""
     _expected: list[Any] = field(default_factory=list)
@@ -77,7 +80,7 @@ class Call:
     def run(self, mod: IRModule | None = None, **hooks: Any) -> Any:
         """The interpreter's outcome: a value, or the error that it raises."""
         try:
-            return interpret(mod or self.mod, self.name, *self.args, **hooks)
+            return interpret(mod or self.mod, self.name, *copy.deepcopy(self.args), **hooks)
         except PassError:
             raise
         except RelaxError as error:
@@ -105,77 +108,120 @@ class Call:
         return disagreement(got, self.expected, atol=1e-6, rtol=1e-5, others=self.others)
 
 
-def check(calls: Sequence[Call], fresh_process: bool = True) -> list[Failure]:
+@dataclass(frozen=True)
+class Ways:
+    """How a program is built and run."""
+
+    target: Target = field(default_factory=Target.host)
+    print_passes: bool = True
+    """Is the module printed and parsed after each pass?"""
+    fresh_process: bool = True
+    """Does it run from a file, too?"""
+
+
+def check(calls: Sequence[Call], ways: Ways | None = None) -> list[Failure]:
     """All failures of the first stage that has some. The calls are of functions of one module."""
-    mod = calls[0].mod
-    found: list[Failure] = []
-    with _reported("verify", found):
-        check_well_formed(mod)
-    with _reported("print", found):
-        assert_structural_equal(mod, parse(mod.script()))
-    if found:
-        return found
-    for call in calls:
-        with _reported("interpret", found, call):
-            expected = call.expected
-            if isinstance(expected, RelaxError) and ": binding " in expected.message:
-                found.append(Failure("interpret", "deduction", expected.message, call))
-    if found:
-        return found
-    steps: list[tuple[Pass, IRModule]] = []
-    with _reported("build", found):
-        executable = _build(mod, steps)
-    if found:
-        return found
-    kernels = Kernels.of(executable)
-    for step, lowered in steps:
-        observe = KernelObserver(kernels) if step.name == "legalize-ops" else None
-        for call in calls:
-            with _reported("pass", found, call):
-                problem = call.disagreement(call.run(lowered, observe=observe))
-                if problem:
-                    found.append(
-                        Failure("pass", f"{step.name}", f"after {step.name}: {problem}", call)
-                    )
-                if observe is not None:
-                    found += observe.taken(call)
-        if found:
-            return found
-    results: list[Any] = []
-    with _reported("vm", found):
-        results = _run_machine(VirtualMachine(executable), calls, found)
-    if not found and fresh_process:
-        with _reported("file", found):
-            found += _replay(executable, calls, results)
-    return found
+    trial = _Trial(calls, ways or Ways())
+    for stage in (trial.read, trial.interpret, trial.build, trial.lower, trial.run, trial.replay):
+        stage()
+        if trial.found:
+            break
+    return trial.found
+
+
+class _Trial:
+    """The stages of `check`, each with what those before it made."""
+
+    executable: Executable
+    results: list[Any]
+    """What the virtual machine gave for the calls."""
+
+    def __init__(self, calls: Sequence[Call], ways: Ways) -> None:
+        self.calls = calls
+        self.mod = calls[0].mod
+        self.ways = ways
+        self.found: list[Failure] = []
+        self.steps: list[tuple[Pass, IRModule]] = []
+        """The passes that changed something, and what they made."""
+
+    def read(self) -> None:
+        """Verify the program, print and parse it."""
+        with _reported("verify", self.found):
+            check_well_formed(self.mod)
+        with _reported("print", self.found):
+            assert_structural_equal(self.mod, parse(self.mod.script()))
+
+    def interpret(self) -> None:
+        """Run it as it was written."""
+        for call in self.calls:
+            with _reported("interpret", self.found, call):
+                expected = call.expected
+                if isinstance(expected, RelaxError) and ": binding " in expected.message:
+                    self.found.append(Failure("interpret", "deduction", expected.message, call))
+
+    def build(self) -> None:
+        """What `relaxpy.build` does, with the module after each pass kept."""
+
+        def keep(_: int, step: Pass, before: IRModule, after: IRModule) -> None:
+            if after is not before:
+                check_well_formed(after)
+                self.steps.append((step, after))
+
+        target = self.ways.target
+        with _reported("build", self.found), deep_recursion():
+            lowered = default_pipeline().run(self.mod, PassContext(target, {}, (keep,)))
+            self.executable = link(lowered, generate(lowered), target)
+
+    def lower(self) -> None:
+        """Interpret what each pass made, and print and parse it; the kernels beside the tensor
+        programs of the first module that has all of them."""
+        observer = KernelObserver(Kernels.of(self.executable))
+        names = {kernel.name for kernel in self.executable.kernels}
+        observed = next((mod for _, mod in self.steps if names <= mod.prim_funcs.keys()), None)
+        for step, mod in self.steps:
+            if self.ways.print_passes:
+                with _reported("print", self.found, where=f"after {step.name}: "):
+                    assert_structural_equal(mod, parse(mod.script()))
+            observe = observer if mod is observed else None
+            for call in self.calls:
+                with _reported("pass", self.found, call, f"after {step.name}: "):
+                    problem = call.disagreement(call.run(mod, observe=observe))
+                    if problem:
+                        text = f"after {step.name}: {problem}"
+                        self.found.append(Failure("pass", step.name, text, call))
+                    if observe is not None:
+                        self.found += observe.taken(call)
+            if self.found:
+                return
+
+    def run(self) -> None:
+        """Run the executable in the virtual machine."""
+        with _reported("vm", self.found):
+            machine = VirtualMachine(self.executable)
+            self.results = _run_machine(machine, self.calls, self.found)
+
+    def replay(self) -> None:
+        """Run it from a file."""
+        if self.ways.fresh_process:
+            with _reported("file", self.found):
+                self.found += _replay(self.executable, self.calls, self.results)
 
 
 @contextmanager
-def _reported(stage: str, found: list[Failure], call: Call | None = None) -> Iterator[None]:
-    """What is raised inside, as a failure."""
+def _reported(
+    stage: str, found: list[Failure], call: Call | None = None, where: str = ""
+) -> Iterator[None]:
+    """What is raised inside, as a failure; `where` stands before its message."""
     try:
         yield
     except Exception as error:
         code = f"[{error.code}]" if isinstance(error, RelaxError) else ""
         text = str(error) if isinstance(error, (RelaxError, AssertionError)) else _trace(error)
-        found.append(Failure(stage, f"{type(error).__name__}{code}", text, call))
+        found.append(Failure(stage, f"{type(error).__name__}{code}", where + text, call))
 
 
 def _trace(error: Exception) -> str:
     return "".join(traceback.format_exception(error)[-4:])
-
-
-def _build(mod: IRModule, steps: list[tuple[Pass, IRModule]]) -> Executable:
-    """What `relaxpy.build` does, with the module after each pass kept."""
-
-    def keep(_: int, step: Pass, before: IRModule, after: IRModule) -> None:
-        if after is not before:
-            check_well_formed(after)
-            steps.append((step, after))
-
-    target = Target.host()
-    lowered = default_pipeline().run(mod, PassContext(target, {}, (keep,)))
-    return link(lowered, generate(lowered), target)
 
 
 class KernelObserver:
@@ -245,7 +291,7 @@ def _run_machine(machine: VirtualMachine, calls: Sequence[Call], found: list[Fai
 def outcome_of(machine: VirtualMachine, call: Call) -> Any:
     """What a function of an executable gives: plain values, or the error that it raises."""
     try:
-        return plain(machine[call.name](*call.args))
+        return plain(machine[call.name](*copy.deepcopy(call.args)))
     except RelaxError as error:
         return error
 

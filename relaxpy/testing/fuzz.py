@@ -19,13 +19,17 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from relaxpy.errors import UsageError
-from relaxpy.testing.differential import Call, Failure, check
+from relaxpy.testing.differential import Call, Failure, Ways, check
 from relaxpy.testing.kept import text_of
 from relaxpy.testing.random_program import Program, random_module
 from relaxpy.testing.shrink import shrink
+from relaxpy.tir.target import Target
 
-BATCH = 10
+BATCH = 20
 """Programs that are compiled together."""
+OPTIMISED = 4
+"""Every fourth batch is compiled as users' programs are, the others without LLVM's optimisations:
+those take three quarters of the time, and what random programs find is rarely there."""
 SECONDS = 120.0
 """A program that takes longer never ends."""
 SHRINK_SECONDS = 240.0
@@ -52,14 +56,27 @@ def calls_of(program: Program) -> list[Call]:
     ]
 
 
+def batches_of(count: int, seed: int) -> list[range]:
+    """The seeds from `seed` on, by batch."""
+    first, end = seed - seed % BATCH, seed + count
+    return [range(max(i, seed), min(i + BATCH, end)) for i in range(first, end, BATCH)]
+
+
+def ways_of(seed: int) -> Ways:
+    """How the program of a seed is built and run: as all of its batch."""
+    if (seed // BATCH) % OPTIMISED == 0:
+        return Ways()
+    return Ways(Target.parse("llvm -opt-level=0"))
+
+
 def check_seeds(seeds: Sequence[int]) -> list[Failure]:
-    """Make the programs of these seeds in one module, and check them."""
+    """Make the programs of these seeds, of one batch, in one module, and check them."""
     try:
         _, programs = random_module(seeds)
         calls = [call for program in programs for call in calls_of(program)]
     except Exception:
         return [Failure("generate", "crash", traceback.format_exc(limit=-4))]
-    return check(calls)
+    return check(calls, ways_of(seeds[0]))
 
 
 def shrunk(seed: int) -> Outcome:
@@ -71,7 +88,7 @@ def shrunk(seed: int) -> Outcome:
     if failure.stage == "generate":
         return Outcome(seed, failure)
     call = failure.call or calls_of(random_module([seed])[1][0])[0]
-    call, failure = shrink(call, failure)
+    call, failure = shrink(call, failure, ways_of(seed))
     reason = f"Found by seed {seed}. {failure}"
     return Outcome(seed, replace(failure, call=None), text_of(call, reason))
 
@@ -81,7 +98,7 @@ def fuzz(count: int, seed: int = 0, jobs: int = 1, keep_going: bool = True) -> I
     in which they are done. Without `keep_going` it ends after the first failure."""
     if count < 0 or jobs < 1:
         raise UsageError("fuzz", f"cannot check {count} programs in {jobs} processes")
-    batches = [range(i, min(i + BATCH, seed + count)) for i in range(seed, seed + count, BATCH)]
+    batches = batches_of(count, seed)
     workers: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
     made = [_Worker() for _ in range(min(jobs, len(batches)))]
     for worker in made:

@@ -32,7 +32,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import Rewriter, Visitor, free_sym_vars, used_vars
 from relaxpy.op.deduce import deduce
-from relaxpy.testing.differential import Call, Failure, check
+from relaxpy.testing.differential import Call, Failure, Ways, check
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.values import Value
 
@@ -40,16 +40,23 @@ BUDGET = 150
 """Programs that are tried, at most."""
 
 
-def shrink(call: Call, failure: Failure, budget: int = BUDGET) -> tuple[Call, Failure]:
-    """A call that is no larger and fails in the same stage and kind, and how it fails."""
-    fresh_process = failure.stage == "file"
+def shrink(
+    call: Call, failure: Failure, ways: Ways | None = None, budget: int = BUDGET
+) -> tuple[Call, Failure]:
+    """A call that is no larger and fails in the same stage and kind, and how it fails; `ways` are
+    those in which the failure was found."""
+    ways = dataclasses.replace(
+        ways or Ways(),
+        print_passes=failure.stage == "print",
+        fresh_process=failure.stage == "file",
+    )
     left = budget
 
     def attempt(candidate: Call) -> Failure | None:
         nonlocal left
         left -= 1
         try:
-            found = check([candidate], fresh_process)
+            found = check([candidate], ways)
         except Exception:  # the candidate is no program at all
             return None
         return next((f for f in found if (f.stage, f.kind) == (failure.stage, failure.kind)), None)

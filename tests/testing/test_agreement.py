@@ -79,3 +79,6 @@ def test_perturbation() -> None:
     assert (perturb_value((x, 3), perturbation(0))[0] == moved).all()
     integers = np.arange(3)
     assert perturbation(0)(integers) is integers
+    scalar = perturbation(0)(np.array(1, np.float32))
+    assert isinstance(scalar, np.ndarray)
+    assert scalar.shape == ()

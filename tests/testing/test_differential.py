@@ -17,7 +17,7 @@ from relaxpy.op import te
 from relaxpy.op.unary import Tanh
 from relaxpy.runtime.tensor import Shape
 from relaxpy.testing import differential
-from relaxpy.testing.differential import Call, check
+from relaxpy.testing.differential import Call, Ways, check
 from relaxpy.testing.kept import call_of, text_of
 from relaxpy.testing.shrink import shrink
 
@@ -65,7 +65,7 @@ def test_a_wrong_program_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch
         return te.compute(out.dims or (), lambda *i: x(*i) * x(*i))
 
     monkeypatch.setattr(Tanh, "legalize", legalize)
-    (failure, *_) = check([example()], fresh_process=False)
+    (failure, *_) = check([example()], Ways(fresh_process=False))
     assert (failure.stage, failure.kind) == ("pass", "legalize-ops")
     assert "3 of 3 elements differ" in str(failure)
     call, small = shrink(example(), failure)
@@ -81,20 +81,20 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def off_by_one(self: object, name: str, inputs: object, outputs: list, scalars: object) -> None:
         run(self, name, inputs, outputs, scalars)  # type: ignore[arg-type]
-        if name == "tanh":
+        if name == "fused_negative_tanh":
             outputs[-1][...] += 1
 
     monkeypatch.setattr(differential.Kernels, "run", off_by_one)
-    (failure, *_) = check([example()], fresh_process=False)
+    (failure, *_) = check([example()], Ways(fresh_process=False))
     assert failure.stage == "kernel"
-    assert "the kernel tanh" in str(failure)
+    assert "the kernel fused_negative_tanh" in str(failure)
 
 
 def test_a_wrong_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A result of the virtual machine that is not the interpreter's."""
     outcome_of = differential.outcome_of
     monkeypatch.setattr(differential, "outcome_of", lambda m, c: (outcome_of(m, c)[0], 1))
-    (failure, *_) = check([example()], fresh_process=False)
+    (failure, *_) = check([example()], Ways(fresh_process=False))
     assert failure.stage == "vm"
 
 
@@ -109,6 +109,58 @@ def test_a_wrong_file_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(differential, "_run_machine", moved)
     (failure,) = check([example()])
     assert (failure.stage, failure.kind) == ("file", "value")
+
+
+def test_what_a_pass_makes_is_printed_and_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module after a pass that does not come back from its text."""
+
+    def forgetful(text: str) -> IRModule:
+        mod = relaxpy.parse(text)
+        return mod.with_functions({}) if "call_tir" in text else mod
+
+    monkeypatch.setattr(differential, "parse", forgetful)
+    (failure, *_) = check([example()], Ways(fresh_process=False))
+    assert (failure.stage, failure.kind) == ("print", "AssertionError")
+    assert str(failure).startswith("print: after legalize-ops: ")
+
+
+def test_kernels_of_fused_programs_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kernel of the executable runs beside the tensor program that it is made from."""
+    seen: list[str] = []
+    run = differential.Kernels.run
+
+    def record(self: object, name: str, *args: Any) -> None:
+        seen.append(name)
+        run(self, name, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(differential.Kernels, "run", record)
+    assert check([example()], Ways(fresh_process=False)) == []
+    assert "fused_negative_tanh" in seen
+
+
+def test_a_program_may_write_to_its_arguments() -> None:
+    """Every run gets arguments of its own."""
+    mod = relaxpy.parse("""
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def double(x: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in range(n):
+            with T.sblock("b"):
+                vi = T.axis.spatial(n, i)
+                x[vi] = x[vi] * T.float32(2)
+
+    @R.function(pure=False)
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        n = T.int64()
+        cls = Module
+        y = R.call_tir_inplace(cls.double, (x,), inplace_indices=[0], out_ty=R.Tensor((n,), "float32"))
+        return y
+""")
+    x = np.ones(3, np.float32)
+    assert check([Call(mod, "main", [x])]) == []
+    assert x.tolist() == [1, 1, 1]
 
 
 def test_malformed_programs_are_found() -> None:

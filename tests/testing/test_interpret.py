@@ -25,7 +25,7 @@ from relaxpy.ir import (
 )
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.runtime import Shape
-from relaxpy.testing.differential import Call, check
+from relaxpy.testing.differential import Call, Ways, check
 from relaxpy.testing.interpret import interpret
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import PassContext
@@ -370,7 +370,7 @@ def test_after_every_pass(condition: bool) -> None:
     rng = np.random.default_rng(0)
     x, w = rng.random(3, np.float32), rng.random((3, 4), np.float32)
     call = Call(EVERYTHING, "main", [x, w, np.array(condition)])
-    assert check([call], fresh_process=False) == []
+    assert check([call], Ways(fresh_process=False)) == []
     names = [step.name for phase in DEFAULT for step in phase.passes]
     modules: dict[str, IRModule] = {}
     context = PassContext(
