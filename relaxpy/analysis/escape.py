@@ -1,30 +1,53 @@
-"""Which tensors leave a function as its result or part of it: callers may tell them apart, and update each alone."""
+"""Which tensors leave a function: others may tell them apart, and update each alone."""
 
 from __future__ import annotations
 
-from relaxpy.ir.expr import Call, If, SeqExpr, Var
+from relaxpy.ir.expr import Binding, Call, Expr, Function, If, SeqExpr, Var
 from relaxpy.ir.visitor import used_vars
 from relaxpy.op.base import Op
 from relaxpy.op.call import CrossLevelCall
 
 
-def escaping(body: SeqExpr) -> frozenset[Var]:
-    """The variables whose tensors a body may give as its result, or as part of it."""
-    values = {binding.var: binding.value for binding in body.bindings}
+def escaping(function: Function) -> frozenset[Var]:
+    """The variables whose tensors a function may give as its result or as part of it, and those that an impure function
+    hands to what may have an effect: functions it calls, and local ones."""
+    values: dict[Var, Expr] = {}
+    waiting: list[Var] = list(used_vars(function.body.body))
+    bodies = [function.body]
+    while bodies:
+        for binding in bodies.pop().bindings:
+            values[binding.var] = binding.value
+            waiting += () if function.pure else _handed_on(binding)
+            if isinstance(binding.value, If):
+                bodies += (binding.value.then, binding.value.otherwise)
     found: set[Var] = set()
-    waiting: list[Var] = list(used_vars(body.body))
     while waiting:
         var = waiting.pop()
-        if var in found:
-            continue
-        found.add(var)
-        match values.get(var):
-            case Call(op=Op() | CrossLevelCall()) | None:
-                pass  # a new tensor
-            case If(then=then, otherwise=otherwise):
-                for branch in (then, otherwise):
-                    values.update((b.var, b.value) for b in branch.bindings)
-                    waiting += used_vars(branch.body)
-            case value:
-                waiting += used_vars(value)
+        if var not in found:
+            found.add(var)
+            waiting += _parts(values.get(var))
     return frozenset(found)
+
+
+def _handed_on(binding: Binding) -> tuple[Var, ...]:
+    """What a binding lets others hold."""
+    match binding.value:
+        case Call(op=Op() | CrossLevelCall()):
+            return ()
+        case Call() | Function() as value:
+            return used_vars(value)
+        case _:
+            return ()
+
+
+def _parts(value: Expr | None) -> tuple[Var, ...]:
+    """The variables whose tensors a value may be, or contain."""
+    match value:
+        case Call(op=Op() | CrossLevelCall()) | None:
+            return ()  # a new tensor
+        case If(then=SeqExpr(body=then), otherwise=SeqExpr(body=otherwise)):
+            return (*used_vars(then), *used_vars(otherwise))
+        case Function():
+            return tuple(escaping(value))  # what its calls give may be what it captured
+        case _:
+            return used_vars(value)

@@ -7,6 +7,7 @@ from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.dead_code_elimination import DeadCodeElimination
 from relaxpy.transform.eliminate_common_subexpr import EliminateCommonSubexpr
+from relaxpy.transform.fold_constant import FoldConstant
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.lambda_lift import LambdaLift
@@ -14,6 +15,7 @@ from relaxpy.transform.legalize_ops import LegalizeOps
 from relaxpy.transform.lower_call_tir import LowerCallTIR
 from relaxpy.transform.lower_shapes import LowerShapes
 from relaxpy.transform.normalize import Normalize
+from relaxpy.transform.pack_weights import PackWeights
 from relaxpy.transform.plan_memory import PlanMemory
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "ConvertToDataflow",
     "DeadCodeElimination",
     "EliminateCommonSubexpr",
+    "FoldConstant",
     "FuseOps",
     "FuseTensorIR",
     "Instrument",
@@ -31,6 +34,7 @@ __all__ = [
     "LowerCallTIR",
     "LowerShapes",
     "Normalize",
+    "PackWeights",
     "Pass",
     "PassContext",
     "PlanMemory",

@@ -121,7 +121,7 @@ class _Canonical(Rewriter):
         outer = self.symbols, self.kept, self.pure
         self.symbols = self.symbols | set(free_sym_vars(p.annotation for p in node.params))
         self.pure = node.pure
-        self.kept = state(node) | escaping(node.body)
+        self.kept = state(node) | escaping(node)
         result = super().rewrite_Function(node)
         self.symbols, self.kept, self.pure = outer
         return result

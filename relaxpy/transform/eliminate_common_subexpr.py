@@ -104,7 +104,7 @@ class _Eliminator(Rewriter):
         if not (self.pure and node.pure):
             self.scopes = []  # when it runs, tensors may hold something else
         self.pure = self.pure and node.pure
-        self.leaving = set(escaping(node.body))
+        self.leaving = set(escaping(node))
         self.separate |= updated(node.body)
         self.state |= state(node)
         result = super().rewrite_Function(node)

@@ -1,0 +1,436 @@
+"""FoldConstant: what depends on constants and on known shapes only is computed now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from relaxpy.analysis.escape import escaping
+from relaxpy.analysis.in_place import state, updated
+from relaxpy.analysis.removable import is_size
+from relaxpy.analysis.shape_values import LARGEST, NotKnownError, evaluate, symbolic
+from relaxpy.errors import DeduceError, RelaxError
+from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
+from relaxpy.ir.dim import Dim, product
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    MatchCast,
+    PrimValue,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from relaxpy.ir.module import BufferParam, IRModule
+from relaxpy.ir.op import Operator
+from relaxpy.ir.visitor import used_vars
+from relaxpy.op.base import Op
+from relaxpy.op.binary import Add, Divide, Maximum, Minimum, Multiply, Subtract
+from relaxpy.op.call import CallTIR
+from relaxpy.op.compare import Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual
+from relaxpy.op.create import Full, FullLike, Ones, OnesLike, Zeros, ZerosLike
+from relaxpy.op.datatype import Astype
+from relaxpy.op.deduce import deduce
+from relaxpy.op.elementwise import Elementwise
+from relaxpy.op.gather import GatherElements, GatherND, IndexTensor, Take
+from relaxpy.op.intrinsic import ShapeOf, ShapeToTensor, TensorToShape
+from relaxpy.op.join import Concat, Split, Stack
+from relaxpy.op.manipulate import BroadcastTo, ExpandDims, PermuteDims, Squeeze
+from relaxpy.op.repetition import Repeat, Tile
+from relaxpy.op.reverse import Flip
+from relaxpy.op.row_major import Flatten, Reshape, Size
+from relaxpy.op.search import Where
+from relaxpy.op.slice import StridedSlice
+from relaxpy.op.triangle import Tril, Triu
+from relaxpy.op.unary import Abs, Ceil, Floor, Negative, Round, Sqrt, Square, Trunc
+from relaxpy.tir.constant import run_on_constants
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.dataflow_vars import with_outputs
+from relaxpy.transform.rebuild import Rebuilder
+
+MOVES: tuple[type[Operator], ...] = (
+    Reshape,
+    Flatten,
+    ExpandDims,
+    Squeeze,
+    PermuteDims,
+    BroadcastTo,
+    Concat,
+    Stack,
+    Split,
+    StridedSlice,
+    Take,
+    GatherElements,
+    GatherND,
+    IndexTensor,
+    Repeat,
+    Tile,
+    Flip,
+    Where,
+    Triu,
+    Tril,
+    Zeros,
+    ZerosLike,
+    Ones,
+    OnesLike,
+    Full,
+    FullLike,
+)
+"""Operators that only move or choose elements: exact in every dtype."""
+ROUNDED: tuple[type[Operator], ...] = (
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Sqrt,
+    Square,
+    Negative,
+    Abs,
+    Floor,
+    Ceil,
+    Round,
+    Trunc,
+    Maximum,
+    Minimum,
+    Equal,
+    NotEqual,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+    Astype,
+)
+"""Operators with one right result for floats (IEEE 754), which reference and kernel both give in these dtypes:"""
+ROUNDED_DTYPES = ("float32", "float64")
+CAST_DTYPES = ("float32", "float64", "float16", "bfloat16")
+"""Between which `astype` is exact."""
+
+
+@dataclass(frozen=True)
+class FoldConstant(Pass):
+    """Replace calls whose arguments are constants by their results (`FoldConstant` in TVM), as the operator's
+    `reference` computes them: where that gives the very bits that the kernel would, which is so for integers, for what
+    only moves elements, and for single roundings of float32 and float64. Other floats are left to the kernels, and so
+    are results that are NaN. Calls of tensor programs on constants of integers are folded, too.
+
+    Shapes that are computed with tensors stay symbolic: `shape_to_tensor`, slices and arithmetic on it, and
+    `tensor_to_shape` become the `R.shape` that they come to, and reshapes by it become exact.
+
+    Before:
+        @R.function
+        def main(x: R.Tensor(("n", 4, 8), dtype="float32")) -> R.Tensor(dtype="float32", ndim=2):
+            s = R.shape_of(x)
+            t = R.shape_to_tensor(s)
+            n = R.strided_slice(t, axes=[0], begin=[0], end=[1])
+            rest = R.add(R.const([16], "int64"), R.const([16], "int64"))
+            u = R.concat((n, rest))
+            v = R.tensor_to_shape(u)
+            y = R.reshape(x, v)
+            return y
+    After:
+        @R.function
+        def main(x: R.Tensor(("n", 4, 8), dtype="float32")) -> R.Tensor(dtype="float32", ndim=2):
+            n = T.int64()
+            t = R.shape_to_tensor(R.shape([n, 4, 8]))
+            n_1 = R.strided_slice(t, axes=[0], begin=[0], end=[1])
+            u = R.concat((n_1, R.const([32], "int64")))
+            y = R.reshape(x, R.shape([n, 32]))
+            return y
+    """
+
+    name: ClassVar[str] = "fold-constant"
+    max_bytes: int = 1 << 16
+    """A result of more bytes than this, and than the constants it is made of, is left to the running program."""
+    max_work: int = 1 << 14
+    """Elements that an operator other than element-wise and moving ones, or a tensor program, may take."""
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        folded = _Folder(mod, self).run()
+        if folded is mod:
+            return mod
+        return folded.map_graph_functions(lambda _, f: with_outputs(f))
+
+
+class _Folder(Rebuilder):
+    """Walks forward; variables that are constants or shapes are gone: their uses are what they are."""
+
+    def __init__(self, mod: IRModule, limits: FoldConstant) -> None:
+        super().__init__(mod)
+        self.limits = limits
+        self.tuples: dict[Var, Tuple] = {}
+        """Tuples whose fields are all constants."""
+        self.dims: dict[Var, Any] = {}
+        """Tensors of integers, and tuples of them, whose elements are known as dimensions."""
+        self.kept: frozenset[Var] = frozenset()
+        """Tensors that somebody may update: a constant's memory is not theirs."""
+        self.state: frozenset[Var] = frozenset()
+        """Memory of the caller that a call may update: no use of it is removed."""
+
+    def function(self, function: Function) -> Function:
+        outer = self.kept, self.state
+        self.kept |= updated(function.body) | escaping(function)
+        self.state |= state(function)
+        result = super().function(function)
+        self.kept, self.state = outer
+        return result
+
+    def binding(self, binding: Binding) -> None:
+        if isinstance(binding, MatchCast) or not isinstance(binding.value, (Call, TupleGetItem)):
+            super().binding(binding)
+            return
+        value = self.use(binding.value)
+        found = self.folded(value) if self.state.isdisjoint(used_vars(value)) else None
+        if isinstance(found, ShapeExpr) or (
+            isinstance(found, Constant) and binding.var not in self.kept
+        ):
+            self.vars[binding.var] = found
+            return
+        super().binding(binding)
+        var = self.bindings[-1].var
+        if isinstance(found, Tuple) and binding.var not in self.kept:
+            self.tuples[var] = found
+        self.know(var, value)
+
+    def folded(self, value: Expr) -> Expr | None:
+        """What a value comes to: a constant, a tuple of constants, a shape; None if it is not known."""
+        match value:
+            case TupleGetItem(tuple=Var() as whole, index=index) if whole in self.tuples:
+                return self.tuples[whole].fields[index]
+            case Call(op=ShapeOf(), args=(source,)):
+                return self.shape_of(source)
+            case Call(op=TensorToShape(), args=(source,)):
+                return self.shape_from(source)
+            case Call(op=Op() as op) as call:
+                return self.operator(op, call)
+            case (
+                Call(op=CallTIR(), args=(GlobalVar(name=name), Tuple(fields=fields), *rest)) as call
+            ) if not rest:
+                return self.program(name, fields, call)
+            case _:
+                return None
+
+    # Shapes
+
+    def shape_of(self, source: Expr) -> Expr | None:
+        annotation = deduce(source, self.mod)
+        dims = annotation.dims if isinstance(annotation, TensorType) else None
+        return None if dims is None else ShapeExpr(dims)
+
+    def shape_from(self, source: Expr) -> Expr | None:
+        dims = self.known_dims(source)
+        if not isinstance(dims, np.ndarray) or dims.ndim != 1 or not all(map(is_size, dims)):
+            return None
+        return ShapeExpr(list(dims))
+
+    def known_dims(self, expr: Expr) -> Any:
+        """The elements of an argument as dimensions (or the argument as it is, for constants and shapes); None if they
+        are not known."""
+        match expr:
+            case Var() if expr in self.dims:
+                return self.dims[expr]
+            case Constant(data=data) if data.size <= LARGEST:
+                return symbolic(data) if data.dtype == np.int64 else data
+            case Tuple(fields=fields):
+                found = tuple(map(self.known_dims, fields))
+                return None if any(item is None for item in found) else found
+            case ShapeExpr() | PrimValue():
+                return _plain(expr)
+            case _:
+                return None
+
+    def know(self, var: Var, value: Expr) -> None:
+        """Remember the elements of a tensor of integers, where they are dimensions."""
+        try:
+            found = self.dims_of(value)
+        except (NotKnownError, RelaxError):
+            return
+        if found is not None:
+            self.dims[var] = found
+
+    def dims_of(self, value: Expr) -> Any:
+        match value:
+            case Call(op=ShapeToTensor(), args=(source,)):
+                annotation = deduce(source, self.mod)
+                known = annotation.dims if isinstance(annotation, ShapeType) else None
+                return None if known is None or len(known) > LARGEST else symbolic(known)
+            case Call(op=Size(), args=(source,)):
+                annotation = deduce(source, self.mod)
+                known = annotation.dims if isinstance(annotation, TensorType) else None
+                return None if known is None else symbolic([product(known)]).reshape(())
+            case TupleGetItem(tuple=Var() as whole, index=index) if whole in self.dims:
+                return self.dims[whole][index]
+            case Call(op=Op() as op, args=args) if args:
+                known = [self.known_dims(arg) for arg in args]
+                if any(item is None for item in known):
+                    return None
+                first, *others = known
+                return evaluate(op, [first, *map(_integers, others)])
+            case _:
+                return None
+
+    # Constants
+
+    def operator(self, op: Op, call: Call) -> Expr | None:
+        """The result of an operator on constants, if it is exact and small enough."""
+        if not op.pure or op.legalize is None:
+            return self.whole(call)
+        args = [self.constant(arg) for arg in call.args]
+        if any(arg is None for arg in args):
+            return self.whole(call)
+        try:
+            out = deduce(call, self.mod)
+        except DeduceError:
+            return None
+        tensors = _leaves(tuple(args))
+        types = _types(out)
+        if types is None or not self.exact(
+            op, [str(t.dtype) for t in tensors] + [str(t.dtype) for t in types]
+        ):
+            return None
+        sizes = [product(t.dims or ()).value or 0 for t in types]
+        size = sum(
+            n * DType(t.dtype or "bool").numpy.itemsize for n, t in zip(sizes, types, strict=True)
+        )
+        given = sum(t.nbytes for t in tensors)
+        if size > max(self.limits.max_bytes, given):
+            return None
+        cheap = isinstance(op, (*MOVES, Elementwise, Astype))
+        if not cheap and sum(sizes) + sum(t.size for t in tensors) > self.limits.max_work:
+            return None
+        given_args = [None if _left_out(op, i, arg) else arg for i, arg in enumerate(args)]
+        try:
+            with np.errstate(all="ignore"):
+                result = op.reference(*given_args)
+        except RelaxError:
+            return None  # an error of the running program
+        return _constants(result, out, isinstance(op, MOVES))
+
+    def exact(self, op: Op, dtypes: list[str]) -> bool:
+        """Does the reference give what the kernel gives, to the last bit?"""
+        floats = {dtype for dtype in dtypes if "float" in dtype}
+        if not floats or isinstance(op, MOVES):
+            return True
+        allowed = CAST_DTYPES if type(op) is Astype else ROUNDED_DTYPES
+        return type(op) in ROUNDED and floats.issubset(allowed)
+
+    def whole(self, call: Call) -> Expr | None:
+        """The constant that a tensor of known integers is."""
+        try:
+            found = self.dims_of(call)
+        except (NotKnownError, RelaxError):
+            return None
+        if not isinstance(found, np.ndarray) or any(dim.value is None for dim in found.flat):
+            return None
+        values = [dim.value for dim in found.flat]
+        if not all(-(1 << 63) <= value < 1 << 63 for value in values):
+            return None
+        return Constant(np.array(values, np.int64).reshape(found.shape))
+
+    def constant(self, expr: Expr) -> Any:
+        """The value of an argument, None if it is not known."""
+        match expr:
+            case Constant(data=data):
+                return data
+            case Var() if expr in self.tuples:
+                return self.constant(self.tuples[expr])
+            case Tuple(fields=fields):
+                found = tuple(map(self.constant, fields))
+                return None if any(item is None for item in found) else found
+            case ShapeExpr() | PrimValue():
+                return _plain(expr)
+            case _:
+                return None
+
+    def program(self, name: str, fields: tuple[Expr, ...], call: Call) -> Expr | None:
+        """What a tensor program makes of constants of integers."""
+        program = self.mod.functions.get(name)
+        args = [self.constant(field) for field in fields]
+        if not isinstance(program, PrimFunc) or not all(isinstance(a, np.ndarray) for a in args):
+            return None
+        params = program.params
+        outs = [t for t in call.ty_args if isinstance(t, TensorType)]
+        known = all(isinstance(p, BufferParam) and not p.dtype.is_float for p in params)
+        sizes = [product(t.dims or ()).value for t in outs]
+        work = None if program.work is None else program.work.value
+        if not known or None in sizes or work is None or work > self.limits.max_work:
+            return None
+        outputs = run_on_constants(
+            program, args, [(_sizes(t.dims), DType(t.dtype or "bool").numpy) for t in outs]
+        )
+        out = outs[0] if len(outs) == 1 else TupleType(outs)
+        return _constants(outputs[0] if len(outs) == 1 else outputs, out, True)
+
+
+def _plain(expr: ShapeExpr | PrimValue) -> Any:
+    """The value of a shape or scalar without symbols; None with some."""
+    if isinstance(expr, ShapeExpr):
+        return _sizes(expr.dims)
+    return expr.value.value if isinstance(expr.value, Dim) else expr.value
+
+
+def _sizes(dims: tuple[Dim, ...] | None) -> Any:
+    values = tuple(dim.value for dim in dims or ())
+    return None if None in values else values
+
+
+def _integers(value: Any) -> Any:
+    """An argument that says where elements are: known numbers, if they are."""
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        numbers = [dim.value for dim in value.flat]
+        if None not in numbers:
+            return np.array(numbers, np.int64).reshape(value.shape)
+    return value
+
+
+def _leaves(value: Any) -> list[np.ndarray]:
+    if isinstance(value, tuple):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value] if isinstance(value, np.ndarray) else []
+
+
+def _types(annotation: Annotation) -> list[TensorType] | None:
+    """The tensors of a result; None unless all are of known, constant shape."""
+    match annotation:
+        case TensorType() if annotation.dims is not None and annotation.dtype is not None:
+            return [annotation] if all(dim.value is not None for dim in annotation.dims) else None
+        case TupleType(fields=fields):
+            found = [_types(field) for field in fields]
+            return None if None in found else [t for types in found for t in types or ()]
+        case _:
+            return None
+
+
+def _left_out(op: Op, place: int, value: Any) -> bool:
+    """Is this the empty tuple that stands for an optional argument?"""
+    spec = op.args[place]
+    return (
+        spec.optional
+        and isinstance(value, tuple)
+        and not value
+        and spec.kind not in (TupleType, ShapeType)
+    )
+
+
+def _constants(result: Any, out: Annotation, moved: bool) -> Expr | None:
+    """A result as constants, if it is what deduction says; NaN that was computed is the kernel's to choose."""
+    if isinstance(out, TupleType):
+        if not isinstance(result, (tuple, list)) or len(result) != len(out.fields):
+            return None
+        fields = [_constants(r, t, moved) for r, t in zip(result, out.fields, strict=True)]
+        return None if None in fields else Tuple(tuple(f for f in fields if f is not None))
+    array = np.asarray(result)
+    assert isinstance(out, TensorType)
+    if array.dtype != DType(out.dtype or "bool").numpy or array.shape != _sizes(out.dims):
+        return None
+    if not moved and array.dtype.kind == "f" and np.isnan(array).any():
+        return None
+    return Constant.shared(np.ascontiguousarray(array).reshape(array.shape))
