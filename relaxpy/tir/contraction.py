@@ -29,6 +29,19 @@ class Operand:
     """An entry an axis; None where the axis does not appear alone as an index."""
     base: Expr
     """What is not linear in single axes, such as a head number divided by the group size; over `Axis.var`."""
+    panels: Panels | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Panels:
+    """An axis along which a buffer is cut into panels (`packed[j // width, k, j % width]`): neighbours lie one after
+    the other inside a panel, and that is the axis' stride."""
+
+    axis: int
+    """Its number."""
+    width: int
+    stride: Expr
+    """From one panel to the next."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +258,13 @@ def _operand(buffer: Buffer, indices: tuple[Expr, ...], iters: list[Expr]) -> Op
         return None
     strides: list[Expr | None] = [None] * len(iters)
     base, step = loops.int64(0), loops.int64(1)
-    for dim, index in zip(reversed(buffer.shape), reversed(indices), strict=True):
+    shape = list(buffer.shape)
+    panels = _panels(shape, indices, iters)
+    if panels is not None:
+        strides[panels.axis] = step
+        step = loops.int64(panels.width)
+        shape, indices = shape[1:-1], indices[1:-1]
+    for dim, index in zip(reversed(shape), reversed(indices), strict=True):
         position = next((n for n, var in enumerate(iters) if var.same_as(index)), None)
         if position is None:
             if not _is_pure(index):
@@ -255,7 +274,28 @@ def _operand(buffer: Buffer, indices: tuple[Expr, ...], iters: list[Expr]) -> Op
             before = strides[position]
             strides[position] = step if before is None else loops.simplify(before + step)
         step = loops.simplify(step * loops.int64(dim))
-    return Operand(buffer, tuple(strides), loops.simplify(base))
+    return Operand(buffer, tuple(strides), loops.simplify(base), panels)
+
+
+def _panels(shape: list[Expr], indices: Sequence[Expr], iters: Sequence[Expr]) -> Panels | None:
+    """The axis that a buffer of at least three dimensions is cut into panels along, if it is."""
+    if len(indices) < 3:
+        return None
+    panel, *between, column = indices
+    width = loops.constant(shape[-1])
+    if not isinstance(panel, tirx.FloorDiv) or not isinstance(column, tirx.FloorMod) or not width:
+        return None
+    if any(loops.constant(divisor) != width for divisor in (panel.b, column.b)):
+        return None
+    axis = next((n for n, var in enumerate(iters) if var.same_as(panel.a)), None)
+    if axis is None or not panel.a.same_as(column.a):
+        return None
+    if any(_contains(_variables(index), panel.a) for index in between):
+        return None
+    stride = loops.int64(width)
+    for dim in shape[1:-1]:
+        stride = loops.simplify(stride * loops.int64(dim))
+    return Panels(axis, width, stride)
 
 
 def _is_pure(index: Expr) -> bool:

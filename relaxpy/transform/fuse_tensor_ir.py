@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.analysis.called_functions import called_functions
+from relaxpy.analysis.called_functions import without_unused_programs
 from relaxpy.errors import PassError
 from relaxpy.ir.annotation import ShapeType, TensorType
 from relaxpy.ir.dim import Dim, SymVar
@@ -111,7 +111,7 @@ class FuseTensorIR(Pass):
             name: fused[name].program if name in fused else f
             for name, f in with_calls.functions.items()
         }
-        return _without_unused(mod.with_functions(functions), mod)
+        return without_unused_programs(mod.with_functions(functions), mod)
 
 
 @dataclass(frozen=True)
@@ -207,12 +207,3 @@ class _Caller(Rebuilder):
         if fused.scalars:
             args.append(ShapeExpr([bound[s] for s in fused.scalars]))
         return Call(CallTIR(), (value.op, *args), outs, span=value.span)
-
-
-def _without_unused(mod: IRModule, before: IRModule) -> IRModule:
-    """The module without the tensor programs that lost their last call."""
-    left = called_functions(mod)
-    gone = called_functions(before) - left
-    return mod.with_functions(
-        {n: f for n, f in mod.functions.items() if n not in gone or not isinstance(f, PrimFunc)}
-    )

@@ -7,6 +7,7 @@ and every product of a batch has its own. Inside, two programs, chosen when the 
   second-level cache) to contiguous memory, whichever way it lies in the source, and multiplies a tile of up to 8 rows
   (6 where there are 16 registers) at a time with it. The tile's sums stay in vector registers over the block; between
   blocks they rest in the task's own memory.
+  A factor that the build has packed already (`relaxpy.tir.panels`) is read where it lies.
 * *direct*, for at most one tile of rows: nothing would be read twice, so nothing is copied. The panel is as wide as
   registers allow, because memory likes long rows.
 
@@ -27,10 +28,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from relaxpy.schedule.cpu.matmul_finish import Finish, Total, place_of
-from relaxpy.schedule.cpu.matmul_pattern import MatmulForm, read_matmul
 from relaxpy.tir import loops
-from relaxpy.tir.contraction import read_contraction, substitute
+from relaxpy.tir.contraction import Panels, substitute
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc, Program, Stmt
+from relaxpy.tir.matmul_form import BITS, MatmulForm, matmul_of
+from relaxpy.tir.panels import PANEL_VECTORS, panel_width
 from relaxpy.tir.target import Target
 
 DEPTH_BLOCK = 512
@@ -42,23 +44,18 @@ CHUNK_TILES = 24
 FEW_TASKS = 32
 """Below this many tasks chunks are halved: a dozen threads should find work."""
 
-_SUPPORTED = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
-"""Types of sums and their bits."""
-
 
 def matmul_program(func: PrimFunc, target: Target) -> PrimFunc | None:
     """The function with its loops rewritten if it is a matrix product, or None.
 
     The result has one kind of parallel loop, over tasks; run serially it computes the same bits.
     """
-    contraction = read_contraction(func)
-    form = read_matmul(contraction) if contraction is not None else None
+    form = matmul_of(func)
     if form is None or target.kind != "llvm":
         return None
-    bits = _SUPPORTED.get(form.dtype)
-    if bits is None or any(str(o.buffer.dtype) != form.dtype for o in (form.lhs, form.rhs)):
+    if form.panels is not None and form.panels.width != panel_width(target, form.dtype):
         return None
-    return loops.finished(func, _Writer(form, Tiling.of(target, bits)).write())
+    return loops.finished(func, _Writer(form, Tiling.of(target, BITS[form.dtype])).write())
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class Tiling:
     heights: tuple[int, ...]
     """Heights that tiles come in; a remainder takes the smallest that covers it."""
 
-    panel_vectors = 2
+    panel_vectors = PANEL_VECTORS
     """Vectors across a packed panel. With 8 rows 16 sums hide the latency of the multiply-adds (two a cycle, four
     cycles each), ragged columns waste less than with wider panels, and 12 rows would run out of address registers
     where the depth is not known: half the speed."""
@@ -121,6 +118,15 @@ class _Source:
     stride: Expr
     is_padded: bool
     """Whether columns that do not exist may be read all the same."""
+    panels: Panels | None = None
+    """How the buffer is cut, where a tile may be wider than one panel."""
+
+    def offset(self, column: int) -> Expr:
+        """How far from the start of a row the vector at a column is."""
+        if self.panels is None:
+            return loops.int64(column)
+        panel, inside = divmod(column, self.panels.width)
+        return loops.simplify(panel * self.panels.stride + inside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,8 +193,8 @@ class _Writer:
             size = height * vectors * self.tiling.lanes
             partial = _Partial(p.allocate("partial", size, self.dtype), loops.int64(0))
             for panel in self._panels(number, vectors):
-                start = self.rhs_base + panel.start
-                source = _Source(self.rhs, start, self.form.depth.rhs, is_padded=False)
+                # Of a panel that is wider than the factor's own, the last ones may not exist.
+                source = self._in_place(panel, loops.int64(0), is_padded=False)
                 self._tile(height, loops.int64(0), panel, source, depth, partial)
 
     def _packed(self) -> None:
@@ -205,17 +211,30 @@ class _Writer:
             column = p.let("panel", loops.floormod(number, panels))
             first = p.let("first_tile", loops.floordiv(number, panels) * chunk)
             last = p.let("last_tile", loops.minimum(first + chunk, tiles))
-            packed = p.allocate("packed", block_depth * width, self.dtype)
+            is_packed = self.form.panels is not None
+            copy = None if is_packed else p.allocate("packed", block_depth * width, self.dtype)
             partial = p.allocate("partial", CHUNK_TILES * height * width, self.dtype)
             for panel in self._panels(column, vectors):
-                source = _Source(packed, loops.int64(0), loops.int64(panel.width), is_padded=True)
                 with p.loop("block", blocks) as block:
                     start = p.let("k0", loops.simplify(block * block_depth))
                     count = p.let("block_depth", loops.minimum(self.depth - start, block_depth))
                     is_first, is_last = loops.equals(block, 0), loops.equals(block, blocks - 1)
                     depth = _Range(start, count, is_first, is_last)
-                    self._pack(packed, panel, depth)
+                    if copy is not None:
+                        self._pack(copy, panel, depth)
+                        stride = loops.int64(panel.width)
+                        source = _Source(copy, loops.int64(0), stride, is_padded=True)
+                    else:
+                        source = self._in_place(panel, start, is_padded=True)
                     self._chunk(first, last, panel, source, depth, partial)
+
+    def _in_place(self, panel: _Panel, first: Expr, *, is_padded: bool) -> _Source:
+        """The columns of a panel where they lie in memory, from row `first` on."""
+        form, start = self.form, panel.start
+        if form.panels is not None:
+            start = loops.floordiv(start, form.panels.width) * form.panels.stride
+        start = self.program.let("from", self.rhs_base + start + first * form.depth.rhs)
+        return _Source(self.rhs, start, form.depth.rhs, is_padded, form.panels)
 
     def _chunk_tiles(self, tiles: Expr, panels: Expr) -> Expr:
         """Row tiles a task: about `CHUNK_TILES`, chunks of equal size, more of them where tasks are few."""
@@ -300,11 +319,11 @@ class _Writer:
                 value = loops.load(partial.buffer, partial.start + r * panel.width + at, lanes)
                 p.store(sums[r], at, value, lanes)
         with p.loop("k", depth.count) as k:
-            start = p.let("at", source.start + k * source.stride)
             rights: list[tuple[int, Expr]] = []
+            start = p.let("at", source.start + k * source.stride)
             for at, mask in panel.vectors():
                 needed = None if source.is_padded else mask
-                right = loops.load(source.buffer, start + at, lanes, needed)
+                right = loops.load(source.buffer, start + source.offset(at), lanes, needed)
                 rights.append((at, p.let("right", right)))
             for r in range(height):
                 left = p.let("left", loops.load(self.lhs, lines[r] + k * form.depth.lhs))

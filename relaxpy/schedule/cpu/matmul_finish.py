@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from relaxpy.schedule.cpu.matmul_pattern import Dimension, MatmulForm
 from relaxpy.tir import loops
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx, tvm_ffi
 from relaxpy.tir.loops import Buffer, Expr, Program
+from relaxpy.tir.matmul_form import Dimension, MatmulForm
 from relaxpy.tir.vectors import ElementStmt, masked_store, vectorise
 
 

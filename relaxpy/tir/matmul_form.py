@@ -11,8 +11,19 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from relaxpy.tir import loops
-from relaxpy.tir.contraction import Axis, Contraction, Epilogue, Operand, equal
-from relaxpy.tir.loops import Expr
+from relaxpy.tir.contraction import (
+    Axis,
+    Contraction,
+    Epilogue,
+    Operand,
+    Panels,
+    equal,
+    read_contraction,
+)
+from relaxpy.tir.loops import Expr, PrimFunc
+
+BITS = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
+"""Types that products are summed in, and their bits."""
 
 
 class _Role(Enum):
@@ -50,6 +61,21 @@ class MatmulForm:
     dtype: str
     epilogue: Epilogue | None
 
+    @property
+    def panels(self) -> Panels | None:
+        """How the columns of the right-hand factor are cut, if they are; `column.rhs` is the stride inside a panel."""
+        return self.rhs.panels
+
+
+def matmul_of(func: PrimFunc) -> MatmulForm | None:
+    """The program as a matrix product of two factors of the type that it is summed in, one of `BITS`; or None."""
+    contraction = read_contraction(func)
+    form = read_matmul(contraction) if contraction is not None else None
+    if form is None or form.dtype not in BITS:
+        return None
+    same = all(str(o.buffer.dtype) == form.dtype for o in (form.lhs, form.rhs))
+    return form if same else None
+
 
 def read_matmul(contraction: Contraction) -> MatmulForm | None:
     """The contraction as a (batched) matrix product, its factors swapped where that makes columns contiguous.
@@ -76,6 +102,8 @@ def _read(contraction: Contraction, lhs: Operand, rhs: Operand) -> MatmulForm | 
     row = rows[-1] if rows else _single()
     if loops.constant(columns[-1].extent) == 1:
         return None
+    if contraction.out.panels or lhs.panels or not _is_cut_along(columns[-1], rhs, contraction):
+        return None
     if loops.constant(row.extent) == 1 and loops.constant(columns[-1].rhs) != 1:
         return None
     batch = (*found[_Role.BATCH], *rows[:-1], *columns[:-1])
@@ -91,6 +119,13 @@ def _role(axis: Axis, out: bool, lhs: bool, rhs: bool) -> _Role | None:
     if not out:
         return None
     return _Role.ROW if lhs else _Role.COLUMN
+
+
+def _is_cut_along(column: Dimension, rhs: Operand, contraction: Contraction) -> bool:
+    """Whether the right-hand factor is cut into panels of nothing but the columns, or not at all."""
+    if rhs.panels is None:
+        return True
+    return [axis.var for axis in column.axes] == [contraction.axes[rhs.panels.axis].var]
 
 
 def _single() -> Dimension:
