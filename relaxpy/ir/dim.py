@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeAlias, Union
 from weakref import WeakValueDictionary
 
@@ -66,9 +66,11 @@ class Dim:
     """An integer expression in normal form. Make one with `Dim.of(…)`, `SymVar.dim`, and Python's
     operators."""
 
-    __slots__ = ("__dict__", "__weakref__", "_hash", "terms")
+    __slots__ = ("__dict__", "__weakref__", "_hash", "terms", "value")
 
     terms: Terms
+    value: int | None
+    """The integer that this is, or None if it has variables."""
     _hash: int
 
     @staticmethod
@@ -84,16 +86,6 @@ class Dim:
     def var(name: str) -> Dim:
         """A new variable of this name, as a dimension."""
         return SymVar(name).dim
-
-    @property
-    def value(self) -> int | None:
-        """The integer that this is, or None if it has variables."""
-        terms = self.terms
-        if not terms:
-            return 0
-        if len(terms) == 1 and not terms[0][0]:
-            return terms[0][1]
-        return None
 
     @property
     def symbol(self) -> SymVar | None:
@@ -320,11 +312,16 @@ def _intern(terms: Terms) -> Dim:
         return found
     dim = object.__new__(Dim)
     dim.terms = terms
-    value = dim.value
+    if not terms:
+        value = 0
+    else:
+        value = terms[0][1] if len(terms) == 1 and not terms[0][0] else None
+    dim.value = value
     dim._hash = hash(terms) if value is None else hash(value)
     return _dims.setdefault(terms, dim)
 
 
+@lru_cache(maxsize=1024)  # the same few sizes are everywhere in a program
 def _constant(value: int) -> Dim:
     return _intern((((), value),)) if value else _intern(())
 

@@ -26,6 +26,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
@@ -172,7 +173,7 @@ class Op(Operator):
 
     @classmethod
     def attr_names(cls) -> tuple[str, ...]:
-        return tuple(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+        return tuple(f.name for f in attr_fields(cls))
 
     @classmethod
     def make(cls, *args: Any, **kwargs: Any) -> Call:
@@ -180,40 +181,39 @@ class Op(Operator):
         Python."""
         names = [spec.name for spec in cls.args] + list(cls.attr_names())
         given: dict[str, Any] = dict(zip(names, args, strict=False))
-        usage = f"R.{cls.name}({', '.join(cls._usage())})"
         if len(args) > len(names):
             raise DeduceError(
                 "op-arguments",
                 f"{cls.name} takes at most {len(names)} arguments, got {len(args)}",
-                help=f"it is called as {usage}",
+                help=cls._usage(),
             )
         for key, value in kwargs.items():
             if key not in names or key in given:
                 problem = f"got {key} twice" if key in given else f"has no argument {key!r}"
-                raise DeduceError(
-                    "op-arguments", f"{cls.name} {problem}", help=f"it is called as {usage}"
-                )
+                raise DeduceError("op-arguments", f"{cls.name} {problem}", help=cls._usage())
             given[key] = value
         missing = [s.name for s in cls.args if not s.optional and given.get(s.name) is None]
         missing += [
-            f.name for f in dataclasses.fields(cls)  # type: ignore[arg-type]
+            f.name
+            for f in attr_fields(cls)
             if f.name not in given and f.default is dataclasses.MISSING
-        ]  # fmt: skip
+        ]
         if missing:
             raise DeduceError(
                 "op-arguments",
                 f"{cls.name} needs {', '.join(missing)}",
-                help=f"it is called as {usage}",
+                help=cls._usage(),
             )
         attrs = {n: freeze_attr(given[n], n, cls) for n in cls.attr_names() if n in given}
         return cls(**attrs)(*(given.get(spec.name) for spec in cls.args))
 
     @classmethod
-    def _usage(cls) -> list[str]:
+    def _usage(cls) -> str:
+        """How it is called, as help for an error."""
         shown = [f"{s.name}=None" if s.optional else s.name for s in cls.args]
-        for f in dataclasses.fields(cls):  # type: ignore[arg-type]
+        for f in attr_fields(cls):
             shown.append(f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default!r}")
-        return shown
+        return f"it is called as R.{cls.name}({', '.join(shown)})"
 
     def __call__(self, *args: Any, span: Span | None = None) -> Call:
         """The call of this operator, arguments made into expressions."""
@@ -290,7 +290,7 @@ class Op(Operator):
                 continue
             keyword = f"{spec.name}=" if len(shown) < self.args.index(spec) else ""
             shown.append(keyword + arg(value))
-        for f in dataclasses.fields(self):  # type: ignore[arg-type]
+        for f in attr_fields(type(self)):
             value = getattr(self, f.name)
             if f.default is dataclasses.MISSING or value != f.default:
                 shown.append(f"{f.name}={print_attr(value)}")
@@ -326,8 +326,14 @@ def _dtype_of(value: Any) -> DType | None:
     return annotation.dtype if isinstance(annotation, TensorType) else None
 
 
+@cache
+def attr_fields(cls: type[Op]) -> tuple[dataclasses.Field[Any], ...]:
+    """The attributes of an operator."""
+    return dataclasses.fields(cls)  # type: ignore[arg-type]
+
+
 def freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
-    kind = next(str(f.type) for f in dataclasses.fields(cls) if f.name == name)  # type: ignore[arg-type]
+    kind = next(str(f.type) for f in attr_fields(cls) if f.name == name)
     if isinstance(value, DataTypeImm):
         value = value.dtype
     if isinstance(value, (StringImm, PrimValue)):
@@ -691,6 +697,8 @@ class Deduction:
     def broadcast(self, *shapes: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
         """Numpy's broadcasting of shapes; None where it is only known at run time (with `exact`:
         dimensions with `select`)."""
+        if len(shapes) == 2 and shapes[0] == shapes[1]:
+            return shapes[0]
         result: tuple[Dim, ...] = ()
         undecided = False
         for shape in shapes:

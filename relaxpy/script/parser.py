@@ -20,6 +20,7 @@ import numpy as np
 from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span, UsageError
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import Function
+from relaxpy.ir.garbage import garbage_kept
 from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.script import ir as namespace_i
@@ -64,7 +65,7 @@ def parse(
             raise UsageError("not-a-script", f"{path} cannot be read: {problem}") from None
     source = Source(text.removeprefix("\ufeff"), filename or "<text>")
     bag = ErrorBag()
-    with deep_recursion():
+    with deep_recursion(), garbage_kept():
         parser = _TextParser(source, bag)
         if constants is not None:
             given = isinstance(constants, Mapping)
@@ -215,7 +216,7 @@ def parse_decorated_class(cls: type, frame: FrameType) -> IRModule:
         if isinstance(member, FunctionType):
             values = {**closure(member), **values}
     bag = ErrorBag()
-    with deep_recursion():
+    with deep_recursion(), garbage_kept():
         values |= metadata_of(parse_python(source).body, source)
         around = Surroundings(values, True)
         _, options = decorator_kind(node, ExprParser(source, around, Symbols()))
@@ -261,7 +262,7 @@ def _parse_single(func: FunctionType, frame: FrameType) -> IRModule:
     values |= metadata_of(parse_python(source).body, source)
     around = Surroundings(values, True)
     bag = ErrorBag()
-    with deep_recursion():
+    with deep_recursion(), garbage_kept():
         mod = _SingleParser(source, around, bag).module([node])
     raise_errors(bag)
     return mod

@@ -352,11 +352,21 @@ def placeholder(signature: Signature, span: Span) -> Function:
 def called_names(node: ast.FunctionDef) -> tuple[str, ...]:
     """Names that a definition uses, bare or as `cls.name`, in a fixed order."""
     found: dict[str, None] = {}
-    for child in ast.walk(node):
-        if isinstance(child, ast.Name):
-            found[child.id] = None
-        elif isinstance(child, ast.Attribute) and isinstance(child.value, ast.Name):
-            found[child.attr] = None
+    todo: list[ast.AST] = [node]
+    while todo:  # what ast.walk and isinstance do takes four times as long
+        child = todo.pop()
+        kind = type(child)
+        if kind is ast.Name:
+            found[child.id] = None  # type: ignore[attr-defined]
+        elif kind is ast.Attribute and type(child.value) is ast.Name:  # type: ignore[attr-defined]
+            found[child.attr] = found[child.value.id] = None  # type: ignore[attr-defined]
+        elif kind is not ast.Constant:
+            for field in reversed(child._fields):
+                value = getattr(child, field, None)
+                if type(value) is list:
+                    todo += reversed([item for item in value if isinstance(item, ast.AST)])
+                elif isinstance(value, ast.AST):
+                    todo.append(value)
     return tuple(found)
 
 

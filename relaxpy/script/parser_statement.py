@@ -279,9 +279,9 @@ class StatementParser(SignatureParser):
                 namespace_r.match_cast.usage,
             )
         value = self.as_expr(self.leaf(given["value"]), given["value"])
-        before = self.symbols.known()
+        before = self.symbols.count()
         target = self.annotation(given["ty"], "define")
-        self.check_determined(target, before)
+        self.check_determined(target, self.symbols.since(before))
         actual = self.annotation_of(value)
         if fits(target, actual) is Verdict.NO:
             error = ScriptError(
@@ -298,9 +298,10 @@ class StatementParser(SignatureParser):
             value, target, name, self.span(node), self.outputs.get(name) is node
         )
 
-    def check_determined(self, target: Annotation, known: set[SymVar]) -> None:
-        """Every symbol that a `match_cast` introduces must follow from the value."""
-        missing = set(free_sym_vars([target])) - known - defined_symbols([target], known)
+    def check_determined(self, target: Annotation, new: set[SymVar]) -> None:
+        """Every symbol that a `match_cast` introduces (`new`) must follow from the value."""
+        used = set(free_sym_vars([target]))
+        missing = (used & new) - defined_symbols([target], used - new)
         for symbol in sorted(missing, key=lambda symbol: symbol.key):
             raise ScriptError(
                 "symbol-undefined",

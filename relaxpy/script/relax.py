@@ -9,8 +9,8 @@ these names. What is no operator is in `relaxpy.script.intrinsics` and `relaxpy.
 
 from __future__ import annotations
 
-import importlib
 import typing
+from functools import lru_cache
 
 from relaxpy.script.annotations import Callable_ as Callable
 from relaxpy.script.annotations import Object, Prim, Shape, Tensor, Tuple
@@ -83,10 +83,9 @@ class Namespace:
 
 def operators() -> typing.Any:
     """The operator table, with all operators in it."""
-    importlib.import_module("relaxpy.op")  # its files register the operators
-    from relaxpy.op.base import OPS
+    import relaxpy.op  # its files register the operators
 
-    return OPS
+    return relaxpy.op.OPS
 
 
 def find(name: typing.Any) -> typing.Any:
@@ -96,7 +95,12 @@ def find(name: typing.Any) -> typing.Any:
         return SPELLINGS[name]
     if name in table:
         return table[name].make
-    if any(known.startswith(name + ".") for known in (*table, *SPELLINGS)):
+    return _namespace(name)
+
+
+@lru_cache(maxsize=64)
+def _namespace(name: typing.Any) -> Namespace:
+    if any(known.startswith(name + ".") for known in (*operators(), *SPELLINGS)):
         return Namespace(name)
     raise AttributeError(f"R has no {name!r}")
 

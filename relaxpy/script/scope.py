@@ -9,6 +9,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from relaxpy.errors import ScriptError, Span
@@ -114,7 +115,7 @@ class Symbols(DimReader):
         """Gives the dimension of a scalar parameter of this name."""
         self.first_use: dict[SymVar, Span | None] = {}
         self._own: list[dict[str, SymVar]] = []
-        self._private: set[SymVar] = set()
+        self._private: dict[SymVar, None] = {}
 
     def lookup(self, name: str) -> Dim | None:
         """The variable of this name, or None."""
@@ -165,7 +166,7 @@ class Symbols(DimReader):
 
     def _new_private(self, name: str) -> SymVar:
         found = SymVar(name)
-        self._private.add(found)
+        self._private[found] = None
         return found
 
     @contextmanager
@@ -191,19 +192,34 @@ class Symbols(DimReader):
         own = {*self.symbols.values(), *self._private}
         return own | (self.outer.known() if self.outer is not None else set())
 
+    def count(self) -> tuple[int, int]:
+        """How many variables this function has so far, for `since`."""
+        return len(self.symbols), len(self._private)
+
+    def since(self, count: tuple[int, int]) -> set[SymVar]:
+        """The variables that came after `count`."""
+        later = islice(reversed(self.symbols.values()), len(self.symbols) - count[0])
+        private = islice(reversed(self._private), len(self._private) - count[1])
+        return {*later, *private}
+
+    def knows(self, var: SymVar) -> bool:
+        """Is this variable seen here?"""
+        if self.symbols.get(var.name) is var or var in self._private:
+            return True
+        return self.outer is not None and self.outer.knows(var)
+
     def adopt_dim(self, dim: Dim) -> Dim:
         """`dim` with variables that were made outside (in Python) replaced by this function's of the same name."""
         if not dim.vars:
             return dim
-        known = self.known()
-        return dim.substitute({v: self.declare(v.name) for v in dim.vars if v not in known})
+        foreign = [var for var in dim.vars if not self.knows(var)]
+        return dim.substitute({v: self.declare(v.name) for v in foreign}) if foreign else dim
 
     def adopt(self, annotation: Annotation) -> Annotation:
         """The same for an annotation that was made outside. The variables of a function type are its own."""
         if isinstance(annotation, CallableType):
             return annotation
-        known = self.known()
-        foreign = [var for var in free_sym_vars([annotation]) if var not in known]
+        foreign = [var for var in free_sym_vars([annotation]) if not self.knows(var)]
         return substitute(annotation, {var: self.declare(var.name) for var in foreign})
 
 
