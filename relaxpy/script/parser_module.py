@@ -26,6 +26,7 @@ from relaxpy.script.parser_signature import Signature
 from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.parser_value import argument_node
 from relaxpy.script.scope import ModuleRef, Skip, Surroundings, Symbols, suggest
+from relaxpy.script.type_params import declared_symbols
 
 KINDS = {
     "function": "@R.function",
@@ -377,7 +378,8 @@ def read_prim_func(
     from relaxpy.tir.parse import parse_prim_func
 
     node, values = expand_macros(node, source, values, namespace_t)
-    program: TensorProgram = parse_prim_func(node, source.text, source.file, values)
+    symbols = declared_symbols(node, source)
+    program: TensorProgram = parse_prim_func(node, source.text, source.file, values, symbols)
     return program
 
 

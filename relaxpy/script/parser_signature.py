@@ -30,6 +30,7 @@ from relaxpy.script.scope import (
     Symbols,
     scalar_dim,
 )
+from relaxpy.script.type_params import declared_symbols
 from relaxpy.shape.solve import solve_linear
 
 
@@ -86,8 +87,8 @@ class SignatureParser(ExprParser):
 
     def signature(self, node: ast.FunctionDef, options: Mapping[str, Any]) -> Signature:
         """Parameters and result of a definition. Their errors are collected."""
-        for type_param in getattr(node, "type_params", ()):  # PEP 695: def main[n](…)
-            self.symbols.declare(type_param.name)
+        for symbol in declared_symbols(node, self.source):
+            self.symbols.declare(symbol)
         name = str(options.get("name", node.name))
         signature = Signature(
             node,

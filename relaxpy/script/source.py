@@ -9,6 +9,7 @@ from types import FrameType
 
 from relaxpy.errors import ScriptError, Source, Span
 from relaxpy.script.nesting import is_too_deep, parse_nested
+from relaxpy.script.type_params import NATIVE, blanked, put_back
 
 Definition = ast.ClassDef | ast.FunctionDef
 
@@ -36,7 +37,14 @@ def _tree(text: str) -> ast.Module:
         return ast.parse(text)
     except (SyntaxError, RecursionError, MemoryError) as error:
         if not is_too_deep(error):
-            raise
+            if NATIVE or not isinstance(error, SyntaxError):
+                raise
+            plain, headers = blanked(text)
+            if not headers:
+                raise
+            tree = _tree(plain)
+            put_back(tree, headers)
+            return tree
     return parse_nested(text)
 
 

@@ -11,7 +11,7 @@ import ast
 import difflib
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -41,20 +41,25 @@ from relaxpy.tir.spelling import (
 
 
 def parse_prim_func(
-    node: ast.FunctionDef, source: str, file: str, extra_vars: Mapping[str, Any]
+    node: ast.FunctionDef,
+    source: str,
+    file: str,
+    extra_vars: Mapping[str, Any],
+    symbols: Sequence[str] = (),
 ) -> PrimFunc:
     """The tensor program of a `@T.prim_func` definition.
 
     `source` is the text that `node` was parsed from, `file` its name; `extra_vars` are values of names that the program
-    does not define itself (the namespace `T` is always known). Raises `ScriptError`, with its place:
-    `tir-script` for what is no tensor program, `unknown-name` and `tir-none` before TVM's parser runs, and `tir-index`,
-    `tir-dtype`, `tir-extent`, `tir-undefined` for what TVM should have refused.
+    does not define itself (the namespace `T` is always known), `symbols` int64 variables that it uses without defining
+    them. Raises `ScriptError`, with its place: `tir-script` for what is no tensor program, `unknown-name` and
+    `tir-none` before TVM's parser runs, and `tir-index`, `tir-dtype`, `tir-extent`, `tir-undefined` for what TVM should
+    have refused.
     """
     where = Source(source, file)
-    key = "" if extra_vars else ast.dump(node)
+    key = "" if extra_vars or symbols else ast.dump(node)
     func = _READ.get(key)
     if func is None:
-        func = _parse(prepare(node, where, extra_vars), where)
+        func = _parse(prepare(node, where, extra_vars, symbols), where)
         check_program(func, where, node)
         func = func.without_attr("global_symbol")
         if key:

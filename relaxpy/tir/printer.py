@@ -47,7 +47,11 @@ def _definition(func: Any, name: str, int_dtype: str) -> str:
     start = next(i for i, line in enumerate(lines) if line.startswith("@T.prim_func"))
     kept = [line for line in lines[start + 1 :] if line.strip() != '# with T.sblock("root"):']
     body = "\n".join(["@T.prim_func", *kept]).rstrip() + "\n"
-    return _quote_dimensions(body)
+    return _quote_dimensions(_TYPE_PARAMS.sub(r"\1(", body))
+
+
+_TYPE_PARAMS = re.compile(r"^(def \w+)\[[^\]]*\]\(", re.MULTILINE)
+"""What TVM writes on Python 3.12 and later, `def f[n](`: quoted dimensions mean the same on all."""
 
 
 def _quote_dimensions(text: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
@@ -82,18 +82,28 @@ class Prepared:
     """Symbolic variables that shapes introduce, with their dtypes."""
 
 
-def prepare(node: ast.FunctionDef, source: Source, values: Mapping[str, Any]) -> Prepared:
-    """The tree in today's spelling with the names it needs. Raises `ScriptError`, located."""
-    return _Preparation(node, source, values).run()
+def prepare(
+    node: ast.FunctionDef, source: Source, values: Mapping[str, Any], symbols: Sequence[str] = ()
+) -> Prepared:
+    """The tree in today's spelling with the names it needs; `symbols` are declared to be int64 variables. Raises
+    `ScriptError`, located."""
+    return _Preparation(node, source, values, symbols).run()
 
 
 class _Preparation:
-    def __init__(self, node: ast.FunctionDef, source: Source, values: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        node: ast.FunctionDef,
+        source: Source,
+        values: Mapping[str, Any],
+        symbols: Sequence[str],
+    ) -> None:
         self.source = source
         self.alias = _namespace(node)
         self.node = copy.deepcopy(node)
+        self.node.type_params = []  # type: ignore[attr-defined]  # they are among the symbols
         self.values = {k: v for k, v in values.items() if k != self.alias}
-        self.declared: dict[str, str] = {}
+        self.declared: dict[str, str] = dict.fromkeys(symbols, "int64")
         self.quoted: set[str] = set()
 
     def run(self) -> Prepared:

@@ -1,0 +1,106 @@
+"""`def main[n, m](x: R.Tensor((n, m)))`: symbolic variables declared as PEP 695 has it, which is what TVM prints on
+Python 3.12 and later. Earlier Pythons cannot parse that: there the brackets are blanked out, so that every place stays
+right, and what stood in them is put into the tree."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relaxpy.errors import ScriptError, Source
+
+NATIVE = sys.version_info >= (3, 12)
+"""Does Python's own parser read it?"""
+
+
+def declared_symbols(node: ast.FunctionDef, source: Source) -> list[str]:
+    """Names that a definition declares in brackets after its own. Raises `ScriptError` for what is no plain name."""
+    found: list[str] = []
+    for param in getattr(node, "type_params", ()):
+        bound = getattr(param, "bound", None)
+        if (
+            type(param).__name__ != "TypeVar"
+            or getattr(param, "default_value", None) is not None
+            or not (bound is None or (isinstance(bound, ast.Name) and bound.id == "int"))
+        ):
+            raise ScriptError(
+                "unsupported-syntax",
+                "this type parameter is not part of the language",
+                span=source.span(param),
+                help="between the brackets stand names of symbolic variables: def main[n, m](…)",
+            )
+        found.append(str(param.name))
+    return found
+
+
+class TypeVar(ast.AST):
+    """`ast.TypeVar` of Python 3.12, as far as it is needed here."""
+
+    _fields = ("name", "bound")
+    _attributes = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+
+
+@dataclass(frozen=True)
+class Header:
+    """Brackets that were blanked out: those of the function `name`, which `line` defines."""
+
+    line: int
+    name: str
+    params: tuple[TypeVar, ...]
+
+
+def blanked(text: str) -> tuple[str, list[Header]]:
+    """A text with its type parameters replaced by spaces, and what they were. Brackets that hold more than names are
+    left as they are."""
+    headers: list[Header] = []
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return text, []
+    lines = text.splitlines(keepends=True)
+    for i, token in enumerate(tokens):
+        if token.string != "[" or i < 2 or tokens[i - 2].string != "def":
+            continue
+        end = next((j for j in range(i, len(tokens)) if tokens[j].string == "]"), None)
+        params = _params(tokens[i + 1 : end]) if end is not None else ()
+        if end is None or not params or tokens[end].end[0] != token.start[0]:
+            continue
+        row = token.start[0] - 1
+        line, first, last = lines[row], token.start[1], tokens[end].end[1]
+        blank = " " * len(line[first:last].encode())  # places in a tree are bytes
+        lines[row] = line[:first] + blank + line[last:]
+        headers.append(Header(row + 1, tokens[i - 1].string, params))
+    return "".join(lines), headers
+
+
+def _params(tokens: Sequence[tokenize.TokenInfo]) -> tuple[TypeVar, ...]:
+    """`n, m: int` as nodes; none where something else is written."""
+    found: list[TypeVar] = []
+    words = [token.string for token in tokens]
+    at = 0
+    while at < len(words):
+        bounded = words[at + 1 : at + 3] == [":", "int"]
+        after = at + (3 if bounded else 1)
+        if not words[at].isidentifier() or words[after : after + 1] not in ([","], []):
+            return ()
+        token = tokens[at]
+        line, start = token.start
+        before = len(token.line[:start].encode())
+        place = {"lineno": line, "col_offset": before, "end_lineno": line}
+        place["end_col_offset"] = before + len(token.string.encode())
+        bound = ast.Name("int", ast.Load()) if bounded else None
+        found.append(TypeVar(name=token.string, bound=bound, **place))
+        at = after + 1
+    return tuple(found)
+
+
+def put_back(tree: ast.Module, headers: Sequence[Header]) -> None:
+    """Give the definitions of a tree the type parameters that they were written with."""
+    params = {(header.line, header.name): header.params for header in headers}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and (node.lineno, node.name) in params:
+            node.type_params = list(params[node.lineno, node.name])  # type: ignore[attr-defined]
