@@ -15,6 +15,9 @@ from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.shape.prove import prove
 
+FAR = (1 << 63) - 1
+"""A place beyond the end of every axis, and before its beginning if negative: what is left out of `x[::-1]`."""
+
 
 @dataclass(frozen=True)
 class Places:
@@ -53,6 +56,8 @@ def places(begin: Dim, end: Dim, stride: Dim, size: Dim, inbound: bool = False) 
 
 def clipped(place: Dim, size: Dim, lowest: int = 0) -> Dim:
     """An end of a slice, counted from the front and brought into lowest…size + lowest."""
+    if place.value is not None and abs(place.value) >= FAR:
+        return size + lowest if place.value > 0 else Dim.of(lowest)
     if not prove(dim_op("le", 0, place)):
         if prove(dim_op("lt", place, 0)):
             place = place + size

@@ -11,6 +11,44 @@ LIBRARIES = frozenset(
 )
 """Names by which users reach for other libraries' operators."""
 
+FAMILIAR = {
+    "absolute": "abs",
+    "arccos": "acos",
+    "arcsin": "asin",
+    "arctan": "atan",
+    "bmm": "matmul",
+    "cast": "astype",
+    "cat": "concat",
+    "clamp": "clip",
+    "concatenate": "concat",
+    "div": "divide",
+    "dot": "matmul",
+    "eq": "equal",
+    "expand": "broadcast_to",
+    "fmod": "mod",
+    "ge": "greater_equal",
+    "gt": "greater",
+    "invert": "bitwise_not",
+    "le": "less_equal",
+    "lt": "less",
+    "mm": "matmul",
+    "mul": "multiply",
+    "ne": "not_equal",
+    "neg": "negative",
+    "permute": "permute_dims",
+    "pow": "power",
+    "remainder": "floor_mod",
+    "sub": "subtract",
+    "swapaxes": "permute_dims",
+    "t": "permute_dims",
+    "to": "astype",
+    "transpose": "permute_dims",
+    "true_divide": "divide",
+    "unsqueeze": "expand_dims",
+    "view": "reshape",
+}
+"""What numpy and torch call operators, where our names are others."""
+
 _DTYPES = frozenset({"bool", "complex", "float", "int"})
 _OTHERS = {
     "H": "write R.permute_dims(x)",
@@ -39,10 +77,20 @@ def instead_of(name: str) -> str:
         return f'write R.astype(x, "{"float32" if name == "float" else name}")'
     if name in _OTHERS:
         return _OTHERS[name]
-    for known in namespace_r.known_names():
-        if known.split(".")[-1] == name:
-            return f"write R.{known}(…)"
+    known = like(name)
+    if known is not None:
+        return f"write R.{known}(…)"
     return "operators are those of R: docs/operators.md lists all of them"
+
+
+def like(name: str) -> str | None:
+    """Our operator that others call `name`, or spell with other capitals; None if there is none."""
+    tails = {_plain(known.split(".")[-1]): known for known in reversed(namespace_r.known_names())}
+    return tails.get(_plain(FAMILIAR.get(name.lower(), name)))
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def instead_of_unknown(name: str) -> str | None:

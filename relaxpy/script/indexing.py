@@ -17,10 +17,7 @@ from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import Expr
 from relaxpy.op.gather import Take
 from relaxpy.op.manipulate import ExpandDims, Squeeze
-from relaxpy.op.slice import StridedSlice
-
-FAR = (1 << 63) - 1
-"""A place behind the end of every axis."""
+from relaxpy.op.slice import FAR, StridedSlice
 
 
 @dataclass

@@ -107,6 +107,12 @@ def const(value: Any, dtype: str | None = None) -> Constant:
         raise ScriptError("bad-value", f"a constant cannot be made of {type(value).__name__}")
     if dtype is None and not isinstance(value, (np.ndarray, np.generic)):
         dtype = {"f": "float32", "i": "int32"}.get(array.dtype.kind)
+    if dtype is not None and not _fits(array, DType(dtype)):
+        raise ScriptError(
+            "bad-value",
+            f"R.const: {_shortly(value)} does not fit {dtype}",
+            help="say a wider dtype, or cast: R.astype(R.const(…), dtype)",
+        )
     try:
         with np.errstate(over="raise"):
             return Constant(array, dtype)
@@ -115,6 +121,20 @@ def const(value: Any, dtype: str | None = None) -> Constant:
     except OverflowError as error:
         problem = str(error)
     raise ScriptError("bad-value", f"R.const: {problem}")
+
+
+def _fits(array: np.ndarray, dtype: DType) -> bool:
+    """Are the numbers of an array those that integers of `dtype` can be? Floats of any precision are rounded."""
+    if not dtype.is_int or array.dtype.kind == "b" or not array.size:
+        return True
+    limits = np.iinfo(dtype.numpy)
+    whole = array.dtype.kind in "iu" or bool(np.all(np.trunc(array) == array))
+    return whole and limits.min <= array.min().item() and array.max().item() <= limits.max
+
+
+def _shortly(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}…"
 
 
 def _count(value: Any) -> int:

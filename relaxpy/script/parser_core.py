@@ -39,7 +39,7 @@ from relaxpy.op.base import OPS, as_expr
 from relaxpy.op.deduce import deduce
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
-from relaxpy.script.advice import LIBRARIES, instead_of, instead_of_unknown
+from relaxpy.script.advice import LIBRARIES, instead_of, instead_of_unknown, like
 from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
 from relaxpy.script.describe import describe
 from relaxpy.script.dims import DIM_FUNCTIONS
@@ -254,7 +254,7 @@ class CoreParser:
         if isinstance(base, ModuleRef):
             if name in self.functions:
                 return self.functions[name]
-            known = suggest(name, self.functions)
+            known = suggest(name, self.functions) or f"it has {', '.join(self.functions)}"
             self.fail("unknown-name", f"the module has no function {name}", node, known)
         if isinstance(base, types.ModuleType) and base in NAMESPACES:
             return self.script_name(base, name, node)
@@ -281,10 +281,8 @@ class CoreParser:
             self.fail("unknown-name", f"{written} does not exist", node, suggest(name, dir(base)))
         prefix = "" if base is namespace_r else f"{base._prefix}."
         known = namespace_r.known_names()
-        near = suggest(prefix + name, known)
-        tails = {n.split(".")[-1]: n for n in known}
-        if near is None and name in tails:
-            near = f"did you mean {tails[name]}?"
+        familiar = like(name)
+        near = f"did you mean {familiar}?" if familiar else suggest(prefix + name, known)
         return self.fail(
             "unknown-op",
             f"there is no operator {written}",

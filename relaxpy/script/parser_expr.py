@@ -86,7 +86,12 @@ class ExprParser(CoreParser):
         if isinstance(left, (Dim, SymVar)) or isinstance(right, (Dim, SymVar)):
             found = DIM_OPERATORS.get(type(node.op))
             if found is None or not all(isinstance(v, (Dim, SymVar, int)) for v in (left, right)):
-                self.fail("bad-value", "dimensions have +, -, *, // and % with integers only", node)
+                self.fail(
+                    "bad-value",
+                    "dimensions have +, -, *, // and % with integers only",
+                    node,
+                    "write //, which rounds down" if isinstance(node.op, ast.Div) else None,
+                )
             return found(Dim.of(left), Dim.of(right))
         return self.python_operator(python, node, left, right)
 
@@ -290,7 +295,9 @@ class ExprParser(CoreParser):
                 "tensor-index",
                 "a tensor is indexed by integers, dimensions, slices of such, or a tensor of integers",
                 node,
-                "to choose by a tensor of booleans write R.where(mask, x, other)",
+                "indices in a list are a constant: R.const([0, 1])"
+                if isinstance(node, ast.List)
+                else "to choose by a tensor of booleans write R.where(mask, x, other)",
             )
         return dim
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.ir import Function
 from relaxpy.testing.interpret import interpret
 
 X = np.arange(60, dtype="float32").reshape(3, 4, 5)
@@ -117,3 +118,16 @@ def test_refused(subscript: str, message: str) -> None:
         module(subscript, "(3, 4, 5)")
     assert caught.value.code == "tensor-index"
     assert caught.value.span is not None
+
+
+@pytest.mark.parametrize(
+    ("subscript", "shape"),
+    [("::-1", "(a,)"), ("::-2", "((a + 1) // 2,)")],
+)
+def test_the_shape_of_a_slice_is_simple(subscript: str, shape: str) -> None:
+    """What is left out of a slice leaves no traces of 2**63 in its shape."""
+    main = relaxpy.parse(
+        f'@R.function\ndef main(x: R.Tensor(("a",), "float32")):\n    return x[{subscript}]\n'
+    )["main"]
+    assert isinstance(main, Function)
+    assert str(main.ret).startswith(f"R.Tensor({shape}")
