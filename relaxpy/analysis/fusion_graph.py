@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from relaxpy.analysis.scope import dependencies
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.expr import (
@@ -20,7 +21,6 @@ from relaxpy.ir.expr import (
     Var,
 )
 from relaxpy.ir.module import IRModule
-from relaxpy.ir.visitor import UsedVars
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.prove import prove
@@ -37,7 +37,7 @@ class Node:
     program: str | None
     """The tensor program that it calls."""
     inputs: dict[int, PatternKind] = field(default_factory=dict)
-    """The nodes whose values it uses, and how it reads them."""
+    """The nodes that must come before it, and how it reads their values."""
     escapes: bool = False
     """Something outside the block uses it, or a value that keeps it whole (a tuple)."""
 
@@ -58,17 +58,13 @@ class FusionGraph:
         self._numbers: dict[Var, int] = {}
         self.nodes: list[Node] = []
         self._users: list[list[int]] = []
-        used = UsedVars()
-        for binding in block.bindings:
+        needs = dependencies(block.bindings)
+        for number, binding in enumerate(block.bindings):
             node = self._read(binding)
-            number = len(self.nodes)
-            for var in used(binding.value):
-                source = self._numbers.get(var)
-                if source is None:
-                    continue
+            for source in sorted(needs[number]):
                 self._users[source].append(number)
-                if node.kind is PatternKind.OPAQUE:
-                    node.inputs[source] = PatternKind.OPAQUE
+                # a shape that is passed, or a symbol that a match_cast defines, is no reading of elements
+                node.inputs.setdefault(source, PatternKind.OPAQUE)
             self.nodes.append(node)
             self._users.append([])
             self._numbers[binding.var] = number

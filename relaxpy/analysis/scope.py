@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import (
     Binding,
     BindingBlock,
@@ -90,12 +91,16 @@ def dependencies(bindings: Sequence[Binding]) -> list[set[int]]:
     """For each binding, the positions of those that must come before it: that compute variables it uses, or define
     symbols it mentions (`match_cast`)."""
     position = {binding.var: i for i, binding in enumerate(bindings)}
-    definition = {
-        symbol: i
-        for i, binding in enumerate(bindings)
-        if isinstance(binding, MatchCast)
-        for symbol in free_sym_vars([binding.annotation])
-    }
+    definition: dict[SymVar, int] = {}
+    mentioned: set[SymVar] = set()
+    for i, binding in enumerate(bindings):
+        if isinstance(binding, MatchCast):
+            # what was mentioned before is defined outside, and only checked here
+            mentioned.update(used_symbols(binding.value))
+            for symbol in free_sym_vars([binding.annotation]):
+                if symbol not in mentioned:
+                    definition[symbol] = i
+        mentioned.update(used_symbols(binding))
     used = UsedVars()
     found: list[set[int]] = []
     for i, binding in enumerate(bindings):

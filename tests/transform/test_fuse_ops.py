@@ -261,3 +261,32 @@ def outcome(mod: IRModule, name: str, args: Sequence[object]) -> object:
         return interpret(mod, name, *args)
     except RuntimeCheckError as error:
         return error
+
+
+def test_a_match_cast_that_only_checks_a_symbol() -> None:
+    """What it mentions was defined before: the group that it checks the result of stays before it."""
+    mod = legal("""
+a = R.negative(x)
+b = R.exp(a)
+c = R.match_cast(b, R.Tensor(ndim=2, dtype="float32"))
+d = R.match_cast(c, R.Tensor(("u", "m"), "float32"))
+gv = d
+""")
+    assert groups(mod) == ["fused_negative_exp"]
+    same_numbers(mod, np.ones((2, 3), np.float32))
+
+
+def test_a_symbol_that_depends_on_a_group_is_not_needed_by_it() -> None:
+    """u is known when a is: nothing that mentions u can be computed together with a."""
+    mod = legal(
+        """
+a = R.negative(x)
+b = R.match_cast(a, R.Tensor(("u", "m"), "float32"))
+c = R.full((u,), R.const(2.0, "float32"), dtype="float32")
+d = R.sum(a)
+gv = R.add(c, d)
+""",
+        before="u, m = T.int64(), T.int64()",
+    )
+    assert groups(mod) == ["fused_full_add"]
+    same_numbers(mod, np.ones((2, 3), np.float32))
