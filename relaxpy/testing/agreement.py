@@ -3,6 +3,7 @@ errors included."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +24,8 @@ def disagreement(
 
     Integers, shapes, dtypes and the number of fields must be the same; floats may differ by `atol
     + rtol * |wanted|` (but half floats by their own precision), NaN and infinities not at all; an
-    error agrees with an error of the same class, code and message. Functions are not compared.
+    error agrees with an error of the same class, code and message, whatever it calls unknown sizes.
+    Functions are not compared.
 
     `others` are results of perturbed runs (`perturbation`), asked for where there is a difference:
     an element may differ as far as those do, times `MAGNIFIED`, and at will if it is an integer
@@ -138,10 +140,14 @@ def _field(value: Any, index: int) -> Any:
     return value[index] if isinstance(value, tuple) and index < len(value) else value
 
 
+_UNKNOWN_SIZE = re.compile(r"\b\w+?(_\d+)\b")
+"""A symbol for a size that no annotation names: `x_0` of the first variable that has the tensor, `y_0` of another."""
+
+
 def _error(value: Any) -> Any:
     """What must be the same of errors; None for a value."""
     if isinstance(value, RelaxError):
-        return type(value), value.code, value.message
+        return type(value), value.code, _UNKNOWN_SIZE.sub(r"\1", value.message)
     return (type(value),) if isinstance(value, Exception) else None
 
 

@@ -19,6 +19,7 @@ ONES = np.ones((2, 2), np.float32)
         (np.array([np.nan, np.inf]), np.array([np.nan, np.inf])),
         ((ONES, (ONES, Shape((2,)))), (ONES, (ONES, Shape((2,))))),
         (RuntimeCheckError("check", "a"), RuntimeCheckError("check", "a")),
+        (RuntimeCheckError("check", "3 and lv_0"), RuntimeCheckError("check", "3 and gv12_0")),
         (np.zeros((0, 3)), np.zeros((0, 3))),
     ],
 )
@@ -39,6 +40,7 @@ def test_agree(got: object, wanted: object) -> None:
         (ONES, RuntimeCheckError("check", "no"), "RuntimeCheckError"),
         (UsageError("check", "a"), RuntimeCheckError("check", "a"), "UsageError"),
         (RuntimeCheckError("check", "a"), RuntimeCheckError("check", "b"), "error[check]: a where"),
+        (RuntimeCheckError("check", "lv_0"), RuntimeCheckError("check", "lv_1"), "lv_0 where"),
     ],
 )
 def test_disagree(got: object, wanted: object, words: str) -> None:
