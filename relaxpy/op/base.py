@@ -240,7 +240,7 @@ class Op(Operator):
             raise DeduceError(
                 "op-arguments",
                 f"{self.name}: {spec.name} cannot be a Python {type(value).__name__}",
-                help="wrap numbers and arrays in R.const(…)" if spec.kind is TensorType else None,
+                help=_argument_help(spec, value),
             ).about(spec.name) from None
 
     def _number(self, spec: ArgSpec, value: float, dtype: DType | None) -> Constant:
@@ -353,6 +353,18 @@ def freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
             "op-arguments", f"{cls.name}: {name} must be of type {kind}, got {_shown(value)}"
         ).about(name)
     return float(value) if kind == "float" else value
+
+
+def _argument_help(spec: ArgSpec, value: Any) -> str | None:
+    """What to write instead of a Python value that is no argument of this kind."""
+    if spec.kind is TensorType:
+        return "wrap numbers and arrays in R.const(…)"
+    if spec.kind is ShapeType and isinstance(value, (int, Dim, SymVar)):
+        return f"a shape is a tuple, also of one dimension: ({value},)"
+    listed = value if spec.kind is ShapeType and isinstance(value, (tuple, list)) else ()
+    if any(isinstance(item, str) for item in listed):
+        return "dimensions are quoted in annotations only: write n, not 'n'"
+    return None
 
 
 def _shown(value: Any) -> str:

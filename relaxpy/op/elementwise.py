@@ -53,14 +53,14 @@ class Elementwise(Op):
             f"{' and '.join(names)} must be {self.takes}, got {dtype}",
             arg=names[0],
             code="op-dtype",
-            help=self.cast_help(),
+            help=self.cast_help(d),
         )
 
-    def cast_help(self) -> str:
+    def cast_help(self, d: Deduction) -> str:
         """What to do about a dtype that is refused."""
         target = _CAST_TO.get(self.takes, "float32")
         if len(self.args) == 1:
-            return f'cast it: R.astype({self.args[0].name}, "{target}")'
+            return f'cast it: R.astype({d.written(self.args[0].name)}, "{target}")'
         return f'cast them: R.astype(…, "{target}")'
 
     def result(self, d: Deduction, *xs: TensorType) -> TensorType:
