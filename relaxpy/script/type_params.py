@@ -40,6 +40,8 @@ def declared_symbols(node: ast.FunctionDef, source: Source) -> list[str]:
 class TypeVar(ast.AST):
     """`ast.TypeVar` of Python 3.12, as far as it is needed here."""
 
+    name: str
+    bound: ast.expr | None
     _fields = ("name", "bound")
     _attributes = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 
@@ -93,7 +95,9 @@ def _params(tokens: Sequence[tokenize.TokenInfo]) -> tuple[TypeVar, ...]:
         place = {"lineno": line, "col_offset": before, "end_lineno": line}
         place["end_col_offset"] = before + len(token.string.encode())
         bound = ast.Name("int", ast.Load()) if bounded else None
-        found.append(TypeVar(name=token.string, bound=bound, **place))
+        param = TypeVar(**place)
+        param.name, param.bound = token.string, bound
+        found.append(param)
         at = after + 1
     return tuple(found)
 

@@ -16,8 +16,9 @@ from typing import Any
 from relaxpy.errors import RelaxError
 from relaxpy.tir._tvm import tvm_ffi
 
-_EXPLICIT, _SHORT = "int32", "int64"
-"""The dtype of literals that are printed without their dtype."""
+_BARE = ("int64", "int32", "int8")
+"""The dtype of literals that are printed without their dtype, in the order tried: the last is never that of an index,
+for which a bare literal would be int64."""
 
 
 _BYTES = re.compile(r"(?:\\x[89A-Fa-f][0-9A-Fa-f])+")
@@ -36,8 +37,10 @@ def _characters(found: re.Match[str]) -> str:
 def print_prim_func(func: Any, name: str) -> str:
     """TVM's PrimFunc as the definition of `name`, without header lines or indentation."""
     func = func.without_attr("global_symbol")
-    short = _definition(func, name, _SHORT)
-    return short if _parses_back(short, func) else _definition(func, name, _EXPLICIT)
+    texts = (_definition(func, name, bare) for bare in _BARE)
+    return next((text for text in texts if _parses_back(text, func)), "") or _definition(
+        func, name, _BARE[-1]
+    )
 
 
 def _definition(func: Any, name: str, int_dtype: str) -> str:
