@@ -13,9 +13,9 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.module import BufferParam, ScalarParam, TensorProgram
 from relaxpy.tir import te
+from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir._tvm import te as _te
-from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.analyzer import VarTable, to_tvm_var
+from relaxpy.tir.analyzer import VarTable, int64, to_tvm_var
 from relaxpy.tir.serial import with_regions
 
 
@@ -68,8 +68,8 @@ class PrimFunc(TensorProgram):
 
 
 def _int64_ranges(func: Any) -> Any:
-    """The function with every range of one dtype: te starts its axes at an int32 zero, whatever
-    their extent."""
+    """The function with all ranges of int64: te starts its axes at an int32 zero, whatever their extent, and gives what
+    has no axes one of int32, which nothing reads."""
 
     def same(found: Any) -> Any:
         dtype = str(found.extent.ty.dtype)
@@ -77,7 +77,22 @@ def _int64_ranges(func: Any) -> Any:
             return tvm.ir.Range.from_min_extent(tirx.IntImm(dtype, found.min.value), found.extent)
         return found
 
-    return tvm_ffi.structural_map(func, (tvm.ir.Range, same))
+    def wide(realize: Any) -> Any:
+        block, values = realize.block, list(realize.iter_values)
+        if len(values) != 1 or not isinstance(values[0], tirx.IntImm):
+            return realize
+        (axis,) = block.iter_vars
+        one = tvm.ir.Range.from_min_extent(int64(0), int64(1))
+        var = tirx.Var(axis.var.name, "int64")
+        axes = [tirx.IterVar(one, var, axis.iter_type, axis.thread_tag)]
+        made = s_tir.SBlock(
+            axes, block.reads, block.writes, block.name_hint, block.body, block.init,
+            block.alloc_buffers, block.match_buffers, block.annotations,
+        )  # fmt: skip
+        return s_tir.SBlockRealize([int64(0)], realize.predicate, made)
+
+    ranged = tvm_ffi.structural_map(func, (tvm.ir.Range, same))
+    return tvm_ffi.structural_map(ranged, (s_tir.SBlockRealize, wide))
 
 
 def _without_symbol(func: Any) -> Any:
