@@ -4,16 +4,19 @@ from relaxpy.transform.base import Instrument, Pass, PassContext, Sequential
 from relaxpy.transform.bind_params import BindParams
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
+from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.dead_code_elimination import DeadCodeElimination
 from relaxpy.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from relaxpy.transform.fold_constant import FoldConstant
 from relaxpy.transform.fuse_ops import FuseOps
+from relaxpy.transform.fuse_ops_by_pattern import FuseOpsByPattern, FusionPattern
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.lambda_lift import LambdaLift
 from relaxpy.transform.legalize_ops import LegalizeOps
 from relaxpy.transform.lower_call_tir import LowerCallTIR
 from relaxpy.transform.lower_shapes import LowerShapes
+from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.pack_weights import PackWeights
 from relaxpy.transform.plan_memory import PlanMemory
@@ -22,17 +25,22 @@ __all__ = [
     "BindParams",
     "BindUnknownShapes",
     "CanonicalizeBindings",
+    "CombineParallelMatmul",
     "ConvertToDataflow",
     "DeadCodeElimination",
     "EliminateCommonSubexpr",
     "FoldConstant",
     "FuseOps",
+    "FuseOpsByPattern",
     "FuseTensorIR",
+    "FusionPattern",
     "Instrument",
     "LambdaLift",
     "LegalizeOps",
+    "LibraryPattern",
     "LowerCallTIR",
     "LowerShapes",
+    "LowerToLibrary",
     "Normalize",
     "PackWeights",
     "Pass",
