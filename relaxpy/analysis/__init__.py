@@ -1,5 +1,6 @@
 """Questions about programs that several passes ask."""
 
+from relaxpy.analysis.dataflow_match import Match, find_matches, match
 from relaxpy.analysis.well_formed import check_well_formed, well_formed
 
-__all__ = ["check_well_formed", "well_formed"]
+__all__ = ["Match", "check_well_formed", "find_matches", "match", "well_formed"]

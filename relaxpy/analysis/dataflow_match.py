@@ -307,7 +307,7 @@ class _Matcher:
             case VarPattern(name=name), Var():
                 return name in ("", value.name)
             case FunctionPattern(name=name, external=external), GlobalVar() | ExternFunc():
-                return value.name == name and external == isinstance(value, ExternFunc)
+                return name in ("", value.name) and external == isinstance(value, ExternFunc)
             case _:
                 return False
 

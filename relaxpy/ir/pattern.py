@@ -116,7 +116,7 @@ class OpPattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class FunctionPattern(Pattern):
-    """A function by its name: of the module, or an external one."""
+    """A function by its name (empty: any): of the module, or an external one."""
 
     name: str
     external: bool = False
@@ -266,8 +266,8 @@ def is_op(name: str) -> OpPattern:
     return OpPattern(name.removeprefix("relax."))
 
 
-def is_function(name: str) -> Pattern:
-    """A function of the module, to be called with patterns (TVM's `GlobalVarPattern`)."""
+def is_function(name: str = "") -> Pattern:
+    """A function of the module, of this name if one is given, to be called with patterns (TVM's `GlobalVarPattern`)."""
     return FunctionPattern(name)
 
 

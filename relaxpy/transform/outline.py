@@ -187,8 +187,8 @@ def _inputs(members: Sequence[Binding]) -> list[Expr]:
             case Tuple(fields=fields):
                 for item in fields:
                     leaf(item)
-            case Call(args=args):
-                for item in args:
+            case Call(op=op, args=args):
+                for item in (op, *args):
                     leaf(item)
             case TupleGetItem(tuple=inner):
                 leaf(inner)

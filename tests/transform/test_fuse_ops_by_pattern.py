@@ -9,10 +9,13 @@ import relaxpy
 from relaxpy.analysis.pattern_regions import UnmatchedPatternWarning
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.ir import Function, IRModule, TensorType
-from relaxpy.ir.pattern import is_call_tir, is_op, joined, wildcard
+from relaxpy.ir.pattern import is_call_tir, is_function, is_op, joined, wildcard
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
+from relaxpy.testing.pass_check import check_pass
 from relaxpy.tir.pattern_kind import PatternKind
+from relaxpy.transform.base import Sequential
+from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_ops_by_pattern import FuseOpsByPattern, FusionPattern
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
@@ -231,3 +234,26 @@ def test_an_expected_pattern_that_never_matched_is_reported() -> None:
     warning = seen[0].message
     assert isinstance(warning, UnmatchedPatternWarning)
     assert (warning.report.name, warning.report.matches) == ("matmul_relu", 0)
+
+
+OPERATOR = ~is_function()
+"""What is called, where that is no function: those are what earlier regions became."""
+
+
+@pytest.mark.parametrize("legalised", [False, True])
+def test_random_programs(legalised: bool) -> None:
+    """Every call with what it is made of, values used elsewhere becoming outputs; then any two calls."""
+    steps = (Normalize(), BindUnknownShapes(), *([LegalizeOps()] if legalised else []))
+    if legalised:
+        one = is_call_tir()
+        pair = is_call_tir(args=[one]) | is_call_tir(args=[wildcard(), one])
+    else:
+        one = OPERATOR(...)
+        pair = OPERATOR(one, ...) | OPERATOR(wildcard(), one, ...)
+    step = FuseOpsByPattern(
+        (
+            FusionPattern("chain", pair, further_outputs=True),
+            FusionPattern("two", joined(one, is_call_tir() if legalised else OPERATOR(...))),
+        )
+    )
+    assert check_pass(step, range(8), Sequential(steps)) > 2
