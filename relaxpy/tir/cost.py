@@ -7,12 +7,14 @@ around it, times one plus the operations in its value.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from relaxpy.errors import PassError
 from relaxpy.ir.dim import Dim
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import VarTable
+from relaxpy.tir.loops import ABOUT
 from relaxpy.tir.prim_func import read_symbols
 
 _CHEAP = frozenset({
@@ -25,6 +27,7 @@ _DIVISION, _FUNCTION = 4, 8
 _FREE_CALLS = frozenset({"tirx.if_then_else", "tirx.likely", "tirx.reinterpret", "tirx.fma"})
 
 
+@lru_cache(maxsize=512)  # a program is called from many places
 def work(func: Any) -> Dim | None:
     """About how many scalar operations a run of TVM's PrimFunc does, over the symbols of its parameters; None where the
     extent of a loop is no expression of them."""
@@ -67,7 +70,7 @@ class _Counter:
         """The work of a statement, one iteration of what is around it."""
         match type(node).__name__:
             case "For":
-                extent = self.dim(node.extent)
+                extent = self.dim(node.annotations.get(ABOUT, node.extent))
                 self.largest[node.loop_var] = self.dim(node.min) + extent - 1
                 return extent * self.stmt(node.body)
             case "SBlockRealize":

@@ -24,6 +24,9 @@ Buffer = tvm.ir.Var
 PrimFunc = tirx.PrimFunc
 Index = Expr | int
 
+ABOUT = "relaxpy.about"
+"""Annotation of a loop: about how often it runs, where its extent is known only when the program runs."""
+
 
 def int64(value: Index) -> Expr:
     """The value as a 64-bit index expression."""
@@ -215,15 +218,19 @@ class Program:
         self._add(_sequence(self._open.pop()))
 
     @contextmanager
-    def loop(self, name: str, extent: Index, *, parallel: bool = False) -> Iterator[Expr]:
-        """`for name in range(extent)`; an extent of the constant 1 makes no loop."""
+    def loop(
+        self, name: str, extent: Index, *, parallel: bool = False, about: Index | None = None
+    ) -> Iterator[Expr]:
+        """`for name in range(extent)`; an extent of the constant 1 makes no loop. `about` is how often it runs, for
+        the estimate of work (`relaxpy.tir.cost`), where the extent does not say."""
         var = tirx.Var(name, "int64")
         self._open.append([])
         yield int64(0) if constant(extent) == 1 else var
         body = _sequence(self._open.pop())
         if constant(extent) != 1:
             kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
-            body = tirx.For(var, int64(0), int64(extent), kind, body)
+            annotations = {} if about is None else {ABOUT: int64(about)}
+            body = tirx.For(var, int64(0), int64(extent), kind, body, annotations=annotations)
         self._add(body)
 
     @contextmanager

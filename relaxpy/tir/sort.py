@@ -20,6 +20,8 @@ from relaxpy.tir.serial import Serial, serial
 
 _LONGEST = 62
 """A row has less than 2**62 elements."""
+_USUAL_STEPS = 10
+"""Of rows of a thousand."""
 
 
 def sort_rows(
@@ -68,7 +70,8 @@ def _merge_passes(
 ) -> Expr:
     """Merge sorted runs of 1, 2, 4, … elements until one is left; gives where in `keys` it starts."""
     source = cell(p, "source", te.dim(0))
-    with p.loop("step", te.dim(_LONGEST)) as step:
+    # For the estimate of work: so many steps have pairs, and all pairs of a step together have the row's elements.
+    with p.loop("step", te.dim(_LONGEST), about=_USUAL_STEPS) as step:
         # A step too many merges no pairs: TVM takes long over an `if` around all this.
         width = p.let("width", tirx.shift_left(te.dim(1), step))
         unsorted = p.let("unsorted", (width < size).astype("int64"))
@@ -94,13 +97,13 @@ def _merge_runs(
     source, target = p.let("source_row", start), p.let("target_row", size - start)
     left, right = cell(p, "left", te.dim(0)), cell(p, "right", te.dim(0))
     last = p.let("last", source + (size - 1))
-    with p.loop("pair", pairs) as pair:
+    with p.loop("pair", pairs, about=1) as pair:
         first = p.let("first", pair * width * 2)
         middle = p.let("middle", tirx.min(first + width, size))
         end = p.let("end", tirx.min(middle + width, size))
         left.set(first)
         right.set(middle)
-        with p.loop("i", end - first) as i:
+        with p.loop("i", end - first, about=size) as i:
             a, b = p.let("a", left.get()), p.let("b", right.get())
             # Both are read whatever comes out: places beyond the row are drawn back into it.
             x = p.let("x", p.read(keys, tirx.min(source + a, last)))
