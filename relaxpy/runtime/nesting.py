@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import CodeType
 from typing import TypeAlias
+
+from relaxpy.errors import ExecutableError
 
 MAX_LEVELS = 80
 """Levels of indentation up to which a part of a source is parsed in one piece."""
@@ -33,6 +36,22 @@ def compile_nested(lines: Sequence[str], arms: Sequence[Arm], file: str) -> Code
     tree = ast.parse("\n".join(rest))
     _put_back(tree, parsed)
     return compile(tree, file, "exec")
+
+
+@contextmanager
+def nesting_checked(name: str) -> Iterator[None]:
+    """Where Python's stack does not suffice for the nested branches of function `name`, say so: `ExecutableError`."""
+    try:
+        yield
+    except RecursionError:
+        pass
+    else:
+        return
+    raise ExecutableError(
+        "nesting",
+        f"the branches of {name} are nested too deeply for Python's stack",
+        help="put inner branches into a function of their own, or raise sys.setrecursionlimit",
+    )
 
 
 def _put_back(tree: ast.Module, parsed: dict[int, list[ast.stmt]]) -> None:

@@ -45,7 +45,7 @@ from relaxpy.runtime.kernels import (
     load_kernels,
 )
 from relaxpy.runtime.link import translate
-from relaxpy.runtime.nesting import compile_nested
+from relaxpy.runtime.nesting import compile_nested, nesting_checked
 from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
 from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy
 
@@ -102,7 +102,8 @@ class LinkedFunction:
         self.frames: list[Frame] = []
         """Frames that no call uses."""
         self.patterns = parameter_patterns(code)
-        listing = translate(code, generators, generator)
+        with nesting_checked(code.name):
+            listing = translate(code, generators, generator)
         self.source = listing.text
         self.origin = listing.origin
         file = f"<relaxpy {code.name} {next(_numbers)}>"
@@ -131,7 +132,9 @@ class LinkedFunction:
             scope[f"serial{number}"] = group.serial
             scope[f"pick{number}"] = group.pick
         scope |= {f"row{number}": KernelRow() for number in range(listing.rows)}
-        exec(compile_nested(listing.lines, listing.arms, file), scope)
+        with nesting_checked(code.name):
+            compiled = compile_nested(listing.lines, listing.arms, file)
+        exec(compiled, scope)
         self.run: Callable[..., Any] = scope["run"]
 
     def __call__(self, *args: Any) -> Any:

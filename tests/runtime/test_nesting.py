@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from relaxpy.runtime.nesting import MAX_LEVELS, Arm, compile_nested
+from relaxpy.errors import ExecutableError
+from relaxpy.runtime.bytecode import If
+from relaxpy.runtime.link import translate
+from relaxpy.runtime.nesting import MAX_LEVELS, Arm, compile_nested, nesting_checked
+from tests.runtime.support import f32, function
 
 
 def nested(depth: int) -> tuple[list[str], list[Arm]]:
@@ -36,3 +40,12 @@ def test_deep_branches(depth: int) -> None:
         find((1 << depth) - 1)
     frame = traceback.extract_tb(raised.value.__traceback__)[-1]
     assert frame.lineno == lines.index(" " * (depth + 1) + "return 1 // 0") + 1
+
+
+def test_deeper_than_the_stack_is_an_error_of_ours() -> None:
+    levels = 5000
+    branches = tuple(If(0, 0, 0, levels - level - 1) for level in range(levels))
+    code = function("main", [("flag", f32())], branches)
+    with pytest.raises(ExecutableError) as caught, nesting_checked("main"):
+        translate(code, frozenset(), False)
+    assert caught.value.code == "nesting"
