@@ -24,7 +24,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import for_each_dim
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.script.parser_expr import ExprParser
-from relaxpy.script.parser_value import lone_names
+from relaxpy.script.parser_value import quoted_names
 from relaxpy.script.scope import (
     Surroundings,
     Symbols,
@@ -156,7 +156,7 @@ class SignatureParser(ExprParser):
         later one's by its
         bare name."""
         params = {arg.arg for arg in node.args.args}
-        for name in lone_names([arg.annotation for arg in node.args.args]):
+        for name in quoted_names([arg.annotation for arg in node.args.args]):
             if name not in params:
                 self.symbols.declare(name)
 

@@ -7,10 +7,12 @@ import inspect
 import types
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from relaxpy.errors import Span
+from relaxpy.errors import RelaxError, Span
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     Call,
     Constant,
@@ -27,6 +29,7 @@ from relaxpy.op.base import Op
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
+from relaxpy.script.dims import parse_dim
 from relaxpy.script.scope import (
     scalar_dim,
 )
@@ -149,6 +152,25 @@ def returns(body: Sequence[ast.stmt]) -> Iterator[ast.Return]:
 
 def lone_names(nodes: Sequence[ast.expr | None]) -> list[str]:
     """Quoted names that stand alone as a dimension in annotations, those inside of `R.Callable(…)` left out."""
+    return [text for text in _quoted(nodes) if text.isidentifier()]
+
+
+def quoted_names(nodes: Sequence[ast.expr | None]) -> list[str]:
+    """All names in quoted dimensions of annotations, those inside of `R.Callable(…)` left out."""
+    found: dict[str, None] = {}
+
+    def use(name: str) -> Dim:
+        found[name] = None
+        return SymVar(name).dim
+
+    for text in _quoted(nodes):
+        with suppress(RelaxError):  # reported where the annotation is read
+            parse_dim(text, use, None)
+    return list(found)
+
+
+def _quoted(nodes: Sequence[ast.expr | None]) -> list[str]:
+    """Quoted dimensions in annotations, those inside of `R.Callable(…)` left out."""
     found: dict[str, None] = {}
     todo: list[ast.AST] = [node for node in nodes if node is not None]
     while todo:
@@ -161,7 +183,7 @@ def lone_names(nodes: Sequence[ast.expr | None]) -> list[str]:
                 items = elts
             case ast.Call(keywords=keywords):
                 items = [keyword.value for keyword in keywords if keyword.arg == "value"]
-        names = [item.value for item in items if isinstance(item, ast.Constant)]
-        found |= {name: None for name in names if isinstance(name, str) and name.isidentifier()}
+        texts = [item.value for item in items if isinstance(item, ast.Constant)]
+        found |= {text: None for text in texts if isinstance(text, str)}
         todo += ast.iter_child_nodes(node)
     return list(found)

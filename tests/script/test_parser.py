@@ -420,6 +420,16 @@ def test_an_earlier_parameter_may_use_a_later_symbol() -> None:
     main("return x", 'x: R.Tensor(("n * m",), "float32"), s: R.Shape(["n", "m"])')
 
 
+def test_a_function_type_may_use_the_symbol_of_a_later_parameter() -> None:
+    """By its bare name; the later one may have it in an expression."""
+    func = main(
+        "y = f(x)\nreturn y",
+        'f: R.Callable((R.Tensor((n + 1,), "float32"),), R.Tensor((n + 1,), "float32")), '
+        'x: R.Tensor(("n + 1",), "float32")',
+    )
+    assert str(func.ret) == 'R.Tensor((n + 1,), dtype="float32")'
+
+
 @pytest.mark.parametrize("dim", ["n * m", "n * n", "n // 2", "T.max(n, 4)"])
 def test_a_symbol_must_follow_from_the_arguments(dim: str) -> None:
     assert (
