@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import RelaxError
+from relaxpy.op import OPS
 
 
 def disagreement(
@@ -147,8 +148,16 @@ _UNKNOWN_SIZE = re.compile(r"\b\w+?(_\d+)\b")
 def _error(value: Any) -> Any:
     """What must be the same of errors; None for a value."""
     if isinstance(value, RelaxError):
-        return type(value), value.code, _UNKNOWN_SIZE.sub(r"\1", value.message)
+        return type(value), value.code, _UNKNOWN_SIZE.sub(r"\1", _without_relation(value))
     return (type(value),) if isinstance(value, Exception) else None
+
+
+def _without_relation(error: RelaxError) -> str:
+    """The message; of an operator's demand on dimensions only whose it is. It names symbols, and passes may replace one
+    by another that is known to be the same."""
+    place, *rest = error.message.split(": ", 2)
+    demand = error.code == "check" and len(rest) == 2 and rest[0] in OPS
+    return f"{place}: {rest[0]}" if demand else error.message
 
 
 def _array(value: Any) -> np.ndarray:

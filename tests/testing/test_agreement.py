@@ -41,10 +41,31 @@ def test_agree(got: object, wanted: object) -> None:
         (UsageError("check", "a"), RuntimeCheckError("check", "a"), "UsageError"),
         (RuntimeCheckError("check", "a"), RuntimeCheckError("check", "b"), "error[check]: a where"),
         (RuntimeCheckError("check", "lv_0"), RuntimeCheckError("check", "lv_1"), "lv_0 where"),
+        (
+            RuntimeCheckError("check", "main: add: n, m"),
+            RuntimeCheckError("check", "f: add: n, m"),
+            "main: add",
+        ),
+        (
+            RuntimeCheckError("check", "main: add: n, m"),
+            RuntimeCheckError("check", "main: sum: n, m"),
+            "main: add",
+        ),
+        (
+            RuntimeCheckError("check", "main: x: n"),
+            RuntimeCheckError("check", "main: x: m"),
+            "main: x: n",
+        ),
     ],
 )
 def test_disagree(got: object, wanted: object, words: str) -> None:
     assert words in disagreement(got, wanted)
+
+
+def test_symbols_of_a_demand() -> None:
+    """A pass that proves u to be n speaks of n."""
+    got, wanted = (RuntimeCheckError("check", f"main: add: {s} and 4") for s in ("n", "u"))
+    assert disagreement(got, wanted) == ""
 
 
 def test_rounding_that_decides() -> None:
