@@ -21,6 +21,8 @@ from relaxpy.script.source import Source
 
 DEEPEST = 50
 """Macros that use each other are read to this depth."""
+MOST_USES = 2_000
+"""Uses of macros in one function: fifty that use each other twice would be 2 ** 50."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,8 @@ class Macro:
     source: Source
     around: Surroundings
     hygienic: bool = True
+    env: Mapping[str, Any] | None = None
+    """Of a macro that is defined in a function: its variables at that place."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise ScriptError(
@@ -61,6 +65,18 @@ class Macro:
                 span=span,
             )
         return found
+
+
+def refuse_endless(macro: Macro, depth: int, uses: int, span: Span, help: str) -> None:
+    """Raise `ScriptError` where a macro uses itself, or macros use each other too often."""
+    name = macro.node.name
+    if depth == DEEPEST:
+        message = f"the macro {name} uses itself, or macros use each other {DEEPEST} deep"
+    elif uses > MOST_USES:
+        message = f"macros are used more than {MOST_USES} times in this function"
+    else:
+        return
+    raise ScriptError("unsupported-syntax", message, span=span, help=help)
 
 
 def macro(func: Any = None, *, hygienic: bool = True) -> Any:
@@ -94,7 +110,7 @@ class _Expander(ast.NodeTransformer):
         self.values = values
         self.namespace = namespace
         self.used: set[str] = set()
-        self.depth = 0
+        self.depth = self.uses = 0
 
     def visit_Expr(self, node: ast.Expr) -> Any:
         call = node.value
@@ -105,13 +121,8 @@ class _Expander(ast.NodeTransformer):
 
     def inline(self, macro: Macro, call: ast.Call) -> Sequence[ast.stmt]:
         """The statements of one use."""
-        if self.depth == DEEPEST:
-            raise ScriptError(
-                "unsupported-syntax",
-                f"the macro {macro.node.name} uses itself",
-                span=self.source.span(call),
-                help="write a loop",
-            )
+        self.uses += 1
+        refuse_endless(macro, self.depth, self.uses, self.source.span(call), "write a loop")
         arguments = macro.arguments(call, self.source.span(call))
         body = copy.deepcopy(macro.node.body)
         parts = [part for statement in body for part in ast.walk(statement)]

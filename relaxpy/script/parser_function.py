@@ -24,6 +24,7 @@ from relaxpy.ir.expr import (
     is_leaf,
 )
 from relaxpy.op.deduce import deduce
+from relaxpy.script.macro import Macro
 from relaxpy.script.parser_macro import MacroParser
 from relaxpy.script.parser_signature import Signature
 from relaxpy.script.parser_statement import fits, literal_attr
@@ -148,6 +149,10 @@ class FunctionParser(MacroParser):
         from relaxpy.script.parser_module import decorator_kind
 
         kind, options = decorator_kind(node, self)
+        if kind == "macro":
+            hygienic = bool(options.get("hygienic", True))
+            self.env[node.name] = Macro(node, self.source, self.around, hygienic, dict(self.env))
+            return
         if kind != "function":
             self.fail(
                 "missing-decorator",

@@ -7,32 +7,33 @@ from typing import Any
 
 from relaxpy.errors import RelaxError
 from relaxpy.ir.expr import Call
-from relaxpy.script.macro import DEEPEST, Macro
+from relaxpy.script.macro import Macro, refuse_endless
 from relaxpy.script.parser_statement import StatementParser
-from relaxpy.script.scope import Skip
+from relaxpy.script.scope import MacroSymbols, Skip
 
 
 class MacroParser(StatementParser):
     """Reads macros. Their bindings become the function's, their variables are not seen after them."""
 
-    macro_depth = 0
+    macro_depth = macro_uses = 0
 
     def expand(self, macro: Macro, node: ast.Call) -> Any:
         """The value of a use. Errors are located in the macro, and say where it is used."""
         used_at = self.span(node)
-        if self.macro_depth == DEEPEST:
-            self.refuse(f"the macro {macro.node.name}, which uses itself", node, "write a function")
+        self.macro_uses += 1
+        refuse_endless(macro, self.macro_depth, self.macro_uses, used_at, "write a function")
         places = macro.arguments(node, used_at)
         defaults = set(map(id, macro.node.args.defaults))
         env = {
             name: self.leaf(place) for name, place in places.items() if id(place) not in defaults
         }
         last = macro.node.body[-1]
-        outside = self.source, self.around, self.env
+        outside = self.source, self.around, self.env, self.symbols
         errors = len(self.bag.errors)
         self.source = macro.source
         if macro.hygienic:
-            self.around, self.env = macro.around, {}
+            self.around, self.env = macro.around, dict(macro.env or {})
+            self.symbols = MacroSymbols(self.symbols, macro.env is not None)
         self.macro_depth += 1
         try:
             env |= {
@@ -51,7 +52,7 @@ class MacroParser(StatementParser):
         except RelaxError as error:
             raise error.located(self.span(last)).show("the macro is used here", used_at) from None
         finally:
-            self.source, self.around, self.env = outside
+            self.source, self.around, self.env, self.symbols = outside
             self.macro_depth -= 1
         for error in self.bag.errors[errors:]:
             error.show("the macro is used here", used_at)

@@ -223,6 +223,20 @@ class Symbols(DimReader):
         return substitute(annotation, {var: self.declare(var.name) for var in foreign})
 
 
+class MacroSymbols(Symbols):
+    """The variables that one use of a macro introduces. Those of the function around stay what they are in values, but
+    have no name here, unless the macro is defined in that function."""
+
+    def __init__(self, outer: Symbols, local: bool) -> None:
+        super().__init__(outer, outer.scalar)
+        self.mode = outer.mode
+        self.local = local
+
+    def lookup(self, name: str) -> Dim | None:
+        """The variable of this name, or None."""
+        return super().lookup(name) if self.local or name in self.symbols or self._own else None
+
+
 def scalar_dim(value: Any) -> Dim | None:
     """The dimension that a scalar variable's value is known as."""
     if isinstance(value, Var) and isinstance(value.annotation, PrimType):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.errors import RelaxError
 from relaxpy.script import ir as I
 from relaxpy.script import relax as R
 from relaxpy.script import tir as T
@@ -185,3 +186,66 @@ def test_a_macro_must_return() -> None:
 def test_python_cannot_call_a_macro() -> None:
     with pytest.raises(relaxpy.RelaxError, match="in a function of the script only"):
         scaled(1)
+
+
+def test_macros_inside_functions() -> None:
+    """They see the variables of the function around, and stay inside it."""
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor((4,), "float32"), k: R.Tensor((4,), "float32")):
+    @R.macro
+    def plus(v):
+        w = v + k
+        return w
+
+    return plus(plus(x))
+""")
+    expected = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor((4,), "float32"), k: R.Tensor((4,), "float32")):
+    a = x + k
+    b = a + k
+    return b
+""")
+    relaxpy.assert_structural_equal(mod, expected)
+
+
+def test_symbols_of_a_macro_are_new_at_each_use() -> None:
+    """The `n` of one use is not that of another, nor the function's."""
+    mod = relaxpy.parse("""
+@R.macro
+def flat(x):
+    n = T.int64()
+    y = R.match_cast(x, R.Tensor((n, 2), "float32"))
+    return R.reshape(y, (n * 2,))
+
+@R.function
+def main(n: R.Prim("int64"), x: R.Tensor(("m", 2), "float32"), y: R.Tensor((5, 2), "float32")):
+    a = flat(x)
+    b = flat(y)
+    return (a, b)
+""")
+    assert "(n_1, 2)" in mod.script()
+    relaxpy.assert_structural_equal(mod, relaxpy.parse(mod.script()))
+    x, y = np.ones((3, 2), "float32"), np.ones((5, 2), "float32")
+    a, b = interpret(mod, "main", 1, x, y)
+    assert (a.shape, b.shape) == ((6,), (10,))
+
+
+@pytest.mark.parametrize("kind", ["R", "T"])
+def test_macros_that_use_each_other_too_often(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each uses the one before twice: that would be 2 ** 40 statements."""
+    monkeypatch.setattr("relaxpy.script.macro.MOST_USES", 200)
+    if kind == "R":
+        first, step = (
+            "@R.macro\ndef m0(v):\n    return v\n",
+            "    w = m{1}(v)\n    return m{1}(w)\n",
+        )
+        main = '@R.function\ndef main(x: R.Tensor((4,), "float32")):\n    return m40(x)\n'
+    else:
+        first, step = "@T.macro\ndef m0(v):\n    v[0] = v[1]\n", "    m{1}(v)\n    m{1}(v)\n"
+        main = '@T.prim_func\ndef main(x: T.Buffer((4,), "float32")):\n    m40(x)\n'
+    head = f"@{kind}.macro\ndef m{{0}}(v):\n"
+    steps = [(head + step).format(i, i - 1) for i in range(1, 41)]
+    with pytest.raises(RelaxError, match="more than"):
+        relaxpy.parse(first + "".join(steps) + main)
