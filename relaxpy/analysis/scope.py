@@ -9,6 +9,7 @@ from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import (
     Binding,
     BindingBlock,
+    Call,
     DataflowVar,
     Expr,
     Function,
@@ -22,6 +23,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
 from relaxpy.ir.structural import structural_equal
 from relaxpy.ir.visitor import UsedVars, free_sym_vars, used_symbols
+from relaxpy.op.memory import CheckDim
 
 Value: TypeAlias = Expr | Operator
 """An expression, or the operator that a call calls."""
@@ -88,8 +90,8 @@ def scope_of(bindings: Bindings, mod: IRModule | None = None) -> Scope:
 
 
 def dependencies(bindings: Sequence[Binding]) -> list[set[int]]:
-    """For each binding, the positions of those that must come before it: that compute variables it uses, or define
-    symbols it mentions (`match_cast`)."""
+    """For each binding, the positions of those that must come before it: that compute variables it uses, define symbols
+    it mentions (`match_cast`), or check dimensions, on which what follows relies."""
     position = {binding.var: i for i, binding in enumerate(bindings)}
     definition: dict[SymVar, int] = {}
     mentioned: set[SymVar] = set()
@@ -102,9 +104,14 @@ def dependencies(bindings: Sequence[Binding]) -> list[set[int]]:
                     definition[symbol] = i
         mentioned.update(used_symbols(binding))
     used = UsedVars()
+    check: int | None = None
     found: list[set[int]] = []
     for i, binding in enumerate(bindings):
         needed = {position[var] for var in used(binding.value) if var in position}
         needed |= {definition[s] for s in used_symbols(binding) if s in definition}
+        if check is not None:
+            needed.add(check)  # which comes behind the one before it
         found.append(needed - {i})
+        if isinstance(binding.value, Call) and isinstance(binding.value.op, CheckDim):
+            check = i
     return found

@@ -263,6 +263,19 @@ def outcome(mod: IRModule, name: str, args: Sequence[object]) -> object:
         return error
 
 
+def test_what_relies_on_a_check_stays_behind_it() -> None:
+    """Before it is known that y has n elements, nothing reads n elements of it: not even together with the exp of x,
+    which is computed before the check."""
+    mod = legal(
+        "a = R.exp(x)\nb = R.reshape(y, (n,))\ngv = R.add(a, b)",
+        'x: R.Tensor(("n",), "float32"), y: R.Tensor(("m",), "float32")',
+        "n = T.int64()",
+    )
+    text = FuseOps()(mod).script().split("def main")[1]
+    assert 0 < text.index("check_dim") < text.index("cls.fused_exp_reshape_add")
+    same_numbers(mod, X[0], X[1])
+
+
 def test_a_match_cast_that_only_checks_a_symbol() -> None:
     """What it mentions was defined before: the group that it checks the result of stays before it."""
     mod = legal("""
