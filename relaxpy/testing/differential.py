@@ -39,7 +39,7 @@ from relaxpy.testing.kernels import Kernels
 from relaxpy.testing.replay import Recorded, plain, recordable
 from relaxpy.testing.values import Value
 from relaxpy.tir.target import Target
-from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.base import Pass, PassContext, Sequential
 
 RUNS = 6
 """Perturbed runs of the interpreter, where a result differs."""
@@ -113,6 +113,7 @@ class Ways:
     """How a program is built and run."""
 
     target: Target = field(default_factory=Target.host)
+    pipeline: Sequential = field(default_factory=default_pipeline)
     print_passes: bool = True
     """Is the module printed and parsed after each pass?"""
     fresh_process: bool = True
@@ -160,7 +161,7 @@ class _Trial:
                     self.found.append(Failure("interpret", "deduction", expected.message, call))
 
     def build(self) -> None:
-        """What `relaxpy.build` does, with the module after each pass kept."""
+        """What `relaxpy.build` does, with the module after each pass verified and kept."""
 
         def keep(_: int, step: Pass, before: IRModule, after: IRModule) -> None:
             if after is not before:
@@ -169,7 +170,7 @@ class _Trial:
 
         target = self.ways.target
         with _reported("build", self.found), deep_recursion():
-            lowered = default_pipeline().run(self.mod, PassContext(target, {}, (keep,)))
+            lowered = self.ways.pipeline.run(self.mod, PassContext(target, {}, (keep,)))
             self.executable = link(lowered, generate(lowered), target)
 
     def lower(self) -> None:

@@ -18,18 +18,20 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
+from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import UsageError
 from relaxpy.testing.differential import Call, Failure, Ways, check
 from relaxpy.testing.kept import text_of
+from relaxpy.testing.random_pipeline import random_pipeline
 from relaxpy.testing.random_program import Program, random_module
 from relaxpy.testing.shrink import shrink
 from relaxpy.tir.target import Target
 
 BATCH = 20
 """Programs that are compiled together."""
-OPTIMISED = 4
-"""Every fourth batch is compiled as users' programs are, the others without LLVM's optimisations:
-those take three quarters of the time, and what random programs find is rarely there."""
+TURNS = 4
+"""Of so many batches one is built as users' programs are. The others are compiled without LLVM's optimisations, which
+take three quarters of the time, and every other one with a pipeline of its own (`random_pipeline`)."""
 SECONDS = 120.0
 """A program that takes longer never ends."""
 SHRINK_SECONDS = 240.0
@@ -64,9 +66,11 @@ def batches_of(count: int, seed: int) -> list[range]:
 
 def ways_of(seed: int) -> Ways:
     """How the program of a seed is built and run: as all of its batch."""
-    if (seed // BATCH) % OPTIMISED == 0:
+    batch = seed // BATCH
+    if batch % TURNS == 0:
         return Ways()
-    return Ways(Target.parse("llvm -opt-level=0"))
+    quick = Target.parse("llvm -opt-level=0")
+    return Ways(quick, random_pipeline(batch)) if batch % 2 else Ways(quick)
 
 
 def check_seeds(seeds: Sequence[int]) -> list[Failure]:
@@ -88,8 +92,11 @@ def shrunk(seed: int) -> Outcome:
     if failure.stage == "generate":
         return Outcome(seed, failure)
     call = failure.call or calls_of(random_module([seed])[1][0])[0]
-    call, failure = shrink(call, failure, ways_of(seed))
+    ways = ways_of(seed)
+    call, failure = shrink(call, failure, ways)
     reason = f"Found by seed {seed}. {failure}"
+    if ways.pipeline != default_pipeline():
+        reason = f"Passes: {', '.join(step.name for step in ways.pipeline.passes)}\n{reason}"
     return Outcome(seed, replace(failure, call=None), text_of(call, reason))
 
 
