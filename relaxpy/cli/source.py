@@ -14,8 +14,9 @@ EXECUTABLE_HELP = "`relaxpy show` prints an executable as text, `relaxpy run` ru
 
 
 def is_executable(path: str) -> bool:
-    """Whether `path` is a binary file, and so no script: its start holds a zero byte."""
-    if path == "-":
+    """Whether `path` is a binary file, and so no script: its start holds a zero byte. A `.py` file is a script, if
+    perhaps a damaged one."""
+    if path == "-" or path.endswith(".py"):
         return False
     with open(path, "rb") as file:
         return b"\0" in file.read(4096)

@@ -101,3 +101,13 @@ def test_a_binary_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
         code, _, err = show(capsys, str(file))
         assert code == 1
         assert "Traceback" not in err
+
+
+def test_a_script_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Binary data under a script's name is a damaged script, not a wrong executable."""
+    path = tmp_path / "program.py"
+    path.write_bytes(b"\0\xff\xfe binary")
+    code, _, err = show(capsys, str(path))
+    assert code != 0
+    assert "error[not-a-script]" in err
+    assert "UTF-8" in err
