@@ -220,11 +220,32 @@ def join(a: Annotation, b: Annotation) -> Annotation:
         case TupleType(), TupleType() if len(a.fields) == len(b.fields):
             return TupleType(join(x, y) for x, y in zip(a.fields, b.fields, strict=True))
         case CallableType(), CallableType():
-            if a.params == b.params:
-                return CallableType(a.params, join(a.ret, b.ret), a.pure and b.pure)
-            return CallableType(None, ObjectType(), a.pure and b.pure)
+            ret = _renamed_ret(b, a)
+            if ret is None:
+                return CallableType(None, ObjectType(), a.pure and b.pure)
+            return CallableType(a.params, join(a.ret, ret), a.pure and b.pure)
         case _:
             return ObjectType()
+
+
+def _renamed_ret(function: CallableType, other: CallableType) -> Annotation | None:
+    """The result of a function type in the variables of another one with the same parameters but for their names; None
+    if the parameters differ."""
+    params, wanted = function.params, other.params
+    if params == wanted:
+        return function.ret
+    if params is None or wanted is None or len(params) != len(wanted):
+        return None
+    bound: dict[SymVar, Dim] = {}
+    matcher = _Matcher(bound, equal_dims)
+    for param, target in zip(params, wanted, strict=True):
+        matcher.match(param, target)
+    names = {dim.symbol for dim in bound.values()}
+    if None in names or len(names) != len(bound):
+        return None  # variables of one are expressions, or one variable, in the other
+    if tuple(substitute(param, bound) for param in params) != wanted:
+        return None
+    return substitute(function.ret, bound)
 
 
 def common_dtype(dtypes: Iterable[DType | None]) -> DType | None:

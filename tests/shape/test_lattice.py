@@ -136,7 +136,8 @@ def test_join_accepts_both() -> None:
         both = join(a, b)
         assert accepts(both, a) is YES
         assert accepts(both, b) is YES
-        assert both == join(b, a)
+        assert accepts(both, join(b, a)) is YES
+        assert accepts(join(b, a), both) is YES
         assert join(a, a) == a
 
 
@@ -147,6 +148,19 @@ def test_join_keeps_what_agrees() -> None:
     assert join(TensorType((n,), "float32"), TensorType((n,), "int64")) == TensorType((n,))
     assert join(PrimType("int64", 1), PrimType("int64", 2)) == PrimType("int64")
     assert join(TupleType([ObjectType()]), TupleType([])) == ObjectType()
+
+
+def test_functions_that_differ_in_the_names_of_variables_join() -> None:
+    """After `if c: f = square`, `else: f = cube` the signature that both have is known."""
+    square = CallableType([TensorType((n, 4))], TensorType((n, 8)))
+    cube = CallableType([TensorType((m, 4))], TensorType((m, 8)))
+    assert join(square, cube) == square
+    assert join(cube, square) == cube
+    other = CallableType([TensorType((m, 4))], TensorType((m, 9)))
+    assert join(square, other) == CallableType([TensorType((n, 4))], TensorType(None, ndim=2))
+    same = CallableType([TensorType((n, n))], TensorType((n,)))
+    two = CallableType([TensorType((n, m))], TensorType((n,)))
+    assert join(same, two) == join(two, same) == CallableType()
 
 
 def test_erase_is_coarser() -> None:
