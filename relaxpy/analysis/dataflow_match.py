@@ -154,8 +154,10 @@ def check_pattern(pattern: AnyPattern) -> None:
     """
     defined: set[SymVar] = set()
     used: dict[SymVar, PatternDims] = {}
-    for part in walk(pattern):
-        if isinstance(part, OpPattern) and part.name not in (names := _operator_names()):
+    parts = list(walk(pattern))
+    names = _operator_names() if any(isinstance(part, OpPattern) for part in parts) else []
+    for part in parts:
+        if isinstance(part, OpPattern) and part.name not in names:
             close = difflib.get_close_matches(part.name, names, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "docs/operators.md lists them"
             raise UsageError("pattern-op", f"there is no operator {part.name!r}", help=hint)

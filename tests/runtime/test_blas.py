@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError
-from relaxpy.runtime import blas, library
+from relaxpy.runtime import blas, library, threads
 from relaxpy.runtime.library import find_library
 from relaxpy.runtime.tensor import empty, from_numpy
-from relaxpy.runtime.threads import num_threads, set_num_threads
 
 RNG = np.random.default_rng(0)
 SHAPES = [
@@ -61,18 +60,15 @@ def test_what_does_not_fit_is_refused(a: np.ndarray, b: np.ndarray, out: np.ndar
         find_library("blas.matmul")(*map(from_numpy, (a, b, out)))
 
 
-def test_threads_follow_ours() -> None:
-    before = num_threads()
+def test_threads_follow_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_requested", None)  # put back afterwards
     loaded = blas._library()
     assert loaded is not None
-    try:
-        for count in (1, 2):
-            set_num_threads(count)
-            out = empty((2, 2), "float32")
-            find_library("blas.matmul")(from_numpy(np.eye(2, dtype="float32")), out, out)
-            assert loaded.scipy_openblas_get_num_threads() == count
-    finally:
-        set_num_threads(before)
+    for count in (1, 2):
+        threads.set_num_threads(count)
+        out = empty((2, 2), "float32")
+        find_library("blas.matmul")(from_numpy(np.eye(2, dtype="float32")), out, out)
+        assert loaded.scipy_openblas_get_num_threads() == count
 
 
 def test_where_it_is_not_installed_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
