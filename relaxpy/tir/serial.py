@@ -126,6 +126,7 @@ def _accessed(block: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _whole(buffer: Buffer) -> Any:
-    return tirx.BufferRegion(
-        buffer, [tvm.ir.Range.from_min_extent(int64(0), size) for size in buffer.shape]
-    )
+    """All of a buffer, with extents in the form in which the parser has them."""
+    simplify = tvm.sym.Analyzer().simplify
+    ranges = [tvm.ir.Range.from_min_extent(int64(0), simplify(size)) for size in buffer.shape]
+    return tirx.BufferRegion(buffer, ranges)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, Expr, GlobalVar, PrimValue, ShapeExpr, Tuple, TupleGetItem
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import free_sym_vars, map_annotation
-from relaxpy.op.base import Deduction, Op
+from relaxpy.op.base import Deduction, Op, Requirement
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import CheckDim
@@ -25,7 +25,7 @@ class LegalizeOps(Pass):
     """Replace each operator call by `call_tir` of the tensor program that the operator's
     `legalize` makes (paper §4.7; `LegalizeOps` in TVM). Calls alike up to the names of their
     symbols share one program. What deduction could not decide (are n and m equal?) is checked
-    before the call, at run time.
+    before the call, at run time; before calls of the runtime's own functions, too.
 
     Before:
         @I.ir_module
@@ -71,7 +71,11 @@ class _Legalizer(Rebuilder):
         self.cache: dict[Any, tuple[str, tuple[int, ...] | None]] = {}
 
     def value(self, value: Expr) -> Expr:
-        if not isinstance(value, Call) or not isinstance(value.op, Op) or value.op.legalize is None:
+        if not isinstance(value, Call) or not isinstance(value.op, Op):
+            return value
+        if value.op.legalize is None:
+            if value.op.packed:
+                self.require_sizes(value.op, value)
             return value
         deduction = Deduction(value.op, value, lambda e: deduce(e, self.mod), exact=True)
         out = deduction.run()
@@ -80,10 +84,20 @@ class _Legalizer(Rebuilder):
         args = deduction.arguments()
         for annotation in (*args, out):
             self.require_dims(value.op, annotation)
-        for requirement in deduction.requirements:
+        self.check(deduction.requirements)
+        return self.call_program(value, args, out)
+
+    def require_sizes(self, op: Op, call: Call) -> None:
+        """Check what a function of the runtime takes for granted, as far as sizes are known here."""
+        deduction = Deduction(op, call, lambda e: deduce(e, self.mod))
+        deduction.run()
+        known = set(free_sym_vars([deduce(arg, self.mod) for arg in call.args]))
+        self.check(r for r in deduction.requirements if known.issuperset(r.condition.vars))
+
+    def check(self, requirements: Iterable[Requirement]) -> None:
+        for requirement in requirements:
             check = CheckDim(message=requirement.message)(PrimValue(requirement.condition))
             self.emit(check, "_")
-        return self.call_program(value, args, out)
 
     def require_dims(self, op: Op, annotation: Annotation | None) -> None:
         match annotation:

@@ -10,6 +10,7 @@ import pytest
 
 import relaxpy
 from relaxpy import op as _operators  # noqa: F401  (fills OPS)
+from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import SymVar, minimum
 from relaxpy.op.base import OPS, Deduction, Op
 from relaxpy.op.deduce import deduce
@@ -195,3 +196,11 @@ def f(x: T.Buffer((8,), "int32"), y: T.Buffer((8,), "int32")):
 """)
     assert '"größe": "日本"' in mod.script()
     relaxpy.assert_structural_equal(mod, relaxpy.parse(mod.script()))
+
+
+def test_extents_of_what_a_serial_program_writes() -> None:
+    """They are as the parser makes them of their text, whatever the dimensions are."""
+    size = n.dim
+    x = TensorType([size + 1, size], "float32")
+    func, _ = legal_program(OPS["cumprod"](), [x], TensorType([(size + 1) * size], "float32"))
+    assert parse(func.script()).structural_equal(func)

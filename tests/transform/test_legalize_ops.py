@@ -7,7 +7,7 @@ import pytest
 
 import relaxpy
 from relaxpy.analysis import check_well_formed
-from relaxpy.errors import PassError
+from relaxpy.errors import PassError, RuntimeCheckError
 from relaxpy.ir import IRModule
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
@@ -60,6 +60,22 @@ def main(x: R.Tensor(("n", "k"), dtype="float32"), y: R.Tensor(("l", "m"), dtype
 """).script()
     assert "R.vm.check_dim(" in text
     assert text.index("R.vm.check_dim(") < text.index("R.call_tir(")
+
+
+def test_what_the_runtime_takes_for_granted_is_checked_before_the_call() -> None:
+    """An operator without a tensor program: its vectors must have an element for each axis."""
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("m",), "float32"), b: R.Tensor(("n",), "int64")):
+    y = R.dynamic_strided_slice(x, b, b, b)
+    return y
+""")
+    machine = relaxpy.VirtualMachine(relaxpy.build(mod))
+    x = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(machine["main"](x, np.ones(1, np.int64)).numpy(), [])
+    for size in (0, 2):
+        with pytest.raises(RuntimeCheckError, match="begin must have an element for each axis"):
+            machine["main"](x, np.ones(size, np.int64))
 
 
 def test_symbols_that_stand_alone_nowhere_are_passed() -> None:
