@@ -66,6 +66,11 @@ class TensorProgram(ABC):
         """About how many scalar operations a run does, over the variables of `params`; None where
         unknown."""
 
+    @property
+    @abstractmethod
+    def written(self) -> frozenset[int]:
+        """Positions in `params` of the buffers that a run stores to."""
+
 
 @dataclass(frozen=True, slots=True)
 class VDevice:

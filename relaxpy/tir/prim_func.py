@@ -57,6 +57,14 @@ class PrimFunc(TensorProgram):
 
         return work(self.func)
 
+    @property
+    def written(self) -> frozenset[int]:
+        stored: list[Any] = []
+        tvm_ffi.structural_walk(
+            self.func.body, [(tirx.BufferStore, lambda store: stored.append(store.buffer))]
+        )
+        return frozenset(i for i, param in enumerate(self.func.params) if param in stored)
+
     @staticmethod
     def from_te(
         inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor], scalars: Sequence[SymVar] = ()

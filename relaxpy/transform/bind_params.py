@@ -10,13 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relaxpy.errors import PassError
+from relaxpy.errors import PassError, Span
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
-from relaxpy.ir.expr import Constant, Function
-from relaxpy.ir.module import IRModule
-from relaxpy.ir.visitor import free_sym_vars
+from relaxpy.ir.expr import Call, Constant, Expr, Function, GlobalVar, VarBinding
+from relaxpy.ir.module import IRModule, TensorProgram
+from relaxpy.ir.recursion import deep_recursion
+from relaxpy.ir.visitor import Visitor, free_sym_vars
+from relaxpy.op.memory import CallDPS
 from relaxpy.shape.lattice import Verdict, accepts, substitute
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
@@ -112,7 +114,44 @@ def _bind(mod: IRModule, name: str, function: Function, values: Mapping[str, Con
     if bound:
         function, kept = _replace_symbols(function, kept, bound, rebuilder)
     body = rebuilder.function(dataclasses.replace(function, params=tuple(kept))).body
+    with deep_recursion():
+        _NotWritten(mod, name).visit(body)
     return dataclasses.replace(function, params=tuple(kept), body=body)
+
+
+class _NotWritten(Visitor):
+    """Refuses calls of tensor programs that store to a constant: its memory is the user's, or a file's."""
+
+    def __init__(self, mod: IRModule, name: str) -> None:
+        self.mod = mod
+        self.name = name
+        self.place: Span | None = None
+        """Of the binding being looked at."""
+        self.constants: set[Expr] = set()
+        """Variables that are other names of constants."""
+
+    def is_constant(self, value: Expr) -> bool:
+        return isinstance(value, Constant) or value in self.constants
+
+    def visit_VarBinding(self, node: VarBinding) -> None:
+        if self.is_constant(node.value):
+            self.constants.add(node.var)
+        self.place = node.span or node.var.span
+        self.visit(node.value)
+
+    def visit_Call(self, node: Call) -> None:
+        if not isinstance(node.op, CallDPS) or not isinstance(node.args[0], GlobalVar):
+            return
+        program = self.mod.functions.get(node.args[0].name)
+        args = node.args[1:]
+        for i in program.written if isinstance(program, TensorProgram) else ():
+            if i < len(args) and self.is_constant(args[i]):
+                raise PassError(
+                    "parameter-value",
+                    f"{self.name} writes to a parameter that is bound to a value, in its call of {node.args[0].name}",
+                    span=node.span or self.place,
+                    help="bind only what the function reads, or give it a copy: R.memory.alloc_tensor(…)",
+                )
 
 
 def _replace_symbols(

@@ -79,3 +79,27 @@ def test_wrong_shape_and_dtype() -> None:
         bind({"f.w": np.ones(5, "float32")})
     with pytest.raises(PassError, match="float64"):
         bind({"f.w": np.ones(4, "float64")})
+
+
+def test_a_parameter_that_is_written() -> None:
+    """Its memory would be the user's array, or the executable's file."""
+    mod = relaxpy.parse("""
+@I.ir_module
+class Module:
+    @T.prim_func
+    def add(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in range(4):
+            y[i] = y[i] + x[i]
+
+    @R.function(pure=False)
+    def main(x: R.Tensor((4,), "float32"), w: R.Tensor((4,), "float32")):
+        cls = Module
+        v = w
+        cls.add(x, v)
+        return x
+""")
+    values = {"x": np.ones(4, "float32")}
+    assert BindParams().run(mod, PassContext(params=values)) is not mod  # it is read only
+    with pytest.raises(PassError, match="main writes to a parameter that is bound") as caught:
+        BindParams().run(mod, PassContext(params={"w": np.ones(4, "float32")}))
+    assert caught.value.span is not None
