@@ -1,4 +1,4 @@
-"""The language: µs a binding to parse, print, verify, deduce; proofs a second; `import relaxpy` in a fresh process.
+"""The language: µs a binding to parse, print, verify, deduce, build; proofs a second; `import relaxpy` in a fresh process.
 
     python benchmarks/language.py [--sizes 1000 10000] [--json benchmarks/results/language.json]
 
@@ -83,6 +83,7 @@ def language(size: int, repeat: int, peer: bool) -> dict[str, float]:
         "verify": seconds(lambda: well_formed(mod), repeat),
         "deduce": seconds(lambda: [deduce(b.value, mod) for b in bindings], repeat),
         "compare": seconds(lambda: structural_equal(mod, again), repeat),
+        "build": seconds(lambda: relaxpy.build(mod), max(1, repeat // 3)),
     }
     if peer:
         found |= tvm_language(printed.split("\n", 1)[1], max(1, repeat // 3))

@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from relaxpy.errors import DeduceError, Span, UsageError
-from relaxpy.ir.annotation import Annotation
+from relaxpy.ir.annotation import Annotation, CallableType
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     Binding,
     BindingBlock,
@@ -43,6 +44,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.names import FreshNames
+from relaxpy.ir.visitor import Visitor, free_sym_vars, free_vars
 from relaxpy.op.base import as_expr
 from relaxpy.op.deduce import deduce
 
@@ -54,11 +56,31 @@ class _Scope:
     blocks: list[BindingBlock] = dataclasses.field(default_factory=list)
     bindings: list[Binding] = dataclasses.field(default_factory=list)
     dataflow: bool = False
+    function: bool = False
+    """Is this the whole body of a function? Then nothing of what is around it is seen inside."""
+    params: Sequence[Var] = ()
+    """What it takes; the caller may still add to it."""
+    seen: set[Var | SymVar] = dataclasses.field(default_factory=set)
+    """The variables and symbols that it defines, and that may be used from now on."""
+
+    def sees(self, used: Var | SymVar) -> bool:
+        """May this be used here?"""
+        if used not in self.seen:
+            for param in self.params:
+                self.define(param, param.annotation)
+        return used in self.seen
+
+    def define(self, var: Var, *annotations: Annotation) -> None:
+        """`var` may be used from now on, and so may the symbols of these annotations."""
+        self.seen |= {var, *free_sym_vars(annotations)}
 
     def close_block(self) -> None:
         if self.bindings:
             kind = DataflowBlock if self.dataflow else BindingBlock
             self.blocks.append(kind(tuple(self.bindings)))
+            self.seen.difference_update(
+                b.var for b in self.bindings if isinstance(b.var, DataflowVar)
+            )
         self.bindings = []
 
 
@@ -73,7 +95,7 @@ class SeqBuilder:
     def result(self, value: Any) -> None:
         """The value of the body."""
         expr = as_expr(value)
-        self.value = expr if is_leaf(expr) else self._builder.emit(expr)
+        self.value = self._builder.checked(expr) if is_leaf(expr) else self._builder.emit(expr)
 
     @property
     def seq(self) -> SeqExpr:
@@ -126,6 +148,7 @@ class BlockBuilder:
         outer_names, self._names = self._names, FreshNames(param.name for param in params)
         outer_output, self._output = self._output, None
         scope = self._open()
+        scope.function, scope.params = True, params
         try:
             yield
         except BaseException:
@@ -156,7 +179,7 @@ class BlockBuilder:
                 help="call bb.emit_func_output once; several values are one tuple",
             )
         expr = as_expr(output)
-        self._output = expr if is_leaf(expr) else self.emit(expr)
+        self._output = self.checked(expr) if is_leaf(expr) else self.emit(expr)
 
     # Bodies
 
@@ -173,9 +196,10 @@ class BlockBuilder:
         scope.dataflow = False
 
     @contextmanager
-    def seq(self) -> Iterator[SeqBuilder]:
-        """A body of its own (a branch): inside, bindings go to it; end it with `result(value)`;
-        then `.seq` is the body.
+    def seq(self, params: Sequence[Var] = ()) -> Iterator[SeqBuilder]:
+        """A body of its own (a branch, or that of a local function of these parameters, its
+        own variable among them if it calls itself): inside, bindings go to it; end it with
+        `result(value)`; then `.seq` is the body.
 
             with bb.seq() as then:
                 then.result(bb.emit(op.exp(x)))
@@ -184,6 +208,7 @@ class BlockBuilder:
             y = bb.emit_if(cond, then.seq, otherwise.seq)
         """
         scope = self._open()
+        scope.params = params
         building = SeqBuilder(self)
         try:
             yield building
@@ -217,16 +242,38 @@ class BlockBuilder:
         """Bind `value` under an annotation that is checked at run time."""
         expr = self.normalize(as_expr(value))
         leaf = expr if is_leaf(expr) else self._bind(expr, name, self._scope().dataflow, span)
+        self.checked(leaf, span)
         kind = DataflowVar if self._scope().dataflow else Var
         var = kind(self.fresh_name(name), annotation, span=span)
-        self._scope().bindings.append(MatchCast(var, leaf, annotation, span=span))
-        return var
+        return self.emit_binding(MatchCast(var, leaf, annotation, span=span))
 
     def emit_binding(self, binding: Binding) -> Var:
         """Append a finished binding as it is."""
         self._names.add(binding.var.name)
-        self._scope().bindings.append(binding)
+        scope = self._scope()
+        scope.bindings.append(binding)
+        scope.define(binding.var, *([binding.annotation] if isinstance(binding, MatchCast) else []))
         return binding.var
+
+    def checked(self, expr: Expr, span: Span | None = None) -> Expr:
+        """`expr` itself, if everything that it uses is defined where the builder is. Raises `UsageError`."""
+        inner = next((i for i, s in enumerate(reversed(self._scopes)) if s.function), None)
+        if inner is None:
+            return expr  # a body on its own: nobody knows what is around it
+        scopes = self._scopes[len(self._scopes) - 1 - inner :]
+        foreign = next((v for v in _uses(expr) if not any(s.sees(v) for s in scopes)), None)
+        if foreign is None:
+            return expr
+        kind = "variable" if isinstance(foreign, Var) else "symbolic variable"
+        error = UsageError(
+            "builder",
+            f"the {kind} {foreign.name} is not defined where it is used",
+            span=span or expr.span,
+            help="it is of another function, or of a block that has ended: bb.emit_output keeps a value after its block"
+            if isinstance(foreign, Var)
+            else "symbols come from the annotations of parameters and of bb.match_cast",
+        )
+        raise error.show(f"{foreign.name} is made here", getattr(foreign, "span", None))
 
     def emit_if(
         self,
@@ -286,14 +333,14 @@ class BlockBuilder:
 
     def _bind(self, expr: Expr, name: str, inner: bool, span: Span | None) -> Var:
         where = span or expr.span
+        self.checked(expr, where)
         try:
             annotation = deduce(expr, self._current())
         except DeduceError as error:
             raise error.located(where) from None
         kind = DataflowVar if inner else Var
         var = kind(self.fresh_name(name), annotation, span=where)
-        self._scope().bindings.append(VarBinding(var, expr, span=where))
-        return var
+        return self.emit_binding(VarBinding(var, expr, span=where))
 
     def _current(self) -> IRModule:
         """The module, for deduction; made anew only after a function was added or replaced."""
@@ -321,3 +368,29 @@ class BlockBuilder:
         scope.close_block()
         self._scopes.remove(scope)
         return SeqExpr(tuple(scope.blocks), body)
+
+
+class _Symbols(Visitor):
+    """Symbols in an expression itself; those of function types and of bodies inside it are their own."""
+
+    def __init__(self) -> None:
+        self.found: dict[SymVar, None] = {}
+
+    def visit_dim(self, dim: Dim) -> None:
+        self.found.update(dict.fromkeys(dim.vars))
+
+    def visit_annotation(self, annotation: Annotation) -> None:
+        if not isinstance(annotation, CallableType):
+            super().visit_annotation(annotation)
+
+    def visit_SeqExpr(self, node: SeqExpr) -> None:
+        """A body was built, and looked at, before."""
+
+
+def _uses(expr: Expr) -> Iterator[Var | SymVar]:
+    """Everything that an expression takes from around it."""
+    yield from free_vars(expr)
+    symbols = _Symbols()
+    if not isinstance(expr, Function):
+        symbols.visit(expr)
+    yield from symbols.found

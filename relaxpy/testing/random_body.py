@@ -132,9 +132,9 @@ class Body:
         return SymVar(f"u{self.counter[0]}")
 
     @contextmanager
-    def arm(self) -> Iterator[tuple[Body, SeqBuilder]]:
-        """A branch, or the body of a nested function: it sees what there is here."""
-        with self.builder.seq() as seq:
+    def arm(self, params: Sequence[Var] = ()) -> Iterator[tuple[Body, SeqBuilder]]:
+        """A branch, or the body of a nested function of these parameters: it sees what there is here."""
+        with self.builder.seq(params) as seq:
             inner = replace(
                 self, pool=list(self.pool), depth=self.depth + 1, outer=self, dataflow=False
             )

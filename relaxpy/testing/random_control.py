@@ -3,7 +3,7 @@ with a counter that falls, functions as values, calls across the module."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from relaxpy import op
@@ -75,10 +75,14 @@ def _calm(g: Body, x: Var) -> Var:
 
 
 def _nested(
-    g: Body, params: list[Var], body: Callable[[Body], Expr], ret: Annotation | None = None
+    g: Body,
+    params: list[Var],
+    body: Callable[[Body], Expr],
+    ret: Annotation | None = None,
+    itself: Sequence[Var] = (),
 ) -> Function:
-    """A function that stands in this body and sees what is there."""
-    with g.arm() as (inner, seq):
+    """A function that stands in this body and sees what is there; `itself`, if it calls itself, is its variable."""
+    with g.arm([*params, *itself]) as (inner, seq):
         inner.pool += params
         result = inner.builder.normalize(body(inner))
         if ret is not None and accepts(ret, deduce(result, g.builder.get())) is not Verdict.YES:
@@ -179,7 +183,11 @@ def recursion(g: Body) -> bool:
     value = Var(g.builder.fresh_name("acc"), kind)
     itself = Var(g.builder.fresh_name("loop"), CallableType([COUNTER, kind], kind))
     function = _nested(
-        g, [counter, value], lambda inner: _count_down(inner, itself, counter, value), kind
+        g,
+        [counter, value],
+        lambda inner: _count_down(inner, itself, counter, value),
+        kind,
+        [itself],
     )
     g.builder.emit_binding(VarBinding(itself, function))
     times = Constant(g.rng.choice((0, 1, 2, 5)), "int64")

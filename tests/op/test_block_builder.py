@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from relaxpy.analysis import well_formed
-from relaxpy.errors import DeduceError, Span, UsageError
+from relaxpy.errors import DeduceError, RelaxError, Span, UsageError
 from relaxpy.ir import (
     Call,
     DataflowBlock,
@@ -259,3 +260,71 @@ def test_many_bindings_with_one_hint() -> None:
     names = [binding.var.name for binding in built(bb).body.bindings]
     assert names[:3] == ["lv", "lv1", "lv2"]
     assert len(set(names)) == 3000
+
+
+def foreign(build: Callable[[BlockBuilder, Var], Any]) -> RelaxError:
+    bb, x = BlockBuilder(), tensor()
+    with pytest.raises(RelaxError) as caught, bb.function("main", [x]):
+        build(bb, x)
+    assert caught.value.code == "builder"
+    return caught.value
+
+
+def test_variables_of_elsewhere_are_refused() -> None:
+    """Where they are used: in a call, nested in one, as a result, in a cast, and in a branch."""
+    other = tensor("elsewhere")
+
+    def in_a_branch(bb: BlockBuilder, x: Var) -> None:
+        with bb.seq() as then:
+            then.result(other)
+
+    for build in (
+        lambda bb, x: bb.emit(Exp()(other)),
+        lambda bb, x: bb.emit(Add()(x, Exp()(other))),
+        lambda bb, x: bb.emit_func_output((x, other)),
+        lambda bb, x: bb.match_cast(other, FLOAT),
+        in_a_branch,
+    ):
+        assert "elsewhere is not defined" in foreign(build).message
+
+
+def test_what_ended_is_refused() -> None:
+    """A dataflow variable after its block, a variable of a branch after it, one of another function of the builder."""
+
+    def after_dataflow(bb: BlockBuilder, x: Var) -> None:
+        with bb.dataflow():
+            inner = bb.emit(Exp()(x), "inner")
+            bb.emit_output(inner)
+        bb.emit(Exp()(inner))
+
+    def after_branch(bb: BlockBuilder, x: Var) -> None:
+        with bb.seq() as then:
+            inner = bb.emit(Exp()(x), "inner")
+            then.result(inner)
+        bb.emit(Exp()(inner))
+
+    def inside_another(bb: BlockBuilder, x: Var) -> None:
+        inner = bb.emit(Exp()(x), "inner")
+        with bb.function("other", [tensor()]):
+            bb.emit(Exp()(inner))
+
+    for build in (after_dataflow, after_branch, inside_another):
+        assert "inner is not defined" in foreign(build).message
+
+
+def test_symbols_of_elsewhere_are_refused() -> None:
+    """A symbol comes from a parameter or a cast."""
+    k = SymVar("k")
+    assert "k is not defined" in foreign(lambda bb, x: bb.emit(ShapeExpr([k.dim]))).message
+    bb, x = BlockBuilder(), tensor()
+    with bb.function("main", [x]):
+        bb.match_cast(x, TensorType((k, 4), "float32"))
+        bb.emit_func_output(bb.emit(ShapeExpr([k.dim * 2])))
+    assert len(list(built(bb).body.bindings)) == 2
+
+
+def test_the_place_of_a_foreign_variable() -> None:
+    bb, x, place = BlockBuilder(), tensor(), Span("model.py", 3)
+    with pytest.raises(RelaxError) as caught, bb.function("main", [x]):
+        bb.emit(Exp()(tensor("y")), span=place)
+    assert caught.value.span == place
