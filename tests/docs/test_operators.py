@@ -1,4 +1,4 @@
-"""docs/operators.md is derived from the operators; `python tests/docs/test_operators.py` writes it."""
+"""docs/operators.md is derived from the operators; `python -m tests.docs.test_operators` writes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[2] / "docs/operators.md"
 HEADER = """\
 # Operators
 
-Written from the classes in `relaxpy/op` by `python tests/docs/test_operators.py`. In script each is `R.NAME(…)`:
+Written from the classes in `relaxpy/op` by `python -m tests.docs.test_operators`. In script each is `R.NAME(…)`:
 arguments first, then attributes (with their defaults), by position or by keyword.
 [Adding an operator](add_an_operator.md) says what a class has to say, [At the edges](edges.md) what happens where
 arithmetic ends.
@@ -186,7 +186,7 @@ def test_the_page_is_up_to_date() -> None:
     """Every operator is on the page as it is in the source."""
     with np.errstate(all="ignore"):
         text = render()
-    assert PAGE.read_text(encoding="utf-8") == text, "run: python tests/docs/test_operators.py"
+    assert PAGE.read_text(encoding="utf-8") == text, "run: python -m tests.docs.test_operators"
 
 
 def test_no_operator_of_tvm_is_missing_without_a_reason() -> None:
