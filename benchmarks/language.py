@@ -1,4 +1,4 @@
-"""The language: µs a binding to parse, print, verify, deduce, build; proofs a second; `import relaxpy` in a fresh process.
+"""The language: µs a binding to parse, print, verify, deduce, build; proofs a second; `import relaxpy` on its own.
 
     python benchmarks/language.py [--sizes 1000 10000] [--json benchmarks/results/language.json]
 
