@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.analysis.in_place import updatable
+from relaxpy.analysis.in_place import state, updatable, updated
 from relaxpy.ir import Function
 from relaxpy.testing.interpret import interpret
 
@@ -171,3 +171,21 @@ def test_wrong_calls(arguments: str, message: str) -> None:
     with pytest.raises(relaxpy.RelaxError, match=message) as caught:
         module(f"b = R.call_tir_inplace(cls.twice, {arguments})\nreturn b")
     assert "R.call_tir_inplace" in str(caught.value)
+
+
+def test_state_is_what_a_call_may_update_in_the_callers_memory() -> None:
+    """With all its names; a pure function has none."""
+    body = f"a = x\nb = {TWICE.format('a')}\nc = {INC.format('b')}\nreturn c"
+    for options, names in (("(pure=False)", {"x", "a", "b"}), ("", set())):
+        main = module(body, options)["main"]
+        assert isinstance(main, Function)
+        assert {var.name for var in state(main)} <= names
+        assert {"x", "a"} & names <= {var.name for var in state(main)}
+
+
+def test_updated_is_whatever_an_in_place_call_takes() -> None:
+    main = module(f"a = R.exp(x)\nb = a\nc = {TWICE.format('b')}\nd = {INC.format('x')}\nreturn d")[
+        "main"
+    ]
+    assert isinstance(main, Function)
+    assert {var.name for var in updated(main.body)} == {"a", "b"}

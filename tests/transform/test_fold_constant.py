@@ -282,6 +282,7 @@ def _program(op: Op, inputs: list[np.ndarray]) -> PrimFunc:
     return legal_program(op, [a.annotation for a in args], deduce(call))[0]
 
 
+@pytest.mark.slow
 def test_kernels_give_the_same_bits() -> None:
     """Every operator that is folded on floats, in the dtypes in which it is."""
     cases: list[tuple[Op, list[np.ndarray]]] = []
