@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from relaxpy.tir import loops
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc
-from relaxpy.tir.stages import inline_stages, is_output, read_stages, same_extents
+from relaxpy.tir.stages import Stage, inline_stages, is_output, read_stages
 from relaxpy.tir.stages import substitute as substitute_axes
 
 _REDUCE = 2
@@ -62,6 +62,8 @@ class Epilogue:
     value: Expr
     """Over `Axis.var`; reads the sum as `total` at the place written."""
     total: Buffer
+    place: tuple[Expr, ...]
+    """Where in the output it is written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,35 +104,77 @@ def read_contraction(func: PrimFunc) -> Contraction | None:
 
 
 def _with_epilogue(func: PrimFunc) -> Contraction | None:
-    """A contraction into a buffer of the program, and one stage that makes the output of it, element by element."""
+    """A contraction of what may be read at other places (a transposition, heads split), and perhaps a stage behind it
+    that makes one element of the output of each sum, at another place perhaps."""
     stages = read_stages(func)
     if stages is None:
         return None
     stages = inline_stages(stages, func)
-    if len(stages) != 2:
+    if len(stages) > 2:
         return None
-    product, last = stages
+    product, last = stages[0], stages[-1]
     combiner = product.combiner
     if combiner is None or combiner.kind != "add" or not _is_zero(combiner.init):
         return None
-    if last.combiner is not None or not is_output(last, func) or is_output(product, func):
-        return None
-    if not same_extents(product.buffer.shape, last.buffer.shape):
-        return None
-    if any(not _equal_indices(load.indices, last.index) for load in last.reads(product.buffer)):
+    if not is_output(last, func):
         return None
     factors = _factors(product.value, str(product.buffer.dtype))
     if factors is None:
         return None
-    places = zip(last.index, product.index, strict=True)
-    same = {there: here for there, here in places if isinstance(there, tvm.ir.Var)}
-    if len(same) != len(last.axes) or not all(isinstance(v, tvm.ir.Var) for v in same.values()):
-        return None
     axes = [(v, e, False) for v, e in zip(product.axes, product.extents, strict=True)]
     axes += [(v, e, True) for v, e in zip(product.reduce_axes, product.reduce_extents, strict=True)]
-    accesses = [(last.buffer, product.index), *((f.source, tuple(f.indices)) for f in factors)]
-    epilogue = Epilogue(substitute_axes(last.value, same), product.buffer)
+    place, epilogue = product.index, None
+    if last is not product:
+        moved = _places(product, last) if not is_output(product, func) else None
+        if moved is None:
+            return None
+        place = tuple(substitute_axes(index, moved) for index in last.index)
+        if not _is_load(last.value):
+            value = substitute_axes(last.value, moved)
+            epilogue = Epilogue(value, product.buffer, place)
+    accesses = [(last.buffer, place), *((f.source, tuple(f.indices)) for f in factors)]
     return _contraction(func, axes, accesses, str(product.buffer.dtype), epilogue)
+
+
+def _places(product: Stage, last: Stage) -> dict[Expr, Expr] | None:
+    """The axes of the stage behind a product, over the product's: where each sum goes. None unless each goes to one
+    place, and each place is written."""
+    if last.combiner is not None:
+        return None
+    reads = last.reads(product.buffer)
+    if not reads or any(not _equal_indices(read.indices, reads[0].indices) for read in reads):
+        return None
+    pairs = list(zip(reads[0].indices, product.index, strict=True))
+    if any(not isinstance(own, tvm.ir.Var) and loops.constant(read) != 0 for read, own in pairs):
+        return None
+    pairs = [(read, own) for read, own in pairs if isinstance(own, tvm.ir.Var)]
+    if not equal(_number(last.extents), _number(product.extents)):
+        return None
+    if all(any(read.same_as(axis) for axis in last.axes) for read, _ in pairs):
+        table = dict(pairs)
+        return table if len(table) == len(pairs) == len(last.axes) else None
+    ranges = dict(zip(last.axes, map(_range, last.extents), strict=True))
+    found = tvm.sym.detect_iter_map(
+        [read for read, _ in pairs],
+        ranges,
+        check_level=tvm.sym.iter_affine_map.IterMapLevel.Bijective,
+    )
+    if not found.indices:
+        return None
+    inverse = tvm.sym.inverse_affine_iter_map(found.indices, [own for _, own in pairs])
+    return dict(inverse) if len(inverse) == len(last.axes) else None
+
+
+def _number(extents: Sequence[Expr]) -> Expr:
+    """How many places there are."""
+    number = loops.int64(1)
+    for extent in extents:
+        number = number * extent
+    return number
+
+
+def _range(extent: Expr) -> tvm.ir.Range:
+    return tvm.ir.Range.from_min_extent(loops.int64(0), loops.int64(extent))
 
 
 def _contraction(
@@ -148,7 +192,7 @@ def _contraction(
         return None
     if any(buffer.same_as(out) for buffer in buffers[1:]):
         return None
-    iters = [var for var, _, _ in axes]
+    iters = {var: loops.int64(extent) for var, extent, _ in axes}
     operands = [_operand(buffer, tuple(indices), iters) for buffer, indices in accesses]
     if any(operand is None for operand in operands):
         return None
@@ -252,10 +296,14 @@ def _equal_indices(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
     )
 
 
-def _operand(buffer: Buffer, indices: tuple[Expr, ...], iters: list[Expr]) -> Operand | None:
-    """The access as strides; None for buffers that are not compact and for indices that are read from memory."""
+def _operand(
+    buffer: Buffer, indices: tuple[Expr, ...], extents: Mapping[Expr, Expr]
+) -> Operand | None:
+    """The access as strides along the axes of these extents; None for buffers that are not compact and for indices that
+    are read from memory."""
     if buffer.strides or loops.constant(buffer.elem_offset) != 0:
         return None
+    iters = list(extents)
     strides: list[Expr | None] = [None] * len(iters)
     base, step = loops.int64(0), loops.int64(1)
     shape = list(buffer.shape)
@@ -265,16 +313,36 @@ def _operand(buffer: Buffer, indices: tuple[Expr, ...], iters: list[Expr]) -> Op
         step = loops.int64(panels.width)
         shape, indices = shape[1:-1], indices[1:-1]
     for dim, index in zip(reversed(shape), reversed(indices), strict=True):
-        position = next((n for n, var in enumerate(iters) if var.same_as(index)), None)
-        if position is None:
-            if not _is_pure(index):
-                return None
-            base = base + loops.int64(index) * step
-        else:
-            before = strides[position]
-            strides[position] = step if before is None else loops.simplify(before + step)
+        if not _is_pure(index):
+            return None
+        linear, rest = _linear(index, extents)
+        for position, var in enumerate(iters):
+            if var in linear:
+                stride = loops.simplify(step * linear[var])
+                before = strides[position]
+                strides[position] = stride if before is None else loops.simplify(before + stride)
+        base = base + rest * step
         step = loops.simplify(step * loops.int64(dim))
     return Operand(buffer, tuple(strides), loops.simplify(base), panels)
+
+
+def _linear(index: Expr, extents: Mapping[Expr, Expr]) -> tuple[dict[Expr, Expr], Expr]:
+    """The index as factors of axes and a rest: `h * 32 + d` has no rest. Divisions that extents decide are gone."""
+    if index in extents:
+        return {index: loops.int64(1)}, loops.int64(0)
+    analyzer = tvm.sym.Analyzer()
+    for var, extent in extents.items():
+        analyzer.bind(var, _range(extent))
+    rest = analyzer.simplify(loops.int64(index))
+    linear: dict[Expr, Expr] = {}
+    for var in extents:
+        if not _contains(_variables(rest), var):
+            continue
+        factor = analyzer.simplify(substitute_axes(rest, {var: var + loops.int64(1)}) - rest)
+        if not any(_contains(_variables(factor), axis) for axis in extents):
+            linear[var] = factor
+            rest = analyzer.simplify(substitute_axes(rest, {var: loops.int64(0)}))
+    return linear, rest
 
 
 def _panels(shape: list[Expr], indices: Sequence[Expr], iters: Sequence[Expr]) -> Panels | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from relaxpy.analysis.fusion_graph import FusionGraph
+from relaxpy.analysis.relayout import moves_for_free
 from relaxpy.ir.expr import DataflowBlock
 from relaxpy.ir.module import IRModule
 from relaxpy.tir.pattern_kind import PatternKind
@@ -25,7 +27,9 @@ class FuseOps(Pass):
     * element-wise programs go behind a matrix product, and into whatever comes next;
     * injective ones join each other and end in a reduction;
     * one that decompresses (it reads fewer bytes than it writes: `decode_q4` of figure 9) goes into the matrix product
-      behind it.
+      behind it;
+    * one that only moves data (transpositions, heads split) goes into the matrix product before or behind it, where
+      that can go through memory in strides as well as without.
 
     Symbols that no parameter of the group has alone are passed in a shape (figure 8).
 
@@ -110,14 +114,16 @@ class FuseOps(Pass):
     """
 
     name: ClassVar[str] = "fuse-ops"
+    relayouts: bool = True
+    """Whether programs that only move data go into matrix products that read or write through strides instead."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        return outline(mod, _groups)
+        return outline(mod, partial(_groups, relayouts=self.relayouts))
 
 
-def _groups(block: DataflowBlock, mod: IRModule) -> list[Region]:
+def _groups(block: DataflowBlock, mod: IRModule, *, relayouts: bool) -> list[Region]:
     graph = FusionGraph(block, mod)
-    partition = _Partition(graph)
+    partition = _Partition(graph, mod, relayouts)
     partition.run()
     found: dict[int, list[int]] = {}
     for node in range(len(graph.nodes)):
@@ -138,6 +144,8 @@ class _Partition:
     """Groups of nodes, as a union-find forest. The root of a group is the node that all of it leads to."""
 
     graph: FusionGraph
+    mod: IRModule
+    relayouts: bool
     parent: list[int] = field(default_factory=list)
     kind: list[PatternKind] = field(default_factory=list)
     """Of each root: the kind of its group."""
@@ -171,17 +179,30 @@ class _Partition:
         own = self.kind[self.root(node)]
         target = self.kind[self.root(sink)]
         if own is PatternKind.OUTPUT_EWISE_FUSIBLE:
-            return edge is PatternKind.ELEMENT_WISE and target <= PatternKind.BROADCAST
+            if edge is PatternKind.ELEMENT_WISE and target <= PatternKind.BROADCAST:
+                return True
+            return injective and target is PatternKind.INJECTIVE and self.moves(node, sink, node)
         if own <= PatternKind.BROADCAST:
             reads_one_place = edge <= PatternKind.INJECTIVE or edge is PatternKind.REDUCTION
             return (reads_one_place and target <= PatternKind.OUTPUT_EWISE_FUSIBLE) or (
                 self.graph.decompresses(node) and target is PatternKind.OUTPUT_EWISE_FUSIBLE
             )
         if own is PatternKind.INJECTIVE and injective:
-            return target <= PatternKind.REDUCTION or (
-                self.graph.decompresses(node) and target is PatternKind.OUTPUT_EWISE_FUSIBLE
-            )
+            if target is PatternKind.OUTPUT_EWISE_FUSIBLE:
+                return self.graph.decompresses(node) or self.moves(node, sink, sink)
+            return target <= PatternKind.REDUCTION
         return False
+
+    def moves(self, node: int, sink: int, product: int) -> bool:
+        """Do the groups of `node` and of `sink`, which alone uses it, make a matrix product that reads or writes
+        through strides, of the one that `product` is in the group of?"""
+        if not self.relayouts or set(self.graph.users(node)) != {sink}:
+            return False
+        roots = {self.root(node), self.root(sink)}
+        whole = [n for n in range(len(self.graph.nodes)) if self.root(n) in roots]
+        part = [n for n in whole if self.root(n) == self.root(product)]
+        before, after = ([self.graph.nodes[n].binding for n in group] for group in (part, whole))
+        return moves_for_free(before, after, self.mod)
 
     def between(self, node: int, sink: int) -> Sequence[int] | None:
         """The nodes on all ways from `node` to `sink`; None if one of them must not be in a group with it."""

@@ -98,12 +98,12 @@ class Finish:
         """Whether a tensor of the output's shape is read at the very place that is written."""
         if not s.same_extents(read.source.shape, self.form.out.buffer.shape):
             return False
-        totals = [t for t in s.loads_of(self.value) if t.source.same_as(self.total)]
+        assert self.form.epilogue is not None
         reads = [r for r in s.loads_of(self.value) if r.source.same_as(read.source)]
-        return bool(totals) and all(
+        return all(
             tvm_ffi.structural_equal(a, b)
             for r in reads
-            for a, b in zip(r.indices, totals[0].indices, strict=True)
+            for a, b in zip(r.indices, self.form.epilogue.place, strict=True)
         )
 
     def _uses(self, dim: Dimension) -> bool:

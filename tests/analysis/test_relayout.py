@@ -1,0 +1,165 @@
+"""Relayouts that matrix products take in: attention's heads split and put together."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relaxpy
+from relaxpy.build.pipeline import default_pipeline
+from relaxpy.ir.module import IRModule
+from relaxpy.testing.interpret import interpret
+from relaxpy.tir.matmul_form import matmul_of
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.transform import FuseOps, FuseTensorIR, LegalizeOps, Normalize, Sequential
+
+HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
+
+
+def function(shapes: dict[str, str], *steps: str) -> IRModule:
+    """A function of parameters of these shapes, one binding a step."""
+    params = ", ".join(f'{name}: R.Tensor({shape}, "float32")' for name, shape in shapes.items())
+    symbols = [s for s in "bst" if f'"{s}"' in params]
+    lines = [f"            {step}" for step in steps]
+    result = steps[-1].split(" = ")[0]
+    return relaxpy.parse(
+        "\n".join(
+            [
+                HEADER,
+                "@I.ir_module",
+                "class Module:",
+                "    @R.function",
+                f"    def main({params}):",
+                *(f"        {symbol} = T.int64()" for symbol in symbols),
+                "        with R.dataflow():",
+                *lines,
+                f"            R.output({result})",
+                f"        return {result}",
+            ]
+        )
+    )
+
+
+SPLIT = "h = R.reshape(x, R.shape([b, s, 3, 8]))", "q = R.permute_dims(h, axes=[0, 2, 1, 3])"
+HEADS: dict[str, IRModule] = {
+    "left": function(
+        {"x": '("b", "s", 24)', "k": '("b", 3, 8, "t")'}, *SPLIT, "y = R.matmul(q, k)"
+    ),
+    "right": function(
+        {"x": '("b", "s", 24)', "p": '("b", 3, "t", "s")'}, *SPLIT, "y = R.matmul(p, q)"
+    ),
+    "output": function(
+        {"p": '("b", 3, "t", "s")', "v": '("b", 3, "s", 8)'},
+        "m = R.matmul(p, v)",
+        "o = R.permute_dims(m, axes=[0, 2, 1, 3])",
+        "y = R.reshape(o, R.shape([b, t, 24]))",
+    ),
+    "output with a bias": function(
+        {"p": '("b", 3, "t", "s")', "v": '("b", 3, "s", 8)', "c": "(8,)"},
+        "m = R.matmul(p, v)",
+        "a = R.add(m, c)",
+        "o = R.permute_dims(a, axes=[0, 2, 1, 3])",
+        "y = R.reshape(o, R.shape([b, t, 24]))",
+    ),
+}
+"""Programs that become one kernel."""
+
+KEPT: dict[str, IRModule] = {
+    "columns far apart": function(
+        {"x": '("b", "s", 24)', "q": '("b", 3, "t", 8)'},
+        "h = R.reshape(x, R.shape([b, s, 3, 8]))",
+        "k = R.permute_dims(h, axes=[0, 2, 3, 1])",
+        "y = R.matmul(q, k)",
+    ),
+    "used twice": function(
+        {"x": '("b", "s", 24)', "k": '("b", 3, 8, "t")'},
+        *SPLIT,
+        "m = R.matmul(q, k)",
+        "e = R.sum(q)",
+        "y = R.add(m, e)",
+    ),
+    "a part of the sums": function(
+        {"p": "(5, 6)", "v": "(6, 8)"},
+        "m = R.matmul(p, v)",
+        "y = R.strided_slice(m, axes=[1], begin=[1], end=[5])",
+    ),
+}
+"""Programs in which the relayout stays a kernel."""
+
+SIZES = {"b": (1, 2), "s": (0, 1, 9), "t": (1, 11)}
+
+
+def fused(mod: IRModule) -> IRModule:
+    return Sequential((Normalize(), LegalizeOps(), FuseOps(), FuseTensorIR()))(mod)
+
+
+def arguments(mod: IRModule, sizes: dict[str, int]) -> list[np.ndarray]:
+    generator = np.random.default_rng(1)
+    shapes = [
+        [sizes[d.symbol.name] if d.symbol else d.value for d in p.annotation.dims]  # pyright: ignore
+        for p in mod.graph_functions["main"].params
+    ]
+    return [generator.standard_normal(shape, dtype="float32") for shape in shapes]
+
+
+def bindings() -> list[dict[str, int]]:
+    return [{"b": b, "s": s, "t": t} for b in SIZES["b"] for s in SIZES["s"] for t in SIZES["t"]]
+
+
+@cache
+def machines(name: str) -> tuple[Any, Any]:
+    """The program with its relayouts inside the product, and with kernels of their own."""
+    mod = HEADS[name]
+    steps = default_pipeline().passes
+    apart = Sequential(
+        tuple(FuseOps(relayouts=False) if s.name == "fuse-ops" else s for s in steps)
+    )
+    return tuple(
+        relaxpy.VirtualMachine(relaxpy.build(mod, pipeline=p))["main"] for p in (None, apart)
+    )  # pyright: ignore[reportReturnType]
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_one_kernel(name: str) -> None:
+    after = fused(HEADS[name])
+    (program,) = after.prim_funcs.values()
+    assert isinstance(program, PrimFunc)
+    assert matmul_of(program.func) is not None
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_same_bits(name: str) -> None:
+    together, apart = machines(name)
+    for sizes in bindings():
+        args = arguments(HEADS[name], sizes)
+        got, expected = together(*args).numpy(), apart(*args).numpy()
+        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_allclose(got, interpret(HEADS[name], "main", *args), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_kernels_of_their_own(name: str) -> None:
+    """Where the product would find less contiguous, or not all of it is moved, or something else needs it moved."""
+    products = [
+        program
+        for program in fused(KEPT[name]).prim_funcs.values()
+        if isinstance(program, PrimFunc) and matmul_of(program.func) is not None
+    ]
+    assert len(products) == 1
+    assert len(fused(KEPT[name]).prim_funcs) > 1
+
+
+def test_a_square_residual_is_read_where_it_is_written() -> None:
+    """`(x @ w).T + r`: the residual has the sums' shape, but not their place."""
+    mod = function(
+        {"x": "(7, 5)", "w": "(5, 7)", "r": "(7, 7)"},
+        "m = R.matmul(x, w)",
+        "o = R.permute_dims(m, axes=[1, 0])",
+        "y = R.add(o, r)",
+    )
+    main = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
+    x, w, r = arguments(mod, {})
+    np.testing.assert_allclose(main(x, w, r).numpy(), (x @ w).T + r, atol=1e-5)
