@@ -48,8 +48,8 @@ Examples:
 )
 def fuzz(count: int, seed: int, jobs: int, keep: Path | None) -> None:
     """Make random dynamic programs and check that every way to run them gives the same: the
-    interpreter before and after each pass, the kernels, the virtual machine in two threads, a fresh
-    process.
+    interpreter before and after each pass (of the usual pipeline, or of one with passes left out and
+    moved), the kernels, the virtual machine in two threads, a fresh process.
 
     A program that fails is made small and shown. The exit code is 1 if there is one.
     """
