@@ -113,8 +113,10 @@ class FusionGraph:
         if not isinstance(value, Call) or type(value.op) is not CallTIR:
             return opaque
         callee, args = value.args[0], value.args[1]
-        program = self._mod.functions.get(callee.name) if isinstance(callee, GlobalVar) else None
-        if not isinstance(program, PrimFunc) or not isinstance(args, Tuple):
+        if not isinstance(callee, GlobalVar) or not isinstance(args, Tuple):
+            return opaque
+        program = self._mod.functions.get(callee.name)
+        if not isinstance(program, PrimFunc):
             return opaque
         pattern = analyse_pattern(program)
         node = Node(binding, pattern.kind, callee.name, escapes=escapes)

@@ -131,8 +131,9 @@ def _fuse(name: str, function: Function, mod: IRModule) -> _Fused:
     tensors: list[int] = []
     for i, param in enumerate(function.params):
         if isinstance(param.annotation, TensorType):
-            values[param] = Value(param.name, param.annotation)
-            inputs.append(values[param])
+            value = Value(param.name, param.annotation)
+            values[param] = value
+            inputs.append(value)
             tensors.append(i)
     steps: list[Step] = []
     for binding in function.body.bindings:
@@ -150,7 +151,7 @@ def _fuse(name: str, function: Function, mod: IRModule) -> _Fused:
                 )
                 made = tuple(map(Value, names, outs))
                 values[binding.var] = made[0] if len(made) == 1 else made
-                given = [values[a] for a in args]
+                given = [value for arg in args for value in _leaves(arg, values)]
                 scalars = rest[0].dims if rest and isinstance(rest[0], ShapeExpr) else ()
                 steps.append(Step(program, given, made, scalars))
             case TupleGetItem(tuple=Var() as source, index=index):
@@ -178,10 +179,15 @@ def _fuse(name: str, function: Function, mod: IRModule) -> _Fused:
 
 
 def _leaves(result: Expr, values: Mapping[Var, Value | tuple[Value, ...]]) -> list[Value]:
-    """The tensors that a function returns."""
+    """The tensors that a result or an argument is made of."""
     if isinstance(result, Tuple):
         return [value for item in result.fields for value in _leaves(item, values)]
-    assert isinstance(result, Var)
+    if not isinstance(result, Var):
+        raise PassError(
+            "fuse-not-a-program",
+            "a function that is marked Primitive uses a constant; it takes constants as arguments",
+            span=result.span,
+        )
     found = values[result]
     return [found] if isinstance(found, Value) else list(found)
 

@@ -12,7 +12,7 @@ from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 
-PROGRAMS = '''
+PROGRAMS = """
 from relaxpy.script import ir as I, relax as R, tir as T
 
 @I.ir_module
@@ -33,7 +33,7 @@ class Module:
             with T.sblock("shifted"):
                 vi = T.axis.spatial(n, i)
                 y[vi] = x[(vi + k) % n]
-'''
+"""
 
 
 def test_example() -> None:
@@ -44,7 +44,7 @@ def test_tuples_inside_a_group() -> None:
     """A program with two outputs, used one by one, both returned."""
     mod = relaxpy.parse(
         PROGRAMS
-        + '''
+        + """
     @R.function
     def main(x: R.Tensor(("n",), "float32")):
         n = T.int64()
@@ -67,7 +67,7 @@ def test_tuples_inside_a_group() -> None:
             e = a[1]
             R.output(d, e)
         return (d, e)
-'''
+"""
     )
     fused = FuseTensorIR()(mod)
     check_well_formed(fused)
@@ -81,7 +81,7 @@ def test_tuples_inside_a_group() -> None:
 def test_what_is_no_tensor_program_is_refused() -> None:
     mod = relaxpy.parse(
         PROGRAMS
-        + '''
+        + """
     @R.function
     def main(x: R.Tensor(("n",), "float32")):
         cls = Module
@@ -93,7 +93,7 @@ def test_what_is_no_tensor_program_is_refused() -> None:
         R.func_attr({"Primitive": True})
         y = R.exp(x)
         return y
-'''
+"""
     )
     with pytest.raises(PassError, match="group is marked Primitive, but y") as caught:
         FuseTensorIR()(mod)
