@@ -110,7 +110,9 @@ def test_a_packed_program_computes_the_same(depth: int, columns: int, transposed
         np.testing.assert_array_equal(interpret(after, "main", x), interpret(mod, "main", x))
 
 
-@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", BASELINE])
+@pytest.mark.parametrize(
+    "target", ["llvm", "llvm -mcpu=haswell", pytest.param(BASELINE, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     ("depth", "columns", "transposed"),
     [(17, 33, False), (1, 64, False), (530, 24, True), (64, 130, False)],
