@@ -6,8 +6,8 @@ figure 17, on a CPU).
 
 All executables live in one process, on the same threads, and take turns, so that what disturbs the machine disturbs
 all of them; reported is the shortest of all calls. With `--threads 1` the clock is the thread's own, which stands
-still while other processes run: the figure to take on a busy machine. The embeddings of all must be the same, to the rounding of sums
-that are taken in another order.
+still while other processes run: the figure to take on a busy machine. The embeddings of all must be the same, to the
+rounding of sums that are taken in another order.
 """
 
 from __future__ import annotations
