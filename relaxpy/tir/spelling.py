@@ -355,11 +355,18 @@ class _Modern(ast.NodeTransformer):
         return node
 
     def visit_For(self, node: ast.For) -> ast.For:
+        computed = any(isinstance(part, ast.BinOp) for part in ast.walk(node.iter))
         self.in_loop += 1
         self.generic_visit(node)
         self.in_loop -= 1
         if isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) == "range":
             node.iter.args = [self.index(arg) for arg in node.iter.args]
+            if computed and len(node.iter.args) == 1 and not node.iter.keywords:
+                # a grid of one: of a range TVM subtracts the start, 0, and rearranges the extent
+                grid = _attribute("T", "grid")
+                for part in ast.walk(grid):
+                    ast.copy_location(part, node.iter.func)
+                node.iter.func = grid
         return node
 
     def visit_With(self, node: ast.With) -> ast.With:

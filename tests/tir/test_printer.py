@@ -204,3 +204,19 @@ def test_extents_of_what_a_serial_program_writes() -> None:
     x = TensorType([size + 1, size], "float32")
     func, _ = legal_program(OPS["cumprod"](), [x], TensorType([(size + 1) * size], "float32"))
     assert parse(func.script()).structural_equal(func)
+
+
+def test_extents_of_loops() -> None:
+    """They stay as they are, in loops of one axis, too."""
+    text = """@T.prim_func
+def main(m: T.int64, n: T.int64, y: T.Buffer(("m + n * 5",), "float32")):
+    for j in range((m + n) * n):
+        y[j] = T.float32(0)
+    for i in range(m + n * 5 + -5):
+        y[i] = T.float32(1)
+"""
+    func = parse(text)
+    printed = func.script()
+    assert "range(m + n * 5 + -5)" in printed
+    assert "range((m + n) * n)" in printed
+    assert parse(printed).structural_equal(func)
