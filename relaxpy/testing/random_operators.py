@@ -28,6 +28,8 @@ COMMON = (
     "full", "arange",
 )  # fmt: skip
 """What programs are mostly made of: taken as often as all operators together."""
+VAGUE = frozenset({"bucketize"})
+"""Operators whose results are not said for all values: of boundaries out of order, any bucket will do."""
 SMALL = 600
 """Samples of more elements are left to the operators' own tests."""
 
@@ -45,6 +47,7 @@ def operator_names() -> tuple[str, ...]:
         name
         for name, cls in OPS.items()
         if isinstance(cls, type) and issubclass(cls, Op) and cls.pure and samples_of(name)
+        if name not in VAGUE
     )
 
 
