@@ -173,7 +173,8 @@ def _writes_each_place_once(block: _Block) -> bool:
 def _read_kind(read: Any, write: Any, block: _Block) -> PatternKind:
     """How the place written determines the place read."""
     if _equal(read.indices, write.indices):
-        return PatternKind.ELEMENT_WISE
+        # of a larger tensor it is a slice
+        return PatternKind.INJECTIVE if _is_slice(read, write) else PatternKind.ELEMENT_WISE
     if _is_subsequence(read.indices, write.indices):
         return PatternKind.BROADCAST
     if any(_mentions(index, axis) for index in read.indices for axis in block.reduce):
@@ -232,11 +233,17 @@ def _read_of(buffer: Buffer, blocks: Sequence[_Block], kinds: Sequence[PatternKi
 def _same_place(a: Any, b: Any) -> bool:
     """Whether two writes, of different blocks perhaps, go over the same places: buffers of one shape, each indexed by
     its block's axes in order."""
-    if len(a.indices) != len(b.indices):
-        return False
+    return len(a.indices) == len(b.indices) and _same_shape(a.buffer, b.buffer)
+
+
+def _is_slice(read: Any, write: Any) -> bool:
+    """Whether a tensor is read where another is written that is not of its shape."""
+    return not _same_shape(read.source, write.buffer)
+
+
+def _same_shape(a: Buffer, b: Buffer) -> bool:
     analyzer = tvm.sym.Analyzer()
-    shapes = zip(a.buffer.shape, b.buffer.shape, strict=True)
-    return all(analyzer.can_prove_equal(x, y) for x, y in shapes)
+    return all(analyzer.can_prove_equal(x, y) for x, y in zip(a.shape, b.shape, strict=True))
 
 
 def _equal(a: Sequence[Any], b: Sequence[Any]) -> bool:

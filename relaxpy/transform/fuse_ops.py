@@ -129,7 +129,8 @@ def _groups(block: DataflowBlock, mod: IRModule, *, relayouts: bool) -> list[Reg
     for node in range(len(graph.nodes)):
         found.setdefault(partition.root(node), []).append(node)
     regions: list[Region] = []
-    for members in found.values():
+    for group in found.values():
+        members = [i for i in group if _computed_in(graph, i, group)]
         programs = [p for i in members if (p := graph.nodes[i].program) is not None]
         if len(programs) > 1:
             name = "_".join(["fused", *programs])
@@ -137,6 +138,13 @@ def _groups(block: DataflowBlock, mod: IRModule, *, relayouts: bool) -> list[Reg
                 Region(frozenset(members), name[:LONGEST_NAME].rstrip("_"), {PRIMITIVE: True})
             )
     return regions
+
+
+def _computed_in(graph: FusionGraph, node: int, group: Sequence[int]) -> bool:
+    """Whether a node belongs into a function of its group: a part of a tuple only where the tuple does."""
+    return graph.nodes[node].program is not None or all(
+        i in group for i in graph.nodes[node].inputs
+    )
 
 
 @dataclass

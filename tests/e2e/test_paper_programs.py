@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.testing.differential import Call, check
+from relaxpy.testing.differential import Call, Ways, check
 from relaxpy.testing.interpret import interpret
 
 FIGURE_3 = """
@@ -38,7 +38,7 @@ def test_figure_3(n: int) -> None:
     np.testing.assert_allclose(interpret(mod, "main", x), want, rtol=1e-6)
     got = relaxpy.VirtualMachine(relaxpy.build(mod))["main"](x)
     np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
-    assert check([Call(mod, "main", [x])], fresh_process=False) == []
+    assert check([Call(mod, "main", [x])], Ways(fresh_process=False)) == []
 
 
 FIGURE_9 = """

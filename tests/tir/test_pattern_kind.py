@@ -147,6 +147,17 @@ def test_several_outputs() -> None:
     assert pattern_kind(apart) is K.OPAQUE
 
 
+def test_a_slice_from_the_beginning_is_injective() -> None:
+    """It reads where it writes, in a larger tensor."""
+    text = """def f(A: T.Buffer((8, 4), "float32"), C: T.Buffer((3, 4), "float32")):
+    for i, j in T.grid(3, 4):
+        with T.sblock("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = A[vi, vj]
+"""
+    assert pattern_kind(program(text)) is K.INJECTIVE
+
+
 def test_a_scatter_is_opaque() -> None:
     text = """def f(A: T.Buffer((8,), "float32"), ids: T.Buffer((8,), "int64"), C: T.Buffer((8,), "float32")):
     for i in range(8):

@@ -229,6 +229,16 @@ def test_a_group_that_nothing_uses_is_dropped() -> None:
     same_numbers(mod, X)
 
 
+def test_a_part_of_a_tuple_that_stays_outside() -> None:
+    """The whole tuple leaves the block, so its parts are inputs of the group."""
+    mod = legal(
+        "s = R.split(x, 2)\na = s[1]\nb = R.exp(a)\nc = R.add(a, b)\ngv = (s, c)",
+        'x: R.Tensor((4, "m"), "float32")',
+    )
+    assert groups(mod) == ["fused_exp_add"]
+    same_numbers(mod, X[[0, 1, 2, 0]])
+
+
 def test_sizes_0_and_1() -> None:
     mod = legal(
         "a = R.exp(x)\nb = R.sum(a, axis=[0], keepdims=True)\nc = R.subtract(a, b)\ngv = R.tanh(c)"
