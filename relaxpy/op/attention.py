@@ -77,17 +77,19 @@ class AttentionLike(Op):
         assert isinstance(query, TensorType)
         return TensorType(None, query.dtype, 4)
 
-    def is_seen(self, query: Any, key: Any, queries: Any, keys: Any, absolute: Any) -> list[Any]:
+    def is_seen(self, query: Any, key: Any, queries: Any, keys: Any, either: Any) -> list[Any]:
         """Conditions on the places of a query and a key in sequences of these lengths, where `causal_mask` makes
-        any; on te expressions and numpy alike."""
+        any; on te expressions and numpy alike (`either` is their or)."""
         if self.causal_mask is None:
             return []
-        diagonal = query
+        # Below i + |keys - queries| is below one of the two; TVM's analyser fails on an absolute value.
+        diagonals = [query]
         if self.causal_mask == "BottomRight":
-            diagonal = query + absolute(keys - queries)
-        conditions = [key <= diagonal]
+            diagonals = [query + (keys - queries), query + (queries - keys)]
+        below = [key <= diagonal for diagonal in diagonals]
+        conditions = [below[0] if len(below) == 1 else either(*below)]
         if self.window_size is not None:
-            conditions.append(key > diagonal - self.window_size)
+            conditions += [key > diagonal - self.window_size for diagonal in diagonals]
         return conditions
 
     def steps(
@@ -246,7 +248,7 @@ class DenseAttention(AttentionLike):
         queries, keys = (te.dim(te.dims(x)[1]) for x in (query, key))
 
         def seen(i: Any, j: Any) -> Any:
-            return _all(self.is_seen(i, j, queries, keys, te.absolute))
+            return _all(self.is_seen(i, j, queries, keys, te.logical_or))
 
         return self.steps(out, query, key, value, bias, seen if self.causal_mask else None)
 
@@ -255,7 +257,7 @@ class DenseAttention(AttentionLike):
     ) -> np.ndarray:
         i, j = np.indices((query.shape[1], key.shape[1]))
         seen = np.ones(i.shape, bool)
-        for condition in self.is_seen(i, j, query.shape[1], key.shape[1], abs):
+        for condition in self.is_seen(i, j, query.shape[1], key.shape[1], np.logical_or):
             seen &= condition
         return self.on_numpy(query, key, value, bias, seen)
 
@@ -389,7 +391,7 @@ class AttentionVarLen(AttentionLike):
                 te.equal(sequence, other),
                 te.greater_equal(sequence, te.literal(0, sequence)),
             ]
-            conditions += self.is_seen(i - first, j - first_key, length, keys_length, te.absolute)
+            conditions += self.is_seen(i - first, j - first_key, length, keys_length, te.logical_or)
             return _all(conditions)
 
         return self.steps(out, queries, keys, values, None, seen)
@@ -410,7 +412,9 @@ class AttentionVarLen(AttentionLike):
         for s in range(len(starts_q) - 1):
             ours = (of_query[:, None] == s) & (of_key == s)
             lengths = starts_q[s + 1] - starts_q[s], starts_k[s + 1] - starts_k[s]
-            for condition in self.is_seen(i - starts_q[s], j - starts_k[s], *lengths, abs):
+            for condition in self.is_seen(
+                i - starts_q[s], j - starts_k[s], *lengths, np.logical_or
+            ):
                 ours &= condition
             seen |= ours
         return self.on_numpy(queries, keys, values, None, seen)
