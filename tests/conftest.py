@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from relaxpy.ir.module import IRModule
 
 # Tests run in two processes on two cores: more threads would only stand in each other's way. XLA and
 # torch read their own variables.
@@ -21,10 +25,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _every_module_round_trips() -> Iterator[None]:
-    """Whatever module a test makes, by whatever way: its script parses back to an equal one."""
+def modules_round_trip() -> Iterator[list[IRModule]]:
+    """Whatever module a test makes, by whatever way: its script parses back to an equal one. Gives the modules so far;
+    those that are taken out are not looked at."""
     from relaxpy.testing.round_trip import check_all, modules_made
 
     with modules_made() as made:
-        yield
+        yield made
     check_all(made)

@@ -104,8 +104,8 @@ class PatternRegions:
         inner = [i for i in seen if i not in roots]
         if inner and not further_outputs:
             return f"{self._scope.bindings[inner[0]].var.name} is used elsewhere too"
-        # A single output comes last in its region: no way leads from it back into what it is made of.
-        if len(seen) > 1 and self._comes_back(members):
+        # From an output that comes last in its region no way leads back into what it is made of.
+        if seen != [max(members)] and self._comes_back(members):
             return "what follows from a part of it goes into another"
         return ""
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from relaxpy.analysis.fusion_graph import FusionGraph
 from relaxpy.analysis.relayout import moves_for_free
-from relaxpy.ir.expr import DataflowBlock
+from relaxpy.ir.expr import DataflowBlock, TupleGetItem
 from relaxpy.ir.module import IRModule
 from relaxpy.tir.pattern_kind import PatternKind
 from relaxpy.transform.base import Pass, PassContext
@@ -142,9 +142,10 @@ def _groups(block: DataflowBlock, mod: IRModule, *, relayouts: bool) -> list[Reg
 
 def _computed_in(graph: FusionGraph, node: int, group: Sequence[int]) -> bool:
     """Whether a node belongs into a function of its group: a part of a tuple only where the tuple does."""
-    return graph.nodes[node].program is not None or all(
-        i in group for i in graph.nodes[node].inputs
-    )
+    value = graph.nodes[node].binding.value
+    if not isinstance(value, TupleGetItem):
+        return True
+    return any(graph.nodes[i].binding.var is value.tuple for i in group)
 
 
 @dataclass

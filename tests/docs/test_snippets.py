@@ -24,7 +24,9 @@ from pathlib import Path
 import pytest
 
 from relaxpy.errors import RelaxError
+from relaxpy.ir.module import IRModule
 from relaxpy.op.base import OPS
+from relaxpy.testing.round_trip import check_all
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -95,11 +97,13 @@ def run_console(block: Block) -> None:
             assert done.returncode == 0, done.stdout
 
 
-@pytest.fixture(scope="module")
-def operators() -> Iterator[None]:
-    """Operators that pages define are gone after them all: every module of a test is parsed once more at its end."""
+@pytest.fixture
+def operators(modules_round_trip: list[IRModule]) -> Iterator[None]:
+    """Operators that a page defines are gone after it, when the modules made with them have been looked at."""
     before = dict(OPS)
     yield
+    check_all(modules_round_trip)
+    modules_round_trip.clear()
     OPS.clear()
     OPS.update(before)
 

@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _every_module_round_trips() -> None:
+def modules_round_trip() -> None:
     """These tests print and parse each program themselves; the modules on the way to it are thousands."""

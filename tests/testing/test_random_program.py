@@ -14,7 +14,7 @@ from relaxpy.testing.random_program import random_module, random_program
 
 
 @pytest.fixture(autouse=True)
-def _every_module_round_trips() -> None:
+def modules_round_trip() -> None:
     """tests/fuzz prints and parses random programs; the modules on the way to them are thousands."""
 
 
