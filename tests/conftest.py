@@ -20,7 +20,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-WHOLE_PROGRAMS = ("docs", "e2e", "fuzz", "models", "schedule")
+WHOLE_PROGRAMS = ("cli", "docs", "e2e", "fuzz", "models", "op", "schedule")
 """Folders of tests that build and run whole programs, or many kernels: all of them count as slow."""
 
 
