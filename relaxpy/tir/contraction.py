@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from relaxpy.tir import loops
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc
-from relaxpy.tir.stages import Stage, inline_stages, is_output, read_stages
+from relaxpy.tir.stages import Stage, equal_indices, inline_stages, is_output, read_stages
 from relaxpy.tir.stages import substitute as substitute_axes
 
 _REDUCE = 2
@@ -142,7 +142,7 @@ def _places(product: Stage, last: Stage) -> dict[Expr, Expr] | None:
     if last.combiner is not None:
         return None
     reads = last.reads(product.buffer)
-    if not reads or any(not _equal_indices(read.indices, reads[0].indices) for read in reads):
+    if not reads or any(not equal_indices(read.indices, reads[0].indices) for read in reads):
         return None
     pairs = list(zip(reads[0].indices, product.index, strict=True))
     if any(not isinstance(own, tvm.ir.Var) and loops.constant(read) != 0 for read, own in pairs):
@@ -287,13 +287,7 @@ def _same_place(a: tvm.ir.TensorLoad | tirx.BufferStore, b: tirx.BufferStore) ->
     buffer = a.buffer if isinstance(a, tirx.BufferStore) else a.source
     if not buffer.same_as(b.buffer) or len(a.indices) != len(b.indices):
         return False
-    return _equal_indices(a.indices, b.indices)
-
-
-def _equal_indices(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
-    return all(
-        tvm_ffi.structural_equal(i, j, map_free_vars=False) for i, j in zip(a, b, strict=True)
-    )
+    return equal_indices(a.indices, b.indices)
 
 
 def _operand(

@@ -17,6 +17,7 @@ from typing import Any
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.loops import constant
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.stages import equal_indices, loads_of, same_extents, uses
 
 Buffer = Any
 Var = tvm.ir.Var
@@ -130,9 +131,7 @@ def _read_block(realize: Any) -> _Block:
         kinds.setdefault(axis.iter_type, {})[axis.var] = axis.dom.extent
     stmts = list(block.body.seq) if isinstance(block.body, tirx.SeqStmt) else [block.body]
     writes = [stmt for stmt in stmts if isinstance(stmt, tirx.BufferStore)]
-    reads: list[Any] = []
-    for stmt in stmts:
-        tvm_ffi.structural_walk(stmt, (tvm.ir.TensorLoad, reads.append))
+    reads = [read for stmt in stmts for read in loads_of(stmt)]
     spatial, reduce = kinds[tirx.IterVar.DataPar], kinds[tirx.IterVar.CommReduce]
     return _Block(spatial, reduce, writes, reads, regular and len(writes) == len(stmts))
 
@@ -143,7 +142,7 @@ def _block_kind(block: _Block) -> PatternKind:
     first = block.writes[0]
     own = [r for r in block.reads if any(r.source.same_as(w.buffer) for w in block.writes)]
     if block.reduce:
-        if not all(_equal(read.indices, first.indices) for read in own):
+        if not all(equal_indices(read.indices, first.indices) for read in own):
             return PatternKind.OPAQUE
         products = [_product(write) for write in block.writes]
         if all(p is not None and _is_contraction(*p, block) for p in products):
@@ -160,7 +159,7 @@ def _block_kind(block: _Block) -> PatternKind:
 def _writes_each_place_once(block: _Block) -> bool:
     """Whether all writes have the same index, made of the block's spatial axes, each once, and zeros."""
     first = block.writes[0]
-    if not all(_equal(first.indices, write.indices) for write in block.writes[1:]):
+    if not all(equal_indices(first.indices, write.indices) for write in block.writes[1:]):
         return False
     axes = [place for place in first.indices if constant(place) != 0]
     if not all(isinstance(axis, Var) and axis in block.spatial for axis in axes):
@@ -172,12 +171,12 @@ def _writes_each_place_once(block: _Block) -> bool:
 
 def _read_kind(read: Any, write: Any, block: _Block) -> PatternKind:
     """How the place written determines the place read."""
-    if _equal(read.indices, write.indices):
-        # of a larger tensor it is a slice
-        return PatternKind.INJECTIVE if _is_slice(read, write) else PatternKind.ELEMENT_WISE
+    if equal_indices(read.indices, write.indices):
+        same = same_extents(read.source.shape, write.buffer.shape)
+        return PatternKind.ELEMENT_WISE if same else PatternKind.INJECTIVE  # a slice
     if _is_subsequence(read.indices, write.indices):
         return PatternKind.BROADCAST
-    if any(_mentions(index, axis) for index in read.indices for axis in block.reduce):
+    if any(uses(index, axis) for index in read.indices for axis in block.reduce):
         return PatternKind.OPAQUE
     return PatternKind.INJECTIVE
 
@@ -209,58 +208,31 @@ def _is_contraction(a: Any, b: Any, block: _Block) -> bool:
     """Whether the product reads its factors again and again: one of them does not depend on an axis of the output (a
     matrix product; the sum of squares of a row is a reduction)."""
     return any(
-        _reads_memory(factor) and not _mentions(factor, axis)
+        loads_of(factor) and not uses(factor, axis)
         for factor, other in ((a, b), (b, a))
         for axis, extent in block.spatial.items()
-        if constant(extent) != 1 and _reads_memory(other)
+        if constant(extent) != 1 and loads_of(other)
     )
 
 
 def _read_of(buffer: Buffer, blocks: Sequence[_Block], kinds: Sequence[PatternKind]) -> PatternKind:
     """How the outputs' places determine those read in a parameter: exact for one block, else what holds for all."""
-    found = [PatternKind.BROADCAST] if len(blocks) == 1 else [max(kinds)]
-    exact: list[PatternKind] = []
+    found = [] if len(blocks) == 1 else [max(kinds)]
     for block, kind in zip(blocks, kinds, strict=True):
         for read in block.reads:
             if read.source.same_as(buffer):
                 strict = kind <= PatternKind.INJECTIVE
-                exact.append(
+                found.append(
                     _read_kind(read, block.writes[0], block) if strict else PatternKind.OPAQUE
                 )
-    return max(exact + (found if len(blocks) > 1 else []), default=PatternKind.BROADCAST)
+    return max(found, default=PatternKind.BROADCAST)
 
 
 def _same_place(a: Any, b: Any) -> bool:
     """Whether two writes, of different blocks perhaps, go over the same places: buffers of one shape, each indexed by
     its block's axes in order."""
-    return len(a.indices) == len(b.indices) and _same_shape(a.buffer, b.buffer)
-
-
-def _is_slice(read: Any, write: Any) -> bool:
-    """Whether a tensor is read where another is written that is not of its shape."""
-    return not _same_shape(read.source, write.buffer)
-
-
-def _same_shape(a: Buffer, b: Buffer) -> bool:
-    analyzer = tvm.sym.Analyzer()
-    return all(analyzer.can_prove_equal(x, y) for x, y in zip(a.shape, b.shape, strict=True))
-
-
-def _equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    return len(a) == len(b) and all(tvm_ffi.structural_equal(x, y) for x, y in zip(a, b))
+    return same_extents(a.buffer.shape, b.buffer.shape)
 
 
 def _among(item: Any, items: Sequence[Any]) -> bool:
     return any(item.same_as(other) for other in items)
-
-
-def _mentions(expr: Any, var: Any) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (Var, lambda v: found.append(v) if v.same_as(var) else None))
-    return bool(found)
-
-
-def _reads_memory(expr: Any) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expr, (tvm.ir.TensorLoad, found.append))
-    return bool(found)

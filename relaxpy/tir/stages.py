@@ -161,9 +161,7 @@ def share_output(stages: list[Stage], func: PrimFunc) -> list[Stage]:
             or str(stage.buffer.dtype) != str(last.buffer.dtype)
             or not same_extents(stage.buffer.shape, last.buffer.shape)
             or not last.reads(stage.buffer)
-            or not all(
-                _equal_indices(load.indices, last.index) for load in last.reads(stage.buffer)
-            )
+            or not all(equal_indices(load.indices, last.index) for load in last.reads(stage.buffer))
         ):
             continue
         return [_rebuffered(other, stage.buffer, last.buffer) for other in stages]
@@ -227,9 +225,7 @@ def loads_of(node: Expr | Stmt) -> list[Load]:
 def step(indices: Sequence[Expr], shape: Sequence[Expr], var: Var) -> int | None:
     """By how many elements an access to a compact buffer moves when `var` grows by one; None if that varies."""
     analyzer = tvm.sym.Analyzer()
-    offset: Expr = int64(0)
-    for index, extent in zip(indices, shape, strict=True):
-        offset = offset * int64(extent) + int64(index)
+    offset = flat_index(indices, shape)
     if any(loads_var(index, var) for index in indices):
         return None
     moved = tvm_ffi.structural_map(offset, (Var, lambda v: v + int64(1) if v.same_as(var) else v))
@@ -277,6 +273,21 @@ def same_extents(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
         return False
     analyzer = tvm.sym.Analyzer()
     return all(analyzer.can_prove_equal(int64(x), int64(y)) for x, y in zip(a, b, strict=True))
+
+
+def equal_indices(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
+    """Whether two accesses are to the same place, written the same way."""
+    if len(a) != len(b):
+        return False
+    return all(tvm_ffi.structural_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def flat_index(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
+    """The number of an element in a compact buffer."""
+    offset: Expr = int64(0)
+    for index, extent in zip(indices, shape, strict=True):
+        offset = offset * int64(extent) + int64(index)
+    return offset
 
 
 def _read_stage(stmt: Stmt) -> Stage | None:
@@ -360,7 +371,7 @@ def _read_value(store: tirx.BufferStore, init: Stmt | None) -> tuple[Expr, Combi
         return None if own else (store.value, None)
     if not isinstance(init, tirx.BufferStore) or not init.buffer.same_as(store.buffer):
         return None
-    if loads_of(init.value) or not all(_equal_indices(load.indices, store.indices) for load in own):
+    if loads_of(init.value) or not all(equal_indices(load.indices, store.indices) for load in own):
         return None
     joined = _read_join(store.value, store.buffer)
     if joined is None or any(load.source.same_as(store.buffer) for load in loads_of(joined[1])):
@@ -450,12 +461,6 @@ def _reads_own_row(stage: Stage, stages: Sequence[Stage], row: int) -> bool:
             if not tvm_ffi.structural_equal(load.indices[row], own):
                 return False
     return True
-
-
-def _equal_indices(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
-    if len(a) != len(b):
-        return False
-    return all(tvm_ffi.structural_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _size(expr: Expr) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from relaxpy.tir import loops
 from relaxpy.tir import stages as s
-from relaxpy.tir._tvm import tirx, tvm_ffi
+from relaxpy.tir._tvm import tirx
 from relaxpy.tir.loops import Buffer, Expr, Program
 from relaxpy.tir.matmul_form import Dimension, MatmulForm
 from relaxpy.tir.vectors import ElementStmt, masked_store, vectorise
@@ -86,7 +86,7 @@ class Finish:
                 view = self.views[node.source]
                 if node.source in self.aligned:
                     return tirx.BufferLoad(view, [target + lane])
-                at = s.substitute(_offset(node), values)
+                at = s.substitute(s.flat_index(node.indices, node.source.shape), values)
                 return tirx.BufferLoad(view, [loops.simplify(at)])
 
             value = s.substitute(s.map_loads(self.value, load), values)
@@ -100,11 +100,7 @@ class Finish:
             return False
         assert self.form.epilogue is not None
         reads = [r for r in s.loads_of(self.value) if r.source.same_as(read.source)]
-        return all(
-            tvm_ffi.structural_equal(a, b)
-            for r in reads
-            for a, b in zip(r.indices, self.form.epilogue.place, strict=True)
-        )
+        return all(s.equal_indices(r.indices, self.form.epilogue.place) for r in reads)
 
     def _uses(self, dim: Dimension) -> bool:
         """Whether the epilogue asks for the place along a dimension, but for what is read where it is written."""
@@ -115,11 +111,3 @@ class Finish:
 
         rest = s.map_loads(self.value, gone)
         return any(s.uses(rest, axis.var) for axis in dim.axes)
-
-
-def _offset(read: s.Load) -> Expr:
-    """The element's number in its compact buffer."""
-    offset: Expr = loops.int64(0)
-    for index, extent in zip(read.indices, read.source.shape, strict=True):
-        offset = offset * loops.int64(extent) + loops.int64(index)
-    return offset
