@@ -89,7 +89,7 @@ class AllocStorage(Intrinsic):
 
 @_define
 class AllocTensor(Intrinsic):
-    """`memory.alloc_tensor(shape[, storage], dtype=…)`: an uninitialised tensor; without a
+    """`memory.alloc_tensor(shape[, storage], dtype=…, vdevice=…)`: an uninitialised tensor; without a
     storage it has memory of its own, which may leave the call. `at` is where its shape stands in
     the heap, once lowered."""
 
@@ -97,12 +97,13 @@ class AllocTensor(Intrinsic):
     arity = (1, 2)
     dtype: str = "float32"
     at: int = -1
+    vdevice: str | None = None
 
     def result(self, args: Sequence[Annotation]) -> Annotation:
         shape = args[0]
         if not isinstance(shape, ShapeType):
             raise DeduceError("op-arguments", f"{self.name}: a shape is expected, got {shape}")
-        return TensorType(shape.dims, self.dtype, shape.ndim)
+        return TensorType(shape.dims, self.dtype, shape.ndim, self.vdevice)
 
 
 @_define

@@ -196,7 +196,9 @@ class _Lowerer(Rebuilder):
         annotation = out.annotation
         assert isinstance(annotation, TensorType)
         assert annotation.dims is not None
-        call = AllocTensor(dtype=str(annotation.dtype))(ShapeExpr(annotation.dims))
+        call = AllocTensor(dtype=str(annotation.dtype), vdevice=annotation.vdevice)(
+            ShapeExpr(annotation.dims)
+        )
         return VarBinding(out, call, span=binding.span)
 
 

@@ -237,11 +237,8 @@ class _Lowerer:
             self.match_all([(binding.var, binding.annotation, binding.span)], "match_cast")
             return
         match value:
-            case Call(op=AllocTensor(dtype=dtype), args=(ShapeExpr(dims=dims), *rest)):
-                at = self.shape(dims)
-                value = Call(
-                    AllocTensor(dtype=dtype, at=at), (value.args[0], *rest), span=value.span
-                )
+            case Call(op=AllocTensor() as op, args=(ShapeExpr(dims=dims), *_)):
+                value = dataclasses.replace(value, op=dataclasses.replace(op, at=self.shape(dims)))
             case Call(op=View(dtype=dtype), args=(tensor, ShapeExpr(dims=dims))):
                 at = self.shape(dims)
                 value = Call(View(dtype=dtype, at=at), (tensor, value.args[1]), span=value.span)

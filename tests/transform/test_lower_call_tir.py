@@ -47,3 +47,18 @@ def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float3
     assert planned.count("R.memory.alloc_storage(") == 2
     text = script.format("(lv, y)").replace('-> R.Tensor(("n",), dtype="float32")', "-> R.Object")
     assert "(lv_0, lv_1)" in LowerCallTIR()(relaxpy.parse(text)).script()
+
+
+def test_an_output_stays_on_its_virtual_device() -> None:
+    """Found by `relaxpy fuzz --seed 30031`: the lowered text did not say the device, and did not read as itself."""
+    lowered = LowerCallTIR()(
+        relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n",), dtype="float32", vdevice="llvm:0:global")) -> R.Object:
+    n = T.int64()
+    y = R.call_dps_library("lib.one", (x,), out_ty=R.Tensor((n,), dtype="float32", vdevice="llvm:0:global"))
+    return y
+""")
+    )
+    assert 'dtype="float32", vdevice="llvm:0:global")' in lowered.script()
+    relaxpy.assert_structural_equal(relaxpy.parse(lowered.script()), lowered)
