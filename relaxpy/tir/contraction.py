@@ -125,7 +125,7 @@ def _with_epilogue(func: PrimFunc) -> Contraction | None:
     axes += [(v, e, True) for v, e in zip(product.reduce_axes, product.reduce_extents, strict=True)]
     place, epilogue = product.index, None
     if last is not product:
-        moved = _places(product, last) if not is_output(product, func) else None
+        moved = places_behind(product, last) if not is_output(product, func) else None
         if moved is None:
             return None
         place = tuple(substitute_axes(index, moved) for index in last.index)
@@ -136,7 +136,7 @@ def _with_epilogue(func: PrimFunc) -> Contraction | None:
     return _contraction(func, axes, accesses, str(product.buffer.dtype), epilogue)
 
 
-def _places(product: Stage, last: Stage) -> dict[Expr, Expr] | None:
+def places_behind(product: Stage, last: Stage) -> dict[Expr, Expr] | None:
     """The axes of the stage behind a product, over the product's: where each sum goes. None unless each goes to one
     place, and each place is written."""
     if last.combiner is not None:
@@ -193,7 +193,7 @@ def _contraction(
     if any(buffer.same_as(out) for buffer in buffers[1:]):
         return None
     iters = {var: loops.int64(extent) for var, extent, _ in axes}
-    operands = [_operand(buffer, tuple(indices), iters) for buffer, indices in accesses]
+    operands = [read_operand(buffer, tuple(indices), iters) for buffer, indices in accesses]
     if any(operand is None for operand in operands):
         return None
     opaque = [var for operand in operands for var in _variables(operand.base)]
@@ -290,7 +290,7 @@ def _same_place(a: tvm.ir.TensorLoad | tirx.BufferStore, b: tirx.BufferStore) ->
     return equal_indices(a.indices, b.indices)
 
 
-def _operand(
+def read_operand(
     buffer: Buffer, indices: tuple[Expr, ...], extents: Mapping[Expr, Expr]
 ) -> Operand | None:
     """The access as strides along the axes of these extents; None for buffers that are not compact and for indices that
