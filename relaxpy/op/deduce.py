@@ -42,7 +42,7 @@ from relaxpy.ir.op import Operator
 from relaxpy.ir.visitor import free_sym_vars, free_vars
 from relaxpy.op.base import show_argument
 from relaxpy.op.call import packed_result
-from relaxpy.shape.lattice import Verdict, accepts, erase, join, substitute
+from relaxpy.shape.lattice import Verdict, accepts, erase, join, rounds, substitute
 from relaxpy.shape.prove import equal
 
 
@@ -148,8 +148,7 @@ def deduce_result(call: Call, callee: CallableType, mod: IRModule | None) -> Ann
         raise error.show(f"{name} is {callee}", call.op.span if isinstance(call.op, Var) else None)
     bound: dict[SymVar, Dim] = {}
     actuals = [deduce(arg, mod) for arg in call.args]
-    # The second time all that can be bound is bound, so that an earlier parameter may mention a later one's symbols.
-    for _ in range(2):
+    for _ in rounds(bound):
         for i, (param, actual) in enumerate(zip(callee.params, actuals, strict=True)):
             if accepts(param, actual, bound, equal) is Verdict.NO:
                 wanted = substitute(param, bound)

@@ -26,7 +26,7 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, Expr
 from relaxpy.ir.op import Operator
 from relaxpy.op.base import OPS, as_expr, print_attr
-from relaxpy.shape.lattice import accepts, substitute
+from relaxpy.shape.lattice import accepts, rounds, substitute
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,9 @@ class MakeClosure(Intrinsic):
             return CallableType(pure=False)
         kept = len(callee.params) - (len(args) - 1)
         bound: dict[SymVar, Dim] = {}
-        for param, actual in zip(callee.params[kept:], args[1:], strict=True):
-            accepts(param, actual, bound)
+        for _ in rounds(bound):
+            for param, actual in zip(callee.params[kept:], args[1:], strict=True):
+                accepts(param, actual, bound)
         params = [substitute(param, bound) for param in callee.params[:kept]]
         return CallableType(params, substitute(callee.ret, bound), callee.pure)
 

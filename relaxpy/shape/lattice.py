@@ -8,7 +8,7 @@ check). Dimensions are compared in normal form; callers that want more proof pas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 
 from relaxpy.ir.annotation import (
@@ -58,6 +58,15 @@ def accepts(
     actual dimension, and `bound` is filled in. Without it both sides share their variables.
     """
     return _Matcher(bound, equal).match(pattern, actual)
+
+
+def rounds(bound: Mapping[SymVar, Dim]) -> Iterator[None]:
+    """Turns of matching parameters with arguments while `bound` grows: a dimension like `n + m` can be solved once
+    another one, of a later parameter too, has given n. In the last turn all that can be bound is bound."""
+    before = -1
+    while len(bound) != before:
+        before = len(bound)
+        yield
 
 
 class _Matcher:

@@ -229,6 +229,24 @@ def test_a_group_that_nothing_uses_is_dropped() -> None:
     same_numbers(mod, X)
 
 
+def test_a_block_of_which_nothing_is_used_is_dropped() -> None:
+    """Found by `relaxpy fuzz`, seed 100357: an empty block was left, which text cannot say."""
+    mod = LegalizeOps()(
+        relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+    with R.dataflow():
+        a = R.exp(x)
+        b = R.negative(a)
+        R.output()
+    return x
+""")
+    )
+    main = FuseOps()(mod)["main"]
+    assert isinstance(main, Function)
+    assert main.body.blocks == ()
+
+
 def test_a_part_of_a_tuple_that_stays_outside() -> None:
     """The whole tuple leaves the block, so its parts are inputs of the group."""
     mod = legal(

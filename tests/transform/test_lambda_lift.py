@@ -109,3 +109,21 @@ def main(x: R.Tensor(("n",), "float32"), k: R.Shape(["j"])):
     assert well_formed(lifted) == []
     out = relaxpy.VirtualMachine(relaxpy.build(mod))["main"](np.ones(3, "float32"), (4,))
     np.testing.assert_array_equal(out.numpy(), np.ones((3, 4), "float32"))
+
+
+@pytest.mark.parametrize("shape", ["m + n, m", "m + n, m * n, n * 2"])
+def test_a_closure_knows_the_symbols_that_what_it_captured_determines(shape: str) -> None:
+    """Found by `relaxpy fuzz`, seeds 100357 and 100420: a dimension that is solved only after a later one was left
+    open, and the printed text read as another type."""
+    mod = relaxpy.parse(f"""
+@R.function
+def main(x: R.Tensor(("n", "m"), dtype="float32"), y: R.Tensor(({shape}), dtype="float32")):
+    n, m = T.int64(), T.int64()
+    @R.function
+    def inner(p: R.Tensor(({shape}), dtype="float32")) -> R.Tensor(({shape}), dtype="float32"):
+        z = R.add(p, y)
+        return z
+    return inner
+""")
+    lifted = LambdaLift()(mod)
+    relaxpy.assert_structural_equal(relaxpy.parse(lifted.script()), lifted)
