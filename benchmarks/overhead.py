@@ -66,7 +66,7 @@ def relaxpy_floor(length: int) -> Call:
     from relaxpy.runtime.tensor import empty
 
     exe = relaxpy.build(relaxpy.parse(script(1)))
-    (kernel,) = load_kernels(exe.object_code, exe.kernels)
+    (kernel,) = load_kernels(exe.objects, exe.kernels)
     call = kernel.serial
     tensors = [
         (empty((size,), "float32"), empty((size,), "float32")) for size in range(1, SIZES + 1)

@@ -79,7 +79,7 @@ def link(mod: IRModule, program: Program, target: Target) -> Executable:
         kernels=tuple(kernels),
         libraries=tuple(program.libraries),
         packed=tuple(program.packed),
-        object_code=compile_object(variants, target) if variants else b"",
+        objects=(compile_object(variants, target),) if variants else (),
         target={
             "kind": target.kind,
             "mcpu": target.mcpu,

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from relaxpy.errors import ExecutableError
 
 MAGIC = b"RELAXPY\n"
-VERSION = 1
+VERSION = 2
 ALIGNMENT = 64
 
 _HEAD = struct.Struct("<8sIIQI4x")

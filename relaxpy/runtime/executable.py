@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.build_report import BuildReport
 from relaxpy.runtime.bytecode import FunctionCode, KernelInfo
 from relaxpy.runtime.codec import decode, encode
 from relaxpy.runtime.container import ALIGNMENT, Container, open_container, write_container
@@ -41,12 +43,14 @@ class Executable:
     """Names that `Library` instructions index."""
     packed: tuple[str, ...] = ()
     """Names that `Packed` instructions index."""
-    object_code: bytes = b""
-    """One relocatable object file with all kernels."""
+    objects: tuple[bytes, ...] = ()
+    """Relocatable object files with all kernels: one a kernel, with its variants."""
     target: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What it was built for: `kind`, `mcpu`, `features` (LLVM names that the code needs)."""
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     """Kernel → its script, for `as_text`."""
+    build_report: BuildReport | None = None
+    """Where the time of the build went; not kept in files."""
 
     def __repr__(self) -> str:
         names = ", ".join(code.name for code in self.functions if code.public)
@@ -81,9 +85,9 @@ class Executable:
 
     def require_host(self) -> None:
         """Raises: ExecutableError (`cpu-features`) if the kernels cannot run on this machine."""
-        if not self.object_code:
+        if not self.objects:
             return
-        built = _machine(self.object_code)
+        built = _machine(self.objects[0])
         if built and platform.machine().lower() not in built:
             raise ExecutableError(
                 "cpu-features",
@@ -115,9 +119,10 @@ class Executable:
             "packed": list(self.packed),
             "target": _plain(self.target),
             "constants": table,
+            "objects": [len(each) for each in self.objects],
         }
         sections: dict[str, Any] = {
-            "object": self.object_code,
+            "object": self.objects,
             "sources": _json(dict(self.sources)),
         }
         if weights == "beside":
@@ -162,10 +167,16 @@ def _decode(container: Container, file: Path) -> Executable:
         kernels=decode(meta["kernels"]),
         libraries=tuple(meta["libraries"]),
         packed=tuple(meta["packed"]),
-        object_code=container.read("object"),
+        objects=_cut(container.read("object"), meta["objects"]),
         target=target,
         sources=json.loads(container.read("sources")),
     )
+
+
+def _cut(data: bytes, lengths: Sequence[int]) -> tuple[bytes, ...]:
+    """Consecutive pieces of `data`."""
+    ends = list(accumulate(lengths, initial=0))
+    return tuple(data[begin:end] for begin, end in pairwise(ends))
 
 
 def _open_weights(wanted: dict[str, str], file: Path) -> Container:

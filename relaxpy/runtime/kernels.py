@@ -228,20 +228,20 @@ class KernelRow:
         return len(local["calls"]) - length_hint(local["left"]) - 1
 
 
-def load_kernels(object_code: bytes, infos: Sequence[KernelInfo]) -> list[KernelHandles]:
-    """Link an object and look its kernels up.
+def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[KernelHandles]:
+    """Link objects and look their kernels up.
 
-    Raises: ExecutableError (`object-code`) for an object that cannot be linked or lacks a kernel.
+    Raises: ExecutableError (`object-code`) for objects that cannot be linked or lack a kernel.
     """
     if not infos:
         return []
     session = _session()
-    if b"tvm.contrib." in object_code:
+    if any(b"tvm.contrib." in each for each in objects):
         # Sorting and its like are functions of TVM's larger runtime library, which kernels look up by name.
         _load(_library_folder(), "tvm_runtime_extra")
     try:
         # A C++ compiler would only be asked for its standard library, which kernels do not use.
-        module = session.load_module(object_code, cxx=os.devnull)
+        module = session.load_module(list(objects), cxx=os.devnull)
     except Exception as error:
         raise ExecutableError(
             "object-code", f"the kernels cannot be linked: {_last_line(error)}"
@@ -255,7 +255,7 @@ def load_kernels(object_code: bytes, infos: Sequence[KernelInfo]) -> list[Kernel
                 "object-code", f"no kernel {symbol}: {_last_line(error)}"
             ) from error
         if handle is None:
-            raise ExecutableError("object-code", f"the object has no kernel {symbol}")
+            raise ExecutableError("object-code", f"the objects have no kernel {symbol}")
         handle.release_gil = release_gil
         return handle
 

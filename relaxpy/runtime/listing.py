@@ -60,7 +60,8 @@ def listing(exe: Executable, kernels: bool) -> str:
     lines = [f"# target: {' '.join(words)}"]
     if target.get("features"):
         lines.append(f"# needs: {', '.join(target['features'])}")
-    lines.append(f"# {len(exe.kernels)} kernels in {len(exe.object_code)} bytes of object code")
+    size = sum(map(len, exe.objects))
+    lines.append(f"# {len(exe.kernels)} kernels in {size} bytes of object code")
     for index, array in enumerate(exe.constants):
         lines.append(f"const c{index}: {array.dtype.name}[{', '.join(map(str, array.shape))}]")
     lines += [f"library {name}" for name in exe.libraries]

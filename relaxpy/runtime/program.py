@@ -272,7 +272,7 @@ class Program:
         self.device = device
         self.libraries = [library.find_library(name) for name in executable.libraries]
         self.packed = [library.find_function(name) for name in executable.packed]
-        self.kernels: list[KernelHandles] = load_kernels(executable.object_code, executable.kernels)
+        self.kernels: list[KernelHandles] = load_kernels(executable.objects, executable.kernels)
         self.constants = [from_numpy(array, constant=True) for array in executable.constants]
         for tensor in self.constants:
             tensor.constant = True  # also where from_numpy had to copy

@@ -32,17 +32,17 @@ class Kernels:
         if schedule:
             funcs = {name: schedule_kernel(func, target).parallel for name, func in funcs.items()}
         compiled = compile_object(funcs, target)
-        self._load(compiled, [KernelInfo(name, name, name) for name in programs])
+        self._load([compiled], [KernelInfo(name, name, name) for name in programs])
 
     @classmethod
     def of(cls, executable: Executable) -> Kernels:
         """The kernels of an executable."""
         kernels = cls.__new__(cls)
-        kernels._load(executable.object_code, executable.kernels)
+        kernels._load(executable.objects, executable.kernels)
         return kernels
 
-    def _load(self, compiled: bytes, infos: Sequence[KernelInfo]) -> None:
-        handles = load_kernels(compiled, infos) if infos else []
+    def _load(self, objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> None:
+        handles = load_kernels(objects, infos) if infos else []
         self._handles = {
             info.name: handle.parallel for info, handle in zip(infos, handles, strict=True)
         }

@@ -179,7 +179,7 @@ def executable(*functions: FunctionCode, **fields: Any) -> Executable:
 
     target = {"kind": "llvm", "features": Target.host().required_features}
     return Executable(
-        functions, kernels=KERNELS, object_code=object_code(), target=target, **fields
+        functions, kernels=KERNELS, objects=(object_code(),), target=target, **fields
     )
 
 

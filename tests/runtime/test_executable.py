@@ -152,17 +152,17 @@ def test_another_cpu_is_refused(tmp_path: Path) -> None:
 
 def test_another_machine_is_refused() -> None:
     exe = sample()
-    other = bytearray(exe.object_code)
+    other = bytearray(exe.objects[0])
     other[18:20] = (183 if other[18] != 183 else 62).to_bytes(2, "little")
     with pytest.raises(ExecutableError, match="kernels are for") as caught:
-        VirtualMachine(replace(exe, object_code=bytes(other)))
+        VirtualMachine(replace(exe, objects=(bytes(other),)))
     assert caught.value.code == "cpu-features"
 
 
 def test_a_broken_object_is_refused() -> None:
     for code in (b"\x7fELF", b"not an object"):
         with pytest.raises(ExecutableError) as caught:
-            VirtualMachine(replace(sample(), object_code=code, target={}))
+            VirtualMachine(replace(sample(), objects=(code,), target={}))
         assert caught.value.code == "object-code"
 
 

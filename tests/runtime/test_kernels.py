@@ -27,7 +27,7 @@ from tests.runtime.support import HEAVY, KERNELS, object_code
 @pytest.fixture
 def heavy(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(threads, "_requested", 2)
-    return load_kernels(object_code(), [KERNELS[HEAVY]])[0]
+    return load_kernels([object_code()], [KERNELS[HEAVY]])[0]
 
 
 def test_handles_keep_and_release_the_lock(heavy) -> None:
@@ -101,7 +101,7 @@ def test_large_calls_are_timed_and_right(heavy) -> None:
 
 def test_a_kernel_that_is_not_there() -> None:
     with pytest.raises(ExecutableError, match="no kernel none"):
-        load_kernels(object_code(), [KernelInfo("none", "none", "none")])
+        load_kernels([object_code()], [KernelInfo("none", "none", "none")])
 
 
 def test_one_thread_is_never_parallel(heavy, monkeypatch: pytest.MonkeyPatch) -> None:

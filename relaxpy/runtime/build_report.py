@@ -1,0 +1,71 @@
+"""What a build did and how long it took: `Executable.build_report`.
+
+Plain data, made by the compiler; here since an executable carries it. It is not stored in files: the same module gives
+the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_LISTED = 12
+"""Kernels that `str` lists: those that took longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """One kernel of a build."""
+
+    name: str
+    rule: str
+    """The schedule rule that arranged it (`matmul`, `elementwise`, …)."""
+    seconds: float
+    """Scheduling and compiling, on the thread that did it; as when it was compiled, where it came from the cache."""
+    size: int
+    """Bytes of its object."""
+    cached: bool
+    """It came from the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """Seconds of a build's steps, in order, and of its kernels. `str` is a table to read."""
+
+    steps: tuple[tuple[str, float], ...]
+    """Step → seconds: each pass, `codegen`, `kernels` (schedule, compile; several at a time)."""
+    kernels: tuple[KernelTime, ...]
+    """Distinct kernels: several names of equal programs are one."""
+    jobs: int
+    """Threads that compiled."""
+
+    @property
+    def seconds(self) -> float:
+        """The whole build."""
+        return sum(seconds for _, seconds in self.steps)
+
+    @property
+    def hits(self) -> int:
+        """How many kernels came from the cache."""
+        return sum(kernel.cached for kernel in self.kernels)
+
+    def __str__(self) -> str:
+        lines = [f"{'step':<28} {'ms':>9}"]
+        lines += [f"{name:<28} {seconds * 1e3:>9.1f}" for name, seconds in self.steps]
+        lines.append(f"{'in all':<28} {self.seconds * 1e3:>9.1f}")
+        count = len(self.kernels)
+        lines += [
+            "",
+            f"{count} kernel{'' if count == 1 else 's'}, {self.hits} from the cache, "
+            f"{sum(kernel.size for kernel in self.kernels) / 1024:,.0f} KiB, {self.jobs} at a time",
+        ]
+        slowest = sorted(self.kernels, key=lambda kernel: -kernel.seconds)[:_LISTED]
+        width = max((len(kernel.name) for kernel in slowest), default=0)
+        for kernel in slowest:
+            note = "  (from the cache)" if kernel.cached else ""
+            name = f"{kernel.name:<{width}}  {kernel.rule:<12}"
+            lines.append(
+                f"  {name} {kernel.seconds * 1e3:>8.1f} ms {kernel.size / 1024:>7.1f} KiB{note}"
+            )
+        if count > len(slowest):
+            lines.append(f"  … and {count - len(slowest)} that took less")
+        return "\n".join(lines)
