@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from relaxpy.errors import BuildError
 from relaxpy.tir import pipeline
-from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.bfloat16 import without_bfloat16
 from relaxpy.tir.target import Target
 
 Expr = tvm.ir.Expr
@@ -23,8 +24,13 @@ Expr = tvm.ir.Expr
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
 
-def compile_object(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> bytes:
+def compile_object(
+    kernels: Mapping[str, tirx.PrimFunc], target: Target, *, check_arguments: bool = False
+) -> bytes:
     """One object file with every kernel under its key: the symbol `__tvm_ffi_<key>`, in TVM's calling convention.
+
+    With `check_arguments` the kernels compare their arguments with their parameters at every call, as TVM's do; without,
+    whoever calls them has to.
 
     Raises `BuildError`: `kernel-name` for a key that is no C identifier, `kernel-compile` with the kernel's name for
     one that TVM or LLVM refuses, `target-object` for a target that has no object files.
@@ -35,7 +41,7 @@ def compile_object(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> byte
             f'a "{target.kind}" target has no object files',
             help='build for "llvm", or take the source text with compile_source',
         )
-    library = _build(kernels, target)
+    library = _build(kernels, target, check_arguments)
     with tempfile.TemporaryDirectory(prefix="relaxpy-") as folder:
         path = Path(folder, "kernels.o")
         library.write_to_file(str(path), "o")
@@ -95,76 +101,6 @@ def without_traps(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func if body.same_as(func.body) else func.with_body(body)
 
 
-def with_bfloat16_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same function, whose conversions between bfloat16 and float32 are written out on the bits: to nearest, ties
-    to even, NaN kept.
-
-    TVM's own pass computes wrong numbers where such a conversion meets a `Let` (a variable bound to a widened value
-    is read as the bits), writes the operand of a narrowing twice, and turns NaN into 0. What it makes float32 itself
-    (buffers that the function allocates, results of arithmetic) is left to it: there are no bits to be read.
-    """
-    allocated = _allocated(func)
-
-    def convert(cast: Expr) -> Expr:
-        value = cast.value
-        target, source = (tvm.DataType(str(e.ty.dtype)) for e in (cast, value))
-        kinds = str(source).split("x", 1)[0], str(target).split("x", 1)[0]
-        if kinds == ("bfloat16", "float32"):
-            return _widened(value, source.lanes) if _is_stored(value, allocated) else cast
-        return _narrowed(value, source.lanes) if kinds == ("float32", "bfloat16") else cast
-
-    body = tvm_ffi.structural_map(func.body, (tirx.Cast, convert))
-    return func if body.same_as(func.body) else func.with_body(body)
-
-
-def _allocated(func: tirx.PrimFunc) -> list[Expr]:
-    """The buffers that the function allocates."""
-    found: list[Expr] = []
-    visits = [
-        (s_tir.SBlock, lambda block: found.extend(block.alloc_buffers)),
-        (tirx.AllocBuffer, lambda stmt: found.append(stmt.buffer)),
-    ]
-    tvm_ffi.structural_walk(func.body, visits)
-    return found
-
-
-def _is_stored(value: Expr, allocated: Sequence[Expr]) -> bool:
-    """Are there 16 bits in memory, or written out as such?"""
-    match type(value).__name__:
-        case "TensorLoad":
-            return not any(value.source.same_as(buffer) for buffer in allocated)
-        case "Call":
-            return True  # reinterpret and masked_load
-        case _:
-            return False
-
-
-def _widened(value: Expr, lanes: int) -> Expr:
-    """bfloat16 as float32: its bits above 16 zeros."""
-    bits = tirx.reinterpret(_vector("uint16", lanes), value).astype(_vector("uint32", lanes))
-    return tirx.reinterpret(_vector("float32", lanes), bits << _splat(16, "uint32", lanes))
-
-
-def _narrowed(value: Expr, lanes: int) -> Expr:
-    """float32 as the nearest bfloat16."""
-    wide = tirx.Var("wide", value.ty)
-    bits = tirx.reinterpret(_vector("uint32", lanes), wide)
-    sixteen, one = (_splat(number, "uint32", lanes) for number in (16, 1))
-    half = _splat(0x7FFF, "uint32", lanes) + ((bits >> sixteen) & one)
-    top = ((bits + half) >> sixteen).astype(_vector("uint16", lanes))
-    kept = tirx.Select(tirx.NE(wide, wide), _splat(0x7FC0, "uint16", lanes), top)
-    return tirx.Let(wide, value, tirx.reinterpret(_vector("bfloat16", lanes), kept))
-
-
-def _vector(dtype: str, lanes: int) -> str:
-    return dtype if lanes == 1 else f"{dtype}x{lanes}"
-
-
-def _splat(number: int, dtype: str, lanes: int) -> Expr:
-    scalar = tirx.const(number, dtype)
-    return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)
-
-
 def _may_be_zero(divisor: Expr) -> bool:
     """Is this an integer that is neither a constant (TVM refuses 0) nor at least 1 by construction?"""
     if "int" not in str(divisor.ty.dtype) or isinstance(divisor, (tirx.IntImm, tirx.Broadcast)):
@@ -174,7 +110,9 @@ def _may_be_zero(divisor: Expr) -> bool:
     return True
 
 
-def _build(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:
+def _build(
+    kernels: Mapping[str, tirx.PrimFunc], target: Target, check_arguments: bool = False
+) -> tvm.runtime.Module:
     """TVM's module of all kernels; on failure, a `BuildError` that names the kernel at fault."""
     prepared: dict[str, tirx.PrimFunc] = {}
     # TVM emits functions in the order of the module: sorted, the bytes do not depend on the caller's.
@@ -182,7 +120,9 @@ def _build(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.
         if _SYMBOL.fullmatch(name) is None:
             raise BuildError("kernel-name", f"the kernel name {name!r} is not an identifier")
         attrs = {"global_symbol": name, "s_tir": True}
-        func = with_bfloat16_conversions(without_traps(kernels[name]))
+        if check_arguments:
+            attrs[pipeline.CHECKED] = True
+        func = without_bfloat16(without_traps(kernels[name]))
         prepared[name] = relax_alignment(func.with_attr(attrs))
     try:
         return _tvm_build(prepared, target)

@@ -7,18 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 
-import relaxpy
 from relaxpy.errors import BuildError
-from relaxpy.ir.dim import SymVar
-from relaxpy.testing.kernels import Kernels
-from relaxpy.tir import te as expressions
 from relaxpy.tir._tvm import s_tir, te, tirx
 from relaxpy.tir.compile import compile_object, compile_source, relax_alignment
-from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from tests.schedule.support import HOST, as_tensor, compute, f32, load, n, normal, tensor
 
@@ -102,51 +96,3 @@ def test_an_error_names_the_kernel() -> None:
         compile_object({"right": plus(1.0), "wrong": wrong}, HOST)
     assert caught.value.code == "kernel-compile"
     assert "tensor program" in caught.value.notes[0]
-
-
-@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])
-def test_rounding_to_bfloat16(target: str) -> None:
-    """To nearest, ties to even, NaN and infinities kept: as ml_dtypes, also where the operand has `Let`s."""
-    exe = relaxpy.build(
-        relaxpy.parse("""
-@R.function
-def main(x: R.Tensor(("n",), "float32")) -> R.Tuple(R.Tensor(("n",), "bfloat16"), R.Tensor(("n",), "bfloat16")):
-    a = R.astype(x, "bfloat16")
-    b = R.exp(a)
-    out = (a, b)
-    return out
-"""),
-        target=target,
-    )
-    x = np.concatenate(
-        [
-            np.array(
-                [0.0, -0.0, np.nan, np.inf, -np.inf, 1e-45, 3.4e38, 1.00390625, 1.01171875],
-                "float32",
-            ),
-            np.random.default_rng(0).normal(size=200).astype("float32"),
-        ]
-    )
-    a, b = (out.numpy() for out in relaxpy.VirtualMachine(exe)["main"](x))
-    expected = x.astype(ml_dtypes.bfloat16)
-    np.testing.assert_array_equal(a.astype("float32"), expected.astype("float32"))
-    with np.errstate(over="ignore"):
-        exact = np.exp(expected.astype("float32"))
-    np.testing.assert_allclose(b.astype("float32"), exact, rtol=2**-8)
-
-
-@pytest.mark.parametrize("schedule", [True, False])
-def test_bfloat16_that_is_computed_or_kept_is_widened(schedule: bool) -> None:
-    """Not from bits in memory: from a result of arithmetic, and from a buffer that the program allocates."""
-    n = SymVar("n").dim
-    x = expressions.placeholder([n], "bfloat16", "x")
-    twice = expressions.compute([n], lambda i: x(i) + x(i), "twice")
-    k = expressions.reduce_axis(n)
-    total = expressions.compute(
-        [1], lambda _: expressions.sum(twice(k).astype("float32"), k), "total"
-    )
-    sums = expressions.compute([n], lambda i: (x(i) + x(i)).astype("float32") + total(0), "sums")
-    values = np.array([1.5, 2.25, -3, 0.5], ml_dtypes.bfloat16)
-    got = np.empty(4, np.float32)
-    Kernels({"k": PrimFunc.from_te([x], [sums])}, schedule=schedule).run("k", [values], [got])
-    np.testing.assert_array_equal(got, values.astype(np.float32) * 2 + 2.5)
