@@ -6,7 +6,6 @@ both products are plain row-major matrix products.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from models.checkpoint import Source, gather, read_config
+from models.checkpoint import Source, config_fields, gather, read_config
 from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.nn import op
@@ -67,11 +66,7 @@ class BertConfig:
             )
         if fields.get("is_decoder"):
             raise UsageError("bad-config", "BERT as a decoder is not supported")
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        required = {n for n, field in known.items() if field.default is dataclasses.MISSING}
-        if missing := sorted(required - fields.keys()):
-            raise UsageError("bad-config", f"the configuration lacks {', '.join(missing)}")
-        return cls(**{name: fields[name] for name in known if name in fields})
+        return cls(**config_fields(cls, fields))
 
     @classmethod
     def from_checkpoint(cls, directory: Path) -> BertConfig:

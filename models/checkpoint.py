@@ -6,6 +6,7 @@ an error that lists all of them, not a model that runs on noise.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -50,6 +51,19 @@ def read_config(directory: Path, model_type: str) -> dict[str, Any]:
             f"{path} describes a model of type {found!r}; this one reads {model_type!r}",
         )
     return config
+
+
+def config_fields(cls: type, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `fields` that the dataclass `cls` has. UsageError that lists what it needs besides."""
+    known = {field.name: field for field in dataclasses.fields(cls)}
+    required = {
+        name
+        for name, field in known.items()
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+    if missing := sorted(required - fields.keys()):
+        raise UsageError("bad-config", f"the configuration lacks {', '.join(missing)}")
+    return {name: fields[name] for name in known if name in fields}
 
 
 def read_weights(directory: Path) -> dict[str, np.ndarray]:

@@ -16,15 +16,18 @@ from relaxpy.nn.module import Module, ModuleList, Parameter
 from relaxpy.nn.tensor import Tensor
 
 from relaxpy.nn import op  # isort: skip  (op is made of the above)
-from relaxpy.nn.layers import Embedding, LayerNorm, Linear  # isort: skip
+from relaxpy.nn.layers import BatchNorm, Conv2d, Embedding, LayerNorm, Linear, RMSNorm  # isort: skip
 
 __all__ = [
+    "BatchNorm",
+    "Conv2d",
     "Embedding",
     "LayerNorm",
     "Linear",
     "Module",
     "ModuleList",
     "Parameter",
+    "RMSNorm",
     "Tensor",
     "op",
     "spec",

@@ -45,10 +45,13 @@ class Exporter:
 
     def emit(self, value: Expr, name: str, span: Span | None = None) -> Any:
         """Bind `value`: a `Tensor`, or a tuple of what its fields give."""
-        var = self.builder.emit(value, name, span=span)
+        return self.argument(self.builder.emit(value, name, span=span), span)
+
+    def argument(self, var: Var, span: Span | None = None) -> Any:
+        """What stands for `var` in a method: a `Tensor`, or a tuple of what its fields give."""
         if isinstance(var.annotation, TupleType):
             fields = range(len(var.annotation.fields))
-            return tuple(self.emit(TupleGetItem(var, i), name, span) for i in fields)
+            return tuple(self.emit(TupleGetItem(var, i), var.name, span) for i in fields)
         return Tensor(var, var.annotation)
 
     def match_cast(self, value: Expr, annotation: TensorType, span: Span | None) -> Tensor:
@@ -118,7 +121,7 @@ def _export_method(
         attrs = {"num_input": len(inputs)}
         with builder.function(name, [*inputs.values(), *weights.values()], attrs=attrs):
             with builder.dataflow():
-                result = method(**{arg: Tensor(var, var.annotation) for arg, var in inputs.items()})
+                result = method(**{arg: exporter.argument(var) for arg, var in inputs.items()})
                 output = builder.emit_output(_leaf(result, name))
             builder.emit_func_output(output)
     finally:
@@ -126,17 +129,25 @@ def _export_method(
 
 
 def _input(arg: str, given: Any, symbols: dict[str, SymVar]) -> Var:
-    if not isinstance(given, spec.Tensor):
+    if not isinstance(given, (spec.Tensor, spec.Tuple)):
         raise UsageError(
             "bad-spec",
             f"argument {arg!r}: {given!r} is no spec",
             help="write nn.spec.Tensor(shape, dtype)",
         )
+    return Var(arg, _annotation(given, symbols))
+
+
+def _annotation(
+    given: spec.Tensor | spec.Tuple, symbols: dict[str, SymVar]
+) -> TensorType | TupleType:
+    if isinstance(given, spec.Tuple):
+        return TupleType(tuple(_annotation(field, symbols) for field in given.fields))
     dims = [
         symbols.setdefault(dim, SymVar(dim)).dim if isinstance(dim, str) else Dim.of(dim)
         for dim in given.shape
     ]
-    return Var(arg, TensorType(dims, given.dtype))
+    return TensorType(dims, given.dtype)
 
 
 def caller_span() -> Span | None:

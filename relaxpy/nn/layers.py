@@ -36,6 +36,18 @@ class LayerNorm(Module):
         return op.nn.layer_norm(x, self.weight, self.bias, axes=(-1,), epsilon=self.eps)
 
 
+class RMSNorm(Module):
+    """Mean square 1 over the last axis, then scaled by `weight` (Zhang and Sennrich, 2019)."""
+
+    def __init__(self, size: int, eps: float = 1e-5, dtype: str = "float32") -> None:
+        self.weight = Parameter((size,), dtype)
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., size) → the same shape."""
+        return op.nn.rms_norm(x, self.weight, axes=(-1,), epsilon=self.eps)
+
+
 class Embedding(Module):
     """Rows of a table, by index."""
 
@@ -45,3 +57,57 @@ class Embedding(Module):
     def forward(self, indices: Tensor) -> Tensor:
         """(...) integers → (..., embedding_dim)."""
         return op.take(self.weight, indices, axis=0)
+
+
+class Conv2d(Module):
+    """Square convolution of images (batch, channels, height, width); weights are (out, in / groups, kernel, kernel)."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int = 1,
+        padding: int = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = True,
+        dtype: str = "float32",
+    ) -> None:
+        shape = (out_channels, in_channels // groups, kernel_size, kernel_size)
+        self.weight = Parameter(shape, dtype)
+        self.bias = Parameter((out_channels,), dtype) if bias else None
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, in, height, width) → (batch, out, …), of as many places as the kernel finds."""
+        y = op.nn.conv2d(
+            x,
+            self.weight,
+            strides=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+        )
+        if self.bias is None:
+            return y
+        return op.add(y, op.reshape(self.bias, (1, -1, 1, 1)))
+
+
+class BatchNorm(Module):
+    """Batch normalisation as at inference: with the mean and variance that training has found, over axis 1."""
+
+    def __init__(self, size: int, eps: float = 1e-5, dtype: str = "float32") -> None:
+        self.weight = Parameter((size,), dtype)
+        self.bias = Parameter((size,), dtype)
+        self.running_mean = Parameter((size,), dtype)
+        self.running_var = Parameter((size,), dtype)
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, size, …) → the same shape."""
+        statistics = (self.running_mean, self.running_var)
+        y, _, _ = op.nn.batch_norm(
+            x, self.weight, self.bias, *statistics, axis=1, epsilon=self.eps, training=False
+        )
+        return y

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from relaxpy.errors import UsageError
@@ -26,3 +26,21 @@ class Tensor:
                 )
         object.__setattr__(self, "shape", tuple(shape))
         object.__setattr__(self, "dtype", DType(dtype))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Tuple:
+    """An argument of several values, which the method gets as a Python tuple; they may be tuples again."""
+
+    fields: tuple[Tensor | Tuple, ...]
+
+    def __init__(self, fields: Iterable[Tensor | Tuple]) -> None:
+        found = tuple(fields)
+        for field in found:
+            if not isinstance(field, (Tensor, Tuple)):
+                raise UsageError(
+                    "bad-spec",
+                    f"{field!r} in a tuple is no spec",
+                    help="write nn.spec.Tensor(shape, dtype)",
+                )
+        object.__setattr__(self, "fields", found)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy import nn
 from relaxpy.errors import DeduceError, UsageError
 from relaxpy.ir import Function, TensorType, TupleType
@@ -22,6 +23,10 @@ class Model(nn.Module):
 
     def pair(self, x: nn.Tensor, y: nn.Tensor) -> Any:
         return x + y, (y, self.inner.bias)
+
+    def nested(self, pairs: Any) -> Any:
+        (x, y), z = pairs
+        return x + y, (z * 2.0, x)
 
     def wrong(self, x: nn.Tensor) -> nn.Tensor:
         return x + self.inner.weight
@@ -42,6 +47,28 @@ def export(method: str, spec: Mapping[str, Any]) -> Function:
     function = mod[method]
     assert isinstance(function, Function)
     return function
+
+
+def test_tuples_of_arguments() -> None:
+    """A method gets a tuple's fields; dimensions of one name are one across them."""
+    pair = nn.spec.Tuple((X, X))
+    mod, _ = Model().export({"nested": {"pairs": nn.spec.Tuple((pair, X))}})
+    nested = mod["nested"]
+    assert isinstance(nested, Function)
+    assert isinstance(nested.params[0].annotation, TupleType)
+    assert nested.params[0].name == "pairs"
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    bound = [np.zeros((4, 4), np.float32), np.zeros(4, np.float32)]  # the weights, not used
+    total, (double, same) = vm["nested"](((x, x + 1), x), *bound)
+    np.testing.assert_array_equal(total.numpy(), x + x + 1)
+    np.testing.assert_array_equal(double.numpy(), x * 2)
+    np.testing.assert_array_equal(same.numpy(), x)
+
+
+def test_what_is_no_spec_in_a_tuple() -> None:
+    with pytest.raises(UsageError, match="is no spec"):
+        nn.spec.Tuple((X, (1, 2)))  # pyright: ignore[reportArgumentType]
 
 
 def test_parameters_follow_the_arguments() -> None:
@@ -69,14 +96,13 @@ def test_dimensions_of_two_functions_are_apart() -> None:
 
 def test_data_comes_by_the_names_of_the_parameters() -> None:
     model = Model()
+    assert model.inner.bias is not None
     model.inner.bias.data = np.ones(4, np.float32)
     _, params = model.export({"forward": {"x": X}})
     assert list(params) == ["inner_bias"]
 
 
 def test_script_parses_back() -> None:
-    import relaxpy
-
     mod, _ = Model().export({"forward": {"x": X}, "pair": {"x": X, "y": X}})
     relaxpy.assert_structural_equal(relaxpy.parse(mod.script()), mod)
 

@@ -18,6 +18,7 @@ class Layers(nn.Module):
         self.fc = nn.Linear(4, 3)
         self.plain = nn.Linear(4, 3, bias=False)
         self.norm = nn.LayerNorm(4, eps=1e-3)
+        self.rms = nn.RMSNorm(4, eps=1e-3)
         self.table = nn.Embedding(7, 4)
         self.row = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
 
@@ -26,6 +27,9 @@ class Layers(nn.Module):
 
     def layer_norm(self, x: nn.Tensor) -> nn.Tensor:
         return self.norm(x)
+
+    def rms_norm(self, x: nn.Tensor) -> nn.Tensor:
+        return self.rms(x)
 
     def embedding(self, indices: nn.Tensor) -> nn.Tensor:
         return self.table(indices)
@@ -38,6 +42,7 @@ X = nn.spec.Tensor(("n", "m", 4), "float32")
 SPEC = {
     "linear": {"x": X},
     "layer_norm": {"x": X},
+    "rms_norm": {"x": X},
     "embedding": {"indices": nn.spec.Tensor(("n",), "int64")},
     "in_a_row": {"x": X},
 }
@@ -80,6 +85,13 @@ def test_layer_norm(
     mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
     expected = (x - mean) / np.sqrt(variance + 1e-3) * weights["norm.weight"] + weights["norm.bias"]
     np.testing.assert_allclose(vm["layer_norm"](x).numpy(), expected, atol=1e-5, rtol=0)
+
+
+def test_rms_norm(
+    vm: relaxpy.VirtualMachine, weights: dict[str, np.ndarray], x: np.ndarray
+) -> None:
+    expected = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-3) * weights["rms.weight"]
+    np.testing.assert_allclose(vm["rms_norm"](x).numpy(), expected, atol=1e-5, rtol=0)
 
 
 def test_embedding(vm: relaxpy.VirtualMachine, weights: dict[str, np.ndarray]) -> None:

@@ -1,0 +1,269 @@
+"""Llama-shaped decoders (Touvron et al., 2023; Llama 2 and 3, TinyLlama, and what else has their shape): RMS norms,
+rotary embeddings, grouped-query attention, SwiGLU.
+
+One executable serves every batch and length. Its functions pass keys and values of the tokens so far in and out, as
+tensors: `prefill` reads a prompt, `decode` adds a token to each sequence. All sequences of a batch are of one length.
+
+    logits, cache = vm["prefill"](input_ids)                  (batch, seq) → (batch, vocab)
+    logits, cache = vm["decode"](next_ids, cache)             (batch, 1)   → (batch, vocab)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from models.checkpoint import Source, config_fields, gather, read_config
+from models.rope import Rope, rotate
+from relaxpy import nn
+from relaxpy.errors import UsageError
+from relaxpy.ir import Dim, DType
+from relaxpy.nn import op
+
+Cache = tuple[nn.Tensor, nn.Tensor]
+"""Keys and values of a layer: (batch, tokens so far, key heads, head) each."""
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """What a checkpoint's `config.json` says; the names are transformers'."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    vocab_size: int
+    num_key_value_heads: int = 0
+    """Heads of keys and values, shared by neighbouring query heads; 0: as many as of queries."""
+    head_dim: int = 0
+    """Width of a head; 0: hidden_size / num_attention_heads."""
+    rms_norm_eps: float = 1e-6
+    max_position_embeddings: int = 2048
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    rope: Rope = field(default_factory=Rope)
+    dtype: str = "float32"
+    """Of weights, activations and cache: float32, bfloat16 or float16."""
+
+    def __post_init__(self) -> None:
+        heads = self.num_attention_heads
+        # The two that a configuration may leave out, in a dataclass that is otherwise frozen.
+        object.__setattr__(self, "num_key_value_heads", self.num_key_value_heads or heads)
+        if not self.head_dim and self.hidden_size % heads:
+            raise UsageError(
+                "bad-config",
+                f"hidden_size {self.hidden_size} is no multiple of num_attention_heads {heads}",
+            )
+        object.__setattr__(self, "head_dim", self.head_dim or self.hidden_size // heads)
+        if heads % self.num_key_value_heads:
+            raise UsageError(
+                "bad-config",
+                f"num_attention_heads {heads} is no multiple of num_key_value_heads {self.num_key_value_heads}",
+            )
+        if self.head_dim % 2:
+            raise UsageError(
+                "bad-config", f"head_dim {self.head_dim} is odd: rotary embeddings turn pairs"
+            )
+        if not DType(self.dtype).is_float:
+            raise UsageError("bad-config", f"dtype {self.dtype} is no float")
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any], dtype: str | None = None) -> LlamaConfig:
+        """From the fields of a `config.json`; what we do not compute is refused, what we do not need is left out.
+
+        `dtype`: what to compute in; None: what the checkpoint is stored in.
+        """
+        if (activation := fields.get("hidden_act", "silu")) != "silu":
+            raise UsageError("bad-config", f"activation {activation!r} is not supported")
+        stored = fields.get("dtype") or fields.get("torch_dtype") or "float32"
+        given = {name: value for name, value in fields.items() if value is not None}
+        own = {"rope": Rope.from_dict(fields), "dtype": dtype or stored}
+        return cls(**config_fields(cls, {**given, **own}))
+
+    @classmethod
+    def from_checkpoint(cls, directory: Path, dtype: str | None = None) -> LlamaConfig:
+        """From `config.json` in a checkpoint directory."""
+        return cls.from_dict(read_config(directory, "llama"), dtype)
+
+
+TINY = LlamaConfig(
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    vocab_size=101,
+    max_position_embeddings=64,
+)
+"""For tests."""
+
+
+class LlamaAttention(nn.Module):
+    """Causal self-attention with grouped key heads, over the tokens so far and the new ones."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        self.config = config
+        hidden, bias, dtype = config.hidden_size, config.attention_bias, config.dtype
+        heads = config.num_attention_heads * config.head_dim
+        shared = config.num_key_value_heads * config.head_dim
+        self.query = nn.Linear(hidden, heads, bias, dtype)
+        self.key = nn.Linear(hidden, shared, bias, dtype)
+        self.value = nn.Linear(hidden, shared, bias, dtype)
+        self.output = nn.Linear(heads, hidden, bias, dtype)
+
+    def forward(
+        self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], cache: Cache | None
+    ) -> tuple[nn.Tensor, Cache]:
+        """X (batch, seq, hidden) → the same shape, and the cache with the new tokens at its end."""
+        batch, seq, _ = x.shape
+        width = self.config.head_dim
+        shared = (batch, seq, self.config.num_key_value_heads, width)
+        query = op.reshape(self.query(x), (batch, seq, self.config.num_attention_heads, width))
+        query = rotate(query, *angles)
+        key = rotate(op.reshape(self.key(x), shared), *angles)
+        value = op.reshape(self.value(x), shared)
+        if cache is not None:
+            key = op.concat((cache[0], key), axis=1)
+            value = op.concat((cache[1], value), axis=1)
+        mixed = op.nn.attention(query, key, value, causal_mask="BottomRight")
+        together = op.reshape(mixed, (batch, seq, self.config.num_attention_heads * width))
+        return self.output(together), (key, value)
+
+
+class LlamaFeedForward(nn.Module):
+    """SwiGLU (Shazeer, 2020): silu(gate) · up, and down again."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.gate = nn.Linear(hidden, inner, config.mlp_bias, config.dtype)
+        self.up = nn.Linear(hidden, inner, config.mlp_bias, config.dtype)
+        self.down = nn.Linear(inner, hidden, config.mlp_bias, config.dtype)
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        """(batch, seq, hidden) → the same shape."""
+        return self.down(op.nn.silu(self.gate(x)) * self.up(x))
+
+
+class LlamaLayer(nn.Module):
+    """Attention, then the feed-forward network, each on the normalised input and added to it."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        self.attention_norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps, config.dtype)
+        self.attention = LlamaAttention(config)
+        self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps, config.dtype)
+        self.feed_forward = LlamaFeedForward(config)
+
+    def forward(
+        self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], cache: Cache | None
+    ) -> tuple[nn.Tensor, Cache]:
+        """As `LlamaAttention.forward`."""
+        mixed, grown = self.attention(self.attention_norm(x), angles, cache)
+        x = x + mixed
+        return x + self.feed_forward(self.norm(x)), grown
+
+
+class Llama(nn.Module):
+    """The decoder: `prefill`, `decode`, and `logits` of all tokens."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size, config.dtype)
+        self.layers = nn.ModuleList([LlamaLayer(config) for _ in range(config.num_hidden_layers)])
+        self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps, config.dtype)
+        self.head = (
+            None
+            if config.tie_word_embeddings
+            else nn.Linear(config.hidden_size, config.vocab_size, False, config.dtype)
+        )
+
+    def prefill(self, input_ids: nn.Tensor) -> tuple[nn.Tensor, tuple[Cache, ...]]:
+        """(batch, seq) integers, seq at least 1 → logits after the last token, (batch, vocab) float32, and cache."""
+        x, cache = self._hidden(input_ids, None)
+        return self._last_logits(x), cache
+
+    def decode(
+        self, input_ids: nn.Tensor, cache: tuple[Cache, ...]
+    ) -> tuple[nn.Tensor, tuple[Cache, ...]]:
+        """(batch, 1) integers, and a layer's keys and values by layer → as `prefill`."""
+        x, cache = self._hidden(input_ids, cache)
+        return self._last_logits(x), cache
+
+    def logits(self, input_ids: nn.Tensor) -> nn.Tensor:
+        """(batch, seq) integers → logits after each token, (batch, seq, vocab) float32."""
+        return self._logits(self._hidden(input_ids, None)[0])
+
+    def _hidden(
+        self, input_ids: nn.Tensor, cache: tuple[Cache, ...] | None
+    ) -> tuple[nn.Tensor, tuple[Cache, ...]]:
+        past = Dim.of(0) if cache is None else cache[0][0].shape[1]
+        angles = self.config.rope.angles(past, input_ids.shape[1], self.config.head_dim)
+        x, grown = self.embedding(input_ids), []
+        for i, layer in enumerate(self.layers):
+            x, pair = layer(x, angles, None if cache is None else cache[i])
+            grown.append(pair)
+        return x, tuple(grown)
+
+    def _last_logits(self, x: nn.Tensor) -> nn.Tensor:
+        batch, seq, hidden = x.shape
+        if seq != 1:
+            x = op.strided_slice(x, (1,), (seq - 1,), (seq,), assume_inbound=True)
+        return self._logits(op.reshape(x, (batch, hidden)))
+
+    def _logits(self, x: nn.Tensor) -> nn.Tensor:
+        x = self.norm(x)
+        found = op.linear(x, self.embedding.weight) if self.head is None else self.head(x)
+        return op.astype(found, "float32")
+
+
+def spec(config: LlamaConfig) -> dict[str, dict[str, Any]]:
+    """What the exported functions take: batch, length and number of cached tokens of any size."""
+    heads = (config.num_key_value_heads, config.head_dim)
+    cached = nn.spec.Tensor(("batch", "past", *heads), config.dtype)
+    cache = nn.spec.Tuple(nn.spec.Tuple((cached, cached)) for _ in range(config.num_hidden_layers))
+    prompt = nn.spec.Tensor(("batch", "seq"), "int64")
+    return {
+        "prefill": {"input_ids": prompt},
+        "decode": {"input_ids": nn.spec.Tensor(("batch", 1), "int64"), "cache": cache},
+        "logits": {"input_ids": prompt},
+    }
+
+
+def sources(config: LlamaConfig) -> dict[str, Source]:
+    """Where each parameter is in a transformers checkpoint."""
+    found = {
+        "embedding.weight": Source("model.embed_tokens.weight"),
+        "norm.weight": Source("model.norm.weight"),
+    }
+    if not config.tie_word_embeddings:
+        found["head.weight"] = Source("lm_head.weight", transpose=True)
+    for i in range(config.num_hidden_layers):
+        ours, theirs = f"layers.{i}", f"model.layers.{i}"
+        found[f"{ours}.attention_norm.weight"] = Source(f"{theirs}.input_layernorm.weight")
+        found[f"{ours}.norm.weight"] = Source(f"{theirs}.post_attention_layernorm.weight")
+        linears = {
+            f"{ours}.attention.{name}": (f"{theirs}.self_attn.{letter}_proj", config.attention_bias)
+            for name, letter in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o"))
+        }
+        for name in ("gate", "up", "down"):
+            linears[f"{ours}.feed_forward.{name}"] = f"{theirs}.mlp.{name}_proj", config.mlp_bias
+        for name, (place, bias) in linears.items():
+            found[f"{name}.weight"] = Source(f"{place}.weight", transpose=True)
+            if bias:
+                found[f"{name}.bias"] = Source(f"{place}.bias")
+    return found
+
+
+def load_weights(model: Llama, tensors: Mapping[str, np.ndarray]) -> None:
+    """Give the model its weights from a checkpoint's tensors, strictly, in the dtype of its configuration."""
+    config = model.config
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    # Tied embeddings are stored twice in some checkpoints; old ones carry the frequencies of the rotary embeddings.
+    unused = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(len(model.layers))}
+    if config.tie_word_embeddings:
+        unused.add("lm_head.weight")
+    model.load(gather(tensors, sources(config), shapes, unused, config.dtype))
