@@ -34,6 +34,7 @@ def _register() -> None:
         tvm.ir.op._ffi_api.RegisterOp(_PREFIX + name, f"`tirx.{name}`, of which no pass knows.")
         tvm.ir.register_op_attr(_PREFIX + name, "TCallEffectKind", _PURE)
         tvm.ir.register_op_attr(_PREFIX + name, "TVectorizable", True)
+        tvm.ir.register_op_attr(_PREFIX + name, "TScriptPrinterName", _PREFIX + name)
 
 
 _register()

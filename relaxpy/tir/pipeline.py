@@ -15,6 +15,9 @@ from relaxpy.tir.exact import sealed, unsealed
 FINISHED = "relaxpy.finished"
 """Attribute of a function that only needs its calling convention."""
 
+CHECKED = "relaxpy.checked"
+"""Attribute of a function that looks at its arguments before it touches them."""
+
 NAME = "relaxpy_cpu"
 """What the pipeline is called in TVM's registry, and by `tirx.build`."""
 
@@ -23,17 +26,20 @@ NAME = "relaxpy_cpu"
 def _compact_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Buffers of the size that is used of them, in programs of blocks. Those that the schedule wrote without have
     that already, and TVM's pass ends with an internal error at a vector of indices such as `x[lanes // 2]`."""
-    blocks = {var: func for var, func in mod.functions.items() if _has_blocks(func)}
+    blocks = {
+        var: func for var, func in mod.functions.items() if _found(func, s_tir.SBlockRealize)
+    }
     if not blocks:
         return mod
     compact = s_tir.transform.CompactBufferAllocation()(tvm.IRModule(blocks))
     return tvm.IRModule({**dict(mod.functions.items()), **dict(compact.functions.items())})
 
 
-def _has_blocks(func: tirx.PrimFunc) -> bool:
-    found: list[object] = []
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlockRealize, found.append), order="pre")
-    return bool(found)
+def _found(func: tirx.PrimFunc, kind: type[object]) -> bool:
+    """Does the function have nodes of this kind?"""
+    stop = tvm_ffi.VisitInterrupt
+    found = tvm_ffi.structural_walk(func.body, (kind, lambda _: stop(True)), order="pre")
+    return found is not None
 
 
 def block_passes() -> list[tvm.transform.Pass]:
@@ -74,10 +80,35 @@ def calling_passes() -> list[tvm.transform.Pass]:
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
         tirx.transform.SplitHostDevice(),
-        tirx.transform.MakePackedAPI(),
+        _packed,
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
     ]
+
+
+@tvm.transform.module_pass(opt_level=0, name="relaxpy.PackedAPI")
+def _packed(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """TVM's calling convention, without its checks of the arguments where nobody asks for them.
+
+    TVM compares number, type, dtype, rank, shape, strides, device and address of every argument at every call, with a
+    message for each: more than half of a small kernel's code and of the time to compile it. relaxpy's own virtual
+    machine hands over compact tensors only, whose dtype and shape it has compared where they came into a call.
+    Functions that assert something themselves keep all checks: theirs look the same.
+    """
+    bare = {
+        var.name_hint
+        for var, func in mod.functions.items()
+        if CHECKED not in func.attrs and not _found(func, tirx.AssertStmt)
+    }
+    nothing = tirx.Evaluate(tirx.const(0, "int32"))
+    unchecked: dict[tvm.ir.GlobalVar, tirx.PrimFunc] = {}
+    for var, func in tirx.transform.MakePackedAPI()(mod).functions.items():
+        if var.name_hint in bare:
+            body = tvm_ffi.structural_map(func.body, (tirx.AssertStmt, lambda _: nothing))
+            unchecked[var] = func.with_body(body)
+        else:
+            unchecked[var] = func
+    return tvm.IRModule(unchecked)
 
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.Lower")
