@@ -34,14 +34,18 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Panels:
-    """An axis along which a buffer is cut into panels (`packed[j // width, k, j % width]`): neighbours lie one after
-    the other inside a panel, and that is the axis' stride."""
+    """An axis along which a buffer is cut into panels: `packed[j // width, k, j % width]`, or in groups along another
+    axis `packed[j // width, k // group, j % width, k % group]`. The axis' stride is that of neighbours inside a panel;
+    the other's holds from one group to the next, where it is `group` times the stride."""
 
     axis: int
     """Its number."""
     width: int
     stride: Expr
     """From one panel to the next."""
+    group: int = 1
+    grouped: int | None = None
+    """Number of the axis that groups are made along."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +94,7 @@ def read_contraction(func: PrimFunc) -> Contraction | None:
     if not isinstance(store, tirx.BufferStore) or not isinstance(init, tirx.BufferStore):
         return None
     factors = _product_into(store)
-    if factors is None or not _is_zero(init.value) or not _same_place(init, store):
+    if factors is None or not is_zero(init.value) or not _same_place(init, store):
         return None
     axes = [
         (it.var, extent, it.iter_type == _REDUCE)
@@ -114,7 +118,7 @@ def _with_epilogue(func: PrimFunc) -> Contraction | None:
         return None
     product, last = stages[0], stages[-1]
     combiner = product.combiner
-    if combiner is None or combiner.kind != "add" or not _is_zero(combiner.init):
+    if combiner is None or combiner.kind != "add" or not is_zero(combiner.init):
         return None
     if not is_output(last, func):
         return None
@@ -279,7 +283,7 @@ def _stripped(factor: Expr, dtype: str) -> Expr:
     return factor.value if isinstance(factor, tirx.Cast) and factor.ty.dtype == dtype else factor
 
 
-def _is_zero(value: Expr) -> bool:
+def is_zero(value: Expr) -> bool:
     return isinstance(value, tirx.IntImm | tirx.FloatImm) and value.value == 0
 
 
@@ -302,6 +306,10 @@ def read_operand(
     base, step = loops.int64(0), loops.int64(1)
     shape = list(buffer.shape)
     panels = _panels(shape, indices, iters)
+    if panels is not None and panels.grouped is not None:
+        strides[panels.axis] = loops.int64(panels.group)
+        strides[panels.grouped] = loops.int64(panels.width)
+        return Operand(buffer, tuple(strides), base, panels)
     if panels is not None:
         strides[panels.axis] = step
         step = loops.int64(panels.width)
@@ -309,7 +317,7 @@ def read_operand(
     for dim, index in zip(reversed(shape), reversed(indices), strict=True):
         if not _is_pure(index):
             return None
-        linear, rest = _linear(index, extents)
+        linear, rest = linear_part(index, extents)
         for position, var in enumerate(iters):
             if var in linear:
                 stride = loops.simplify(step * linear[var])
@@ -320,7 +328,7 @@ def read_operand(
     return Operand(buffer, tuple(strides), loops.simplify(base), panels)
 
 
-def _linear(index: Expr, extents: Mapping[Expr, Expr]) -> tuple[dict[Expr, Expr], Expr]:
+def linear_part(index: Expr, extents: Mapping[Expr, Expr]) -> tuple[dict[Expr, Expr], Expr]:
     """The index as factors of axes and a rest: `h * 32 + d` has no rest. Divisions that extents decide are gone."""
     if index in extents:
         return {index: loops.int64(1)}, loops.int64(0)
@@ -341,23 +349,35 @@ def _linear(index: Expr, extents: Mapping[Expr, Expr]) -> tuple[dict[Expr, Expr]
 
 def _panels(shape: list[Expr], indices: Sequence[Expr], iters: Sequence[Expr]) -> Panels | None:
     """The axis that a buffer of at least three dimensions is cut into panels along, if it is."""
-    if len(indices) < 3:
+    if len(indices) == 4:
+        columns, depth = (_cut(indices[n], indices[n + 2], shape[n + 2], iters) for n in (0, 1))
+        if columns is not None and depth is not None and columns[0] != depth[0]:
+            (axis, width), (grouped, group) = columns, depth
+            stride = loops.simplify(loops.int64(shape[1]) * width * group)
+            return Panels(axis, width, stride, group, grouped)
+    found = _cut(indices[0], indices[-1], shape[-1], iters) if len(indices) >= 3 else None
+    if found is None:
         return None
-    panel, *between, column = indices
-    width = loops.constant(shape[-1])
-    if not isinstance(panel, tirx.FloorDiv) or not isinstance(column, tirx.FloorMod) or not width:
-        return None
-    if any(loops.constant(divisor) != width for divisor in (panel.b, column.b)):
-        return None
-    axis = next((n for n, var in enumerate(iters) if var.same_as(panel.a)), None)
-    if axis is None or not panel.a.same_as(column.a):
-        return None
-    if any(_contains(_variables(index), panel.a) for index in between):
+    axis, width = found
+    if any(_contains(_variables(index), iters[axis]) for index in indices[1:-1]):
         return None
     stride = loops.int64(width)
     for dim in shape[1:-1]:
         stride = loops.simplify(stride * loops.int64(dim))
     return Panels(axis, width, stride)
+
+
+def _cut(
+    piece: Expr, inside: Expr, extent: Expr, iters: Sequence[Expr]
+) -> tuple[int, int] | None:
+    """The number of an axis and the width, where the indices are `axis // width` and `axis % width`."""
+    width = loops.constant(extent)
+    if not isinstance(piece, tirx.FloorDiv) or not isinstance(inside, tirx.FloorMod) or not width:
+        return None
+    if any(loops.constant(divisor) != width for divisor in (piece.b, inside.b)):
+        return None
+    axis = next((n for n, var in enumerate(iters) if var.same_as(piece.a)), None)
+    return (axis, width) if axis is not None and piece.a.same_as(inside.a) else None
 
 
 def _is_pure(index: Expr) -> bool:

@@ -136,7 +136,7 @@ def inline_stages(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]:
         users = [user for user in current[position + 1 :] if user.reads(producer.buffer)]
         if not all(_may_inline(producer, user) for user in users):
             continue
-        inlined = [_inline(producer, other) if other in users else other for other in current]
+        inlined = [inlined_into(producer, other) if other in users else other for other in current]
         if any(_size(other.value) > _LARGEST_VALUE for other in inlined):
             continue
         current = [other for other in inlined if not other.buffer.same_as(producer.buffer)]
@@ -428,7 +428,8 @@ def _may_inline(producer: Stage, user: Stage) -> bool:
     )
 
 
-def _inline(producer: Stage, user: Stage) -> Stage:
+def inlined_into(producer: Stage, user: Stage) -> Stage:
+    """The user with the producer's value written into it; the producer must be element-wise."""
     def load(node: Load) -> Expr:
         if not node.source.same_as(producer.buffer):
             return node

@@ -1,0 +1,374 @@
+"""Reading a tensor program as a convolution: `out[...] = sum(data[...] * weight[...])`, where data is read at places
+that windows move over, perhaps with zeros around it.
+
+The roles follow from where a loop variable appears, as those of a matrix product do (`relaxpy.tir.matmul_form`): a
+*row* is in the output and the weight (a channel of the result), a *column* in the output and data (a pixel), the
+*depth* in data and the weight (a place of the window, a channel of data), a *batch* in all three (a group of
+channels). So any layout is one form, with one, two or three spatial axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from relaxpy.tir import loops
+from relaxpy.tir import stages as s
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.contraction import (
+    Axis,
+    Epilogue,
+    Operand,
+    equal,
+    is_zero,
+    linear_part,
+    places_behind,
+    read_operand,
+    substitute,
+)
+from relaxpy.tir.loops import Buffer, Expr, PrimFunc
+from relaxpy.tir.stages import Load, Stage
+
+SUMMED_IN = ("float32", "float64", "int32", "int64")
+"""Types that products are added up in."""
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """A dimension of data, and where windows are along it: at place `base + sum(axis * step)`."""
+
+    size: Expr
+    stride: Expr
+    """From one place to the next, in elements."""
+    steps: tuple[Expr | None, ...]
+    """An entry an axis; None where the axis does not move along this dimension."""
+    base: Expr
+    is_guarded: bool
+    """Whether places outside exist, and are zeros."""
+
+
+@dataclass(frozen=True, eq=False)
+class ConvolutionForm:
+    """The roles are numbers of `axes`, outer ones first."""
+
+    axes: tuple[Axis, ...]
+    out: Operand
+    weight: Operand
+    """Its strides along the depth are those of one walk, in order; it may be cut into panels of rows."""
+    data: Buffer
+    walks: tuple[Walk, ...]
+    batch: tuple[int, ...]
+    row: int
+    columns: tuple[int, ...]
+    """The last one is contiguous in the output and moves along data's last dimension, by `step` places."""
+    step: int
+    depth: tuple[int, ...]
+    dtype: str
+    """In which it is summed."""
+    epilogue: Epilogue | None
+
+    @property
+    def depth_stride(self) -> Expr:
+        """Of the weight, from one place of the depth to the next."""
+        stride = self.weight.strides[self.depth[-1]] if self.depth else None
+        return loops.int64(1) if stride is None else stride
+
+    def extents(self, axes: Sequence[int]) -> list[Expr]:
+        return [self.axes[n].extent for n in axes]
+
+
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """What a stage adds up."""
+
+    data: Load
+    weight: Load
+    guards: tuple[Expr, ...]
+    """What all must be at least 0, for data to be read."""
+
+
+def read_convolution(func: PrimFunc) -> ConvolutionForm | None:
+    """The program as a convolution of two of its parameters, perhaps with an element-wise stage behind it; or None.
+
+    None too for a plain matrix product, for one without rows (depthwise convolutions: nothing is read twice but what is
+    in the window), and where the output's contiguous axis does not walk along data's last dimension.
+    """
+    stages = s.read_stages(func)
+    if stages is None:
+        return None
+    stages = _with_padding_inlined(s.inline_stages(stages, func), func)
+    if len(stages) > 2 or not s.is_output(stages[-1], func):
+        return None
+    product, last = stages[0], stages[-1]
+    combiner = product.combiner
+    dtype = str(product.buffer.dtype)
+    if combiner is None or combiner.kind != "add" or not is_zero(combiner.init):
+        return None
+    if dtype not in SUMMED_IN:
+        return None
+    place, epilogue = product.index, None
+    if last is not product:
+        moved = places_behind(product, last) if not s.is_output(product, func) else None
+        if moved is None:
+            return None
+        place = tuple(substitute(index, moved) for index in last.index)
+        if not isinstance(last.value, Load):
+            epilogue = Epilogue(s.substitute(last.value, moved), product.buffer, place)
+    for a, b in _factor_orders(product):
+        found = _read_sum(a, b, dtype)
+        if found is not None and _are_inputs(found, last.buffer, func):
+            form = _form(product, found, last.buffer, place, epilogue, dtype)
+            if form is not None:
+                return form
+    return None
+
+
+def _with_padding_inlined(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]:
+    """The stages with what puts zeros around a tensor written into the one sum that reads it."""
+    current = list(stages)
+    for stage in stages:
+        readers = [other for other in current if other.reads(stage.buffer)]
+        if stage.combiner is None and not s.is_output(stage, func) and len(readers) == 1:
+            (reader,) = readers
+            if reader.combiner is not None and _read_guarded(stage.value) is not None:
+                current = [
+                    s.inlined_into(stage, reader) if other is reader else other
+                    for other in current
+                    if other is not stage
+                ]
+    return current
+
+
+def _factor_orders(product: Stage) -> list[tuple[Expr, Expr]]:
+    value = product.value
+    if not isinstance(value, tirx.Mul):
+        return []
+    return [(value.a, value.b), (value.b, value.a)]
+
+
+def _read_sum(data: Expr, weight: Expr, dtype: str) -> _Sum | None:
+    """The two factors, each maybe converted to the dtype, the first perhaps with zeros around it."""
+    data, weight = (
+        factor.value if isinstance(factor, tirx.Cast) and factor.ty.dtype == dtype else factor
+        for factor in (data, weight)
+    )
+    guarded = _read_guarded(data)
+    if guarded is None or not isinstance(weight, Load):
+        return None
+    return _Sum(guarded[0], weight, guarded[1])
+
+
+def _read_guarded(value: Expr) -> tuple[Load, tuple[Expr, ...]] | None:
+    """A read, and what must be at least 0 for it not to be zero instead."""
+    if isinstance(value, Load):
+        return value, ()
+    if isinstance(value, tirx.Select):
+        condition, load, otherwise = value.condition, value.true_value, value.false_value
+    elif isinstance(value, tvm.ir.Call) and value.op.name.endswith(".if_then_else"):
+        condition, load, otherwise = value.args
+    else:
+        return None
+    guards = _bounds(condition)
+    if guards is None or not isinstance(load, Load) or not is_zero(otherwise):
+        return None
+    return load, tuple(guards)
+
+
+def _bounds(condition: Expr) -> list[Expr] | None:
+    """What must be at least 0, for a conjunction of comparisons of integers."""
+    if isinstance(condition, tirx.And):
+        parts = [_bounds(part) for part in (condition.a, condition.b)]
+        return None if None in parts else [bound for part in parts for bound in part or ()]
+    match condition:
+        case tirx.LE():
+            return [condition.b - condition.a]
+        case tirx.LT():
+            return [condition.b - condition.a - loops.int64(1)]
+        case tirx.GE():
+            return [condition.a - condition.b]
+        case tirx.GT():
+            return [condition.a - condition.b - loops.int64(1)]
+        case _:
+            return None
+
+
+def _are_inputs(found: _Sum, out: Buffer, func: PrimFunc) -> bool:
+    """Whether the factors are two parameters of the function, compact, and not its result."""
+    data, weight = found.data.source, found.weight.source
+    if data.same_as(weight) or data.same_as(out) or weight.same_as(out):
+        return False
+    compact = not data.strides and loops.constant(data.elem_offset) == 0
+    return compact and all(
+        any(buffer.same_as(param) for param in func.params) for buffer in (data, weight)
+    )
+
+
+def _form(
+    product: Stage,
+    found: _Sum,
+    out: Buffer,
+    place: Sequence[Expr],
+    epilogue: Epilogue | None,
+    dtype: str,
+) -> ConvolutionForm | None:
+    """The form over the axes of the sum, those that count groups of channels apart from the channels."""
+    table = dict(zip(product.axes, product.extents, strict=True))
+    split = _group_split(found.data, table)
+    if split is not None:
+        var, group, inside, size = split
+        values = {var: group * size + inside}
+        found = _Sum(
+            s.substitute(found.data, values),
+            s.substitute(found.weight, values),
+            tuple(s.substitute(guard, values) for guard in found.guards),
+        )
+        place = tuple(s.substitute(index, values) for index in place)
+        if epilogue is not None:
+            epilogue = replace(epilogue, value=s.substitute(epilogue.value, values), place=place)
+        spatial: dict[Expr, Expr] = {}
+        for axis, extent in table.items():
+            if axis.same_as(var):
+                spatial[group] = loops.floordiv(extent, size)
+                spatial[inside] = size
+            else:
+                spatial[axis] = extent
+        table = spatial
+    extents = {**table, **dict(zip(product.reduce_axes, product.reduce_extents, strict=True))}
+    operands = (
+        read_operand(out, tuple(place), extents),
+        read_operand(found.weight.source, tuple(found.weight.indices), extents),
+    )
+    walks = _walks(found, extents)
+    if operands[0] is None or operands[1] is None or walks is None:
+        return None
+    axes = tuple(
+        Axis(var, loops.int64(extent), var not in table, False) for var, extent in extents.items()
+    )
+    return _with_roles(axes, operands[0], operands[1], found.data.source, walks, epilogue, dtype)
+
+
+def _group_split(data: Load, axes: Mapping[Expr, Expr]) -> tuple[Expr, Expr, Expr, Expr] | None:
+    """The axis of which data sees only a quotient (the group that a channel is in), a variable for the quotient, one
+    for the remainder, and the divisor; None where there is no such axis."""
+    found: list[tuple[Expr, Expr]] = []
+
+    def division(node: tirx.FloorDiv) -> None:
+        if any(node.a.same_as(axis) for axis in axes) and not found:
+            found.append((node.a, node.b))
+
+    for index in data.indices:
+        tvm_ffi.structural_walk(index, (tirx.FloorDiv, division))
+    if not found:
+        return None
+    var, size = found[0]
+    # Only whole groups: the last would be cut off otherwise.
+    if not equal(tirx.floormod(axes[var], size), loops.int64(0)) or loops.constant(size) == 0:
+        return None
+    group, inside = (tirx.Var(f"{var.name}_{part}", "int64") for part in ("group", "inside"))
+    return var, group, inside, loops.int64(size)
+
+
+def _walks(found: _Sum, extents: Mapping[Expr, Expr]) -> tuple[Walk, ...] | None:
+    """Where windows are along each dimension of data; None where they do not move evenly, or where the guards are not
+    the bounds of dimensions."""
+    walks: list[Walk] = []
+    guards = list(found.guards)
+    stride = loops.int64(1)
+    shape = [loops.int64(size) for size in found.data.source.shape]
+    for size, index in reversed(list(zip(shape, found.data.indices, strict=True))):
+        linear, base = linear_part(index, extents)
+        if any(s.uses(base, axis) for axis in extents) or s.loads_of(base):
+            return None
+        ends = (index, size - loops.int64(1) - index)
+        outside = [g for g in guards if any(equal(g, end) for end in ends)]
+        guards = [g for g in guards if not any(g is other for other in outside)]
+        steps = tuple(linear.get(axis) for axis in extents)
+        walks.append(Walk(size, stride, steps, base, bool(outside)))
+        stride = loops.simplify(stride * size)
+    return None if guards else tuple(reversed(walks))
+
+
+def _with_roles(
+    axes: tuple[Axis, ...],
+    out: Operand,
+    weight: Operand,
+    data: Buffer,
+    walks: tuple[Walk, ...],
+    epilogue: Epilogue | None,
+    dtype: str,
+) -> ConvolutionForm | None:
+    roles: dict[str, list[int]] = {"batch": [], "row": [], "column": [], "depth": []}
+    for n, axis in enumerate(axes):
+        there = (
+            out.strides[n] is not None,
+            any(walk.steps[n] is not None for walk in walks),
+            weight.strides[n] is not None,
+        )
+        role = _ROLES.get(there)
+        if role is None or (role == "depth") != axis.is_reduction:
+            return None
+        roles[role].append(n)
+    rows, columns = roles["row"], roles["column"]
+    if len(rows) != 1 or not columns or out.panels is not None:
+        return None
+    if weight.panels is not None and weight.panels.axis != rows[0]:
+        return None
+    if _depends(out.base, axes) or _depends(weight.base, axes):
+        return None
+    depth = sorted(roles["depth"], key=lambda n: _order(weight.strides[n], axes[n]), reverse=True)
+    step = _contiguous_step(columns[-1], out, walks)
+    if step is None or not _is_one_walk(depth, axes, weight):
+        return None
+    if step == 1 and not any(walk.is_guarded for walk in walks) and _is_matmul(walks):
+        return None
+    return ConvolutionForm(
+        axes, out, weight, data, walks, tuple(roles["batch"]), rows[0], tuple(columns), step,
+        tuple(depth), dtype, epilogue,
+    )  # fmt: skip
+
+
+_ROLES = {
+    (True, True, True): "batch",
+    (True, False, True): "row",
+    (True, True, False): "column",
+    (False, True, True): "depth",
+}
+"""By whether an axis appears in the output, data and the weight."""
+
+
+def _depends(expr: Expr, axes: Sequence[Axis]) -> bool:
+    return any(s.uses(expr, axis.var) for axis in axes)
+
+
+def _order(stride: Expr | None, axis: Axis) -> tuple[int, int]:
+    """For sorting axes by stride, those first that are outer in memory; unknown strides count as large."""
+    assert stride is not None, f"{axis.var} is part of the depth"
+    known = loops.constant(stride)
+    return (1, 0) if known is None else (0, known)
+
+
+def _contiguous_step(column: int, out: Operand, walks: Sequence[Walk]) -> int | None:
+    """By how many places along data's last dimension the output's contiguous axis moves; None if it is not such."""
+    stride = out.strides[column]
+    if stride is None or loops.constant(stride) != 1:
+        return None
+    if any(walk.steps[column] is not None for walk in walks[:-1]):
+        return None
+    step = walks[-1].steps[column]
+    known = None if step is None else loops.constant(step)
+    return known if known is not None and known > 0 else None
+
+
+def _is_one_walk(depth: Sequence[int], axes: Sequence[Axis], weight: Operand) -> bool:
+    """Whether the weight lies along the depth at even steps."""
+    for outer, inner in zip(depth, depth[1:], strict=False):
+        a, b = weight.strides[outer], weight.strides[inner]
+        if a is None or b is None or not equal(a, b * axes[inner].extent):
+            return False
+    return True
+
+
+def _is_matmul(walks: Sequence[Walk]) -> bool:
+    """Whether every dimension of data is one axis."""
+    steps = [[step for step in walk.steps if step is not None] for walk in walks]
+    return all(len(own) <= 1 and all(loops.constant(x) == 1 for x in own) for own in steps)
