@@ -55,7 +55,9 @@ class ResNetConfig:
         if (activation := fields.get("hidden_act", "relu")) != "relu":
             raise UsageError("bad-config", f"activation {activation!r} is not supported")
         known = {field.name for field in dataclasses.fields(cls)}
-        given = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items() if n in known}
+        given: dict[str, Any] = {
+            n: tuple(v) if isinstance(v, list) else v for n, v in fields.items() if n in known
+        }
         if "id2label" in fields:
             given["num_labels"] = len(fields["id2label"])
         return cls(**given)

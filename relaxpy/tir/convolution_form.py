@@ -9,6 +9,7 @@ channels). So any layout is one form, with one, two or three spatial axes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,8 +30,8 @@ from relaxpy.tir.contraction import (
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc
 from relaxpy.tir.stages import Load, Stage
 
-SUMMED_IN = ("float32", "float64", "int32", "int64")
-"""Types that products are added up in."""
+SUMMED_IN = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
+"""Types that products are added up in, and their bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,7 +362,7 @@ def _contiguous_step(column: int, out: Operand, walks: Sequence[Walk]) -> int | 
 
 def _is_one_walk(depth: Sequence[int], axes: Sequence[Axis], weight: Operand) -> bool:
     """Whether the weight lies along the depth at even steps."""
-    for outer, inner in zip(depth, depth[1:], strict=False):
+    for outer, inner in itertools.pairwise(depth):
         a, b = weight.strides[outer], weight.strides[inner]
         if a is None or b is None or not equal(a, b * axes[inner].extent):
             return False

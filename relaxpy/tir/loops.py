@@ -145,6 +145,17 @@ def first_lanes(count: Expr, lanes: int) -> Expr:
     return ramp < tirx.Broadcast(count, lanes)
 
 
+def lanes_between(first: Expr, end: Expr, lanes: int) -> Expr:
+    """The mask of a vector's lanes from number `first` to before `end` (int32, any values)."""
+    ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
+    return tirx.And(tirx.Broadcast(first, lanes) <= ramp, ramp < tirx.Broadcast(end, lanes))
+
+
+def guarded(condition: Expr, value: Expr) -> Expr:
+    """The value where the condition holds, else zero; only then is anything read."""
+    return tirx.if_then_else(condition, value, tirx.const(0, value.ty.dtype))
+
+
 def clamped_int32(value: Index, upper: int) -> Expr:
     """The index held between 0 and `upper`, in 32 bits: comparing vectors of those takes one register."""
     return minimum(maximum(value, 0), upper).astype("int32")
@@ -194,18 +205,23 @@ class Program:
         self._add(tirx.AllocBuffer(buffer))
         return buffer
 
-    def flat_view(self, buffer: Buffer) -> Buffer:
-        """The elements of a compact buffer under one index.
+    def flat_view(self, buffer: Buffer, dtype: str | None = None) -> Buffer:
+        """The elements of a compact buffer under one index, or its bits as another type of the same width.
 
         The view is aligned to an element, which is all that a kernel may assume of its parameters.
         """
         # Passes that replace what the declaration mentions make a new view and lose masked accesses to this one: so
         # it has a pointer of its own and, as nothing reads it, a size that mentions no variable.
-        data = self.let(f"{buffer.name}_data", tirx.buffer.buffer_data(buffer))
-        align = max(1, tvm.DataType(buffer.dtype).bits // 8)
+        pointer = tirx.buffer.buffer_data(buffer)
+        if dtype is not None:
+            kind = tvm.ir.PointerType(tvm.ir.PrimType(dtype))
+            pointer = tirx.reinterpret(kind, pointer)
+        data = self.let(f"{buffer.name}_data", pointer)
+        dtype = dtype or str(buffer.dtype)
+        align = max(1, tvm.DataType(dtype).bits // 8)
         name = f"{buffer.name}_flat"
         view = tirx.decl_buffer(
-            [int64(1 << 40)], buffer.dtype, name, data=data, data_alignment=align, layout=None
+            [int64(1 << 40)], dtype, name, data=data, data_alignment=align, layout=None
         )
         self._add(tirx.DeclBuffer(view, data=data))
         return view

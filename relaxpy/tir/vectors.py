@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.loops import Expr, Program, Stmt, first_lanes, floordiv, int64, load, simplify
+from relaxpy.tir.loops import (
+    Expr,
+    Program,
+    Stmt,
+    broadcast,
+    first_lanes,
+    floordiv,
+    int64,
+    load,
+    simplify,
+)
 from relaxpy.tir.stages import Combiner, loads_of
 
 ElementStmt = Callable[[Expr], tirx.BufferStore]
@@ -93,6 +103,22 @@ def vector_loop(p: Program, name: str, extent: Expr, lanes: int, body: ElementSt
             p.add(body(done + i))
 
 
+def converted(vector: Expr, dtype: str, lanes: int, mask: Expr | None = None) -> Expr:
+    """The vector with elements of another type; zeros where a mask says that nothing was read."""
+    value = vector
+    if str(tvm.DataType(str(vector.ty.dtype)).with_lanes(1)) != dtype:
+        value = tirx.Cast(_dtype(dtype, lanes), vector)
+    if mask is None:
+        return value
+    return tirx.Select(mask, value, broadcast(tirx.const(0, dtype), lanes))
+
+
+def every_second(low: Expr, high: Expr, lanes: int) -> Expr:
+    """The elements at even places of two vectors, one behind the other."""
+    places = [tirx.IntImm("int32", 2 * lane) for lane in range(lanes)]
+    return tirx.Shuffle([low, high], places)
+
+
 def fold(p: Program, vector: Expr, lanes: int, combiner: Combiner) -> Expr:
     """All lanes combined to one number, in a fixed order: the lower half with the upper, and so on."""
     dtype = str(combiner.init.ty.dtype)
@@ -144,3 +170,7 @@ def _is_maskable(indices: Sequence[Expr]) -> bool:
 
 def _lanes(value: Expr) -> int:
     return int(tvm.DataType(str(value.ty.dtype)).lanes)
+
+
+def _dtype(dtype: str, lanes: int) -> str:
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"

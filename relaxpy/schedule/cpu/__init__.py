@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from relaxpy.schedule.cpu.convolution import convolution_program
 from relaxpy.schedule.cpu.elementwise import schedule_elementwise
 from relaxpy.schedule.cpu.fallback import schedule_any
 from relaxpy.schedule.cpu.matmul import matmul_program
@@ -12,6 +13,7 @@ from relaxpy.tir._tvm import tirx
 from relaxpy.tir.target import Target
 
 CPU_RULES: tuple[tuple[str, Callable[[tirx.PrimFunc, Target], tirx.PrimFunc | None]], ...] = (
+    ("convolution", convolution_program),
     ("matmul", matmul_program),
     ("elementwise", schedule_elementwise),
     ("reduction", schedule_reduction),

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from relaxpy.tir import loops
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx
+from relaxpy.tir.contraction import Epilogue, Operand
 from relaxpy.tir.loops import Buffer, Expr, Program
-from relaxpy.tir.matmul_form import Dimension, MatmulForm
+from relaxpy.tir.matmul_form import Dimension
 from relaxpy.tir.vectors import ElementStmt, masked_store, vectorise
 
 
@@ -35,10 +37,23 @@ def place_of(dim: Dimension, number: Expr) -> dict[Expr, Expr]:
     return place
 
 
+class Sums(Protocol):
+    """What is finished: the sums of a matrix product, or of a convolution."""
+
+    @property
+    def epilogue(self) -> Epilogue | None: ...
+    @property
+    def out(self) -> Operand: ...
+    @property
+    def row(self) -> Dimension: ...
+    @property
+    def column(self) -> Dimension: ...
+
+
 class Finish:
     """Writes the epilogue of one product."""
 
-    def __init__(self, program: Program, form: MatmulForm, out: Buffer) -> None:
+    def __init__(self, program: Program, form: Sums, out: Buffer) -> None:
         assert form.epilogue is not None
         self.program, self.form, self.out = program, form, out
         self.value, self.total = form.epilogue.value, form.epilogue.total
@@ -59,8 +74,10 @@ class Finish:
         target: Expr,
         lanes: int,
         mask: Expr | None,
+        window: tuple[Expr, ...] | None = None,
     ) -> None:
-        """Store the finished sums of `lanes` columns from `column` on at `target`, of those only the mask's."""
+        """Store the finished sums of `lanes` columns from `column` on at `target`, of those only the mask's: the
+        columns that exist, or those in the window (from, to; int32)."""
         element = self._element(total, place, column, target)
         stmt = vectorise(element, lanes)
         if stmt is not None and mask is not None:
@@ -68,9 +85,12 @@ class Finish:
         if stmt is not None:
             self.program.add(stmt)
             return
-        left = loops.minimum(lanes, self.form.column.extent - column)
+        first, end = (loops.int64(0), self.form.column.extent - column)
+        if window is not None:
+            first, end = map(loops.int64, window)
+        left = loops.minimum(lanes, end) - first
         with self.program.loop("lane", left) as lane:  # none where `left` is negative
-            self.program.add(element(lane))
+            self.program.add(element(first + lane))
 
     def _element(
         self, total: Total, place: Mapping[Expr, Expr], column: Expr, target: Expr
