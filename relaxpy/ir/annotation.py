@@ -82,6 +82,8 @@ class TensorType(Annotation):
         if shape is not None and isinstance(shape, (tuple, list)):
             shape = tuple(Dim.of(dim) for dim in shape)
             ndim = len(shape)
+        elif shape is not None and isinstance(shape, (int, str, Dim)):
+            raise TypeError(f"a shape is a tuple of dimensions, got {shape!r}: write ({shape!r},)")
         elif shape is not None and ndim < 0:
             annotation = getattr(shape, "annotation", None)
             ndim = annotation.ndim if isinstance(annotation, ShapeType) else ndim

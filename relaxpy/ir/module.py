@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from relaxpy.errors import Span
+from relaxpy.errors import Span, UsageError
 from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
@@ -105,7 +106,17 @@ class IRModule:
         object.__setattr__(self, "functions", MappingProxyType(dict(self.functions)))
 
     def __getitem__(self, name: str) -> BaseFunc:
-        return self.functions[name]
+        """The function of this name. Raises UsageError where there is none."""
+        try:
+            return self.functions[name]
+        except KeyError:
+            near = difflib.get_close_matches(str(name), self.functions, 1)
+            known = ", ".join(self.functions) or "no functions"
+            raise UsageError(
+                "unknown-function",
+                f"the module has no function {name!r}",
+                help=f"did you mean {near[0]!r}?" if near else f"it has {known}",
+            ) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self.functions

@@ -56,6 +56,14 @@ def parse(
     `.npz` file that `mod.script(constants=…)` wrote; not needed where the text holds it, or names a file beside it.
     Raises `ScriptError`, or `ErrorGroup` for several mistakes.
     """
+    if not isinstance(text, (str, PathLike)):
+        raise UsageError(
+            "not-a-script",
+            f"text or the path of a file is expected, got {type(text).__name__}",
+            help="what is decorated with @I.ir_module is a module already"
+            if isinstance(text, IRModule)
+            else None,
+        )
     if isinstance(text, PathLike) or ("\n" not in text and text.endswith(".py")):
         path = Path(text)
         try:

@@ -49,3 +49,9 @@ def test_unknown_dtype_is_refused() -> None:
     with pytest.raises(UsageError, match="float33") as caught:
         TensorType((), "float33")
     assert caught.value.help == "did you mean 'float32'?"
+
+
+@pytest.mark.parametrize("shape", [3, "n", n.dim])
+def test_a_shape_is_a_tuple(shape: object) -> None:
+    with pytest.raises(TypeError, match="a tuple of dimensions"):
+        TensorType(shape)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from relaxpy.errors import UsageError
 from relaxpy.ir import ExternFunc, Function, IRModule, ObjectType, Var
 from relaxpy.ir.expr import seq
 
@@ -51,3 +52,10 @@ def test_fresh_names() -> None:
     mod = IRModule({"f": identity(), "f1": identity()})
     assert mod.fresh_name("f") == "f2"
     assert mod.fresh_name("g") == "g"
+
+
+def test_a_function_that_is_not_there() -> None:
+    mod = IRModule({"main": identity()})
+    with pytest.raises(UsageError, match="no function 'mian'") as caught:
+        mod["mian"]
+    assert caught.value.help == "did you mean 'main'?"

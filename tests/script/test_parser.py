@@ -11,7 +11,7 @@ import pytest
 
 import relaxpy
 from relaxpy.analysis.well_formed import well_formed
-from relaxpy.errors import ErrorGroup, RelaxError, ScriptError
+from relaxpy.errors import ErrorGroup, RelaxError, ScriptError, UsageError
 from relaxpy.ir import (
     Call,
     CallableType,
@@ -740,3 +740,12 @@ def test_python_of_values_in_decorated_code(function: Callable[..., Any], help: 
 
     assert caught.value.help is not None
     assert help in caught.value.help
+
+
+def test_what_is_no_text() -> None:
+    with pytest.raises(UsageError, match="got int"):
+        relaxpy.parse(3)  # type: ignore[arg-type]
+    mod = relaxpy.parse("@R.function\ndef main(x: R.Object):\n    return x\n")
+    with pytest.raises(UsageError) as caught:
+        relaxpy.parse(mod)  # type: ignore[arg-type]
+    assert "is a module already" in str(caught.value)
