@@ -121,13 +121,13 @@ def both(text: str, params: dict[str, Any]) -> list[Callable[..., Any]]:
     """The function built with kernels only, and with the library."""
     import relaxpy
     from relaxpy.build.blas import BLAS
-    from relaxpy.build.pipeline import DEFAULT, Phase, default_pipeline
+    from relaxpy.build.pipeline import default_pipeline
     from relaxpy.transform.lower_to_library import LowerToLibrary
 
     mod = relaxpy.parse(text)
-    phases = (DEFAULT[0], Phase("libraries", (LowerToLibrary(BLAS),)), *DEFAULT[1:])
+    with_library = default_pipeline().before("match", LowerToLibrary(BLAS))
     kernels = relaxpy.build(mod, params=params)
-    library = relaxpy.build(mod, params=params, pipeline=default_pipeline(phases))
+    library = relaxpy.build(mod, params=params, pipeline=with_library)
     assert len(library.libraries) == 1
     return [relaxpy.VirtualMachine(exe)["main"] for exe in (kernels, library)]
 

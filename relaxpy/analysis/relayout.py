@@ -8,8 +8,10 @@ is asked of the fused program itself: it must still read as a matrix product, an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import Binding, Call, Expr, GlobalVar, ShapeExpr, Tuple
 from relaxpy.ir.module import IRModule
 from relaxpy.op.call import CallTIR
@@ -20,16 +22,28 @@ from relaxpy.tir.matmul_form import MatmulForm, matmul_of
 from relaxpy.tir.prim_func import PrimFunc
 
 
-def moves_for_free(product: Sequence[Binding], whole: Sequence[Binding], mod: IRModule) -> bool:
-    """Is the program of all the bindings of `whole` a matrix product that walks memory as well as the one of `product`,
-    which is part of it? Both in the order of their block; what the last one binds is the result."""
-    before = _joined(product, mod)
-    old = matmul_of(before.func) if before is not None else None
-    if old is None:
-        return False
-    after = _joined(whole, mod)
-    new = matmul_of(after.func) if after is not None else None
-    return new is not None and _is_as_good(new, old)
+class Relayouts:
+    """Answers for one run of a pass. What was asked is remembered: the layers of a model ask the same."""
+
+    def __init__(self) -> None:
+        self._forms: dict[_Chain, MatmulForm | None] = {}
+
+    def move_for_free(
+        self, product: Sequence[Binding], whole: Sequence[Binding], mod: IRModule
+    ) -> bool:
+        """Is the program of all the bindings of `whole` a matrix product that walks memory as well as the one of
+        `product`, which is part of it? Both in the order of their block; what the last one binds is the result."""
+        old = self._form(product, mod)
+        new = None if old is None else self._form(whole, mod)
+        return old is not None and new is not None and _is_as_good(new, old)
+
+    def _form(self, bindings: Sequence[Binding], mod: IRModule) -> MatmulForm | None:
+        chain = _chain(bindings, mod)
+        if chain is None:
+            return None
+        if chain not in self._forms:
+            self._forms[chain] = matmul_of(_joined(chain).func)
+        return self._forms[chain]
 
 
 def _is_as_good(new: MatmulForm, old: MatmulForm) -> bool:
@@ -43,11 +57,38 @@ def _is_as_good(new: MatmulForm, old: MatmulForm) -> bool:
     )
 
 
-def _joined(bindings: Sequence[Binding], mod: IRModule) -> PrimFunc | None:
-    """The tensor programs that the bindings call as one; None where one of them is no call of one with one output."""
-    values: dict[Expr, Value] = {}
-    inputs: list[Value] = []
-    steps: list[Step] = []
+@dataclass(frozen=True)
+class _Link:
+    """A call of a tensor program with one output."""
+
+    program: PrimFunc
+    inputs: tuple[int, ...]
+    """By number: the inputs of the chain first, then the outputs of its links, as they are first met."""
+    output: int
+    scalars: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Calls of tensor programs in a row, compared by what they compute."""
+
+    links: tuple[_Link, ...]
+    types: tuple[TensorType, ...]
+    """Of each value."""
+
+
+def _chain(bindings: Sequence[Binding], mod: IRModule) -> _Chain | None:
+    """The tensor programs that the bindings call; None where one of them is no call of one with one output."""
+    numbers: dict[Expr, int] = {}
+    types: list[TensorType] = []
+    links: list[_Link] = []
+
+    def number(value: Expr, annotation: TensorType) -> int:
+        if value not in numbers:
+            numbers[value] = len(types)
+            types.append(annotation)
+        return numbers[value]
+
     for binding in bindings:
         match binding.value:
             case Call(op=op, args=(GlobalVar(name=name), Tuple(fields=args), *rest)) as call if (
@@ -59,17 +100,28 @@ def _joined(bindings: Sequence[Binding], mod: IRModule) -> PrimFunc | None:
         out = call.ty_args[0]
         if not isinstance(program, PrimFunc) or len(call.ty_args) != 1:
             return None
+        inputs: list[int] = []
         for arg in args:
             annotation = deduce(arg, mod)
             if not isinstance(annotation, TensorType) or annotation.dims is None:
                 return None
-            if arg not in values:
-                values[arg] = Value(f"x{len(values)}", annotation)
-                inputs.append(values[arg])
+            inputs.append(number(arg, annotation))
         assert isinstance(out, TensorType)
-        made = values[binding.var] = Value(f"x{len(values)}", out)
         scalars = rest[0].dims if rest and isinstance(rest[0], ShapeExpr) else ()
-        steps.append(Step(program, [values[arg] for arg in args], [made], scalars))
-    if len(steps) == 1:
-        return steps[0].program
+        output = number(binding.var, out)
+        links.append(_Link(program, tuple(inputs), output, tuple(scalars)))
+    return _Chain(tuple(links), tuple(types))
+
+
+def _joined(chain: _Chain) -> PrimFunc:
+    """The program that a chain comes to."""
+    if len(chain.links) == 1:
+        return chain.links[0].program
+    values = [Value(f"x{i}", annotation) for i, annotation in enumerate(chain.types)]
+    steps = [
+        Step(link.program, [values[i] for i in link.inputs], [values[link.output]], link.scalars)
+        for link in chain.links
+    ]
+    made = {link.output for link in chain.links}
+    inputs = [value for i, value in enumerate(values) if i not in made]
     return fuse_programs(steps, inputs, steps[-1].outputs, ())

@@ -4,6 +4,7 @@ bytecode."""
 from __future__ import annotations
 
 from relaxpy.build.build import build
-from relaxpy.build.pipeline import DEFAULT, Phase, default_pipeline
+from relaxpy.build.phases import Phase, Pipeline
+from relaxpy.build.pipeline import DEFAULT, default_pipeline
 
-__all__ = ["DEFAULT", "Phase", "build", "default_pipeline"]
+__all__ = ["DEFAULT", "Phase", "Pipeline", "build", "default_pipeline"]

@@ -1,7 +1,6 @@
 """Matrix products for OpenBLAS: the table that `LowerToLibrary` takes on CPU.
 
-    phases = (*DEFAULT[:1], Phase("libraries", (LowerToLibrary(BLAS),)), *DEFAULT[1:])
-    relaxpy.build(mod, pipeline=default_pipeline(phases))
+    relaxpy.build(mod, pipeline=default_pipeline().before("match", LowerToLibrary(BLAS)))
 
 It is not in the default pipeline: benchmarks/library.py says where it wins.
 """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
 from relaxpy.analysis.fusion_graph import FusionGraph
-from relaxpy.analysis.relayout import moves_for_free
+from relaxpy.analysis.relayout import Relayouts
 from relaxpy.ir.expr import DataflowBlock, TupleGetItem
 from relaxpy.ir.module import IRModule
 from relaxpy.tir.pattern_kind import PatternKind
@@ -118,18 +118,15 @@ class FuseOps(Pass):
     """Whether programs that only move data go into matrix products that read or write through strides instead."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        return outline(mod, partial(_groups, relayouts=self.relayouts))
+        return outline(mod, partial(_groups, relayouts=Relayouts() if self.relayouts else None))
 
 
-def _groups(block: DataflowBlock, mod: IRModule, *, relayouts: bool) -> list[Region]:
+def _groups(block: DataflowBlock, mod: IRModule, *, relayouts: Relayouts | None) -> list[Region]:
     graph = FusionGraph(block, mod)
     partition = _Partition(graph, mod, relayouts)
     partition.run()
-    found: dict[int, list[int]] = {}
-    for node in range(len(graph.nodes)):
-        found.setdefault(partition.root(node), []).append(node)
     regions: list[Region] = []
-    for group in found.values():
+    for group in partition.groups():
         members = [i for i in group if _computed_in(graph, i, group)]
         programs = [p for i in members if (p := graph.nodes[i].program) is not None]
         if len(programs) > 1:
@@ -154,19 +151,26 @@ class _Partition:
 
     graph: FusionGraph
     mod: IRModule
-    relayouts: bool
+    relayouts: Relayouts | None
     parent: list[int] = field(default_factory=list)
     kind: list[PatternKind] = field(default_factory=list)
     """Of each root: the kind of its group."""
+    members: list[list[int]] = field(default_factory=list)
+    """Of each root: the nodes of its group."""
 
     def run(self) -> None:
         """Merge every node with its post-dominator where the kinds allow it: element-wise ones first, so that a matrix
         product takes what follows it before a transposition does."""
         self.parent = list(range(len(self.graph.nodes)))
         self.kind = [node.kind for node in self.graph.nodes]
+        self.members = [[node] for node in range(len(self.graph.nodes))]
         for injective in (False, True):
             for node in range(len(self.graph.nodes)):
                 self.visit(node, injective)
+
+    def groups(self) -> Iterable[list[int]]:
+        """The groups, and the nodes of each, in the order of the block."""
+        return sorted(sorted(group) for group in self.members if group)
 
     def root(self, node: int) -> int:
         while self.parent[node] != node:
@@ -205,13 +209,14 @@ class _Partition:
     def moves(self, node: int, sink: int, product: int) -> bool:
         """Do the groups of `node` and of `sink`, which alone uses it, make a matrix product that reads or writes
         through strides, of the one that `product` is in the group of?"""
-        if not self.relayouts or set(self.graph.users(node)) != {sink}:
+        if self.relayouts is None or set(self.graph.users(node)) != {sink}:
             return False
-        roots = {self.root(node), self.root(sink)}
-        whole = [n for n in range(len(self.graph.nodes)) if self.root(n) in roots]
-        part = [n for n in whole if self.root(n) == self.root(product)]
-        before, after = ([self.graph.nodes[n].binding for n in group] for group in (part, whole))
-        return moves_for_free(before, after, self.mod)
+        part = self.members[self.root(product)]
+        whole = self.members[self.root(node)] + self.members[self.root(sink)]
+        before, after = (
+            [self.graph.nodes[n].binding for n in sorted(group)] for group in (part, whole)
+        )
+        return self.relayouts.move_for_free(before, after, self.mod)
 
     def between(self, node: int, sink: int) -> Sequence[int] | None:
         """The nodes on all ways from `node` to `sink`; None if one of them must not be in a group with it."""
@@ -240,3 +245,5 @@ class _Partition:
             if root != target:
                 self.kind[target] = max(self.kind[target], self.kind[root])
                 self.parent[root] = target
+                self.members[target] += self.members[root]
+                self.members[root] = []

@@ -9,14 +9,14 @@ import pytest
 
 import relaxpy
 from relaxpy.build.blas import BLAS
-from relaxpy.build.pipeline import DEFAULT, Phase, default_pipeline
+from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir import IRModule
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform.lower_to_library import LowerToLibrary
 from relaxpy.transform.normalize import Normalize
 
 RNG = np.random.default_rng(0)
-WITH_BLAS = default_pipeline((DEFAULT[0], Phase("blas", (LowerToLibrary(BLAS),)), *DEFAULT[1:]))
+WITH_BLAS = default_pipeline().before("match", LowerToLibrary(BLAS))
 F32 = '"float32"'
 
 

@@ -12,7 +12,7 @@ import pytest
 import relaxpy
 from relaxpy.analysis.fusion_graph import FusionGraph
 from relaxpy.build.blas import BLAS
-from relaxpy.build.pipeline import DEFAULT, Phase, default_pipeline
+from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir import DataflowBlock, Function, IRModule, TensorType
 from relaxpy.ir.pattern import is_call_tir, is_op, wildcard
 from relaxpy.runtime import Tensor
@@ -307,9 +307,7 @@ class Module:
 
 def test_figure_12() -> None:
     mod = Normalize()(relaxpy.parse(LAYER))
-    pipeline = default_pipeline(
-        (DEFAULT[0], Phase("libraries", (LowerToLibrary(BLAS),)), *DEFAULT[1:])
-    )
+    pipeline = default_pipeline().before("match", LowerToLibrary(BLAS))
     seen: dict[str, IRModule] = {}
     exe = relaxpy.build(
         mod,
