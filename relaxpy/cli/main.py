@@ -25,6 +25,7 @@ COMMANDS = {
     "run": "relaxpy.cli.run",
     "embed": "relaxpy.cli.embed",
     "fuzz": "relaxpy.cli.fuzz",
+    "bisect": "relaxpy.cli.bisect",
     "doctor": "relaxpy.cli.doctor",
 }
 """Command → module that defines it; imported when the command is asked for, so that the others cost nothing."""

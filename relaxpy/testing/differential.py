@@ -25,6 +25,7 @@ import numpy as np
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.build.build import link
 from relaxpy.build.codegen import generate
+from relaxpy.build.phases import Pipeline
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import PassError, RelaxError
 from relaxpy.ir.module import IRModule, TensorProgram
@@ -113,7 +114,7 @@ class Ways:
     """How a program is built and run."""
 
     target: Target = field(default_factory=Target.host)
-    pipeline: Sequential = field(default_factory=default_pipeline)
+    pipeline: Pipeline | Sequential = field(default_factory=default_pipeline)
     print_passes: bool = True
     """Is the module printed and parsed after each pass?"""
     fresh_process: bool = True
@@ -230,7 +231,8 @@ class KernelObserver:
 
     def __init__(self, kernels: Kernels) -> None:
         self.kernels = kernels
-        self.problems: list[str] = []
+        self.problems: list[tuple[str, str]] = []
+        """Kernels that gave something else, and what."""
 
     def __call__(
         self, name: str, program: TensorProgram, values: Sequence[Value]
@@ -256,13 +258,14 @@ class KernelObserver:
             )
             if problem:
                 sizes = [v.shape if isinstance(v, np.ndarray) else v for v in values]
-                self.problems.append(f"the kernel {name} of {sizes}: {problem}\n{program.script()}")
+                text = f"the kernel {name} of {sizes}: {problem}\n{program.script()}"
+                self.problems.append((name, text))
 
         return compare
 
     def taken(self, call: Call) -> list[Failure]:
         """The failures that were seen since the last time."""
-        found = [Failure("kernel", "value", problem, call) for problem in self.problems[:1]]
+        found = [Failure("kernel", "value", problem, call) for _, problem in self.problems[:1]]
         self.problems.clear()
         return found
 

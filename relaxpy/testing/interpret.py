@@ -39,6 +39,7 @@ from relaxpy.ir.annotation import (
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
+    Binding,
     Call,
     Constant,
     DataTypeImm,
@@ -93,6 +94,7 @@ from relaxpy.transform.bind_unknown_shapes import with_dims
 
 Observer: TypeAlias = Callable[[str, TensorProgram, Sequence[Value]], Callable[[], None] | None]
 Perturbation: TypeAlias = Callable[[np.ndarray], np.ndarray]
+Trace: TypeAlias = Callable[[str, Binding, Mapping[Var, Value]], None]
 Steps: TypeAlias = Generator["Activation", Value, Value]
 """An evaluation: it yields the calls that it needs, and is sent their results."""
 
@@ -146,6 +148,7 @@ def interpret(
     libraries: Mapping[str, Callable[..., Any]] | None = None,
     observe: Observer | None = None,
     perturb: Perturbation | None = None,
+    trace: Trace | None = None,
 ) -> Value:
     """Run function `name` of a module on numpy and give its value: an array, a tuple of values, a
     Shape, a scalar.
@@ -156,7 +159,8 @@ def interpret(
     (inputs; the result is returned) call them; others are taken from what is registered with the
     runtime. `observe(name, program, values)` is called before each tensor program, and gives what
     is to be called after it. `perturb(array)` replaces every array of floats that an operator
-    or tensor program computes.
+    or tensor program computes. `trace(function, binding, values)` is called after each binding, with what
+    the function's variables hold.
 
     Raises: RuntimeCheckError for a value that does not fit; UsageError for an unknown function or
     another number of arguments; PassError (`interpret`) for what cannot be interpreted.
@@ -171,7 +175,7 @@ def interpret(
             help=f"it has {', '.join(mod.graph_functions) or 'none'}",
         )
     values = _arguments(name, function, args)
-    machine = Interpreter(mod, dict(libraries or {}), observe, perturb)
+    machine = Interpreter(mod, dict(libraries or {}), observe, perturb, trace)
     with np.errstate(all="ignore"):
         return machine.run(Activation(Closure(machine, function, Scope(), name), values))
 
@@ -206,11 +210,13 @@ class Interpreter:
         libraries: Mapping[str, Callable[..., Any]],
         observe: Observer | None = None,
         perturb: Perturbation | None = None,
+        trace: Trace | None = None,
     ) -> None:
         self.mod = mod
         self.libraries = libraries
         self.observe = observe
         self.perturb = perturb
+        self.trace = trace
         self.deduced: dict[tuple[Op, tuple[Annotation, ...]], Annotation] = {}
         """Results of operators on arguments of these annotations."""
         self.entered: set[Function] = set()
@@ -283,6 +289,8 @@ class Interpreter:
                 subject = Subject(scope.function, what, var.name, var.annotation, binding.span)
                 check_fits(subject, value, scope)
             scope.vars[var] = value
+            if self.trace is not None:
+                self.trace(scope.function, binding, scope.vars)
         return (yield from self.value(body.body, scope))
 
     def value(self, expr: Expr, scope: Scope) -> Steps:

@@ -1,0 +1,220 @@
+"""`relaxpy bisect`: which pass makes the numbers of a program wrong."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from relaxpy.build.phases import Pipeline
+from relaxpy.build.pipeline import default_pipeline
+from relaxpy.cli.inputs import parse_inputs, read_arrays
+from relaxpy.cli.source import read_module
+from relaxpy.errors import UsageError
+from relaxpy.ir.dim import SymVar
+from relaxpy.ir.expr import Function
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.visitor import free_sym_vars
+from relaxpy.testing.bisect import Finding
+from relaxpy.testing.bisect import bisect as find
+from relaxpy.testing.random_arguments import argument_of
+from relaxpy.testing.values import Value
+from relaxpy.transform.base import Pass
+
+SIZES = (3, 5, 7, 2, 11, 13)
+"""What symbols stand for where nothing is said: small, and different, so that mixed-up sizes are seen."""
+
+
+@click.command(
+    short_help="Find the pass that makes numbers wrong.",
+    epilog="""
+\b
+Examples:
+  relaxpy bisect model.py                                 arguments are generated, sizes are small
+  relaxpy bisect model.py --size n=17 --seed 3            at this size, with other numbers
+  relaxpy bisect model.py main --input x=bad.npy          with the argument that showed it
+  relaxpy bisect model.py --pipeline mypasses:pipeline    your own pipeline (or pass), from mypasses.py
+  relaxpy bisect model.py --without fuse-ops --dump found
+
+Inputs are written as for `relaxpy run`. The exit code is 1 if a step is found.
+""",
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("function", default="main")
+@click.option(
+    "--input",
+    "-i",
+    "inputs",
+    multiple=True,
+    metavar="NAME=VALUE|FILE.npz",
+    help="An argument; those not given are generated.",
+)
+@click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="NAME=N",
+    help="What a symbol stands for, in what is generated.",
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Seed of what is generated.",
+)
+@click.option(
+    "--params",
+    type=click.Path(exists=True, dir_okay=False),
+    help="An .npz or .safetensors file; its arrays are bound to the parameters of the same names.",
+)
+@click.option(
+    "--pipeline",
+    "pipeline_name",
+    metavar="MODULE:NAME",
+    help="A pass or pipeline in a Python module (which is imported), instead of the default one.",
+)
+@click.option("--without", multiple=True, metavar="PASS", help="Leave a pass out.")
+@click.option(
+    "--dump",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for the modules before and after the pass.",
+)
+def bisect(
+    file: str,
+    function: str,
+    inputs: tuple[str, ...],
+    sizes: tuple[str, ...],
+    seed: int,
+    params: str | None,
+    pipeline_name: str | None,
+    without: tuple[str, ...],
+    dump: Path | None,
+) -> None:
+    """Name the first pass (then kernel) after which FUNCTION ("main" if not given) of the program in FILE gives
+    something else than the reference interpreter, and the first variable that has another value.
+    """
+    mod = read_module(file)
+    weights = {} if params is None else read_arrays(params)
+    args = arguments(mod, function, parse_inputs(inputs, seed), parse_sizes(sizes), seed, weights)
+    pipeline = default_pipeline() if pipeline_name is None else load_pipeline(pipeline_name)
+    if without:
+        if not isinstance(pipeline, Pipeline):
+            raise UsageError(
+                "bad-pipeline",
+                f"no passes can be left out of {type(pipeline).__name__}",
+                help="--without takes those of the default pipeline, or of a Pipeline made of it",
+            )
+        pipeline = pipeline.without(*without)
+    console = Console(stderr=True)
+    with console.status("") as status:
+        found = find(
+            mod,
+            function,
+            args,
+            pipeline=pipeline,
+            params=weights,
+            progress=lambda text: status.update(text),
+        )
+    if found is None:
+        click.echo(
+            f"{function}: all passes, the kernels and the virtual machine give what the interpreter does"
+        )
+        return
+    click.echo(str(found))
+    if dump is not None:
+        write(found, dump)
+    sys.exit(1)
+
+
+def write(found: Finding, folder: Path) -> None:
+    """The modules before and after the step, as scripts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, step in (("before", found.before), ("after", found.step)):
+        path = folder / f"{name}.py"
+        path.write_text(step.mod.script(), encoding="utf-8")
+        click.echo(f"wrote {path}")
+
+
+def parse_sizes(specs: Sequence[str]) -> dict[str, int]:
+    """Name → size of `--size n=17` options."""
+    sizes: dict[str, int] = {}
+    for spec in specs:
+        name, _, text = spec.partition("=")
+        if not name.isidentifier() or not text.isdecimal():
+            raise UsageError(
+                "bad-input", f"{spec!r} is no size", help="a size is NAME=N: --size n=17"
+            )
+        sizes[name] = int(text)
+    return sizes
+
+
+def arguments(
+    mod: IRModule,
+    name: str,
+    given: Mapping[str, Value],
+    sizes: Mapping[str, int],
+    seed: int,
+    params: Mapping[str, object],
+) -> list[Value]:
+    """Arguments of a function: those that are given, the others generated; none for parameters that are bound."""
+    function = mod.functions.get(name)
+    if not isinstance(function, Function):
+        raise UsageError(
+            "unknown-function",
+            f"the module has no graph function {name!r}",
+            help=f"it has {', '.join(mod.graph_functions) or 'none'}",
+        )
+    names = [p.name for p in function.params]
+    for key in given:
+        if key not in names:
+            raise UsageError(
+                "arguments", f"{name} has no parameter {key!r}", help=f"it has {', '.join(names)}"
+            )
+    symbols = free_sym_vars(p.annotation for p in function.params)
+    unknown = sorted(set(sizes) - {symbol.name for symbol in symbols})
+    if unknown:
+        known = ", ".join(symbol.name for symbol in symbols) or "none"
+        raise UsageError(
+            "arguments", f"{name} has no symbol {unknown[0]!r}", help=f"it has {known}"
+        )
+    chosen: dict[SymVar, int] = {
+        symbol: sizes.get(symbol.name, SIZES[i % len(SIZES)]) for i, symbol in enumerate(symbols)
+    }
+    bound = {key for key in names if key in params or f"{name}.{key}" in params}
+    return [
+        given[p.name] if p.name in given else argument_of(p.annotation, chosen, (seed, i))
+        for i, p in enumerate(function.params)
+        if p.name not in bound
+    ]
+
+
+def load_pipeline(text: str) -> Pass:
+    """The pass that `MODULE:NAME` names; a function is called for it."""
+    module_name, colon, name = text.partition(":")
+    if not colon or not name.isidentifier():
+        raise UsageError(
+            "bad-pipeline",
+            f"{text!r} names no pipeline",
+            help="write MODULE:NAME, e.g. mypasses:pipeline",
+        )
+    sys.path.insert(0, "")
+    try:
+        value: object = getattr(importlib.import_module(module_name), name, None)
+    except ImportError as error:
+        raise UsageError("bad-pipeline", f"cannot import {module_name}: {error}") from None
+    finally:
+        sys.path.remove("")
+    if callable(value) and not isinstance(value, Pass):
+        value = value()
+    if not isinstance(value, Pass):
+        raise UsageError(
+            "bad-pipeline",
+            f"{text} is {type(value).__name__}, no pass",
+            help="it must be a relaxpy.transform.Pass, or a function that gives one",
+        )
+    return value
