@@ -1,6 +1,13 @@
 """Passes: module → module, one a file. `relaxpy.build.pipeline` says in which order they run."""
 
-from relaxpy.transform.base import Instrument, Pass, PassContext, Sequential
+from relaxpy.transform.base import (
+    Instrument,
+    Pass,
+    PassContext,
+    Sequential,
+    function_pass,
+    module_pass,
+)
 from relaxpy.transform.bind_params import BindParams
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
@@ -20,6 +27,7 @@ from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.pack_weights import PackWeights
 from relaxpy.transform.plan_memory import PlanMemory
+from relaxpy.transform.update_in_place import UpdateInPlace
 
 __all__ = [
     "BindParams",
@@ -47,4 +55,5 @@ __all__ = [
     "PassContext",
     "PlanMemory",
     "Sequential",
+    "UpdateInPlace",
 ]
