@@ -56,4 +56,6 @@ __all__ = [
     "PlanMemory",
     "Sequential",
     "UpdateInPlace",
+    "function_pass",
+    "module_pass",
 ]
