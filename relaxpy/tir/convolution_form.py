@@ -15,37 +15,23 @@ from dataclasses import dataclass, replace
 
 from relaxpy.tir import loops
 from relaxpy.tir import stages as s
-from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir._tvm import tirx, tvm_ffi
 from relaxpy.tir.contraction import (
     Axis,
     Epilogue,
     Operand,
     equal,
     is_zero,
-    linear_part,
     places_behind,
     read_operand,
     substitute,
 )
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc
 from relaxpy.tir.stages import Load, Stage
+from relaxpy.tir.windows import Walk, read_guarded, read_walks, with_padding_inlined
 
 SUMMED_IN = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
 """Types that products are added up in, and their bits."""
-
-
-@dataclass(frozen=True, eq=False)
-class Walk:
-    """A dimension of data, and where windows are along it: at place `base + sum(axis * step)`."""
-
-    size: Expr
-    stride: Expr
-    """From one place to the next, in elements."""
-    steps: tuple[Expr | None, ...]
-    """An entry an axis; None where the axis does not move along this dimension."""
-    base: Expr
-    is_guarded: bool
-    """Whether places outside exist, and are zeros."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,20 +70,20 @@ class _Sum:
 
     data: Load
     weight: Load
-    guards: tuple[Expr, ...]
+    bounds: tuple[Expr, ...]
     """What all must be at least 0, for data to be read."""
 
 
 def read_convolution(func: PrimFunc) -> ConvolutionForm | None:
     """The program as a convolution of two of its parameters, perhaps with an element-wise stage behind it; or None.
 
-    None too for a plain matrix product, for one without rows (depthwise convolutions: nothing is read twice but what is
-    in the window), and where the output's contiguous axis does not walk along data's last dimension.
+    None too for a product of two matrices, for what has no rows (depthwise convolutions: nothing is read twice but what
+    is in the window), and where the output's contiguous axis does not walk along data's last dimension.
     """
     stages = s.read_stages(func)
     if stages is None:
         return None
-    stages = _with_padding_inlined(s.inline_stages(stages, func), func)
+    stages = with_padding_inlined(s.inline_stages(stages, func), func)
     if len(stages) > 2 or not s.is_output(stages[-1], func):
         return None
     product, last = stages[0], stages[-1]
@@ -124,22 +110,6 @@ def read_convolution(func: PrimFunc) -> ConvolutionForm | None:
     return None
 
 
-def _with_padding_inlined(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]:
-    """The stages with what puts zeros around a tensor written into the one sum that reads it."""
-    current = list(stages)
-    for stage in stages:
-        readers = [other for other in current if other.reads(stage.buffer)]
-        if stage.combiner is None and not s.is_output(stage, func) and len(readers) == 1:
-            (reader,) = readers
-            if reader.combiner is not None and _read_guarded(stage.value) is not None:
-                current = [
-                    s.inlined_into(stage, reader) if other is reader else other
-                    for other in current
-                    if other is not stage
-                ]
-    return current
-
-
 def _factor_orders(product: Stage) -> list[tuple[Expr, Expr]]:
     value = product.value
     if not isinstance(value, tirx.Mul):
@@ -153,44 +123,10 @@ def _read_sum(data: Expr, weight: Expr, dtype: str) -> _Sum | None:
         factor.value if isinstance(factor, tirx.Cast) and factor.ty.dtype == dtype else factor
         for factor in (data, weight)
     )
-    guarded = _read_guarded(data)
-    if guarded is None or not isinstance(weight, Load):
+    guarded = read_guarded(data)
+    if guarded is None or not is_zero(guarded.otherwise) or not isinstance(weight, Load):
         return None
-    return _Sum(guarded[0], weight, guarded[1])
-
-
-def _read_guarded(value: Expr) -> tuple[Load, tuple[Expr, ...]] | None:
-    """A read, and what must be at least 0 for it not to be zero instead."""
-    if isinstance(value, Load):
-        return value, ()
-    if isinstance(value, tirx.Select):
-        condition, load, otherwise = value.condition, value.true_value, value.false_value
-    elif isinstance(value, tvm.ir.Call) and value.op.name.endswith(".if_then_else"):
-        condition, load, otherwise = value.args
-    else:
-        return None
-    guards = _bounds(condition)
-    if guards is None or not isinstance(load, Load) or not is_zero(otherwise):
-        return None
-    return load, tuple(guards)
-
-
-def _bounds(condition: Expr) -> list[Expr] | None:
-    """What must be at least 0, for a conjunction of comparisons of integers."""
-    if isinstance(condition, tirx.And):
-        parts = [_bounds(part) for part in (condition.a, condition.b)]
-        return None if None in parts else [bound for part in parts for bound in part or ()]
-    match condition:
-        case tirx.LE():
-            return [condition.b - condition.a]
-        case tirx.LT():
-            return [condition.b - condition.a - loops.int64(1)]
-        case tirx.GE():
-            return [condition.a - condition.b]
-        case tirx.GT():
-            return [condition.a - condition.b - loops.int64(1)]
-        case _:
-            return None
+    return _Sum(guarded.load, weight, guarded.bounds)
 
 
 def _are_inputs(found: _Sum, out: Buffer, func: PrimFunc) -> bool:
@@ -221,7 +157,7 @@ def _form(
         found = _Sum(
             s.substitute(found.data, values),
             s.substitute(found.weight, values),
-            tuple(s.substitute(guard, values) for guard in found.guards),
+            tuple(s.substitute(bound, values) for bound in found.bounds),
         )
         place = tuple(s.substitute(index, values) for index in place)
         if epilogue is not None:
@@ -239,8 +175,10 @@ def _form(
         read_operand(out, tuple(place), extents),
         read_operand(found.weight.source, tuple(found.weight.indices), extents),
     )
-    walks = _walks(found, extents)
+    walks = read_walks(found.data, found.bounds, extents)
     if operands[0] is None or operands[1] is None or walks is None:
+        return None
+    if any(s.uses(walk.base, axis) for walk in walks for axis in extents):
         return None
     axes = tuple(
         Axis(var, loops.int64(extent), var not in table, False) for var, extent in extents.items()
@@ -267,26 +205,6 @@ def _group_split(data: Load, axes: Mapping[Expr, Expr]) -> tuple[Expr, Expr, Exp
         return None
     group, inside = (tirx.Var(f"{var.name}_{part}", "int64") for part in ("group", "inside"))
     return var, group, inside, loops.int64(size)
-
-
-def _walks(found: _Sum, extents: Mapping[Expr, Expr]) -> tuple[Walk, ...] | None:
-    """Where windows are along each dimension of data; None where they do not move evenly, or where the guards are not
-    the bounds of dimensions."""
-    walks: list[Walk] = []
-    guards = list(found.guards)
-    stride = loops.int64(1)
-    shape = [loops.int64(size) for size in found.data.source.shape]
-    for size, index in reversed(list(zip(shape, found.data.indices, strict=True))):
-        linear, base = linear_part(index, extents)
-        if any(s.uses(base, axis) for axis in extents) or s.loads_of(base):
-            return None
-        ends = (index, size - loops.int64(1) - index)
-        outside = [g for g in guards if any(equal(g, end) for end in ends)]
-        guards = [g for g in guards if not any(g is other for other in outside)]
-        steps = tuple(linear.get(axis) for axis in extents)
-        walks.append(Walk(size, stride, steps, base, bool(outside)))
-        stride = loops.simplify(stride * size)
-    return None if guards else tuple(reversed(walks))
 
 
 def _with_roles(
@@ -320,7 +238,7 @@ def _with_roles(
     step = _contiguous_step(columns[-1], out, walks)
     if step is None or not _is_one_walk(depth, axes, weight):
         return None
-    if step == 1 and not any(walk.is_guarded for walk in walks) and _is_matmul(walks):
+    if len(columns) == 1 and step == 1 and _is_matmul(walks):
         return None
     return ConvolutionForm(
         axes, out, weight, data, walks, tuple(roles["batch"]), rows[0], tuple(columns), step,
@@ -370,6 +288,8 @@ def _is_one_walk(depth: Sequence[int], axes: Sequence[Axis], weight: Operand) ->
 
 
 def _is_matmul(walks: Sequence[Walk]) -> bool:
-    """Whether every dimension of data is one axis."""
+    """Whether every dimension of data is one axis, with nothing around it."""
+    if any(walk.is_guarded for walk in walks):
+        return False
     steps = [[step for step in walk.steps if step is not None] for walk in walks]
     return all(len(own) <= 1 and all(loops.constant(x) == 1 for x in own) for own in steps)
