@@ -183,7 +183,7 @@ class Bench:
         kernel = schedule_kernel(func, self.target)
         code = compile_object({"p": kernel.parallel, "s": kernel.serial}, self.target)
         seconds = time.process_time() - start
-        return load_kernels(code, [KernelInfo("matmul", "p", "s")])[0], seconds
+        return load_kernels([code], [KernelInfo("matmul", "p", "s")])[0], seconds
 
     def _peak_loop(self) -> tuple[int, Run]:
         """A loop of multiply-adds on registers, on all threads, and how many operations it is."""

@@ -367,9 +367,7 @@ def _panels(shape: list[Expr], indices: Sequence[Expr], iters: Sequence[Expr]) -
     return Panels(axis, width, stride)
 
 
-def _cut(
-    piece: Expr, inside: Expr, extent: Expr, iters: Sequence[Expr]
-) -> tuple[int, int] | None:
+def _cut(piece: Expr, inside: Expr, extent: Expr, iters: Sequence[Expr]) -> tuple[int, int] | None:
     """The number of an axis and the width, where the indices are `axis // width` and `axis % width`."""
     width = loops.constant(extent)
     if not isinstance(piece, tirx.FloorDiv) or not isinstance(inside, tirx.FloorMod) or not width:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from relaxpy.tir import loops
+from relaxpy.tir.arithmetic import Arithmetic, is_summable
 from relaxpy.tir.contraction import (
     Axis,
     Contraction,
@@ -21,9 +22,7 @@ from relaxpy.tir.contraction import (
     read_contraction,
 )
 from relaxpy.tir.loops import Expr, PrimFunc
-
-BITS = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
-"""Types that products are summed in, and their bits."""
+from relaxpy.tir.target import Target
 
 
 class _Role(Enum):
@@ -66,15 +65,21 @@ class MatmulForm:
         """How the columns of the right-hand factor are cut, if they are; `column.rhs` is the stride inside a panel."""
         return self.rhs.panels
 
+    def arithmetic(self, target: Target) -> Arithmetic:
+        """How the target multiplies the factors. Groups are read side by side, so a left factor that is not contiguous
+        along the depth is converted one by one."""
+        lhs, rhs = (str(operand.buffer.dtype) for operand in (self.lhs, self.rhs))
+        return Arithmetic.of(lhs, rhs, self.dtype, target)
+
 
 def matmul_of(func: PrimFunc) -> MatmulForm | None:
-    """The program as a matrix product of two factors of the type that it is summed in, one of `BITS`; or None."""
+    """The program as a matrix product of factors whose products can be summed in its type (`is_summable`), or None."""
     contraction = read_contraction(func)
     form = read_matmul(contraction) if contraction is not None else None
-    if form is None or form.dtype not in BITS:
+    if form is None:
         return None
-    same = all(str(o.buffer.dtype) == form.dtype for o in (form.lhs, form.rhs))
-    return form if same else None
+    factors = (str(o.buffer.dtype) for o in (form.lhs, form.rhs))
+    return form if all(is_summable(factor, form.dtype) for factor in factors) else None
 
 
 def read_matmul(contraction: Contraction) -> MatmulForm | None:
@@ -102,9 +107,11 @@ def _read(contraction: Contraction, lhs: Operand, rhs: Operand) -> MatmulForm | 
     row = rows[-1] if rows else _single()
     if loops.constant(columns[-1].extent) == 1:
         return None
-    if contraction.out.panels or lhs.panels or not _is_cut_along(columns[-1], rhs, contraction):
+    if contraction.out.panels or lhs.panels:
         return None
-    if loops.constant(row.extent) == 1 and loops.constant(columns[-1].rhs) != 1:
+    if not _is_cut_along(columns[-1], depth[0], rhs, contraction):
+        return None
+    if loops.constant(row.extent) == 1 and not rhs.panels and loops.constant(columns[-1].rhs) != 1:
         return None
     batch = (*found[_Role.BATCH], *rows[:-1], *columns[:-1])
     dtype, epilogue = contraction.dtype, contraction.epilogue
@@ -121,11 +128,19 @@ def _role(axis: Axis, out: bool, lhs: bool, rhs: bool) -> _Role | None:
     return _Role.ROW if lhs else _Role.COLUMN
 
 
-def _is_cut_along(column: Dimension, rhs: Operand, contraction: Contraction) -> bool:
-    """Whether the right-hand factor is cut into panels of nothing but the columns, or not at all."""
+def _is_cut_along(
+    column: Dimension, depth: Dimension, rhs: Operand, contraction: Contraction
+) -> bool:
+    """Whether the right-hand factor is cut into panels of nothing but the columns, and groups of nothing but the depth;
+    or not at all."""
     if rhs.panels is None:
         return True
-    return [axis.var for axis in column.axes] == [contraction.axes[rhs.panels.axis].var]
+
+    def is_only(dim: Dimension, number: int) -> bool:
+        return [axis.var for axis in dim.axes] == [contraction.axes[number].var]
+
+    grouped = rhs.panels.grouped
+    return is_only(column, rhs.panels.axis) and (grouped is None or is_only(depth, grouped))
 
 
 def _single() -> Dimension:

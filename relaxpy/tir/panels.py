@@ -2,7 +2,8 @@
 
 A product reads its right-hand factor a panel of columns at a time, row after row. A matrix (K, N) in panels is the
 tensor (ceil(N / width), K, width), the last panel filled up with zeros: what a panel holds is contiguous, so that
-nothing has to be copied while the program runs.
+nothing has to be copied while the program runs. Where the target multiplies groups of neighbours along the depth at a
+time (`relaxpy.tir.arithmetic`), it is (ceil(N / width), ceil(K / group), width, group).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 
 from relaxpy.tir import loops
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.matmul_form import BITS, matmul_of
+from relaxpy.tir.arithmetic import Arithmetic
+from relaxpy.tir.matmul_form import matmul_of
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.target import Target
@@ -32,27 +34,31 @@ class Packing:
     """Columns of a panel."""
     transposed: bool
     """Whether the parameter is (N, K) as it is, not (K, N)."""
+    group: int = 1
+    """Neighbours along the depth that lie side by side."""
 
-    def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a matrix of this shape in panels."""
         depth, columns = reversed(shape) if self.transposed else shape
-        return -(-columns // self.width), depth, self.width
+        panels, groups = -(-columns // self.width), -(-depth // self.group)
+        inside = (self.width,) if self.group == 1 else (self.width, self.group)
+        return panels, groups, *inside
 
     def pack(self, matrix: np.ndarray) -> np.ndarray:
         """The matrix in panels."""
         rows = matrix.T if self.transposed else matrix
         depth, columns = rows.shape
-        panels, _, width = shape = self.packed_shape(matrix.shape)
-        padded = np.zeros((depth, panels * width), matrix.dtype)
-        padded[:, :columns] = rows
-        packed = np.empty(shape, matrix.dtype)
-        packed[...] = padded.reshape(depth, panels, width).swapaxes(0, 1)
-        return packed
+        panels, groups, *_ = shape = self.packed_shape(matrix.shape)
+        padded = np.zeros((groups * self.group, panels * self.width), matrix.dtype)
+        padded[:depth, :columns] = rows
+        packed = np.empty((panels, groups, self.width, self.group), matrix.dtype)
+        packed[...] = padded.reshape(groups, self.group, panels, self.width).transpose(2, 0, 3, 1)
+        return packed.reshape(shape)
 
 
-def panel_width(target: Target, dtype: str) -> int:
-    """Columns of a panel of this type."""
-    return PANEL_VECTORS * target.lanes(BITS[dtype])
+def panel_width(arithmetic: Arithmetic) -> int:
+    """Columns of a panel."""
+    return PANEL_VECTORS * arithmetic.lanes
 
 
 def wanted_packing(program: PrimFunc, target: Target) -> Packing | None:
@@ -73,19 +79,21 @@ def wanted_packing(program: PrimFunc, target: Target) -> Packing | None:
     ):
         return None
     strides = loops.constant(depth.rhs), loops.constant(column.rhs)
-    width = panel_width(target, form.dtype)
+    arithmetic = form.arithmetic(target)
+    width = panel_width(arithmetic)
     if -(-columns // width) * width >= 2 * columns:
         return None
     param = next(i for i, p in enumerate(program.func.params) if p.same_as(form.rhs.buffer))
     for transposed in (False, True):
         wanted = (columns, rows) if transposed else (rows, columns)
         if shape == wanted and strides == ((1, rows) if transposed else (columns, 1)):
-            return Packing(param, width, transposed)
+            return Packing(param, width, transposed, arithmetic.group)
     return None
 
 
 def with_packed(program: PrimFunc, packing: Packing) -> PrimFunc:
-    """The program with the parameter in panels: it reads `packed[j // width, k, j % width]` for `matrix[k, j]`."""
+    """The program with the parameter in panels: it reads `packed[j // width, k, j % width]` for `matrix[k, j]`, or
+    `packed[j // width, k // group, j % width, k % group]`."""
     func = s_tir.renew_defs(program.func.without_attr("global_symbol"))
     old = func.params[packing.param]
     shape = tuple(int(dim) for dim in old.shape)
@@ -99,7 +107,11 @@ def with_packed(program: PrimFunc, packing: Packing) -> PrimFunc:
 
     def place(indices: list[loops.Expr]) -> list[loops.Expr]:
         k, j = reversed(indices) if packing.transposed else indices
-        return [tirx.floordiv(j, width), k, tirx.floormod(j, width)]
+        panel, column = tirx.floordiv(j, width), tirx.floormod(j, width)
+        if packing.group == 1:
+            return [panel, k, column]
+        group = loops.int64(packing.group)
+        return [panel, tirx.floordiv(k, group), column, tirx.floormod(k, group)]
 
     def load(node: tvm.ir.TensorLoad) -> loops.Expr:
         if not node.source.same_as(old):
