@@ -14,6 +14,7 @@ from relaxpy.transform import (
     DeadCodeElimination,
     EliminateCommonSubexpr,
     FoldConstant,
+    FuseAttention,
     FuseOps,
     FuseTensorIR,
     LambdaLift,
@@ -23,6 +24,7 @@ from relaxpy.transform import (
     Normalize,
     PackWeights,
     PlanMemory,
+    RewriteReshapes,
     UpdateInPlace,
 )
 
@@ -42,20 +44,20 @@ DEFAULT: tuple[Phase, ...] = (
     ),
     # 3. Every shape of known rank is named, and pure bindings in a row are dataflow: what is matched from here on.
     Phase("normalise", (BindUnknownShapes(), ConvertToDataflow())),
-    # 4. Operators that together are something special: wide products; here register libraries and fusions of your own.
-    Phase("match", (CombineParallelMatmul(),)),
+    # 4. Operators that together are something special: attention, wide products; here register libraries and fusions of
+    # your own.
+    Phase("match", (FuseAttention(), CombineParallelMatmul())),
     # 5. The other operators become tensor programs.
     Phase("legalise", (LegalizeOps(),)),
     # 6. Tensor programs that belong together become one (figure 9).
     Phase("fuse", (FuseOps(), FuseTensorIR())),
     # 7. Constants are laid out as the kernels read them.
     Phase("layout", (PackWeights(),)),
-    # 8. Functions become flat, memory explicit and shared.
-    Phase(
-        "lower",
-        (DeadCodeElimination(), LambdaLift(), LowerCallTIR(), UpdateInPlace(), PlanMemory()),
-    ),
-    # 9. Symbolic shapes become slots of an integer heap.
+    # 8. Functions become flat, and what they allocate explicit.
+    Phase("lower", (DeadCodeElimination(), LambdaLift(), LowerCallTIR())),
+    # 9. Memory is shared: with another shape, with what it is computed from, one after the other (algorithm 3).
+    Phase("memory", (RewriteReshapes(), UpdateInPlace(), PlanMemory())),
+    # 10. Symbolic shapes become slots of an integer heap.
     Phase("shapes", (LowerShapes(),)),
 )
 

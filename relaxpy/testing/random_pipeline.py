@@ -17,6 +17,7 @@ from relaxpy.transform import (
     DeadCodeElimination,
     EliminateCommonSubexpr,
     FoldConstant,
+    FuseAttention,
     FuseOps,
     FuseTensorIR,
     LambdaLift,
@@ -27,7 +28,9 @@ from relaxpy.transform import (
     PackWeights,
     Pass,
     PlanMemory,
+    RewriteReshapes,
     Sequential,
+    UpdateInPlace,
 )
 
 ANYWHERE: tuple[Pass, ...] = (
@@ -37,8 +40,11 @@ ANYWHERE: tuple[Pass, ...] = (
     DeadCodeElimination(),
     EliminateCommonSubexpr(),
     FoldConstant(),
+    FuseAttention(),
 )
 """May stand at any place between the first normal form and the lowering of functions."""
+MEMORY: tuple[Pass, ...] = (RewriteReshapes(), UpdateInPlace(), PlanMemory())
+"""May each be left out."""
 MOST = 6
 """How many of them a pipeline has at most."""
 
@@ -53,6 +59,6 @@ def random_pipeline(seed: int) -> Sequential:
         middle.append(PackWeights())
     for step in rng.choices(ANYWHERE, k=rng.randint(1, MOST)):
         middle.insert(rng.randint(0, len(middle)), step)
-    memory = [PlanMemory()] if rng.random() < 0.8 else []
+    memory = [step for step in MEMORY if rng.random() < 0.8]
     lowering = [LambdaLift(), LowerCallTIR(), *memory, LowerShapes()]
     return Sequential((BindParams(), Normalize(), *middle, *lowering))

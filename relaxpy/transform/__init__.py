@@ -16,6 +16,7 @@ from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.dead_code_elimination import DeadCodeElimination
 from relaxpy.transform.eliminate_common_subexpr import EliminateCommonSubexpr
 from relaxpy.transform.fold_constant import FoldConstant
+from relaxpy.transform.fuse_attention import FuseAttention
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_ops_by_pattern import FuseOpsByPattern, FusionPattern
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
@@ -27,6 +28,7 @@ from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.pack_weights import PackWeights
 from relaxpy.transform.plan_memory import PlanMemory
+from relaxpy.transform.rewrite_reshapes import RewriteReshapes
 from relaxpy.transform.update_in_place import UpdateInPlace
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "DeadCodeElimination",
     "EliminateCommonSubexpr",
     "FoldConstant",
+    "FuseAttention",
     "FuseOps",
     "FuseOpsByPattern",
     "FuseTensorIR",
@@ -54,6 +57,7 @@ __all__ = [
     "Pass",
     "PassContext",
     "PlanMemory",
+    "RewriteReshapes",
     "Sequential",
     "UpdateInPlace",
     "function_pass",
