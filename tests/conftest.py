@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +21,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# Kernels that many tests compile are compiled once: all processes of a run share a cache of its own. The user's is not
+# touched.
+if "RELAXPY_TESTS_CACHE" not in os.environ:
+    os.environ["RELAXPY_TESTS_CACHE"] = tempfile.mkdtemp(prefix="relaxpy-tests-")
+    atexit.register(shutil.rmtree, os.environ["RELAXPY_TESTS_CACHE"], ignore_errors=True)
+os.environ["RELAXPY_CACHE_DIR"] = os.environ["RELAXPY_TESTS_CACHE"]
+os.environ.pop("RELAXPY_CACHE_SIZE", None)
 
 
 WHOLE_PROGRAMS = ("cli", "docs", "e2e", "fuzz", "models", "op", "schedule")

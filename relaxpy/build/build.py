@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.build.codegen import Program, generate
+from relaxpy.build.kernel_cache import KernelCache
+from relaxpy.build.kernels import CompiledKernel, Progress, compile_kernels, default_jobs
 from relaxpy.build.pipeline import default_pipeline
+from relaxpy.build.progress import progress_bar
 from relaxpy.errors import UsageError
 from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
+from relaxpy.runtime.build_report import BuildReport, KernelTime
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.executable import Executable
-from relaxpy.schedule import schedule_kernel
-from relaxpy.tir.compile import compile_object
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import Instrument, Pass, PassContext
@@ -28,6 +33,10 @@ def build(
     *,
     pipeline: Pass | None = None,
     instruments: Sequence[Instrument] = (),
+    cache: bool | str | os.PathLike[str] = True,
+    jobs: int | None = None,
+    check_arguments: bool = False,
+    progress: bool | None = None,
 ) -> Executable:
     """Compile a module, once for all shapes that it can take.
 
@@ -37,6 +46,12 @@ def build(
     the executable is saved. `pipeline` replaces the default passes;
     `instruments` are called after each pass. The same module and target give the same bytes in
     any process.
+
+    Compiled kernels are kept on disk (`relaxpy cache`) and found again by what they were compiled from: `cache` is a
+    folder for them instead of the user's, or False for none. `jobs` kernels are compiled at a time (as many as there
+    are processors). With `check_arguments` every kernel checks what it is called with, for those who write bytecode or
+    call kernels themselves. `progress` shows a bar; None does so on a terminal for builds that take long.
+    `Executable.build_report` says where the time went.
 
     Raises: RelaxError, located where the program says what cannot be built.
     """
@@ -49,37 +64,70 @@ def build(
             help="decorate a class with @I.ir_module, or parse text with relaxpy.parse(text)",
         )
     resolved = Target.parse(target)
+    kernel_cache = _cache(cache)
+    clock = Clock()
     check_well_formed(mod)
-    context = PassContext(resolved, dict(params or {}), tuple(instruments))
-    with deep_recursion():
+    clock.lap("check")
+    context = PassContext(resolved, dict(params or {}), (*instruments, clock.after_pass))
+    with deep_recursion(), progress_bar(progress) as on_kernel:
         lowered = (pipeline or default_pipeline()).run(mod, context)
-        return link(lowered, generate(lowered), resolved)
+        program = generate(lowered)
+        clock.lap("codegen")
+        return link(
+            lowered,
+            program,
+            resolved,
+            kernel_cache=kernel_cache,
+            jobs=jobs,
+            check_arguments=check_arguments,
+            progress=on_kernel,
+            clock=clock,
+        )
 
 
-def link(mod: IRModule, program: Program, target: Target) -> Executable:
-    """Schedule and compile the tensor programs that the bytecode calls, and put everything
-    together."""
-    kernels: list[KernelInfo] = []
-    variants: dict[str, Any] = {}
-    sources: dict[str, str] = {}
+def link(
+    mod: IRModule,
+    program: Program,
+    target: Target,
+    *,
+    kernel_cache: KernelCache | None = None,
+    jobs: int | None = None,
+    check_arguments: bool = False,
+    progress: Progress | None = None,
+    clock: Clock | None = None,
+) -> Executable:
+    """Schedule and compile the tensor programs that the bytecode calls, and put everything together. Options as
+    `build`'s; `clock` has timed the steps before."""
+    clock = clock or Clock()
+    programs: dict[str, PrimFunc] = {}
     for name in program.kernels:
         func = mod[name]
         assert isinstance(func, PrimFunc)
-        scheduled = schedule_kernel(func.func, target)
-        variants[name] = scheduled.parallel
-        serial = name
-        if not scheduled.parallel.same_as(scheduled.serial):
-            serial = mod.fresh_name(f"{name}__serial")
-            variants[serial] = scheduled.serial
-        kernels.append(KernelInfo(name, name, serial))
-        sources[name] = func.script(name)
+        programs[name] = func
+    kernels = compile_kernels(
+        programs,
+        target,
+        kernel_cache=kernel_cache,
+        jobs=jobs,
+        check_arguments=check_arguments,
+        progress=progress,
+    )
+    clock.lap("kernels")
+    sources = {name: func.listing(name) for name, func in programs.items()}
+    clock.lap("listing")
+    objects = {kernel.symbol: kernel.object_code for kernel in kernels.values()}
+    places = {symbol: place for place, symbol in enumerate(objects)}
+    infos = [
+        KernelInfo(name, kernel.symbol, kernel.serial_symbol, places[kernel.symbol])
+        for name, kernel in kernels.items()
+    ]
     return Executable(
         functions=tuple(program.functions),
         constants=tuple(program.constants),
-        kernels=tuple(kernels),
+        kernels=tuple(infos),
         libraries=tuple(program.libraries),
         packed=tuple(program.packed),
-        objects=(compile_object(variants, target),) if variants else (),
+        objects=tuple(objects.values()),
         target={
             "kind": target.kind,
             "mcpu": target.mcpu,
@@ -87,4 +135,39 @@ def link(mod: IRModule, program: Program, target: Target) -> Executable:
             "text": str(target),
         },
         sources=sources,
+        build_report=_report(clock, kernels, jobs),
     )
+
+
+def _cache(choice: bool | str | os.PathLike[str]) -> KernelCache | None:
+    if isinstance(choice, bool):
+        return KernelCache.default() if choice else None
+    return KernelCache(Path(choice))
+
+
+class Clock:
+    """Seconds of the steps of a build."""
+
+    def __init__(self) -> None:
+        self.laps: list[tuple[str, float]] = []
+        self._last = perf_counter()
+
+    def lap(self, name: str) -> None:
+        """What was done since the last lap was `name`."""
+        now = perf_counter()
+        self.laps.append((name, now - self._last))
+        self._last = now
+
+    def after_pass(self, _number: int, step: Pass, _before: IRModule, _after: IRModule) -> None:
+        """As an instrument: a lap for each pass (and the caller's own instruments)."""
+        self.lap(step.name)
+
+
+def _report(clock: Clock, kernels: Mapping[str, CompiledKernel], jobs: int | None) -> BuildReport:
+    """Kernels that are the same program are told once, by the first name."""
+    distinct = {kernel.symbol: (name, kernel) for name, kernel in reversed(list(kernels.items()))}
+    times = tuple(
+        KernelTime(name, kernel.rule, kernel.seconds, len(kernel.object_code), kernel.cached)
+        for name, kernel in reversed(list(distinct.values()))
+    )
+    return BuildReport(tuple(clock.laps), times, jobs or default_jobs())

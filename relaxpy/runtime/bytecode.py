@@ -190,6 +190,8 @@ class Alloc(Instr):
     storage: int
     """Index of one of the function's `storages` (memory of the frame; the tensor never leaves the
     call), or -1: memory of its own, which may leave the call."""
+    offset: int = 0
+    """Bytes from the storage's start to the tensor's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,12 +367,14 @@ class FunctionCode:
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """A compiled tensor program and the symbols of its variants in the object."""
+    """A compiled tensor program: the symbols of its variants, and the object that holds them."""
 
     name: str
     symbol: str
     """Runs on all threads where that helps."""
     serial_symbol: str
     """Runs on the calling thread; the same as `symbol` where the program is serial anyway."""
+    object: int = 0
+    """Index into the executable's objects."""
 
     kind: ClassVar[str] = "kernel"

@@ -240,14 +240,15 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
         # Sorting and its like are functions of TVM's larger runtime library, which kernels look up by name.
         _load(_library_folder(), "tvm_runtime_extra")
     try:
-        # A C++ compiler would only be asked for its standard library, which kernels do not use.
-        module = session.load_module(list(objects), cxx=os.devnull)
+        # Each is a library of its own: two of one library must not both have initialisers (as they have without
+        # optimisation). A C++ compiler would only be asked for its standard library, which kernels do not use.
+        modules = [session.load_module(each, cxx=os.devnull) for each in objects]
     except Exception as error:
         raise ExecutableError(
             "object-code", f"the kernels cannot be linked: {_last_line(error)}"
         ) from error
 
-    def get(symbol: str, release_gil: bool) -> Handle:
+    def get(module: Any, symbol: str, release_gil: bool) -> Handle:
         try:
             handle = module.get_function(symbol)
         except Exception as error:
@@ -255,11 +256,11 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
                 "object-code", f"no kernel {symbol}: {_last_line(error)}"
             ) from error
         if handle is None:
-            raise ExecutableError("object-code", f"the objects have no kernel {symbol}")
+            raise ExecutableError("object-code", f"the object has no kernel {symbol}")
         handle.release_gil = release_gil
         return handle
 
-    return [KernelHandles(info, get) for info in infos]
+    return [KernelHandles(info, partial(get, modules[info.object])) for info in infos]
 
 
 def _last_line(error: BaseException) -> str:

@@ -25,12 +25,16 @@ _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
 
 def compile_object(
-    kernels: Mapping[str, tirx.PrimFunc], target: Target, *, check_arguments: bool = False
+    kernels: Mapping[str, tirx.PrimFunc],
+    target: Target,
+    *,
+    check_arguments: bool = False,
+    called: str = "",
 ) -> bytes:
     """One object file with every kernel under its key: the symbol `__tvm_ffi_<key>`, in TVM's calling convention.
 
-    With `check_arguments` the kernels compare their arguments with their parameters at every call, as TVM's do; without,
-    whoever calls them has to.
+    With `check_arguments` the kernels compare their arguments with their parameters at every call, as TVM's do;
+    without, whoever calls them has to. `called` is what errors call the kernels, if not by their keys.
 
     Raises `BuildError`: `kernel-name` for a key that is no C identifier, `kernel-compile` with the kernel's name for
     one that TVM or LLVM refuses, `target-object` for a target that has no object files.
@@ -41,7 +45,7 @@ def compile_object(
             f'a "{target.kind}" target has no object files',
             help='build for "llvm", or take the source text with compile_source',
         )
-    library = _build(kernels, target, check_arguments)
+    library = _build(kernels, target, check_arguments, called)
     with tempfile.TemporaryDirectory(prefix="relaxpy-") as folder:
         path = Path(folder, "kernels.o")
         library.write_to_file(str(path), "o")
@@ -111,7 +115,10 @@ def _may_be_zero(divisor: Expr) -> bool:
 
 
 def _build(
-    kernels: Mapping[str, tirx.PrimFunc], target: Target, check_arguments: bool = False
+    kernels: Mapping[str, tirx.PrimFunc],
+    target: Target,
+    check_arguments: bool = False,
+    called: str = "",
 ) -> tvm.runtime.Module:
     """TVM's module of all kernels; on failure, a `BuildError` that names the kernel at fault."""
     prepared: dict[str, tirx.PrimFunc] = {}
@@ -127,14 +134,16 @@ def _build(
     try:
         return _tvm_build(prepared, target)
     except Exception as error:
-        raise _named(error, prepared, target) from error
+        raise _named(error, prepared, target, called) from error
 
 
 def _tvm_build(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:
     return tirx.build(tvm.IRModule(dict(kernels)), target=target.to_tvm(), pipeline=pipeline.NAME)
 
 
-def _named(error: Exception, kernels: Mapping[str, tirx.PrimFunc], target: Target) -> BuildError:
+def _named(
+    error: Exception, kernels: Mapping[str, tirx.PrimFunc], target: Target, called: str
+) -> BuildError:
     """The error for the first kernel that does not compile by itself."""
     for name, func in kernels.items():
         try:
@@ -142,7 +151,7 @@ def _named(error: Exception, kernels: Mapping[str, tirx.PrimFunc], target: Targe
         except Exception as own:
             return BuildError(
                 "kernel-compile",
-                f'the kernel "{name}" does not compile for {target}: {_reason(own)}',
+                f'the kernel "{called or name}" does not compile for {target}: {_reason(own)}',
                 notes=(f"the tensor program:\n{func.script()}",),
             )
     names = ", ".join(kernels)

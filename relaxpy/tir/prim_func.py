@@ -41,6 +41,18 @@ class PrimFunc(TensorProgram):
 
         return print_prim_func(self.func, name)
 
+    def full_text(self) -> str:
+        """All that the program says, as a key: see `relaxpy.tir.printer.full_text`."""
+        from relaxpy.tir.printer import full_text
+
+        return full_text(self.func)
+
+    def listing(self, name: str) -> str:
+        """The program for people to read; `script` is what is sure to parse back to the same."""
+        from relaxpy.tir.printer import listing
+
+        return listing(self.func, name)
+
     def structural_equal(self, other: TensorProgram) -> bool:
         return isinstance(other, PrimFunc) and bool(
             tvm_ffi.structural_equal(

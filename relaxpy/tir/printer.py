@@ -43,6 +43,17 @@ def print_prim_func(func: Any, name: str) -> str:
     )
 
 
+def full_text(func: Any) -> str:
+    """All that a program says, but for its name and the places in source files that it comes from: two programs of the
+    same text are the same program. Not for reading, and not parsed back."""
+    return func.without_attr("global_symbol").script(int_dtype=_BARE[-1], show_meta=True)
+
+
+def listing(func: Any, name: str) -> str:
+    """The definition of `name` for people: all integers bare, whether or not they are read back the same."""
+    return _definition(func.without_attr("global_symbol"), name, _BARE[0])
+
+
 def _definition(func: Any, name: str, int_dtype: str) -> str:
     text = func.with_attr("global_symbol", name).script(int_dtype=int_dtype)
     text = _BYTES.sub(_characters, text)

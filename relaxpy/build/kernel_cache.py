@@ -1,0 +1,234 @@
+"""A folder of compiled kernels, found by what they were compiled from.
+
+    <folder>/v1/3f/3f09…c2      an entry: magic, key, checksum, data
+    <folder>/v1/usage           a line a build: hits and misses
+
+An entry's name is its key, a SHA-256 of everything that its data depends on (`relaxpy.build.kernels` makes both), so
+entries are never out of date and never change: builds in any number of processes read and write one folder without
+locks. An entry is written beside its place and moved there; what is cut off, damaged, or under another's name has the
+wrong checksum, is deleted, and compiled again.
+
+Nothing that goes wrong here fails a build: a folder that cannot be read or written, or a full disk, is a folder without
+entries. The folder is bounded: whoever adds to it deletes the entries that were used longest ago.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from relaxpy.errors import UsageError
+
+FORMAT = "v1"
+MAGIC = b"RXKERNEL"
+DEFAULT_SIZE = 1 << 30
+"""Bytes that the folder may take, unless `RELAXPY_CACHE_SIZE` says otherwise."""
+
+_KEY_BYTES = 32
+_HEADER = len(MAGIC) + 2 * _KEY_BYTES
+_KEPT = 0.9
+"""A cache that is over its bound is brought down to this share of it."""
+_USAGE_BYTES = 1 << 16
+"""A longer record of hits and misses is summed up."""
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of the cache."""
+
+    path: Path
+    size: int
+    used: float
+    """When it was written or last read, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCache:
+    """The entries of one folder. Methods never raise for what the disk does."""
+
+    folder: Path
+    max_bytes: int = DEFAULT_SIZE
+
+    @classmethod
+    def default(cls) -> KernelCache | None:
+        """The user's cache: `RELAXPY_CACHE_DIR` or the platform's place for caches, at most `RELAXPY_CACHE_SIZE`
+        (1 GiB); None where that size is 0 or the user has no home.
+
+        Raises: UsageError (`cache-size`).
+        """
+        size = parse_size(os.environ.get("RELAXPY_CACHE_SIZE", "") or str(DEFAULT_SIZE))
+        folder = os.environ.get("RELAXPY_CACHE_DIR") or _platform_folder()
+        return cls(Path(folder), size) if folder and size else None
+
+    def get(self, key: bytes) -> bytes | None:
+        """The data of an entry, which counts as used now; None where there is none, or none that is whole."""
+        path = self._path(key)
+        try:
+            stored = path.read_bytes()
+        except OSError:
+            return None
+        data = _data(stored, key)
+        with contextlib.suppress(OSError):
+            if data is None:
+                path.unlink()
+            else:
+                os.utime(path)
+        return data
+
+    def put(self, key: bytes, data: bytes) -> bool:
+        """Keep `data`; False where the disk does not let us."""
+        path = self._path(key)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, beside = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+        except OSError:
+            return False
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(MAGIC + key + hashlib.sha256(key + data).digest() + data)
+            os.replace(beside, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+            return False
+        return True
+
+    def entries(self) -> list[Entry]:
+        """All entries, that used longest ago first."""
+        found: list[Entry] = []
+        for path in self._files():
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                found.append(Entry(path, status.st_size, status.st_mtime))
+        return sorted(found, key=lambda entry: (entry.used, entry.path))
+
+    def trim(self) -> int:
+        """Delete the entries that were used longest ago until the rest fits; how many that were."""
+        entries = self.entries()
+        size = sum(entry.size for entry in entries)
+        if size <= self.max_bytes:
+            return 0
+        deleted = 0
+        for entry in entries:
+            if size <= self.max_bytes * _KEPT:
+                break
+            with contextlib.suppress(OSError):
+                entry.path.unlink()
+                size -= entry.size
+                deleted += 1
+        return deleted
+
+    def clear(self) -> int:
+        """Delete all entries, and the record of hits; how many entries that were."""
+        deleted = 0
+        for path in self._files():
+            with contextlib.suppress(OSError):
+                path.unlink()
+                deleted += 1
+        with contextlib.suppress(OSError):
+            self._usage.unlink()
+        return deleted
+
+    def verify(self) -> list[Entry]:
+        """Read all entries, delete those that are damaged, and return them."""
+        damaged: list[Entry] = []
+        for entry in self.entries():
+            with contextlib.suppress(OSError):
+                if not _is_whole(entry.path):
+                    entry.path.unlink()
+                    damaged.append(entry)
+        return damaged
+
+    def record(self, hits: int, misses: int) -> None:
+        """Note what a build found."""
+        with contextlib.suppress(OSError):
+            self._usage.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._usage.open(
+                "ab", buffering=0
+            ) as file:  # one write: lines of two processes do not mix
+                file.write(f"{hits} {misses}\n".encode())
+            if self._usage.stat().st_size > _USAGE_BYTES:
+                # Two processes at once lose a few builds of the other; these are figures to look at.
+                total = "{} {}\n".format(*self.usage())
+                self._usage.write_text(total, encoding="utf-8")
+
+    def usage(self) -> tuple[int, int]:
+        """Hits and misses of all builds since the cache was last cleared."""
+        hits = misses = 0
+        with contextlib.suppress(OSError):
+            for line in self._usage.read_text(encoding="utf-8", errors="replace").splitlines():
+                words = line.split()
+                if len(words) == 2 and all(word.isdecimal() for word in words):
+                    hits, misses = hits + int(words[0]), misses + int(words[1])
+        return hits, misses
+
+    @property
+    def _usage(self) -> Path:
+        return self.folder / FORMAT / "usage"
+
+    def _path(self, key: bytes) -> Path:
+        name = key.hex()
+        return self.folder / FORMAT / name[:2] / name
+
+    def _files(self) -> Iterator[Path]:
+        """Entries, and what writers that were killed left beside them."""
+        try:
+            yield from (path for path in (self.folder / FORMAT).glob("??/*") if path.is_file())
+        except OSError:
+            return
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `"500M"`, `"1 GiB"`, `"0"` (units are powers of 1024), or 0 for `"off"`.
+
+    Raises: UsageError (`cache-size`).
+    """
+    if text.strip().lower() == "off":
+        return 0
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            "cache-size",
+            f"{text!r} is no size",
+            help="RELAXPY_CACHE_SIZE is a number of bytes, or of K, M, G: 500M; 0 or off: no cache",
+        )
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def _platform_folder() -> str:
+    """Where this platform keeps what can be made again; "" for a user without a home."""
+    home = os.path.expanduser("~")
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
+        return os.path.join(base, "relaxpy", "Cache")
+    if sys.platform == "darwin":
+        base = os.path.join(home, "Library", "Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(base):  # the XDG specification: others are to be ignored
+            base = os.path.join(home, ".cache")
+    return os.path.join(base, "relaxpy") if os.path.isabs(base) else ""
+
+
+def _data(stored: bytes, key: bytes) -> bytes | None:
+    """What an entry holds, if all of it is as it was written."""
+    magic, checked, data = stored[: len(MAGIC)], stored[len(MAGIC) : _HEADER], stored[_HEADER:]
+    whole = magic == MAGIC and checked == key + hashlib.sha256(key + data).digest()
+    return data if whole else None
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        key = bytes.fromhex(path.name)
+    except ValueError:
+        return False  # left by a writer that was killed
+    return _data(path.read_bytes(), key) is not None

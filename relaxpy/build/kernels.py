@@ -1,0 +1,213 @@
+"""From tensor programs to objects: each distinct program scheduled and compiled once, several at a time, or taken from
+the cache.
+
+A program becomes one object file with its variants (`relaxpy.schedule`), whose symbols are named after what the program
+says. So the objects of a module do not depend on how many were compiled at a time, on what was in the cache, or on the
+names of the kernels; the same program in two modules is one entry of the cache.
+
+The key of an entry is a SHA-256 over the program's complete text, the target, the options, and the compiler: versions
+and the sources that decide what becomes of a program (`compiler_id`). It is computed before scheduling, which a hit
+saves too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import perf_counter
+
+import relaxpy.version
+from relaxpy.build.kernel_cache import KernelCache
+from relaxpy.schedule import ScheduledKernel, schedule_kernel
+from relaxpy.tir.compile import compile_object
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.target import Target
+
+_COMPILER = ("errors.py", "ir", "tir", "shape", "schedule", "build/kernels.py")
+"""Sources that decide what becomes of a tensor program."""
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy")
+_SYMBOL_DIGITS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """A tensor program as machine code."""
+
+    symbol: str
+    serial_symbol: str
+    """The same as `symbol` where the program is serial anyway."""
+    rule: str
+    """The schedule rule that arranged it."""
+    seconds: float
+    """What scheduling and compiling took."""
+    object_code: bytes
+    cached: bool = False
+    """It came from the cache."""
+
+    def encode(self) -> bytes:
+        """As an entry of the cache."""
+        facts = {
+            "symbol": self.symbol,
+            "serial_symbol": self.serial_symbol,
+            "rule": self.rule,
+            "seconds": self.seconds,
+        }
+        return json.dumps(facts).encode() + b"\n" + self.object_code
+
+    @classmethod
+    def decode(cls, data: bytes) -> CompiledKernel:
+        """An entry of the cache as it was."""
+        facts, object_code = data.split(b"\n", 1)
+        return cls(**json.loads(facts), object_code=object_code, cached=True)
+
+
+Progress = Callable[[int, int, str], None]
+"""Called with how many kernels are done, how many there are to compile, and the name of the last."""
+
+
+def compile_kernels(
+    programs: Mapping[str, PrimFunc],
+    target: Target,
+    *,
+    kernel_cache: KernelCache | None = None,
+    jobs: int | None = None,
+    check_arguments: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, CompiledKernel]:
+    """Every program's kernel; equal programs share one.
+
+    `jobs`: how many are compiled at a time (the processors that this process may use). `check_arguments`: see
+    `relaxpy.tir.compile.compile_object`.
+
+    Raises: BuildError, of the first program that does not compile.
+    """
+    leaders = _equal_programs(programs)
+    wanted = {name: programs[name] for name in dict.fromkeys(leaders.values())}
+    texts = {
+        name: program_text(program, target, check_arguments) for name, program in wanted.items()
+    }
+    id = compiler_id() if kernel_cache is not None else None
+    keys = {name: hashlib.sha256(f"{id}\n{text}".encode()).digest() for name, text in texts.items()}
+    found: dict[str, CompiledKernel] = {}
+    if kernel_cache is not None and id is not None:
+        for name in wanted:
+            data = kernel_cache.get(keys[name])
+            if data is not None:
+                found[name] = CompiledKernel.decode(data)
+    missing = {name: wanted[name] for name in wanted if name not in found}
+    compiled = _compile_all(
+        missing, texts, target, jobs or default_jobs(), check_arguments, progress
+    )
+    if kernel_cache is not None and id is not None:
+        kernel_cache.record(len(found), len(missing))
+        # `all` stops at the first that the disk refuses: the next would fare no better.
+        if missing and all(kernel_cache.put(keys[n], k.encode()) for n, k in compiled.items()):
+            kernel_cache.trim()
+    found |= compiled
+    return {name: found[leader] for name, leader in leaders.items()}
+
+
+def default_jobs() -> int:
+    """How many processors this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return max(1, len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
+
+
+def program_text(program: PrimFunc, target: Target, check_arguments: bool) -> str:
+    """All that the object depends on besides the compiler."""
+    return f"{target} opt={target.opt_level} checked={check_arguments}\n{program.full_text()}"
+
+
+def _equal_programs(programs: Mapping[str, PrimFunc]) -> dict[str, str]:
+    """Each program's name → the name of the first that is equal but for the names in it."""
+    leaders: dict[str, str] = {}
+    by_hash: dict[int, list[str]] = {}
+    for name, program in programs.items():
+        alike = by_hash.setdefault(program.structural_hash(), [])
+        same = (other for other in alike if programs[other].structural_equal(program))
+        leaders[name] = next(same, name)
+        if leaders[name] == name:
+            alike.append(name)
+    return leaders
+
+
+def _compile_all(
+    programs: Mapping[str, PrimFunc],
+    texts: Mapping[str, str],
+    target: Target,
+    jobs: int,
+    check_arguments: bool,
+    progress: Progress | None,
+) -> dict[str, CompiledKernel]:
+    """Kernels of distinct programs. Scheduling is Python and stays on this thread; LLVM works on others beside it."""
+    if not programs:
+        return {}
+    done: dict[str, CompiledKernel] = {}
+    with ThreadPoolExecutor(min(jobs, len(programs)), "relaxpy-compile") as pool:
+        try:
+            running: dict[Future[CompiledKernel], str] = {}
+            for name, program in programs.items():
+                start = perf_counter()
+                scheduled = schedule_kernel(program.func, target)
+                symbol = "k" + hashlib.sha256(texts[name].encode()).hexdigest()[:_SYMBOL_DIGITS]
+                seconds = perf_counter() - start
+                args = (name, symbol, scheduled, seconds, target, check_arguments)
+                running[pool.submit(_compile, *args)] = name
+            for future in as_completed(running):
+                name = running[future]
+                done[name] = future.result()
+                if progress is not None:
+                    progress(len(done), len(programs), name)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return {name: done[name] for name in programs}
+
+
+def _compile(
+    name: str,
+    symbol: str,
+    scheduled: ScheduledKernel,
+    seconds: float,
+    target: Target,
+    check_arguments: bool,
+) -> CompiledKernel:
+    start = perf_counter()
+    variants, serial_symbol = {symbol: scheduled.parallel}, symbol
+    if not scheduled.parallel.same_as(scheduled.serial):
+        serial_symbol = f"{symbol}_serial"
+        variants[serial_symbol] = scheduled.serial
+    code = compile_object(variants, target, check_arguments=check_arguments, called=name)
+    seconds += perf_counter() - start
+    return CompiledKernel(symbol, serial_symbol, scheduled.rule, seconds, code)
+
+
+@cache
+def compiler_id() -> str | None:
+    """What this compiler is: a digest of versions and of the sources that decide what becomes of a program. None where
+    a source has changed since this process loaded relaxpy: what runs is not what the files say."""
+    digest = hashlib.sha256(relaxpy.version.__version__.encode())
+    for package in _PACKAGES:
+        try:
+            digest.update(f"{package}={version(package)}\n".encode())
+        except PackageNotFoundError:
+            digest.update(f"{package}\n".encode())
+    root = Path(relaxpy.version.__file__).parent
+    files = [path for part in _COMPILER for path in _sources(root / part)]
+    for path in files:
+        if path.stat().st_mtime > relaxpy.version.LOADED_AT:
+            return None
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest() if files else None
+
+
+def _sources(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
