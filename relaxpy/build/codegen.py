@@ -300,10 +300,10 @@ class _FunctionWriter:
                 size = args[0]
                 self.storage_of[var] = len(self.storages)
                 self.storages.append(self.int_expr(_dim(size)))
-            case AllocTensor(dtype=dtype, at=at):
+            case AllocTensor(dtype=dtype, at=at, offset=offset):
                 shape, *storages = args
                 storage = next((self.storage_of[s] for s in storages if isinstance(s, Var)), -1)
-                self.emit(bc.Alloc, self.define(var), at, _ndim(shape), dtype, storage)
+                self.emit(bc.Alloc, self.define(var), at, _ndim(shape), dtype, storage, offset)
             case View(dtype=dtype, at=at):
                 src = self.value(args[0])
                 self.emit(bc.View, self.define(var), src, at, _ndim(args[1]), dtype)

@@ -89,15 +89,16 @@ class AllocStorage(Intrinsic):
 
 @_define
 class AllocTensor(Intrinsic):
-    """`memory.alloc_tensor(shape[, storage], dtype=…, vdevice=…)`: an uninitialised tensor; without a
-    storage it has memory of its own, which may leave the call. `at` is where its shape stands in
-    the heap, once lowered."""
+    """`memory.alloc_tensor(shape[, storage], dtype=…, offset=…, vdevice=…)`: an uninitialised tensor;
+    without a storage it has memory of its own, which may leave the call. In a storage it begins
+    `offset` bytes behind its start. `at` is where its shape stands in the heap, once lowered."""
 
     name = "memory.alloc_tensor"
     arity = (1, 2)
     dtype: str = "float32"
     at: int = -1
     vdevice: str | None = None
+    offset: int = 0
 
     def result(self, args: Sequence[Annotation]) -> Annotation:
         shape = args[0]

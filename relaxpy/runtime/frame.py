@@ -75,6 +75,8 @@ class RecordPlan:
     """Heap slot where its shape starts."""
     storage: int
     """The storage it lies in; -1: its pointer is written by the code."""
+    offset: int = 0
+    """Bytes from the storage's start."""
 
 
 @dataclass(slots=True)
@@ -104,7 +106,7 @@ class Frame:
         base = ctypes.addressof(self._heap)
         count = sum(len(group) for group in plan.groups)
         self._groups = plan.groups
-        self._cells: list[list[ctypes.c_int64]] = [[] for _ in range(count)]
+        self._cells: list[list[tuple[ctypes.c_int64, int]]] = [[] for _ in range(count)]
         self.buffers: list[Array | None] = [None] * count
         """Owner of each storage."""
         self.pointers = [0] * count
@@ -116,7 +118,10 @@ class Frame:
         for record in plan.records:
             tensor, address = new_record(record.ndim, record.dtype, base + 8 * record.shape)
             cell = ctypes.c_int64.from_address(address)
-            (pointers if record.storage < 0 else self._cells[record.storage]).append(cell)
+            if record.storage < 0:
+                pointers.append(cell)
+            else:
+                self._cells[record.storage].append((cell, record.offset))
             tensors.append(tensor)
         view = memoryview(self._heap).cast("B").cast("q")
         self.locals = (view, self.caps, *tensors, *pointers)
@@ -131,8 +136,8 @@ class Frame:
             )  # lengths that creep up do not allocate at every call
         for storage in self._groups[group]:
             buffer, pointer = allocate(nbytes)
-            for cell in self._cells[storage]:
-                cell.value = pointer
+            for cell, offset in self._cells[storage]:
+                cell.value = pointer + offset
             self.buffers[storage], self.pointers[storage] = buffer, pointer
         self.caps[group] = nbytes
 

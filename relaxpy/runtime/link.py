@@ -78,6 +78,8 @@ class Value:
     """Heap slot where its shape starts; -1: the shape is known only to the object."""
     storage: int = -1
     """Storage that it lies in."""
+    offset: int = 0
+    """Bytes from the storage's start."""
     constant: int = -1
     """Constant that it is."""
     scalar: bool = False
@@ -195,11 +197,11 @@ class _Analysis:
                     and pattern.dtype
                 ):
                     matched.setdefault(value, at)
-            case Alloc(shape=shape, ndim=ndim, dtype=dtype, storage=storage):
-                made = Value(ndim, dtype, shape, storage)
+            case Alloc(shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset):
+                made = Value(ndim, dtype, shape, storage, offset)
             case View(src=src, shape=shape, ndim=ndim, dtype=dtype):
                 (value,) = self._read(at, env, (src,), wanted=env[src].storage < 0)
-                made = Value(ndim, dtype, shape, value.storage)
+                made = Value(ndim, dtype, shape, value.storage, value.offset)
             case Const(index=index):
                 made = Value(constant=index)
             case MakePrim():
@@ -246,7 +248,7 @@ class _Analysis:
             return -1
         if value.shape >= 0:
             if value.record < 0:
-                plan = RecordPlan(value.ndim, value.dtype, value.shape, value.storage)
+                plan = RecordPlan(value.ndim, value.dtype, value.shape, value.storage, value.offset)
                 # Tensors of one type that take turns in a storage are one record.
                 shared = self._shared.get(plan) if plan.storage >= 0 else None
                 if shared is None:
@@ -690,7 +692,8 @@ class _Emitter:
     def storage_tensor(self, dst: int, value: Value) -> None:
         s = value.storage
         dims = self.dims(value.shape, value.ndim)
-        self.emit(f"r{dst} = Tensor(f.pointers[{s}], {dims}, {value.dtype!r}, f.buffers[{s}])")
+        begin = f"f.pointers[{s}]" + (f" + {value.offset}" if value.offset else "")
+        self.emit(f"r{dst} = Tensor({begin}, {dims}, {value.dtype!r}, f.buffers[{s}])")
 
     def view(self, at: int, instr: View) -> None:
         value = self.info.defines[at]

@@ -226,9 +226,9 @@ def _instr(exe: Executable, code: FunctionCode, instr: Instr) -> str:
             return f"h{dst} = {_int(expr)}"
         case Assert(lhs=lhs, rhs=rhs, check=check):
             return f"assert {_int(lhs)} == {_int(rhs)} for {code.checks[check].what} {code.checks[check].name}"
-        case Alloc(dst=dst, shape=shape, ndim=ndim, dtype=dtype, storage=storage):
+        case Alloc(dst=dst, shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset):
             return f"r{dst} = alloc {dtype}{_range(shape, ndim)}" + (
-                f" in m{storage}" if storage >= 0 else ""
+                (f" in m{storage}" if storage >= 0 else "") + (f" at {offset}" if offset else "")
             )
         case View(dst=dst, src=src, shape=shape, ndim=ndim, dtype=dtype):
             return f"r{dst} = view r{src} as {dtype}{_range(shape, ndim)}"

@@ -45,8 +45,8 @@ def alloc_tensor(*args: Any, **options: Any) -> Call:
     if len(args) < 4:
         return AllocTensor.make(*args, **options)
     storage, offset, shape, dtype = args[:4]
-    _only_zero("memory.alloc_tensor", offset)
-    return AllocTensor(dtype=_dtype(dtype))(_shape(shape), as_expr(storage))
+    begin = _constant_offset("memory.alloc_tensor", offset)
+    return AllocTensor(dtype=_dtype(dtype), offset=begin)(_shape(shape), as_expr(storage))
 
 
 def builtin_alloc_tensor(
@@ -113,6 +113,15 @@ def _shape(value: Any) -> Expr:
     if isinstance(value, Var) and isinstance(value.annotation, ShapeType):
         return value
     return as_expr(value, ShapeType)
+
+
+def _constant_offset(name: str, offset: Any) -> int:
+    dim = as_dim(offset)
+    if dim is None or dim.value is None or dim.value < 0:
+        raise DeduceError(
+            "op-arguments", f"{name}: an offset is a constant number of bytes from 0 up"
+        )
+    return dim.value
 
 
 def _only_zero(name: str, offset: Any) -> None:

@@ -1,7 +1,8 @@
 """Ranges of symbolic variables that a function declares, and what is proved under them.
 
 `R.func_attr({"tir_var_upper_bound": {"n": 2048}})` promises that n is at most 2048 in every call, and
-`tir_var_lower_bound` that it is at least something (the names are TVM's). What is not declared is a size: at least 0.
+`tir_var_lower_bound` that it is at least something (the names are TVM's); a call that breaks the promise is refused.
+What is not declared is a size: at least 0.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from relaxpy.errors import UsageError
-from relaxpy.ir.dim import SymVar
+from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.ir.expr import Function
 from relaxpy.ir.visitor import free_sym_vars
 
@@ -46,6 +47,16 @@ def _limits(attrs: Mapping[str, Any], key: str) -> Mapping[str, int]:
         f"{key} maps names of symbolic variables to integers, and is {found!r}",
         help=f'write R.func_attr({{"{key}": {{"n": 2048}}}})',
     )
+
+
+def requirements(attrs: Mapping[str, Any], symbols: Iterable[SymVar]) -> Iterator[tuple[Dim, str]]:
+    """What the declared ranges ask of the values of these symbols: each condition, and what is to be said where it does
+    not hold."""
+    for symbol, (low, high) in declared_bounds(attrs, symbols).items():
+        if high is not None:
+            yield dim_op("le", symbol, high), f"{symbol} is more than its upper bound {high}"
+        if low is not None and low > 0:
+            yield dim_op("le", low, symbol), f"{symbol} is less than its lower bound {low}"
 
 
 def narrowed(known: Range | None, more: Range) -> Range:

@@ -251,7 +251,7 @@ class Interpreter:
         if len(call.args) != closure.arity:
             raise _wrong_count(name, closure.arity, len(call.args))
         scope = closure.scope.inner()
-        scope.function = name
+        scope.function, scope.attrs = name, function.attrs
         checks = Checks(scope)
         for param, value in zip(function.params, call.args, strict=True):
             scope.vars[param] = value
@@ -494,8 +494,8 @@ class Interpreter:
         match op:
             case AllocStorage():
                 return np.zeros(args[0], np.uint8)
-            case AllocTensor(dtype=dtype):
-                return _allocate(args[0], DType(dtype), *args[1:])
+            case AllocTensor(dtype=dtype, offset=offset):
+                return _allocate(args[0], DType(dtype), offset, *args[1:])
             case View(dtype=dtype):
                 return args[0].view(DType(dtype).numpy).reshape(args[1])
             case Kill():
@@ -552,16 +552,20 @@ def run_program(program: TensorProgram, values: Sequence[Value]) -> None:
     to_python(program.func)(*ordered)
 
 
-def _allocate(shape: Sequence[int], dtype: DType, storage: Value = None) -> np.ndarray:
-    """A tensor that nobody has written, in a storage if one is given."""
+def _allocate(
+    shape: Sequence[int], dtype: DType, offset: int = 0, storage: Value = None
+) -> np.ndarray:
+    """A tensor that nobody has written; if a storage is given, `offset` bytes behind its start."""
     fresh = _unset(shape, dtype)
     if storage is None:
         return fresh
-    if fresh.nbytes > len(storage):
+    end = offset + fresh.nbytes
+    if end > len(storage):
         raise PassError(
-            "interpret", f"a tensor of {fresh.nbytes} bytes in a storage of {len(storage)}"
+            "interpret",
+            f"a tensor of {fresh.nbytes} bytes from {offset} in a storage of {len(storage)}",
         )
-    tensor = storage[: fresh.nbytes].view(dtype.numpy).reshape(fresh.shape)
+    tensor = storage[offset:end].view(dtype.numpy).reshape(fresh.shape)
     tensor[...] = fresh
     return tensor
 

@@ -3,7 +3,7 @@ does it bind?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -34,6 +34,7 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.patterns import describe, explain, fits
 from relaxpy.runtime.tensor import Shape, Tensor
+from relaxpy.shape.bounds import requirements
 from relaxpy.shape.solve import solve_linear
 from relaxpy.transform.lower_shapes import position
 
@@ -48,10 +49,12 @@ class Scope:
     syms: dict[SymVar, int] = field(default_factory=dict)
     function: str = ""
     """The name of the function."""
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    """The function's attributes, which may declare bounds of symbols."""
 
     def inner(self) -> Scope:
         """A scope that sees this one."""
-        return Scope(dict(self.vars), dict(self.syms), self.function)
+        return Scope(dict(self.vars), dict(self.syms), self.function, self.attrs)
 
     def dim(self, dim: Dim) -> int:
         """The value of an integer. Raises RuntimeCheckError where it divides by zero."""
@@ -160,6 +163,7 @@ class Checks:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
+        self.before = set(scope.syms)
         self.relations: list[_Relation] = []
 
     def match(self, subject: Subject, value: Value) -> None:
@@ -204,7 +208,7 @@ class Checks:
                 pass
 
     def finish(self) -> None:
-        """Solve for symbols that never stand alone, then check every relation."""
+        """Solve for symbols that never stand alone, then check every relation, and the bounds of what is new."""
         progress = True
         while progress:
             progress = False
@@ -222,6 +226,10 @@ class Checks:
                 raise relation.subject.error(
                     f"dimension {place} ({relation.expected}) must be {wanted}, got {relation.came}"
                 )
+        new = [symbol for symbol in self.scope.syms if symbol not in self.before]
+        for condition, message in requirements(self.scope.attrs, new):
+            if not condition.evaluate(self.scope.syms):
+                raise RuntimeCheckError("check", f"{self.scope.function}: {message}")
 
 
 def check_fits(subject: Subject, value: Value, scope: Scope) -> None:

@@ -49,6 +49,8 @@ from relaxpy.op.memory import (
     Store,
     View,
 )
+from relaxpy.shape.bounds import requirements
+from relaxpy.shape.defined import matched_dims
 from relaxpy.shape.lattice import Verdict, accepts
 from relaxpy.shape.prove import equal
 from relaxpy.shape.solve import solve_linear
@@ -65,8 +67,8 @@ class LowerShapes(Pass):
     function's start and at a `match_cast`, `vm.match` checks a value against its annotation and
     writes its dimensions to slots; `vm.store` computes one slot from others, where it is first
     needed; `vm.check_equal` compares what came with a relation (`n * 4`). A dimension that occurs
-    in no parameter alone is solved for. The declared return annotation is checked where it is not
-    proved.
+    in no parameter alone is solved for. Declared bounds of variables (`tir_var_upper_bound`) are
+    checked where those get their values, the return annotation where it is not proved.
 
     Before:
         @I.ir_module
@@ -374,10 +376,14 @@ class _Lowerer:
         """Check values and bind the symbols that are new: first all that stand alone, then by
         solving."""
         relations: list[_Relation] = []
+        defined: dict[SymVar, Span | None] = {}
         for var, annotation, span in values:
             self.span = span or self.span
             if isinstance(annotation, ObjectType):
                 continue
+            for symbol in (s for dim in matched_dims(annotation) for s in dim.vars):
+                if self.scope.slot(symbol.dim) is None:
+                    defined.setdefault(symbol, self.span)
             seen = _SeenDims(self.scope, var.name)
             came = _map_dims(annotation, seen.dim)
             target = var
@@ -407,6 +413,9 @@ class _Lowerer:
                 detail=f"dimension {position(relation.annotation, relation.index)} ({relation.expected})",
             )
             self.emit(check(PrimValue(relation.came), PrimValue(relation.expected)), "_")
+        for symbol, self.span in defined.items():
+            for condition, message in requirements(self.original.attrs, [symbol]):
+                self.emit(CheckDim(message=message)(PrimValue(condition)), "_")
 
     def solve(self, relations: list[_Relation]) -> None:
         """Give values to symbols that occur nowhere alone, as long as a relation has just one

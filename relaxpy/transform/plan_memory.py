@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from relaxpy.ir.annotation import TensorType
-from relaxpy.ir.dim import Dim, product
+from relaxpy.analysis.live_ranges import Leaks, Liveness, LiveRange, Path, leaking
+from relaxpy.analysis.memory_layout import Block, lay_out
+from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.expr import (
     Binding,
     BindingBlock,
     Call,
     Function,
     If,
+    MatchCast,
     PrimValue,
     SeqExpr,
-    ShapeExpr,
     Var,
     VarBinding,
 )
 from relaxpy.ir.module import IRModule
-from relaxpy.ir.visitor import UsedVars
+from relaxpy.ir.names import FreshNames
 from relaxpy.op.deduce import deduce
-from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS, Kill
+from relaxpy.op.memory import AllocStorage, AllocTensor
+from relaxpy.shape.bounds import assuming, bounds_of, declared_bounds
+from relaxpy.shape.interval import upper_bound
+from relaxpy.shape.prove import prove
 from relaxpy.transform.base import Pass, PassContext
 
 
 @dataclass(frozen=True)
 class PlanMemory(Pass):
-    """Algorithm 3 of the paper with equality in normal form: a tensor that only kernels touch
-    gets a storage; when its last reader has run, the next tensor of an equal size in bytes takes
-    the storage over. What may leave the call (returned, in a tuple, captured, handed to another
-    function) keeps memory of its own.
+    """Algorithm 3 of the paper, with all lifetimes known beforehand instead of one operation after
+    the other. A tensor that is not seen after the call gets memory that others use before and after
+    it; what may leave the call (returned, captured, handed to what may keep it) keeps memory of its
+    own (`relaxpy.analysis.live_ranges`).
+
+    Where the size has an upper bound (constants, and the bounds that `tir_var_upper_bound` gives
+    for its variables) the plan is static: all such tensors lie in one storage of known size, at
+    constant offsets (`relaxpy.analysis.memory_layout`).
+
+    Without, tensors take turns in storages whose size is that of their largest: each, the largest
+    first, goes to the smallest storage that is free while it lives and of which `size >= its size`
+    is proved, for all values of the variables.
+
+    Where n has no bound:
 
     Before:
         @I.ir_module
@@ -89,124 +102,188 @@ class PlanMemory(Pass):
     """
 
     name: ClassVar[str] = "plan-memory"
+    larger: bool = True
+    """May a tensor lie in a storage that is proved larger? Without, only in one of equal size."""
+    static: bool = True
+    """Are tensors whose largest size is known laid out in one storage?"""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        return mod.map_graph_functions(lambda _, f: _Planner(mod, f).function())
+        leaks = leaking(mod)
+        return mod.map_graph_functions(lambda _, f: self.plan(mod, f, leaks))
+
+    def plan(self, mod: IRModule, function: Function, leaks: Leaks) -> Function:
+        """The function with its tensors in storages."""
+        live = Liveness(function, leaks)
+        tensors = [r for r in live.ranges.values() if len(r.call.args) == 1 and not r.escapes]
+        plan = _Plan(live)
+        if self.static:
+            plan.lay_out(tensors, _largest_sizes(function, tensors))
+        with assuming(bounds_of(function)):
+            plan.share([r for r in tensors if r.var not in plan.places], self.larger)
+        body = _Rewriter(mod, function, live, plan).seq(function.body)
+        return function if body is function.body else dataclasses.replace(function, body=body)
 
 
-class _Planner:
-    def __init__(self, mod: IRModule, function: Function) -> None:
+def _largest_sizes(function: Function, tensors: Sequence[LiveRange]) -> dict[Var, int]:
+    """The bytes that each tensor takes at most, where that is known."""
+    symbols = dict.fromkeys(symbol for tensor in tensors for symbol in tensor.size.vars)
+    ranges = declared_bounds(function.attrs, symbols)
+    found = {tensor.var: upper_bound(tensor.size, ranges) for tensor in tensors}
+    return {var: max(0, size) for var, size in found.items() if size is not None}
+
+
+@dataclass(eq=False)
+class _Storage:
+    """Memory that tensors share."""
+
+    size: Dim
+    tensors: list[LiveRange]
+    whole: bool = False
+    """Does it belong to the whole function, and not to the place of its first tensor?"""
+    var: Var | None = None
+    """Its variable, once the allocation is written."""
+
+    def home(self) -> Path:
+        """The arms that all its tensors lie in."""
+        paths = [tensor.path for tensor in self.tensors]
+        count = 0
+        while all(len(p) > count and p[: count + 1] == paths[0][: count + 1] for p in paths):
+            count += 1
+        return paths[0][:count]
+
+    def begin(self) -> int:
+        """The position before which it is allocated: that of its first tensor, or of the branch around it."""
+        first, depth = min((t.begin, t.path) for t in self.tensors), len(self.home())
+        return first[0] if len(first[1]) == depth else first[1][depth] // 2
+
+
+@dataclass
+class _Plan:
+    """Which storage each tensor lies in, and where."""
+
+    live: Liveness
+    places: dict[Var, tuple[_Storage, int]] = field(default_factory=dict)
+
+    def lay_out(self, tensors: Sequence[LiveRange], sizes: Mapping[Var, int]) -> None:
+        """Put the tensors whose largest size is known into one storage."""
+        known = [tensor for tensor in tensors if tensor.var in sizes]
+        if not known:
+            return
+        layout = lay_out([Block(sizes[t.var], t.begin, t.end) for t in known])
+        storage = _Storage(Dim.of(layout.size), known, whole=True)
+        for tensor, offset in zip(known, layout.offsets, strict=True):
+            self.places[tensor.var] = storage, offset
+
+    def share(self, tensors: Sequence[LiveRange], larger: bool) -> None:
+        """Let tensors of sizes that are known at run time take turns in storages."""
+        storages: list[_Storage] = []
+        for tensor in sorted(tensors, key=lambda t: (-_typical(t.size), t.begin)):
+            free = [s for s in storages if self.fits(tensor, s, larger)]
+            if free:
+                storage = min(free, key=lambda s: _typical(s.size))
+                storage.tensors.append(tensor)
+            else:
+                storage = _Storage(tensor.size, [tensor])
+                storages.append(storage)
+            self.places[tensor.var] = storage, 0
+
+    def fits(self, tensor: LiveRange, storage: _Storage, larger: bool) -> bool:
+        """May the tensor take turns with those that lie in a storage?"""
+        if any(t.begin <= tensor.end and tensor.begin <= t.end for t in storage.tensors):
+            return False
+        if tensor.size != storage.size:
+            relation = "le" if larger else "eq"
+            if not prove(dim_op(relation, tensor.size, storage.size)):
+                return False
+        return self.is_known(_Storage(storage.size, [*storage.tensors, tensor]))
+
+    def is_known(self, storage: _Storage) -> bool:
+        """Do the variables of its size have values where the storage is allocated?"""
+        home, begin = storage.home(), storage.begin()
+        for symbol in storage.size.vars:
+            at, path = self.live.symbols.get(symbol, (-1, ()))
+            if at >= begin or home[: len(path)] != path:
+                return False
+        return True
+
+
+TYPICAL = 64
+"""Size of a dimension where sizes are put in order. Where one is proved larger than another it comes before that."""
+
+
+def _typical(size: Dim) -> int:
+    try:
+        return size.evaluate(dict.fromkeys(size.vars, TYPICAL))
+    except ZeroDivisionError:
+        return 0
+
+
+class _Rewriter:
+    """Writes the storages into the function."""
+
+    def __init__(self, mod: IRModule, function: Function, live: Liveness, plan: _Plan) -> None:
         self.mod = mod
-        self.original = function
-        self.used_vars = UsedVars()
-        self.root: dict[Var, Var] = {}
-        """Which allocation a variable is (another name of)."""
-        self.escaped: set[Var] = set()
-        self.count = 0
-        self.free: dict[Dim, list[Var]] = defaultdict(list)
-
-    def function(self) -> Function:
-        self.find_escapes(self.original.body, returns=True)
-        body = self.seq(self.original.body)
-        return (
-            self.original
-            if body is self.original.body
-            else dataclasses.replace(self.original, body=body)
-        )
-
-    # Which allocations may leave the call
-
-    def find_escapes(self, seq: SeqExpr, returns: bool) -> None:
-        for binding in seq.bindings:
-            value = binding.value
-            match value:
-                case Call(op=AllocTensor()):
-                    self.root[binding.var] = binding.var
-                case Call(op=CallDPS() | Kill()):
-                    pass
-                case Var() if value in self.root:
-                    self.root[binding.var] = self.root[value]
-                case If():
-                    self.find_escapes(value.then, True)
-                    self.find_escapes(value.otherwise, True)
-                case _:
-                    self.escape(self.used_vars(value))
-        if returns:
-            self.escape(self.used_vars(seq.body))
-
-    def escape(self, variables: Iterable[Var]) -> None:
-        for var in variables:
-            if var in self.root:
-                self.escaped.add(self.root[var])
-
-    # Who takes which storage
+        self.live = live
+        self.plan = plan
+        self.names = FreshNames(param.name for param in function.params)
+        self.at = 0
+        storages = dict.fromkeys(storage for storage, _ in plan.places.values())
+        self.waiting: dict[int, list[_Storage]] = {}
+        """Storages by the position before which they are allocated."""
+        for storage in storages:
+            self.waiting.setdefault(1 if storage.whole else storage.begin(), []).append(storage)
 
     def seq(self, seq: SeqExpr) -> SeqExpr:
-        bindings = list(seq.bindings)
-        last_use: dict[Var, int] = {}
-        for i, binding in enumerate(bindings):
-            for var in self.used_vars(binding.value):
-                if var in self.root:
-                    last_use[self.root[var]] = i
-        storage_of: dict[Var, tuple[Var, Dim]] = {}
-        dies: dict[int, list[Var]] = defaultdict(list)
         out: list[Binding] = []
-        for i, binding in enumerate(bindings):
-            value = binding.value
-            if (
-                isinstance(value, Call)
-                and isinstance(value.op, AllocTensor)
-                and len(value.args) == 1
-                and binding.var not in self.escaped
-            ):
-                shape, tensor = value.args[0], binding.var.annotation
-                assert isinstance(shape, ShapeExpr)
-                assert isinstance(tensor, TensorType)
-                assert tensor.dtype is not None
-                size = product(shape.dims) * tensor.dtype.itemsize
-                storage = self.take(size, out, binding)
-                storage_of[binding.var] = (storage, size)
-                dies[last_use.get(binding.var, i)].append(binding.var)
-                new = dataclasses.replace(value, args=(shape, storage))
-                out.append(VarBinding(binding.var, new, span=binding.span))
-            elif (
-                isinstance(value, Call)
-                and isinstance(value.op, AllocTensor)
-                and len(value.args) == 2
-                and binding.var in self.escaped
-            ):
-                # A program that came with a plan of its own, TVM's: what leaves the call is not planned storage.
-                own = dataclasses.replace(value, args=value.args[:1])
-                out.append(VarBinding(binding.var, own, span=binding.span))
-            elif isinstance(value, If):
-                then, other = self.arm(value.then), self.arm(value.otherwise)
-                same = then is value.then and other is value.otherwise
-                changed = value if same else If(value.cond, then, other, span=value.span)
-                assert isinstance(binding, VarBinding)
-                out.append(binding if same else VarBinding(binding.var, changed, span=binding.span))
-            else:
-                out.append(binding)
-            for var in dies.pop(i, ()):
-                storage, size = storage_of[var]
-                self.free[size].append(storage)
-        if len(out) == len(bindings) and all(a is b for a, b in zip(out, bindings, strict=True)):
+        changed = False
+        for binding in seq.bindings:
+            self.at += 1
+            for storage in self.waiting.pop(self.at, ()):
+                out.append(self.allocate(storage, binding))
+            new = self.binding(binding)
+            changed |= new is not binding
+            out.append(new)
+        self.at += 1
+        if not changed:
             return seq
         return SeqExpr((BindingBlock(tuple(out)),), seq.body, span=seq.span)
 
-    def arm(self, seq: SeqExpr) -> SeqExpr:
-        """A branch: it may use what is free before it; storages that it adds are seen only inside
-        it."""
-        before = {size: list(storages) for size, storages in self.free.items()}
-        result = self.seq(seq)
-        self.free = defaultdict(list, before)
-        return result
+    def binding(self, binding: Binding) -> Binding:
+        value = binding.value
+        if isinstance(binding, MatchCast):
+            return binding
+        match value:
+            case Call(op=AllocTensor() as op):
+                return self.tensor(binding, value, op)
+            case If():
+                then, other = self.seq(value.then), self.seq(value.otherwise)
+                self.at += 1
+                if then is value.then and other is value.otherwise:
+                    return binding
+                return VarBinding(
+                    binding.var, If(value.cond, then, other, span=value.span), span=binding.span
+                )
+            case _:
+                return binding
 
-    def take(self, size: Dim, out: list[Binding], at: Binding) -> Var:
-        if self.free[size]:
-            return self.free[size].pop()
-        call = AllocStorage()(PrimValue(size))
-        name = "storage" if self.count == 0 else f"storage{self.count}"
-        self.count += 1
-        storage = Var(name, deduce(call, self.mod))
-        out.append(VarBinding(storage, call, span=at.span))
-        return storage
+    def tensor(self, binding: VarBinding, value: Call, op: AllocTensor) -> VarBinding:
+        place = self.plan.places.get(binding.var)
+        if place is not None:
+            storage, offset = place
+            assert storage.var is not None
+            args = (value.args[0], storage.var)
+            new = dataclasses.replace(value, op=dataclasses.replace(op, offset=offset), args=args)
+            return VarBinding(binding.var, new, span=binding.span)
+        planned = len(value.args) == 2
+        if planned and self.live.ranges[binding.var].escapes:
+            # A program that came with a plan of its own, TVM's: what leaves the call is not planned storage.
+            own = dataclasses.replace(
+                value, op=dataclasses.replace(op, offset=0), args=value.args[:1]
+            )
+            return VarBinding(binding.var, own, span=binding.span)
+        return binding
+
+    def allocate(self, storage: _Storage, at: Binding) -> VarBinding:
+        call = AllocStorage()(PrimValue(storage.size))
+        storage.var = Var(self.names.fresh("storage"), deduce(call, self.mod))
+        return VarBinding(storage.var, call, span=at.span)

@@ -1,0 +1,187 @@
+"""From where to where in a lowered function is each allocated tensor in use, and may it leave the call?
+
+Positions count the bindings in the order in which they stand, those of a branch's arms one arm after the other: so what
+is used in the first arm only is dead in the second. What a variable is another name of is followed through views,
+tuples, branches and casts. A tensor leaves the call if it is returned, captured by a closure, or handed to something
+that may keep it: Python, a function value, a function of the module that does any of these with its parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import Dim, SymVar, product
+from relaxpy.ir.expr import (
+    Call,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    MatchCast,
+    SeqExpr,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.visitor import UsedVars, free_sym_vars
+from relaxpy.op.memory import AllocTensor, Intrinsic, Kill, MakeClosure, View
+
+Path = tuple[int, ...]
+"""The arms that a place lies in, outer ones first: twice the position of the branch, one more for its second arm."""
+Leaks = Mapping[str, frozenset[int]]
+"""Graph function → positions of the parameters whose tensors may outlive a call of it."""
+
+
+@dataclass
+class LiveRange:
+    """A tensor that `memory.alloc_tensor` makes."""
+
+    var: Var
+    call: Call
+    size: Dim
+    """In bytes."""
+    begin: int
+    """Position of the allocation."""
+    path: Path
+    end: int
+    """Position of the last use of it, under any name."""
+    first_use: int = -1
+    """Position of the first use: where it is written."""
+    escapes: bool = False
+    """May it be seen after the call?"""
+
+
+class Liveness:
+    """What is known of a function's tensors."""
+
+    def __init__(self, function: Function, leaks: Leaks) -> None:
+        self.leaks = leaks
+        self.ranges: dict[Var, LiveRange] = {}
+        self.leaked: set[Var] = set()
+        """Parameters whose tensors may be seen after the call."""
+        self.symbols: dict[SymVar, tuple[int, Path]] = {}
+        """Where each symbolic variable gets its value; the parameters' are not among them."""
+        self._params = {param: frozenset({param}) for param in function.params}
+        self._names: dict[Var, frozenset[Var]] = dict(self._params)
+        self._fields: dict[Var, tuple[Expr, ...]] = {}
+        self._used = UsedVars()
+        self._at = 0
+        self._path: Path = ()
+        known = free_sym_vars([param.annotation for param in function.params])
+        self._known = set(known)
+        self._escape(self._seq(function.body))
+
+    def roots(self, expr: Expr) -> frozenset[Var]:
+        """The allocations and parameters whose memory a value is, or contains."""
+        found: set[Var] = set()
+        for var in self._used(expr):
+            found |= self._names.get(var, frozenset())
+        return frozenset(found)
+
+    def _seq(self, seq: SeqExpr) -> frozenset[Var]:
+        """Walk a body; the roots of its value."""
+        for binding in seq.bindings:
+            self._at += 1
+            if isinstance(binding, MatchCast):
+                self._define(binding)
+                self._use(binding.value)
+                self._names[binding.var] = self.roots(binding.value)
+            else:
+                self._binding(binding.var, binding.value)
+        self._at += 1
+        self._use(seq.body)
+        return self.roots(seq.body)
+
+    def _define(self, cast: MatchCast) -> None:
+        for symbol in free_sym_vars([cast.annotation]):
+            if symbol not in self._known:
+                self._known.add(symbol)
+                self.symbols[symbol] = self._at, self._path
+
+    def _binding(self, var: Var, value: Expr) -> None:
+        match value:
+            case Call(op=AllocTensor(), args=(ShapeExpr(dims=dims), *_)):
+                self.ranges[var] = self._range(var, value, dims)
+                self._names[var] = frozenset({var})
+            case Call(op=Kill()):
+                pass
+            case Call(op=View(), args=(source, *_)):
+                self._alias(var, source)
+            case Call(op=MakeClosure()):
+                self._escape(self.roots(value))
+            case Call(op=Intrinsic()):
+                self._use(value)
+            case Call(op=GlobalVar(name=name), args=args) if name in self.leaks:
+                self._use(value)
+                for i in self.leaks[name]:
+                    self._escape(self.roots(args[i]))
+            case Var():
+                self._alias(var, value)
+            case Tuple(fields=fields):
+                self._fields[var] = fields
+                self._alias(var, value)
+            case TupleGetItem(tuple=Var() as whole, index=index) if whole in self._fields:
+                self._alias(var, self._fields[whole][index])
+            case TupleGetItem():
+                self._alias(var, value)
+            case If(cond=cond):
+                self._use(cond)
+                outer, at = self._path, self._at
+                self._path = (*outer, 2 * at)
+                then = self._seq(value.then)
+                self._path = (*outer, 2 * at + 1)
+                otherwise = self._seq(value.otherwise)
+                self._path = outer
+                self._at += 1
+                self._names[var] = then | otherwise
+                self._touch(then | otherwise)
+            case _:
+                self._use(value)
+                self._escape(self.roots(value))
+
+    def _range(self, var: Var, call: Call, dims: tuple[Dim, ...]) -> LiveRange:
+        tensor = var.annotation
+        assert isinstance(tensor, TensorType)
+        assert tensor.dtype is not None
+        size = product(dims) * tensor.dtype.itemsize
+        return LiveRange(var, call, size, self._at, self._path, self._at)
+
+    def _alias(self, var: Var, source: Expr) -> None:
+        self._use(source)
+        self._names[var] = self.roots(source)
+
+    def _use(self, expr: Expr) -> None:
+        self._touch(self.roots(expr))
+
+    def _touch(self, roots: Iterable[Var]) -> None:
+        for root in roots:
+            if root in self.ranges:
+                found = self.ranges[root]
+                found.end = self._at
+                if found.first_use < 0:
+                    found.first_use = self._at
+
+    def _escape(self, roots: Iterable[Var]) -> None:
+        for root in roots:
+            if root in self.ranges:
+                self.ranges[root].escapes = True
+            else:
+                self.leaked.add(root)
+
+
+def leaking(mod: IRModule) -> Leaks:
+    """For each graph function of a module, the parameters whose tensors may outlive a call of it."""
+    leaks: dict[str, frozenset[int]] = {name: frozenset() for name in mod.graph_functions}
+    changed = True
+    while changed:  # what a function hands on leaks where its callee's parameter does
+        changed = False
+        for name, function in mod.graph_functions.items():
+            leaked = Liveness(function, leaks).leaked
+            found = frozenset(i for i, param in enumerate(function.params) if param in leaked)
+            changed |= found != leaks[name]
+            leaks[name] = found
+    return leaks

@@ -1,0 +1,190 @@
+"""UpdateInPlace: an element-wise program writes its result over an input that nothing needs any more."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+from relaxpy.analysis.live_ranges import Leaks, Liveness, LiveRange, leaking
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    SeqExpr,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import BufferParam, IRModule
+from relaxpy.op.memory import CallDPS, View
+from relaxpy.tir.overwrite import overwritable, with_shared_memory
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.transform.base import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class UpdateInPlace(Pass):
+    """Where a tensor program reads each element of an input just before it writes the same place of
+    its output (`relaxpy.tir.overwrite`), the call is the input's last use, and both are as large,
+    the output is not allocated: it is a view of the input's memory. The input must be a tensor that
+    this function made and nothing kept, and the output must not leave the call, whose memory is not
+    planned.
+
+    Before:
+        @I.ir_module
+        class Module:
+            @T.prim_func(private=True)
+            def exp(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("exp"):
+                        vi = T.axis.spatial(n, i)
+                        y[vi] = T.exp(x[vi])
+
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                n = T.int64()
+                cls = Module
+                a = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
+                _a = R.vm.call_dps(cls.exp, x, a)
+                b = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
+                _b = R.vm.call_dps(cls.exp, a, b)
+                c = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
+                _c = R.vm.call_dps(cls.exp, b, c)
+                return c
+    After:
+        @I.ir_module
+        class Module:
+            @T.prim_func(private=True)
+            def exp(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("exp"):
+                        vi = T.axis.spatial(n, i)
+                        y[vi] = T.exp(x[vi])
+
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                n = T.int64()
+                cls = Module
+                a = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
+                _a = R.vm.call_dps(cls.exp, x, a)
+                b = R.memory.view(a, R.shape([n]), dtype="float32")
+                _b = R.vm.call_dps(cls.exp, a, b)
+                c = R.memory.alloc_tensor(R.shape([n]), dtype="float32")
+                _c = R.vm.call_dps(cls.exp, b, c)
+                return c
+    """
+
+    name: ClassVar[str] = "update-in-place"
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        leaks = leaking(mod)
+        shared: dict[str, PrimFunc] = {}
+        new = mod.map_graph_functions(lambda _, f: _Updater(mod, f, leaks, shared).function())
+        return new.with_functions({**new.functions, **shared})
+
+
+class _Updater:
+    def __init__(
+        self, mod: IRModule, function: Function, leaks: Leaks, shared: dict[str, PrimFunc]
+    ) -> None:
+        self.mod = mod
+        self.original = function
+        self.live = Liveness(function, leaks)
+        self.shared = shared
+        """Programs of which a call has an input and an output in one piece of memory."""
+        self.views: dict[Var, Var] = {}
+        """Outputs, and the inputs that they overwrite."""
+
+    def function(self) -> Function:
+        self.search(self.original.body)
+        if not self.views:
+            return self.original
+        return dataclasses.replace(self.original, body=self.seq(self.original.body))
+
+    # What is overwritten
+
+    def search(self, seq: SeqExpr) -> None:
+        """Find the calls in a body and its branches that may overwrite."""
+        for binding in seq.bindings:
+            match binding.value:
+                case Call(op=CallDPS(), args=(GlobalVar(name=name), *args)):
+                    program = self.mod.functions.get(name)
+                    if isinstance(program, PrimFunc):
+                        self.call(name, program, args)
+                case If(then=then, otherwise=otherwise):
+                    self.search(then)
+                    self.search(otherwise)
+                case _:
+                    pass
+
+    def call(self, name: str, program: PrimFunc, args: list[Expr]) -> None:
+        tensors = [i for i, p in enumerate(program.params) if isinstance(p, BufferParam)]
+        given = dict(zip(tensors, args, strict=False))  # scalars come behind the tensors
+        pairs = overwritable(program)
+        for i, o in sorted(pairs):
+            source, target = given.get(i), given.get(o)
+            if not isinstance(source, Var) or not isinstance(target, Var):
+                continue
+            again = {k for k, arg in given.items() if arg is source and (k, o) in pairs}
+            others = [arg for k, arg in given.items() if k != o and k not in again]
+            if target not in self.views and self.may_overwrite(source, target, others):
+                self.views[target] = source
+                self.shared[name] = with_shared_memory(program)
+
+    def may_overwrite(self, source: Var, target: Var, others: list[Expr]) -> bool:
+        """May the call that writes `target` write over `source`?"""
+        old, new = self.range(source), self.range(target)
+        if (
+            old is None
+            or new is None
+            or new.var is not target
+            or old.size != new.size
+            or old.escapes
+            or new.escapes
+        ):
+            return False
+        if any(old.var in self.live.roots(other) for other in others):
+            return False
+        return old.end == new.first_use
+
+    def range(self, var: Var) -> LiveRange | None:
+        """The tensor, made by an allocation that is not planned yet, that a variable names."""
+        roots = self.live.roots(var)
+        if len(roots) != 1 or not isinstance(var.annotation, TensorType):
+            return None
+        found = self.live.ranges.get(next(iter(roots)))
+        return found if found is not None and len(found.call.args) == 1 else None
+
+    # Writing it
+
+    def seq(self, seq: SeqExpr) -> SeqExpr:
+        bindings = tuple(map(self.binding, seq.bindings))
+        if all(a is b for a, b in zip(bindings, seq.bindings, strict=True)):
+            return seq
+        return SeqExpr((BindingBlock(bindings),), seq.body, span=seq.span)
+
+    def binding(self, binding: Binding) -> Binding:
+        value = binding.value
+        if isinstance(value, If):
+            then, other = self.seq(value.then), self.seq(value.otherwise)
+            if then is value.then and other is value.otherwise:
+                return binding
+            return VarBinding(
+                binding.var, If(value.cond, then, other, span=value.span), span=binding.span
+            )
+        source = self.views.get(binding.var)
+        if source is None:
+            return binding
+        assert isinstance(value, Call)
+        dtype = getattr(value.op, "dtype", "float32")
+        view = View(dtype=dtype)(source, value.args[0])
+        return VarBinding(
+            binding.var, dataclasses.replace(view, span=value.span), span=binding.span
+        )
