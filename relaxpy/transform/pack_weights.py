@@ -1,4 +1,4 @@
-"""PackWeights: weights are laid out as the matrix products want them, once, when the module is built."""
+"""PackWeights: weights are laid out as matrix products and convolutions want them, once, when the module is built."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.op.call import CallTIR
 from relaxpy.tir.panels import Packing, wanted_packing, with_packed
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.row_tiles import RowTiles, wanted_tiles, with_tiles
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
@@ -19,7 +20,8 @@ from relaxpy.transform.rebuild import Rebuilder
 @dataclass(frozen=True)
 class PackWeights(Pass):
     """Give matrix products their constant right-hand factors in panels (`relaxpy.tir.panels`), as wide as the target's
-    kernels read them, so that no kernel copies one while it runs. The tensor program reads the panels; the numbers are
+    kernels read them, so that no kernel copies one while it runs, and convolutions their weights in tiles of rows
+    (`relaxpy.tir.row_tiles`). The tensor program reads the panels; the numbers are
     the same to the last bit. A constant is packed once for all its calls. Tensor programs that nothing calls any more
     are dropped. (TVM has this as `AttachAttrLayoutFreeBuffers`, `SplitLayoutRewritePreproc` and a lifted
     preprocessing; MKL and oneDNN call it prepacked weights.)
@@ -97,9 +99,9 @@ class _Packer(Rebuilder):
         self.target = target
         self.programs: dict[str, PrimFunc] = {}
         """The new programs."""
-        self.callees: dict[str, tuple[Packing, str] | None] = {}
+        self.callees: dict[str, tuple[Packing | RowTiles, str] | None] = {}
         """What each program of the module wants packed, and the program that takes it so."""
-        self.constants: dict[tuple[Constant, Packing], Constant] = {}
+        self.constants: dict[tuple[Constant, Packing | RowTiles], Constant] = {}
 
     def value(self, value: Expr) -> Expr:
         match value:
@@ -119,24 +121,32 @@ class _Packer(Rebuilder):
         if packed_name not in self.programs:
             program = self.mod.functions[name]
             assert isinstance(program, PrimFunc)
-            self.programs[packed_name] = with_packed(program, packing)
+            self.programs[packed_name] = (
+                with_tiles(program, packing)
+                if isinstance(packing, RowTiles)
+                else with_packed(program, packing)
+            )
         args = list(fields)
         args[packing.param] = self.packed(weight, packing)
         new = (GlobalVar(packed_name), Tuple(tuple(args)), *rest)
         return Call(op, new, value.ty_args, span=value.span)
 
-    def packing(self, name: str) -> tuple[Packing, str] | None:
+    def packing(self, name: str) -> tuple[Packing | RowTiles, str] | None:
         """What the program of this name wants packed, and the name of the one that takes it so."""
         if name not in self.callees:
             program = self.mod.functions.get(name)
-            is_program = isinstance(program, PrimFunc)
-            packing = wanted_packing(program, self.target) if is_program else None
+            packing: Packing | RowTiles | None = None
+            if isinstance(
+                program, PrimFunc
+            ):  # a convolution first: the order of the kernels' rules
+                packing = wanted_tiles(program, self.target)
+                packing = packing or wanted_packing(program, self.target)
             packed_name = self.mod.fresh_name(f"{name}_packed")
             self.callees[name] = None if packing is None else (packing, packed_name)
         return self.callees[name]
 
-    def packed(self, weight: Constant, packing: Packing) -> Constant:
-        """The constant in panels: one object for all its calls."""
+    def packed(self, weight: Constant, packing: Packing | RowTiles) -> Constant:
+        """The constant in panels or tiles: one object for all its calls."""
         key = weight, packing
         if key not in self.constants:
             self.constants[key] = Constant.shared(packing.pack(weight.data), span=weight.span)
