@@ -17,6 +17,7 @@ from relaxpy.transform import (
     FuseAttention,
     FuseOps,
     FuseTensorIR,
+    InlinePrivateFunctions,
     LambdaLift,
     LegalizeOps,
     LowerCallTIR,
@@ -31,10 +32,11 @@ from relaxpy.transform import (
 DEFAULT: tuple[Phase, ...] = (
     # 1. The program as written: parameters in, A-normal form.
     Phase("prepare", (BindParams(), Normalize())),
-    # 2. What need not be computed goes: other names, constants, repetitions, what nothing uses.
+    # 2. What need not be computed goes: calls of small functions, other names, constants, repetitions, what nothing uses.
     Phase(
         "simplify",
         (
+            InlinePrivateFunctions(),
             CanonicalizeBindings(),
             FoldConstant(),
             CanonicalizeBindings(),

@@ -20,6 +20,7 @@ from relaxpy.transform import (
     FuseAttention,
     FuseOps,
     FuseTensorIR,
+    InlinePrivateFunctions,
     LambdaLift,
     LegalizeOps,
     LowerCallTIR,
@@ -41,6 +42,7 @@ ANYWHERE: tuple[Pass, ...] = (
     EliminateCommonSubexpr(),
     FoldConstant(),
     FuseAttention(),
+    InlinePrivateFunctions(),
 )
 """May stand at any place between the first normal form and the lowering of functions."""
 MEMORY: tuple[Pass, ...] = (RewriteReshapes(), UpdateInPlace(), PlanMemory())

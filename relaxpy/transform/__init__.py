@@ -20,6 +20,7 @@ from relaxpy.transform.fuse_attention import FuseAttention
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_ops_by_pattern import FuseOpsByPattern, FusionPattern
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
+from relaxpy.transform.inline_private_functions import InlinePrivateFunctions
 from relaxpy.transform.lambda_lift import LambdaLift
 from relaxpy.transform.legalize_ops import LegalizeOps
 from relaxpy.transform.lower_call_tir import LowerCallTIR
@@ -45,6 +46,7 @@ __all__ = [
     "FuseOpsByPattern",
     "FuseTensorIR",
     "FusionPattern",
+    "InlinePrivateFunctions",
     "Instrument",
     "LambdaLift",
     "LegalizeOps",

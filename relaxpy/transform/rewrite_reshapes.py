@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.analysis.live_ranges import Leaks, Liveness, leaking
+from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.expr import (
     Binding,
     BindingBlock,
@@ -191,8 +192,9 @@ class _Reshapes:
         if binding in self.copies and self.views.get(self.copies[binding][1]) is binding:
             source, target = self.copies[binding]
             call = self.live.ranges[target].call
-            assert isinstance(call.op, AllocTensor)
-            view = View(dtype=call.op.dtype)(source, call.args[0])
+            made = target.annotation
+            assert isinstance(made, TensorType)
+            view = View(dtype=str(made.dtype))(source, call.args[0])
             view = dataclasses.replace(view, span=value.span)
             return (VarBinding(target, view, span=binding.span),)
         return (binding,)
@@ -200,5 +202,5 @@ class _Reshapes:
 
 def _is_plain(call: Call) -> bool:
     """Is this an allocation outside of any plan, in the memory of no device in particular?"""
-    op = call.op
-    return isinstance(op, AllocTensor) and len(call.args) == 1 and op.vdevice is None
+    device = getattr(call.op, "vdevice", None)
+    return isinstance(call.op, AllocTensor) and len(call.args) == 1 and device is None

@@ -1,0 +1,272 @@
+"""InlinePrivateFunctions: calls of functions that only the module knows become their bodies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from relaxpy.analysis.called_functions import mentioned_functions
+from relaxpy.analysis.in_place import state
+from relaxpy.errors import RelaxError
+from relaxpy.ir.annotation import Annotation
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import (
+    Binding,
+    Call,
+    Constant,
+    DataflowVar,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Tuple,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.ir.names import FreshNames
+from relaxpy.ir.recursion import deep_recursion
+from relaxpy.ir.visitor import Rewriter, Visitor, free_sym_vars, used_symbols
+from relaxpy.op.deduce import deduce
+from relaxpy.shape.lattice import Verdict, accepts, rounds
+from relaxpy.shape.prove import equal
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.dataflow_vars import with_outputs
+from relaxpy.transform.rebuild import Rebuilder
+
+
+@dataclass(frozen=True)
+class InlinePrivateFunctions(Pass):
+    """Replace calls of private functions by what these do (`InlinePrivateFunctions` in TVM), so that
+    passes see both sides together: functions that are called once, and short ones. Functions that
+    nothing mentions any more go.
+
+    What has a meaning of its own stays a call: functions that lead back to themselves, those with
+    attributes (`Primitive`), those that update a parameter in place, and calls whose arguments are
+    checked when the program runs.
+
+    Before:
+        @I.ir_module
+        class Module:
+            @R.function
+            def main(x: R.Tensor(("m", 4), dtype="float32")) -> R.Tensor(("m", 4), dtype="float32"):
+                cls = Module
+                with R.dataflow():
+                    a = cls.activation(x)
+                    b = R.negative(a)
+                    R.output(b)
+                return b
+
+            @R.function(private=True)
+            def activation(x: R.Tensor(("n", 4), dtype="float32")) -> R.Tensor(("n", 4), dtype="float32"):
+                n = T.int64()
+                with R.dataflow():
+                    half = R.full(R.shape([n, 4]), R.const(0.5), dtype="float32")
+                    y = R.multiply(x, half)
+                    R.output(y)
+                return y
+    After:
+        @I.ir_module
+        class Module:
+            @R.function
+            def main(x: R.Tensor(("m", 4), dtype="float32")) -> R.Tensor(("m", 4), dtype="float32"):
+                m = T.int64()
+                with R.dataflow():
+                    half = R.full(R.shape([m, 4]), R.const(0.5), dtype="float32")
+                    y = R.multiply(x, half)
+                    a = y
+                    b = R.negative(a)
+                    R.output(b)
+                return b
+    """
+
+    name: ClassVar[str] = "inline-private-functions"
+    max_bindings: int = 8
+    """Longer functions are inlined where they are called once only."""
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        inliner = _Inliner(mod, self.max_bindings)
+        if not inliner.bodies:
+            return mod
+        with deep_recursion():
+            changed = inliner.run()
+        if changed is mod:
+            return mod
+        return _without(changed.map_graph_functions(lambda _, f: with_outputs(f)), inliner.bodies)
+
+
+class _Inliner(Rebuilder):
+    def __init__(self, mod: IRModule, max_bindings: int) -> None:
+        super().__init__(mod)
+        self.bodies: dict[str, Function] = {}
+        """What is inlined."""
+        self.symbols = FreshNames()
+        """The names of the symbols of the function at hand."""
+        self.done: dict[str, Function] = {}
+        calls = _Calls(mod)
+        callees = {name: tuple(mentioned_functions(f)) for name, f in mod.graph_functions.items()}
+        for name, function in mod.graph_functions.items():
+            if name in calls.values or not calls.count[name] or not _may_be_inlined(function):
+                continue
+            short = len(tuple(function.body.bindings)) <= max_bindings
+            if (short or calls.count[name] == 1) and not _leads_back(name, callees):
+                self.bodies[name] = function
+
+    def run(self) -> IRModule:
+        functions: dict[str, BaseFunc] = {
+            name: self.inlined(name) if isinstance(f, Function) else f
+            for name, f in self.mod.functions.items()
+        }
+        return self.mod.with_functions(functions)
+
+    def inlined(self, name: str) -> Function:
+        """A function of the module with the calls in it inlined; those that it calls come first."""
+        if name not in self.done:
+            function = self.mod.graph_functions[name]
+            for callee in mentioned_functions(function):
+                if callee in self.bodies:
+                    self.inlined(callee)
+            self.symbols = FreshNames(s.name for s in used_symbols(function))
+            self.done[name] = self.function(function)
+        return self.done[name]
+
+    def binding(self, binding: Binding) -> None:
+        match binding:
+            case VarBinding(value=Call(op=GlobalVar(name=name), args=args)) if name in self.bodies:
+                begin, known = len(self.bindings), dict(self.vars)
+                try:
+                    if self.inline(binding, self.done[name], [self.use(arg) for arg in args]):
+                        return
+                except RelaxError:
+                    pass  # with these arguments it cannot work; the program says so if it comes here
+                del self.bindings[begin:]
+                self.vars = known
+            case _:
+                pass
+        super().binding(binding)
+
+    def inline(self, binding: VarBinding, callee: Function, args: list[Expr]) -> bool:
+        """Emit what a call does; False (some may be emitted) where it must stay a call."""
+        if self.in_dataflow and any(
+            isinstance(b.value, (If, Function)) for b in callee.body.bindings
+        ):
+            return False
+        bound = self.matched(callee, args)
+        if bound is None:
+            return False
+        copy = _Copy(self, bound)
+        for param, arg in zip(callee.params, args, strict=True):
+            copy.vars[param] = arg if isinstance(arg, Var) else self.emit(arg, param.name)
+        for inner in callee.body.bindings:
+            super().binding(copy.rewrite(inner))
+        value = self.use(copy.rewrite(callee.body.body))
+        promised = copy.rewrite_annotation(callee.ret)
+        if accepts(promised, deduce(value, self.mod), None, equal) is not Verdict.YES:
+            return False
+        super().binding(VarBinding(binding.var, value, span=binding.span))
+        return True
+
+    def matched(self, callee: Function, args: list[Expr]) -> dict[SymVar, Dim] | None:
+        """The dimensions that the symbols of a function's parameters are; None if that, or the fit of an argument, is
+        found when the program runs."""
+        bound: dict[SymVar, Dim] = {}
+        fit = Verdict.NO
+        for _ in rounds(bound):
+            fit = min(
+                (
+                    accepts(param.annotation, deduce(arg, self.mod), bound, equal)
+                    for param, arg in zip(callee.params, args, strict=True)
+                ),
+                default=Verdict.YES,
+            )
+        needed = set(free_sym_vars(param.annotation for param in callee.params))
+        return bound if fit is Verdict.YES and needed <= bound.keys() else None
+
+
+class _Copy(Rewriter):
+    """A function's body with variables and symbols of its own."""
+
+    def __init__(self, inliner: _Inliner, bound: dict[SymVar, Dim]) -> None:
+        super().__init__()
+        self.inliner = inliner
+        self.syms.update(bound)
+
+    def define(self, var: Var, annotation: Annotation | None = None) -> Var:
+        known = annotation or self.rewrite_annotation(var.annotation)
+        kind = DataflowVar if self.inliner.in_dataflow else Var
+        fresh = kind(self.inliner.fresh_name(var.name), known, span=var.span)
+        self.vars[var] = fresh
+        return fresh
+
+    def rewrite_dim(self, dim: Dim) -> Dim:
+        for symbol in dim.vars:
+            if symbol not in self.syms:
+                self.syms[symbol] = SymVar(
+                    self.inliner.symbols.fresh(symbol.name), symbol.dtype
+                ).dim
+        return super().rewrite_dim(dim)
+
+
+def _may_be_inlined(function: Function) -> bool:
+    """Is a function private and plain?"""
+    return not (function.attrs or state(function) or _mentions_constant(function.body.body))
+
+
+def _leads_back(name: str, callees: Mapping[str, Sequence[str]]) -> bool:
+    """Is a function on a way of calls back to itself?"""
+    seen: set[str] = set()
+    waiting = list(callees[name])
+    while waiting:
+        callee = waiting.pop()
+        if callee == name:
+            return True
+        if callee not in seen:
+            seen.add(callee)
+            waiting += callees.get(callee, ())
+    return False
+
+
+def _mentions_constant(result: Expr) -> bool:
+    """Every call gives a constant anew."""
+    if isinstance(result, Tuple):
+        return any(map(_mentions_constant, result.fields))
+    return isinstance(result, Constant)
+
+
+class _Calls(Visitor):
+    """How often the functions of a module are called, and which are values, too."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self.count: Counter[str] = Counter()
+        self.values: set[str] = set()
+        with deep_recursion():
+            for function in mod.graph_functions.values():
+                self.visit(function)
+
+    def visit_Call(self, node: Call) -> None:
+        if isinstance(node.op, GlobalVar):
+            self.count[node.op.name] += 1
+            for arg in node.args:
+                self.visit(arg)
+        else:
+            self.generic(node)
+
+    def visit_GlobalVar(self, node: GlobalVar) -> None:
+        self.values.add(node.name)
+
+
+def _without(mod: IRModule, inlined: dict[str, Function]) -> IRModule:
+    """The module without the inlined functions that its other functions do not lead to any more."""
+    used: set[str] = set()
+    waiting = [name for name in mod.graph_functions if name not in inlined]
+    while waiting:
+        name = waiting.pop()
+        if name not in used:
+            used.add(name)
+            function = mod.functions.get(name)
+            waiting += mentioned_functions(function) if isinstance(function, Function) else ()
+    return mod.with_functions(
+        {name: f for name, f in mod.functions.items() if name not in inlined or name in used}
+    )
