@@ -15,8 +15,8 @@ from relaxpy.tir._tvm import tirx
 from relaxpy.tir.target import Target
 
 CPU_RULES: tuple[tuple[str, Callable[[tirx.PrimFunc, Target], tirx.PrimFunc | None]], ...] = (
-    ("convolution", convolution_program),
     ("matmul", matmul_program),
+    ("convolution", convolution_program),
     ("attention", attention_program),
     ("elementwise", schedule_elementwise),
     ("window", window_program),
