@@ -1,0 +1,322 @@
+"""FuseAttention: scores, softmax and values that are written out become one call of `nn.attention`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from relaxpy.analysis.dataflow_match import Match
+from relaxpy.analysis.pattern_regions import PatternRegions, PatternReport
+from relaxpy.analysis.scope import Scope, scope_of
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import Dim
+from relaxpy.ir.expr import (
+    Binding,
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    PrimValue,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.pattern import Pattern, is_op, wildcard
+from relaxpy.ir.visitor import UsedVars
+from relaxpy.op.attention import Attention
+from relaxpy.op.deduce import deduce
+from relaxpy.op.manipulate import ExpandDims, PermuteDims
+from relaxpy.op.repetition import Repeat
+from relaxpy.shape.lattice import Verdict
+from relaxpy.shape.prove import equal
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.dataflow_blocks import change_blocks
+
+
+@dataclass(frozen=True)
+class FuseAttention(Pass):
+    """Replace matmul(softmax(matmul(query, key) * scale + bias), value) by heads with `nn.attention`, whose kernel
+    never writes the scores (the special fusion that comes before FuseOps, paper §4.2).
+
+    Queries and values are (batch, heads, length, width), keys the other way round, (batch, heads, width, length).
+    What only brings heads in front of lengths, or repeats the key heads that several heads share, goes: the kernel
+    reads them where they are. The scale may be a factor or a divisor, the bias anything that numpy's broadcasting
+    lets add to the scores; conversions around the softmax (to float32 and back) are what attention does anyway.
+
+    The same numbers but for rounding, with one exception: a query all of whose scores are minus infinity gets 0, where
+    softmax divides 0 by 0. It takes heads and widths that are known and floats of at most 32 bits.
+
+    Before:
+        @R.function
+        def main(
+            x: R.Tensor(("b", "s", 12, 32), "float32"),
+            y: R.Tensor(("b", "t", 12, 32), "float32"),
+            mask: R.Tensor(("b", 1, 1, "t"), "float32"),
+        ) -> R.Tensor(("b", "s", 12, 32), "float32"):
+            with R.dataflow():
+                q = R.permute_dims(x, (0, 2, 1, 3))
+                k = R.permute_dims(y, (0, 2, 3, 1))
+                v = R.permute_dims(y, (0, 2, 1, 3))
+                products = R.matmul(q, k)
+                scaled = R.multiply(products, R.const(0.25, "float32"))
+                scores = R.add(scaled, mask)
+                weights = R.nn.softmax(scores, axis=-1)
+                mixed = R.matmul(weights, v)
+                together = R.permute_dims(mixed, (0, 2, 1, 3))
+                R.output(together)
+            return together
+    After:
+        @R.function
+        def main(
+            x: R.Tensor(("b", "s", 12, 32), "float32"),
+            y: R.Tensor(("b", "t", 12, 32), "float32"),
+            mask: R.Tensor(("b", 1, 1, "t"), "float32"),
+        ) -> R.Tensor(("b", "s", 12, 32), "float32"):
+            with R.dataflow():
+                together = R.nn.attention(x, y, y, mask, scale=0.25)
+                R.output(together)
+            return together
+    """
+
+    name: ClassVar[str] = "fuse-attention"
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        def fused(block: DataflowBlock) -> DataflowBlock:
+            return _Fuser(block, mod).run()
+
+        return mod.map_graph_functions(lambda _, function: change_blocks(function, fused))
+
+
+HEADS_LAST = (0, 2, 1, 3)
+"""(batch, heads, length, width) to what attention takes and gives, and back."""
+KEY_LAST = (0, 3, 1, 2)
+"""(batch, heads, width, length) to what attention takes."""
+_HEADS = 2
+"""The axis of heads in what attention takes."""
+_DTYPES = ("float32", "float16", "bfloat16")
+
+
+def _or_converted(value: Pattern) -> Pattern:
+    return is_op("astype")(value) | value
+
+
+QUERY, KEY, VALUE, BIAS, FACTOR, DIVISOR = (wildcard() for _ in range(6))
+_products = is_op("matmul")(QUERY, KEY)
+_scaled = (
+    is_op("multiply")(_products, FACTOR, any_order=True)
+    | is_op("divide")(_products, DIVISOR)
+    | _products
+)
+_scores = is_op("add")(_scaled, BIAS, any_order=True) | _scaled
+_weights = is_op("nn.softmax")(_or_converted(_scores)).has_attr(axis=lambda axis: axis in (-1, 3))
+ATTENTION = is_op("matmul")(_or_converted(_weights), VALUE)
+"""The value that attention has, its heads before its queries."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A value in terms of another: its axes in another order, its heads repeated."""
+
+    value: Expr
+    order: tuple[int, ...]
+    """Which axis of `value` each of attention's axes is."""
+    repeats: int = 1
+
+
+class _Fuser:
+    """Changes one block."""
+
+    def __init__(self, block: DataflowBlock, mod: IRModule) -> None:
+        self.block, self.mod = block, mod
+        self.scope: Scope = scope_of(block)
+        self.new: list[Binding] = []
+        self.passed: set[Var] = set()
+        """Variables on the way from what attention now reads to what it read."""
+
+    def run(self) -> DataflowBlock:
+        found = PatternRegions(self.block, self.mod)
+        gone: set[int] = set()
+        roots: dict[Var, Match] = {}
+        for region in found.claim(ATTENTION, self.refusal, PatternReport("attention")):
+            gone |= region.members
+            root = region.match.roots[0]
+            assert isinstance(root, Var)
+            roots[root] = region.match
+        if not roots:
+            return self.block
+        for i, binding in enumerate(self.block.bindings):
+            if binding.var in roots:
+                gone |= self.attention(binding.var, roots[binding.var])
+            elif i not in gone:
+                self.new.append(binding)
+        return dataclasses.replace(self.block, bindings=self.without_passed())
+
+    def refusal(self, match: Match) -> str:
+        """Why a match is not what attention computes; empty if it is."""
+        types = [match.annotation(p) for p in (QUERY, KEY, VALUE, ATTENTION, _products)]
+        if any(not isinstance(t, TensorType) or t.dims is None or t.ndim != 4 for t in types):
+            return "query, key and value are not known to have four dimensions"
+        query, key, value, result, products = (_dims(t) for t in types)
+        dtypes = {t.dtype for t in types[:4] if isinstance(t, TensorType)}
+        if len(dtypes) != 1 or str(dtypes.pop()) not in _DTYPES:
+            return "query, key and value are not of one type of at most 32 bits"
+        if any(d.value is None for d in (query[1], key[1], query[3], value[3])):
+            return "heads or widths are not known"
+        if value[3] == 1:
+            return "values are single numbers"
+        if not _equal((query[0], key[1], key[3]), (key[0], value[1], value[2])):
+            return "keys and values differ in batch, heads or length"
+        if not _equal((query[0], *query[:2]), (value[0], *result[:2])) or not _equal(
+            query[:2], products[:2]
+        ):
+            return "heads are broadcast"
+        if query[1].value and query[1].value % max(key[1].value or 1, 1):
+            return "heads cannot be divided among those of the keys"
+        if _scale(match) is None:
+            return "the scale is not one number"
+        bias = match.get(BIAS)
+        if bias is not None:
+            found = match.annotation(BIAS)
+            if not isinstance(found, TensorType) or found.dims is None or found.ndim > 4:
+                return "the bias has no known shape of up to four dimensions"
+            if found.dtype != types[0].dtype:  # type: ignore[union-attr]
+                return "the bias is of another type"
+            if not all(
+                size == 1 or equal(size, wanted) is Verdict.YES
+                for size, wanted in zip(found.dims[::-1], products[::-1], strict=False)
+            ):
+                return "the bias is larger than the scores"
+        return ""
+
+    def attention(self, root: Var, match: Match) -> set[int]:
+        """Emit the call for a match; gives the positions of further bindings that it stands for."""
+        span = match.bindings[-1].span
+        query = self.source(match[QUERY], HEADS_LAST)
+        key, value = (
+            self.source(match[p], order) for p, order in ((KEY, KEY_LAST), (VALUE, HEADS_LAST))
+        )
+        shared = [self.shared(source) for source in (key, value)]
+        if shared[0].repeats == shared[1].repeats:
+            key, value = shared
+        args = [
+            self.emit(f"{root.name}_{name}", source)
+            for name, source in (("query", query), ("key", key), ("value", value))
+        ]
+        bias = match.get(BIAS)
+        if bias is not None:
+            missing = 4 - len(_dims(match.annotation(BIAS)))
+            if missing:
+                bias = self.bind(f"{root.name}_bias", ExpandDims(tuple(range(missing)))(bias))
+            args.append(bias)
+        call = Attention(scale=_scale(match))(*args, span=span)
+        behind = self.only_moved_back(root)
+        if behind is not None:
+            self.new.append(VarBinding(self.block.bindings[behind].var, call, span=span))
+            return {behind}
+        mixed = self.bind(f"{root.name}_mixed", call)
+        self.new.append(VarBinding(root, PermuteDims(HEADS_LAST)(mixed, span=span), span=span))
+        return set()
+
+    def only_moved_back(self, root: Var) -> int | None:
+        """The position of the binding that alone uses a result, and brings lengths in front of heads."""
+        at = self.scope.position[root]
+        if self.scope.escapes[at] or len(self.scope.users[at]) != 1:
+            return None
+        (user,) = self.scope.users[at]
+        binding = self.block.bindings[user]
+        match getattr(binding, "value", None):
+            case Call(op=PermuteDims() as op, args=(moved,)) if moved is root:
+                return user if op.order(4) == HEADS_LAST else None
+            case _:
+                return None
+
+    def source(self, value: Expr, order: tuple[int, ...]) -> _Source:
+        """Where a value comes from, permutations undone."""
+        while isinstance(value, Var):
+            match self.scope.values.get(value):
+                case Call(op=PermuteDims() as op, args=(inner,)):
+                    axes = op.order(4)
+                    order = tuple(axes[i] for i in order)
+                case Var() as inner:
+                    pass
+                case _:
+                    break
+            self.passed.add(value)
+            value = inner
+        return _Source(value, order)
+
+    def shared(self, source: _Source) -> _Source:
+        """Where it comes from if its heads are repeated neighbours."""
+        if not isinstance(source.value, Var):
+            return source
+        match self.scope.values.get(source.value):
+            case Call(op=Repeat(axis=int() as axis, repeats=repeats), args=(inner,)) if (
+                repeats > 0 and source.order[_HEADS] == axis % 4
+            ):
+                self.passed.add(source.value)
+                return dataclasses.replace(self.source(inner, source.order), repeats=repeats)
+            case _:
+                return source
+
+    def emit(self, name: str, source: _Source) -> Expr:
+        """The value in the order that attention takes."""
+        if source.order == tuple(range(4)):
+            return source.value
+        return self.bind(name, PermuteDims(source.order)(source.value))
+
+    def bind(self, name: str, value: Call) -> Var:
+        var = DataflowVar(name, deduce(value, self.mod), span=value.span)
+        self.new.append(VarBinding(var, value, span=value.span))
+        return var
+
+    def without_passed(self) -> tuple[Binding, ...]:
+        """The new bindings less the permutations that only attention used."""
+        used, users = UsedVars(), dict[Var, int]()
+        for binding in self.new:
+            for var in used(binding.value):
+                users[var] = users.get(var, 0) + 1
+        kept: list[Binding] = []
+        for binding in reversed(self.new):
+            var = binding.var
+            if var in self.passed and isinstance(var, DataflowVar) and not users.get(var):
+                for inner in used(binding.value):
+                    users[inner] -= 1
+            else:
+                kept.append(binding)
+        return tuple(reversed(kept))
+
+
+def _dims(annotation: object) -> tuple[Dim, ...]:
+    assert isinstance(annotation, TensorType)
+    assert annotation.dims is not None
+    return annotation.dims
+
+
+def _equal(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    return all(equal(x, y) is Verdict.YES for x, y in zip(a, b, strict=True))
+
+
+def _scale(match: Match) -> float | None:
+    """What products are multiplied by; None where that is not one number."""
+    factor, divisor = match.get(FACTOR), match.get(DIVISOR)
+    if factor is None and divisor is None:
+        return 1.0
+    number = _number(factor if factor is not None else divisor)
+    if number is None or (divisor is not None and number == 0):
+        return None
+    return number if divisor is None else 1 / number
+
+
+def _number(expr: Expr | None) -> float | None:
+    match expr:
+        case Constant(data=data) if data.ndim == 0:
+            return float(np.asarray(data))
+        case PrimValue(value=float() | int() as value):
+            return float(value)
+        case _:
+            return None
