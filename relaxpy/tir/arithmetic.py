@@ -79,8 +79,9 @@ class Arithmetic:
 
     def left_word(self, buffer: Buffer, at: Index) -> Expr:
         """A vector of the one word at an element of the left factor, whose group lies side by side there."""
-        word = broadcast(self._words(buffer, at, 1, self.lhs), self.lanes)
-        return word ^ self.flipped() if self.flips else word
+        word = self._words(buffer, at, 1, self.lhs)
+        # Flipped before it is spread: afterwards LLVM does not come to an end.
+        return broadcast(word ^ tirx.const(_FLIP, "int32") if self.flips else word, self.lanes)
 
     def left_words(self, buffer: Buffer, at: Index, count: Expr | None = None) -> Expr:
         """A vector of neighbouring left words; of those `count` factors, then zeros."""
