@@ -23,6 +23,7 @@ Examples:
   relaxpy compile mlp.py --target 'llvm -mcpu=haswell' -o mlp.rxe  for any CPU with AVX2
   relaxpy compile mlp.py --params mlp.npz -o mlp.rxe               with the weights bound by name
   relaxpy compile mlp.py --params mlp.safetensors --weights beside -o mlp.rxe
+  relaxpy compile mlp.py -o mlp.rxe --timings                      and where the time went
 
 The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in Python.
 """,
@@ -54,14 +55,22 @@ The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in
     show_default=True,
     help="Keep constants in the executable, or in a second file beside it.",
 )
+@click.option("--timings", is_flag=True, help="Say where the time went: steps, kernels.")
+@click.option("--no-cache", is_flag=True, help="Compile every kernel, kept ones too.")
 def compile_command(
-    file: str, output: str, target: str, params: str | None, weights: Literal["inside", "beside"]
+    file: str,
+    output: str,
+    target: str,
+    params: str | None,
+    weights: Literal["inside", "beside"],
+    timings: bool,
+    no_cache: bool,
 ) -> None:
     """Compile the program in FILE, once for all shapes it can take."""
     mod = read_module(file)
     arrays = None if params is None else read_arrays(params)
     start = time.perf_counter()
-    exe = relaxpy.build(mod, target=target, params=arrays)
+    exe = relaxpy.build(mod, target=target, params=arrays, cache=not no_cache)
     seconds = time.perf_counter() - start
     exe.save(output, weights=weights)
     size = os.path.getsize(output)
@@ -69,3 +78,5 @@ def compile_command(
     for function in exe.functions:
         if function.public:
             click.echo(f"  {exe.signature(function.name)}")
+    if timings:
+        click.echo(f"\n{exe.build_report}")

@@ -26,6 +26,7 @@ COMMANDS = {
     "embed": "relaxpy.cli.embed",
     "fuzz": "relaxpy.cli.fuzz",
     "bisect": "relaxpy.cli.bisect",
+    "cache": "relaxpy.cli.cache",
     "doctor": "relaxpy.cli.doctor",
 }
 """Command → module that defines it; imported when the command is asked for, so that the others cost nothing."""

@@ -1,0 +1,216 @@
+"""Kernels of a module: each distinct program once, the same bytes however many at a time, from the cache or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import relaxpy
+import relaxpy.version
+from relaxpy.build import kernels
+from relaxpy.build.kernel_cache import KernelCache
+from relaxpy.build.kernels import CompiledKernel, compile_kernels, compiler_id
+from relaxpy.errors import BuildError
+from relaxpy.ir import IRModule
+from relaxpy.runtime import Executable
+from relaxpy.tir import te
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.target import Target
+
+HOST = Target.host()
+QUICK = Target.parse("llvm -opt-level=0")
+
+PROGRAM = """
+@R.function
+def main(x: R.Tensor(("n", 8), "float32"), w: R.Tensor((8, 8), "float32")):
+    a = R.exp(x)
+    b = R.matmul(a, w)
+    c = R.nn.softmax(b)
+    d = R.sum(c, axis=1)
+    return (c, d)
+"""
+
+
+def plus(value: float, name: str = "x", dtype: str = "float32") -> PrimFunc:
+    n = te.SymVar("n").dim
+    x = te.placeholder([n], dtype, name)
+    return PrimFunc.from_te([x], [te.compute([n], lambda i: x(i) + te.const(value, dtype), "y")])
+
+
+def saved(exe: Executable, folder: Path) -> bytes:
+    exe.save(folder / "module.rxe")
+    return (folder / "module.rxe").read_bytes()
+
+
+def cached(exe: Executable) -> list[bool]:
+    assert exe.build_report is not None
+    return [kernel.cached for kernel in exe.build_report.kernels]
+
+
+def test_the_same_bytes_with_and_without_the_cache(tmp_path: Path) -> None:
+    """And however many kernels are compiled at a time."""
+    mod = relaxpy.parse(PROGRAM)
+    without = relaxpy.build(mod, cache=False, jobs=1)
+    cold = relaxpy.build(mod, cache=tmp_path / "cache", jobs=3)
+    warm = relaxpy.build(mod, cache=tmp_path / "cache")
+    assert not any(cached(without))
+    assert not any(cached(cold))
+    assert all(cached(warm))
+    files = {saved(exe, tmp_path) for exe in (without, cold, warm)}
+    assert len(files) == 1
+    x, w = np.ones((3, 8), np.float32), np.eye(8, dtype=np.float32)
+    c, d = relaxpy.VirtualMachine(warm)["main"](x, w)
+    np.testing.assert_allclose(c.numpy(), np.full((3, 8), 0.125, np.float32), rtol=1e-6)
+    np.testing.assert_allclose(d.numpy(), np.ones(3, np.float32), rtol=1e-6)
+
+
+def test_a_damaged_entry_is_compiled_again(tmp_path: Path) -> None:
+    mod = relaxpy.parse(PROGRAM)
+    first = relaxpy.build(mod, QUICK, cache=tmp_path / "cache")
+    for entry in KernelCache(tmp_path / "cache").entries():
+        content = bytearray(entry.path.read_bytes())
+        content[len(content) // 2] ^= 1
+        entry.path.write_bytes(content)
+    second = relaxpy.build(mod, QUICK, cache=tmp_path / "cache")
+    assert not any(cached(second))
+    assert second.objects == first.objects
+    assert all(cached(relaxpy.build(mod, QUICK, cache=tmp_path / "cache")))
+
+
+def test_a_cache_that_cannot_be_written_fails_no_build(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    exe = relaxpy.build(relaxpy.parse(PROGRAM), QUICK, cache=tmp_path / "file")
+    assert not any(cached(exe))
+
+
+def test_equal_programs_are_compiled_once() -> None:
+    """Names, of the program and in it, make no difference; constants and dtypes do."""
+    programs = {
+        "one": plus(1.0),
+        "same": plus(1.0),
+        "renamed": plus(1.0, name="another"),
+        "two": plus(2.0),
+        "wide": plus(1.0, dtype="float64"),
+        "nearly": plus(1.0 + 2**-23),
+    }
+    found = compile_kernels(programs, QUICK)
+    assert found["one"] == found["same"] == found["renamed"]
+    assert len({kernel.symbol for kernel in found.values()}) == len(programs) - 2
+
+
+def test_the_key_tells_what_makes_a_difference(tmp_path: Path) -> None:
+    kernel_cache = KernelCache(tmp_path)
+
+    def is_cached(program: PrimFunc, target: Target, check_arguments: bool = False) -> bool:
+        (kernel,) = compile_kernels(
+            {"k": program}, target, kernel_cache=kernel_cache, check_arguments=check_arguments
+        ).values()
+        return kernel.cached
+
+    baseline = replace(QUICK, mcpu="x86-64", features=())
+    assert not is_cached(plus(1.0), QUICK)
+    assert is_cached(plus(1.0), QUICK)
+    assert not is_cached(plus(1.0 + 2**-23), QUICK)
+    assert not is_cached(plus(1.0, dtype="float64"), QUICK)
+    assert not is_cached(plus(1.0), QUICK, check_arguments=True)
+    assert not is_cached(plus(1.0), replace(QUICK, opt_level=1))
+    assert not is_cached(plus(1.0), baseline)
+    assert is_cached(plus(1.0), baseline)
+
+
+def test_nothing_is_kept_of_a_compiler_whose_source_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files say something else than what this process runs."""
+    compiler_id.cache_clear()
+    monkeypatch.setattr(relaxpy.version, "LOADED_AT", 0.0)
+    try:
+        assert compiler_id() is None
+        for _ in range(2):
+            found = compile_kernels({"k": plus(1.0)}, QUICK, kernel_cache=KernelCache(tmp_path))
+            assert not found["k"].cached
+    finally:
+        compiler_id.cache_clear()
+    assert KernelCache(tmp_path).entries() == []
+
+
+def test_the_compiler_is_told_by_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rule.py").write_text("a = 1\n")
+    (tmp_path / "version.py").write_text("")
+    monkeypatch.setattr(relaxpy.version, "__file__", str(tmp_path / "version.py"))
+    monkeypatch.setattr(relaxpy.version, "LOADED_AT", 1e12)
+    monkeypatch.setattr(kernels, "_COMPILER", ("rule.py",))
+    ids: list[str | None] = []
+    for text in ("a = 1\n", "a = 2\n", "a = 1\n"):
+        (tmp_path / "rule.py").write_text(text)
+        compiler_id.cache_clear()
+        ids.append(compiler_id())
+    compiler_id.cache_clear()
+    assert ids[0] == ids[2] != ids[1]
+    assert None not in ids
+
+
+def test_an_entry_is_what_was_compiled() -> None:
+    kernel = CompiledKernel("k1", "k1_serial", "matmul", 1.5, b"\n\0{object}\n")
+    assert CompiledKernel.decode(kernel.encode()) == replace(kernel, cached=True)
+
+
+def test_progress_counts_what_is_compiled(tmp_path: Path) -> None:
+    seen: list[tuple[int, int, str]] = []
+    programs = {f"k{i}": plus(float(i)) for i in range(3)}
+    for _ in range(2):
+        compile_kernels(
+            programs,
+            QUICK,
+            kernel_cache=KernelCache(tmp_path),
+            progress=lambda *args: seen.append(args),
+        )
+    assert [(done, count) for done, count, _ in seen] == [(1, 3), (2, 3), (3, 3)]
+    assert {name for *_, name in seen} == set(programs)
+
+
+UNBOUND = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def wrong(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in T.thread_binding(8, thread="threadIdx.x"):
+            with T.sblock("y"):
+                v = T.axis.spatial(8, i)
+                y[v] = x[v]
+
+    @R.function
+    def main(x: R.Tensor((8,), "float32")):
+        cls = Module
+        y = R.call_tir(cls.wrong, (x,), out_sinfo=R.Tensor((8,), "float32"))
+        return y
+"""
+
+
+def test_an_error_names_the_kernel() -> None:
+    with pytest.raises(BuildError, match='the kernel "wrong" does not compile') as caught:
+        relaxpy.build(relaxpy.parse(UNBOUND), cache=False)
+    assert caught.value.code == "kernel-compile"
+
+
+def test_kernels_check_their_arguments_where_asked() -> None:
+    """With them the object is larger, by what TVM compares."""
+    mod = relaxpy.parse(PROGRAM)
+    plain, checked = (relaxpy.build(mod, check_arguments=check) for check in (False, True))
+    assert sum(map(len, checked.objects)) > sum(map(len, plain.objects))
+    x, w = np.ones((3, 8), np.float32), np.eye(8, dtype=np.float32)
+    a, b = (relaxpy.VirtualMachine(exe)["main"](x, w)[0].numpy() for exe in (plain, checked))
+    np.testing.assert_array_equal(a, b)
+
+
+def test_a_module_without_kernels(tmp_path: Path) -> None:
+    mod = relaxpy.parse("@R.function\ndef main(x: R.Object):\n    return x\n")
+    assert isinstance(mod, IRModule)
+    exe = relaxpy.build(mod, cache=tmp_path)
+    assert exe.objects == ()
+    assert "0 kernels" in str(exe.build_report)

@@ -1,0 +1,75 @@
+"""`relaxpy cache`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relaxpy.build.kernel_cache import KernelCache
+from tests.cli.test_compile import PROGRAM, run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache, empty."""
+    monkeypatch.setenv("RELAXPY_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_build_is_found_in_it(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "module.py").write_text(PROGRAM)
+    command = ("compile", tmp_path / "module.py", "-o", tmp_path / "m.rxe", "--timings")
+    _, cold, _ = run(capsys, *command)
+    _, warm, _ = run(capsys, *command)
+    _, again, _ = run(capsys, *command, "--no-cache")
+    assert "1 kernel, 0 from the cache" in cold
+    assert "1 kernel, 1 from the cache" in warm
+    assert "1 kernel, 0 from the cache" in again
+    code, out, _ = run(capsys, "cache")
+    assert code == 0
+    assert f"folder   {folder}" in out
+    assert "entries  1\n" in out
+    assert "hits     1 of 2 kernels built (50%)" in out
+    assert out == run(capsys, "cache", "show")[1]
+
+
+def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = KernelCache(folder)
+    for i in range(3):
+        kept.put(bytes([i] * 32), b"data")
+    damaged = kept.entries()[1].path
+    damaged.write_bytes(b"other")
+    code, out, _ = run(capsys, "cache", "verify")
+    assert (code, out) == (0, f"damaged, deleted: {damaged}\n2 entries of 3 whole\n")
+
+
+def test_clear(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    KernelCache(folder).put(bytes(32), bytes(2048))
+    assert run(capsys, "cache", "clear")[:2] == (0, "deleted 1 entry, 2.1 KiB\n")
+    assert "entries  0\n" in run(capsys, "cache")[1]
+
+
+@pytest.mark.parametrize("command", [(), ("show",), ("clear",), ("verify",)])
+def test_off(
+    command: tuple[str, ...],
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RELAXPY_CACHE_SIZE", "0")
+    code, out, _ = run(capsys, "cache", *command)
+    assert code == 0
+    assert "the cache is off" in out
+    assert not folder.exists()
+
+
+def test_a_size_that_is_none(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELAXPY_CACHE_SIZE", "lots")
+    code, _, err = run(capsys, "cache")
+    assert code == 1
+    assert "error[cache-size]: 'lots' is no size" in err
