@@ -1,0 +1,173 @@
+"""What this machine can do, measured: the limits beside which other benchmarks put their figures.
+
+The peak of an arithmetic is that of a loop of multiply-adds on registers; the speed of memory that of loops which read,
+or copy, as many bytes as the kernel in question touches, again and again, so that a kernel whose data lie in a cache is
+compared with that cache. All threads take part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.turns import timed
+from relaxpy.op import te
+from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.kernels import load_kernels
+from relaxpy.schedule import schedule_kernel
+from relaxpy.tir import loops
+from relaxpy.tir.arithmetic import Arithmetic
+from relaxpy.tir.compile import compile_object
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.target import Target
+
+CHAINS, STEPS = 12, 1 << 14
+SECONDS = 0.02
+"""For which a loop is repeated."""
+STREAMS = 8
+"""Vectors that a task reads one after the other before it goes back to the first sum."""
+
+
+@dataclass
+class Limits:
+    """Measured anew whenever they are asked for, beside the kernel in question. The best peak is kept; the speed of
+    memory is taken as it is, since what is left of a shared cache changes by the minute."""
+
+    threads: int
+    target: Target = field(default_factory=Target.host)
+    _peaks: dict[str, float] = field(default_factory=dict)
+
+    def seconds(self, flops: float, dtype: str, read: float, written: float) -> tuple[float, str]:
+        """The least time of a kernel that does and moves so much, and what sets it: "compute" or "memory"."""
+        compute = flops / self.peak(dtype) if flops else 0.0
+        memory = self.memory_seconds(read, written)
+        return (compute, "compute") if compute > memory else (memory, "memory")
+
+    def peak(self, dtype: str) -> float:
+        """Operations a second of products of this dtype."""
+        flops, run = _multiply_adds(dtype, self.threads, self.target)
+        self._peaks[dtype] = max(self._peaks.get(dtype, 0.0), flops / run())
+        return self._peaks[dtype]
+
+    def memory_seconds(self, read: float, written: float) -> float:
+        """The least time to read and write so many bytes, over and over again."""
+        read_cost = self._cost("read", read + written)
+        copy_cost = self._cost("copy", read + written)  # of a byte read and a byte written
+        return read * read_cost + written * max(copy_cost - read_cost, 0.0)
+
+    def bandwidth(self, nbytes: float) -> float:
+        """Bytes a second of a loop that reads so many."""
+        return 1 / self._cost("read", nbytes)
+
+    def _cost(self, kind: str, nbytes: float) -> float:
+        """Seconds a byte; between the powers of two that are measured it is interpolated."""
+        at = min(max(math.log2(max(nbytes, 1)), 14), 28)
+        low = math.floor(at)
+        first, second = (self._measured_cost(kind, min(size, 28)) for size in (low, low + 1))
+        return first + (second - first) * (at - low)
+
+    def _measured_cost(self, kind: str, log2: int) -> float:
+        measured = _read_seconds if kind == "read" else _copy_seconds
+        return measured(1 << log2, self.threads, self.target)
+
+
+@cache
+def _multiply_adds(dtype: str, threads: int, target: Target) -> tuple[int, Callable[[], float]]:
+    """A loop of multiply-adds on registers: its operations, and what measures its seconds."""
+    total = "int32" if dtype in ("int8", "uint8") else "float32"
+    arithmetic = Arithmetic.of(dtype, dtype, total, target)
+    lanes, tasks = arithmetic.lanes, threads * 4
+    x = te.placeholder((tasks, lanes), arithmetic.word, "X")
+    y = te.compute((tasks, lanes), lambda i, j: te.cast(te.element(x(i, j)), total), "Y")
+    func = PrimFunc.from_te([x], [y]).func
+    p: Any = loops.Program()
+    source, out = (p.flat_view(buffer) for buffer in func.params)
+    with p.loop("task", tasks, parallel=True) as task:
+        value = p.let("value", loops.load(source, task * lanes, lanes))
+        sums = [p.allocate(f"sum{n}", lanes, total) for n in range(CHAINS)]
+        for chain in sums:
+            p.store(chain, 0, loops.zero(total, lanes), lanes)
+        with p.loop("step", STEPS):
+            for chain in sums:
+                before = loops.load(chain, 0, lanes)
+                p.store(chain, 0, arithmetic.add_product(before, value, value), lanes)
+        for chain in sums:
+            so_far: Any = loops.load(out, task * lanes, lanes)
+            p.store(out, task * lanes, so_far + loops.load(chain, 0, lanes), lanes)
+    run = _loaded(loops.finished(func, arithmetic.around(p.body())), target)
+    arrays = [
+        np.full((tasks, lanes), 0.5).astype(kind).view(kind) for kind in (arithmetic.word, total)
+    ]
+    flops = 2 * tasks * lanes * CHAINS * STEPS * arithmetic.group
+    return flops, lambda: min(_times(run, flops, arrays))
+
+
+def _read_seconds(nbytes: int, threads: int, target: Target) -> float:
+    """Seconds a byte of summing as many float32."""
+    run = _stream(threads, target, copies=False)
+    x, sums = np.ones(nbytes // 4, np.float32), np.zeros((threads * 4, 64), np.float32)
+    return median(_times(run, nbytes // 4, [x, sums])) / nbytes
+
+
+def _copy_seconds(nbytes: int, threads: int, target: Target) -> float:
+    """Seconds for a byte read and one written, together as many."""
+    run = _stream(threads, target, copies=True)
+    x = np.ones(nbytes // 8, np.float32)
+    return median(_times(run, nbytes // 8, [x, np.zeros_like(x)])) / (nbytes // 2)
+
+
+@cache
+def _stream(threads: int, target: Target, *, copies: bool) -> Any:
+    """A kernel that copies a vector, or sums it in as many sums as its tasks have lanes."""
+    from relaxpy.ir.dim import SymVar
+
+    n, lanes, tasks = SymVar("n"), target.lanes(), threads * 4
+    x = te.placeholder((n,), "float32", "X")
+    shape = (n,) if copies else (tasks, 64)
+    y = te.compute(shape, lambda *i: te.element(x(i[0])), "Y")
+    func = PrimFunc.from_te([x], [y]).func
+    p: Any = loops.Program()
+    source, out = (p.flat_view(buffer) for buffer in func.params)
+    share = loops.floordiv(func.params[0].ty.shape[0], tasks)
+    block = STREAMS * lanes
+    with p.loop("task", tasks, parallel=True) as task:
+        start = p.let("start", task * share)
+        sums = [p.allocate(f"sum{n}", lanes, "float32") for n in range(STREAMS)]
+        if not copies:
+            for chain in sums:
+                p.store(chain, 0, loops.zero("float32", lanes), lanes)
+        with p.loop("step", loops.floordiv(share, block)) as step:
+            for i, chain in enumerate(sums):
+                at = start + step * block + i * lanes
+                value = loops.load(source, at, lanes)
+                if copies:
+                    p.store(out, at, value, lanes)
+                else:
+                    before: Any = loops.load(chain, 0, lanes)
+                    p.store(chain, 0, before + value, lanes)
+        if not copies:
+            for chain in sums:
+                so_far: Any = loops.load(out, task * 64, lanes)
+                p.store(out, task * 64, so_far + loops.load(chain, 0, lanes), lanes)
+    return _loaded(loops.finished(func, p.body()), target)
+
+
+def _loaded(func: Any, target: Target) -> Any:
+    kernel = schedule_kernel(func, target)
+    code = compile_object({"p": kernel.parallel, "s": kernel.serial}, target)
+    return load_kernels([code], [KernelInfo("limit", "p", "s")])[0].run
+
+
+def _times(run: Any, work: int, arrays: list[np.ndarray]) -> list[float]:
+    """Seconds of each of some calls."""
+    import tvm_ffi
+
+    args = [tvm_ffi.from_dlpack(array, require_alignment=4) for array in arrays]
+    run(work, *args)
+    return timed(partial(run, work, *args), 3, SECONDS)

@@ -1,0 +1,449 @@
+"""What transformers and convolutional networks are made of: about 40 (operator, shape, dtype) cases, each written for
+relaxpy, torch and, for plain products in fp32, numpy (OpenBLAS).
+
+The shapes are those of MiniLM and BERT-base (fp32), of a TinyLlama-like decoder (bf16: 2048 wide, 5632 inner, 32 heads
+of 64 with 4 for keys) and of ResNet-18 and MobileNet at 224 × 224. Dimensions that models leave open (batch, length)
+are symbolic: named in `Input.dims`; weights are bound when the program is built, as in a deployed model.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Build = Callable[..., Any]
+"""(library, *inputs) → the result, where the library is `relaxpy.nn.op`, torch or numpy."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument of a case."""
+
+    shape: tuple[int, ...]
+    dims: str = ""
+    """Its dimensions in relaxpy, `"n 384"`: names are symbolic. Empty: a weight, bound when the program is built."""
+    dtype: str = "float32"
+    scale: float = 1.0
+    """Standard deviation; of integers, one more than the largest."""
+    out_first: bool = False
+    """Whether torch keeps this matrix as (out, in), and is given it so."""
+    touched: int | None = None
+    """Bytes that are read of it, where that is not all."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are read of it."""
+        if self.touched is not None:
+            return self.touched
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def array(self, rng: np.random.Generator) -> np.ndarray:
+        """Random numbers of its shape and dtype."""
+        if np.dtype(self.dtype).kind in "iu":
+            low = 0 if self.dtype == "int64" else 1 - int(self.scale)
+            return rng.integers(low, int(self.scale), self.shape).astype(self.dtype)
+        return (rng.standard_normal(self.shape, np.float32) * self.scale).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program in several libraries."""
+
+    group: str
+    name: str
+    inputs: tuple[Input, ...]
+    relaxpy: Build
+    torch: Build
+    numpy: Build | None = None
+    flops: int = 0
+    """Operations of products and sums of products; 0: it is bound by memory."""
+
+    @property
+    def dtype(self) -> str:
+        """Of what it computes on: that of the first input that is no index."""
+        return next(i.dtype for i in self.inputs if i.dtype != "int64")
+
+    def arrays(self) -> list[np.ndarray]:
+        """The same numbers in every process."""
+        rng = np.random.default_rng(zlib.crc32(f"{self.group} {self.name}".encode()))
+        return [given.array(rng) for given in self.inputs]
+
+
+def cases() -> list[Case]:
+    """All of them, in the order of the report."""
+    return [*products(), *attentions(), *rows(), *chains(), *moves(), *convolutions()]
+
+
+def linear(m: int, k: int, n: int, dtype: str = "float32", finish: str = "") -> Case:
+    """A layer on m rows, weight (k, n): with `finish` "bias", "gelu" (bias and gelu) or "residual" (bias and sum)."""
+    inputs = [Input((m, k), f"m {k}", dtype), Input((k, n), "", dtype, 1 / math.sqrt(k), True)]
+    if finish:
+        inputs.append(Input((n,), "", dtype))
+    if finish == "residual":
+        inputs.append(Input((m, n), f"m {n}", dtype))
+
+    def ours(op: Any, x: Any, w: Any, *rest: Any) -> Any:
+        y = op.matmul(x, w)
+        for value in rest:
+            y = op.add(y, value)
+        return op.nn.gelu(y) if finish == "gelu" else y
+
+    def torch(torch: Any, x: Any, w: Any, *rest: Any) -> Any:
+        y = torch.nn.functional.linear(x, w, rest[0]) if rest else torch.nn.functional.linear(x, w)
+        if finish == "residual":
+            y = y + rest[1]
+        return torch.nn.functional.gelu(y) if finish == "gelu" else y
+
+    def plain(np: Any, x: Any, w: Any) -> Any:
+        return np.matmul(x, w)
+
+    name = f"linear{' + ' + finish if finish else ''} {m} x {k} x {n}"
+    blas = plain if dtype == "float32" and not finish else None
+    return Case("matmul", name, tuple(inputs), ours, torch, blas, 2 * m * k * n)
+
+
+def integer_linear(m: int, k: int, n: int) -> Case:
+    """Signed bytes by signed bytes, summed in int32."""
+    inputs = (Input((m, k), f"m {k}", "int8", 128), Input((k, n), "", "int8", 128))
+    return Case(
+        "matmul",
+        f"linear {m} x {k} x {n}",
+        inputs,
+        lambda op, x, w: op.matmul(x, w, out_dtype="int32"),
+        lambda torch, x, w: torch._int_mm(x, w),
+        flops=2 * m * k * n,
+    )
+
+
+def products() -> Iterator[Case]:
+    yield linear(1, 2048, 2048)
+    yield linear(16, 384, 1536, finish="gelu")
+    yield linear(128, 384, 1536, finish="gelu")
+    yield linear(128, 1536, 384, finish="residual")
+    yield linear(128, 768, 3072, finish="gelu")
+    yield linear(192, 2048, 2048)
+    yield linear(512, 768, 768, finish="bias")
+    yield linear(1, 2048, 5632, "bfloat16")
+    yield linear(4, 2048, 5632, "bfloat16")
+    yield linear(16, 2048, 5632, "bfloat16")
+    yield linear(192, 2048, 2048, "bfloat16")
+    yield linear(128, 5632, 2048, "bfloat16")
+    yield integer_linear(1, 2048, 2048)
+    yield integer_linear(192, 2048, 2048)
+    yield Case(
+        "matmul",
+        "both unknown 384 x 384 x 384",
+        (Input((384, 384), "m k"), Input((384, 384), "k n", scale=0.05)),
+        lambda op, x, y: op.matmul(x, y),
+        lambda torch, x, y: torch.matmul(x, y),
+        lambda np, x, y: np.matmul(x, y),
+        flops=2 * 384**3,
+    )
+    heads = (8, 12, 64, 32)
+    yield Case(
+        "matmul",
+        "batched 96 x 64 x 32 x 64, transposed",
+        (Input(heads, "b 12 s 32"), Input(heads, "b 12 t 32")),
+        lambda op, q, k: op.matmul(q, op.permute_dims(k, (0, 1, 3, 2))),
+        lambda torch, q, k: torch.matmul(q, k.transpose(2, 3)),
+        lambda np, q, k: np.matmul(q, k.swapaxes(2, 3)),
+        flops=2 * 96 * 64 * 64 * 32,
+    )
+
+
+def attention(
+    name: str, batch: int, queries: int, keys: int, heads: int, shared: int, width: int,
+    dtype: str, causal: bool, masked: bool = False,
+) -> Case:  # fmt: skip
+    """Attention in the layout of a model: (batch, length, heads, width)."""
+    t = "s" if queries == keys else "t"
+    inputs = [
+        Input((batch, queries, heads, width), f"b {1 if queries == 1 else 's'} {heads} {width}", dtype),
+        Input((batch, keys, shared, width), f"b {t} {shared} {width}", dtype),
+        Input((batch, keys, shared, width), f"b {t} {shared} {width}", dtype),
+    ]  # fmt: skip
+    if masked:
+        inputs.append(Input((batch, 1, 1, keys), f"b 1 1 {t}", dtype))
+
+    def ours(op: Any, q: Any, k: Any, v: Any, *mask: Any) -> Any:
+        return op.nn.attention(q, k, v, *mask, causal_mask="BottomRight" if causal else None)
+
+    def torch(torch: Any, q: Any, k: Any, v: Any, *mask: Any) -> Any:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        found = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, *mask, is_causal=causal and queries > 1, enable_gqa=heads != shared
+        )
+        return found.transpose(1, 2).contiguous()
+
+    pairs = queries * (queries + 1) // 2 if causal and queries > 1 else queries * keys
+    return Case(
+        "attention", name, tuple(inputs), ours, torch, flops=4 * batch * heads * pairs * width
+    )
+
+
+def attentions() -> Iterator[Case]:
+    yield attention("8 x 64, 12 heads of 32, mask", 8, 64, 64, 12, 12, 32, "float32", False, True)
+    yield attention("1 x 512, 12 heads of 64", 1, 512, 512, 12, 12, 64, "float32", False)
+    yield attention("causal 1 x 128, 32/4 heads of 64", 1, 128, 128, 32, 4, 64, "bfloat16", True)
+    yield attention("causal 1 x 1024, 32/4 heads of 64", 1, 1024, 1024, 32, 4, 64, "bfloat16", True)
+    yield attention("decode 1 of 1024, 32/4 heads of 64", 1, 1, 1024, 32, 4, 64, "bfloat16", True)
+    yield attention("decode 4 of 512, 32/8 heads of 128", 4, 1, 512, 32, 8, 128, "bfloat16", True)
+
+
+def rows() -> Iterator[Case]:
+    """Softmax and normalisations."""
+
+    def softmax(shape: tuple[int, ...], dims: str, dtype: str) -> Case:
+        return Case(
+            "rows",
+            f"softmax {' x '.join(map(str, shape))}",
+            (Input(shape, dims, dtype),),
+            lambda op, x: op.nn.softmax(x, axis=-1),
+            lambda torch, x: torch.softmax(x, -1),
+        )
+
+    yield softmax((8, 12, 128, 128), "b 12 s s", "float32")
+    yield softmax((1, 12, 512, 512), "b 12 s s", "float32")
+    yield softmax((4, 32000), "b 32000", "float32")
+
+    def layer_norm(m: int, n: int) -> Case:
+        wide = Input((m, n), f"m {n}")
+        return Case(
+            "rows",
+            f"layer norm of sum {m} x {n}",
+            (wide, wide, Input((n,)), Input((n,))),
+            lambda op, x, y, g, b: op.nn.layer_norm(x + y, g, b, axes=(-1,), epsilon=1e-5),
+            lambda torch, x, y, g, b: torch.nn.functional.layer_norm(x + y, (n,), g, b, 1e-5),
+        )
+
+    yield layer_norm(128, 384)
+    yield layer_norm(4096, 768)
+    hidden = Input((512, 2048), "m 2048", "bfloat16")
+    yield Case(
+        "rows",
+        "rms norm 512 x 2048",
+        (hidden, Input((2048,), "", "bfloat16")),
+        lambda op, x, g: op.nn.rms_norm(x, g, axes=(-1,), epsilon=1e-5),
+        lambda torch, x, g: torch.nn.functional.rms_norm(x, (2048,), g, 1e-5),
+    )
+    yield Case(
+        "rows",
+        "sum of rows 4096 x 4096",
+        (Input((4096, 4096), "n m"),),
+        lambda op, x: op.sum(x, axis=1),
+        lambda torch, x: torch.sum(x, 1),
+    )
+    yield Case(
+        "rows",
+        "sum of columns 4096 x 4096",
+        (Input((4096, 4096), "n m"),),
+        lambda op, x: op.sum(x, axis=0),
+        lambda torch, x: torch.sum(x, 0),
+    )
+    yield Case(
+        "rows",
+        "mean of tokens 32 x 128 x 384",
+        (Input((32, 128, 384), "b s 384"), Input((32, 128, 1), "b s 1")),
+        lambda op, x, m: op.sum(x * m, axis=1) / op.sum(m * m, axis=1),
+        lambda torch, x, m: torch.sum(x * m, 1) / torch.sum(m * m, 1),
+    )
+    yield Case(
+        "rows",
+        "argmax 16 x 32000",
+        (Input((16, 32000), "b 32000"),),
+        lambda op, x: op.argmax(x, axis=-1),
+        lambda torch, x: torch.argmax(x, -1),
+    )
+
+
+def chains() -> Iterator[Case]:
+    """Element by element."""
+    inner = Input((512, 5632), "m 5632", "bfloat16")
+    yield Case(
+        "elements",
+        "bias + gelu 4096 x 1536",
+        (Input((4096, 1536), "m 1536"), Input((1536,))),
+        lambda op, x, b: op.nn.gelu(x + b),
+        lambda torch, x, b: torch.nn.functional.gelu(x + b),
+    )
+    yield Case(
+        "elements",
+        "silu(gate) x up 512 x 5632",
+        (inner, inner),
+        lambda op, g, u: op.nn.silu(g) * u,
+        lambda torch, g, u: torch.nn.functional.silu(g) * u,
+    )
+    yield Case(
+        "elements",
+        "scale, shift, tanh 1024 x 1024",
+        (Input((1024, 1024), "n m"), Input((1024,), "m"), Input((1024,), "m")),
+        lambda op, x, g, b: op.tanh(x * g + b),
+        lambda torch, x, g, b: torch.tanh(x * g + b),
+    )
+    yield Case(
+        "elements",
+        "add 2048 x 2048",
+        (Input((2048, 2048), "n m"), Input((2048, 2048), "n m")),
+        lambda op, x, y: op.add(x, y),
+        lambda torch, x, y: torch.add(x, y),
+    )
+    yield Case(
+        "elements",
+        "cast to bf16 2048 x 2048",
+        (Input((2048, 2048), "n m"),),
+        lambda op, x: op.astype(x, "bfloat16"),
+        lambda torch, x: x.to(torch.bfloat16),
+    )
+    half = Input((512, 1, 32), "s 1 32")
+    yield Case(
+        "elements",
+        "rotary embedding 1 x 512 x 32 x 64",
+        (Input((1, 512, 32, 64), "b s 32 64", "bfloat16"), half, half),
+        ours_rotate,
+        torch_rotate,
+    )
+
+
+def ours_rotate(_op: Any, x: Any, cosines: Any, sines: Any) -> Any:
+    """The decoder's own."""
+    from models.rope import rotate  # the libraries' processes need not import the compiler
+
+    return rotate(x, cosines, sines)
+
+
+def torch_rotate(torch: Any, x: Any, cosines: Any, sines: Any) -> Any:
+    """As transformers do it, in float32."""
+    first, second = x.float().chunk(2, -1)
+    turned = (first * cosines - second * sines, second * cosines + first * sines)
+    return torch.cat(turned, -1).to(x.dtype)
+
+
+def moves() -> Iterator[Case]:
+    """What computes nothing."""
+    yield Case(
+        "moves",
+        "embedding 8 x 128 of 30522 x 384",
+        (Input((30522, 384), touched=8 * 128 * 384 * 4), Input((8, 128), "b s", "int64", 30522)),
+        lambda op, table, i: op.take(table, i, axis=0),
+        lambda torch, table, i: torch.nn.functional.embedding(i, table),
+    )
+    yield Case(
+        "moves",
+        "heads to the front 8 x 128 x 12 x 32",
+        (Input((8, 128, 12, 32), "b s 12 32"),),
+        lambda op, x: op.permute_dims(x, (0, 2, 1, 3)),
+        lambda torch, x: torch.permute(x, (0, 2, 1, 3)).contiguous(),
+    )
+    yield Case(
+        "moves",
+        "transpose 2048 x 2048",
+        (Input((2048, 2048), "n m"),),
+        lambda op, x: op.permute_dims(x, (1, 0)),
+        lambda torch, x: torch.t(x).contiguous(),
+    )
+    yield Case(
+        "moves",
+        "transpose 1536 x 1536",
+        (Input((1536, 1536), "n m", "bfloat16"),),
+        lambda op, x: op.permute_dims(x, (1, 0)),
+        lambda torch, x: torch.t(x).contiguous(),
+    )
+    part = Input((4096, 384), "n 384")
+    yield Case(
+        "moves",
+        "concat of columns 4096 x (384 + 384)",
+        (part, part),
+        lambda op, x, y: op.concat((x, y), axis=1),
+        lambda torch, x, y: torch.cat((x, y), 1),
+    )
+    yield Case(
+        "moves",
+        "append to a cache 4 x 1023 x 4 x 64",
+        (Input((4, 1023, 4, 64), "b p 4 64", "bfloat16"), Input((4, 1, 4, 64), "b 1 4 64", "bfloat16")),
+        lambda op, cache, new: op.concat((cache, new), axis=1),
+        lambda torch, cache, new: torch.cat((cache, new), 1),
+    )  # fmt: skip
+
+
+def convolution(
+    channels: int, size: int, filters: int, kernel: int, stride: int = 1, groups: int = 1,
+    residual: bool = False,
+) -> Case:  # fmt: skip
+    """A layer with bias (of a folded batch norm) and relu, one image."""
+    out = -(-size // stride)
+    fan = channels // groups * kernel * kernel
+    inputs = [
+        Input((1, channels, size, size), f"n {channels} {size} {size}"),
+        Input((filters, channels // groups, kernel, kernel), scale=1 / math.sqrt(fan)),
+        Input((filters,)),
+    ]
+    if residual:
+        inputs.append(Input((1, filters, out, out), f"n {filters} {out} {out}"))
+    pad = (kernel - 1) // 2
+
+    def ours(op: Any, x: Any, w: Any, b: Any, *rest: Any) -> Any:
+        y = op.nn.conv2d(x, w, strides=stride, padding=pad, groups=groups)
+        y = y + op.reshape(b, (1, filters, 1, 1))
+        return op.nn.relu(y + rest[0] if rest else y)
+
+    def torch(torch: Any, x: Any, w: Any, b: Any, *rest: Any) -> Any:
+        y = torch.nn.functional.conv2d(x, w, b, stride, pad, 1, groups)
+        return torch.relu(y + rest[0] if rest else y)
+
+    kind = "depthwise " if groups == channels else ""
+    name = f"{kind}{kernel} x {kernel}{f' / {stride}' if stride > 1 else ''}, {channels} to {filters} at {size}"
+    return Case(
+        "conv",
+        name + (", residual" if residual else ""),
+        tuple(inputs),
+        ours,
+        torch,
+        flops=2 * filters * out * out * fan,
+    )
+
+
+def convolutions() -> Iterator[Case]:
+    yield convolution(3, 224, 64, 7, 2)
+    yield convolution(64, 56, 64, 3)
+    yield convolution(64, 56, 64, 3, residual=True)
+    yield convolution(64, 56, 128, 3, 2)
+    yield convolution(64, 56, 128, 1, 2)
+    yield convolution(256, 14, 256, 3)
+    yield convolution(512, 7, 512, 3)
+    yield convolution(32, 112, 32, 3, groups=32)
+    yield convolution(32, 112, 64, 1)
+    yield Case(
+        "conv",
+        "max pool 3 x 3 / 2, 64 at 112",
+        (Input((1, 64, 112, 112), "n 64 112 112"),),
+        lambda op, x: op.nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1)),
+        lambda torch, x: torch.nn.functional.max_pool2d(x, 3, 2, 1),
+    )
+    yield Case(
+        "conv",
+        "mean of an image, 512 at 7, batch 8",
+        (Input((8, 512, 7, 7), "n 512 7 7"),),
+        lambda op, x: op.mean(x, axis=(2, 3)),
+        lambda torch, x: torch.mean(x, (2, 3)),
+    )
+    channels = Input((64,))
+    yield Case(
+        "conv",
+        "batch norm + relu, 64 at 56, batch 4",
+        (Input((4, 64, 56, 56), "n 64 56 56"), channels, channels, channels, Input((64,), scale=0)),
+        lambda op, x, g, b, m, v: op.nn.relu(
+            op.nn.batch_norm(x, g, b, m, v + 1.0, axis=1, training=False)[0]
+        ),
+        lambda torch, x, g, b, m, v: torch.relu(
+            torch.nn.functional.batch_norm(x, m, v + 1.0, g, b)
+        ),
+    )
+
+
+assert ml_dtypes.bfloat16  # numpy knows the name from here on

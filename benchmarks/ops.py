@@ -1,0 +1,324 @@
+"""Operators, one by one: relaxpy, torch (oneDNN) and OpenBLAS, on what transformers and convolutional networks do.
+
+    python benchmarks/ops.py                          every case
+    python benchmarks/ops.py --only 'matmul|softmax'  those whose group or name match
+    python benchmarks/ops.py --quick                  one short turn each; nothing is written
+
+Results go to benchmarks/results/ops.json and into the table in docs/benchmarks.md, those of cases that were left out
+staying as they were.
+
+The cases are in `op_cases.py`. Each library lives in a process of its own and they take turns; a time is the median of
+all its calls, the library's own work around a kernel included (torch runs eagerly, each operator allocating its
+result; a chain of operators is one kernel in relaxpy). Results are compared with torch's before anything is timed.
+
+Beside each time stands how near it is to what the machine can do (`limits.py`): products to the peak of their
+arithmetic, all else to the speed at which a plain loop reads and writes the same number of bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.op_cases import Case, Input, cases
+from benchmarks.report import markdown_table, replace_section, save, saved
+from benchmarks.turns import Peer, Service, rotated_times
+
+SECTION = "Operators: ms"
+"""The heading in docs/benchmarks.md under which the table is."""
+WORST = 5
+TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
+"""Largest difference to torch, of the largest result; integers must be equal."""
+
+
+@dataclass
+class Row:
+    """One case."""
+
+    group: str
+    name: str
+    dtype: str
+    ms: dict[str, float]
+    """Median of each library that has it."""
+    bound: str
+    """ "compute" or "memory": what limits it."""
+    rate: float
+    """Of relaxpy: GFLOP/s where computing is the limit, GB/s where memory is."""
+    share: float
+    """Of relaxpy: the least possible time over its time."""
+
+    @property
+    def ratio(self) -> float:
+        """Relaxpy's time over that of the fastest other library."""
+        return self.ms["relaxpy"] / min(ms for name, ms in self.ms.items() if name != "relaxpy")
+
+
+def relaxpy_peer(threads: int) -> Service:
+    """Requests: the name of a case, compiled when it is first asked for; or what `Limits.seconds` takes."""
+    os.environ["RELAXPY_NUM_THREADS"] = str(threads)
+    import relaxpy
+    from benchmarks.limits import Limits
+    from relaxpy import nn
+    from relaxpy.runtime.tensor import from_numpy
+
+    known, limits = named_cases(), Limits(threads)
+
+    class Program(nn.Module):
+        """A case; its weights are parameters, the rest is what `run` takes."""
+
+        def __init__(self, case: Case, arrays: list[np.ndarray]) -> None:
+            self.case = case
+            for i, (given, array) in enumerate(zip(case.inputs, arrays, strict=True)):
+                if not given.dims:
+                    weight = nn.Parameter(array.shape, array.dtype.name)
+                    weight.data = array
+                    setattr(self, f"x{i}", weight)
+
+        def run(self, **inputs: nn.Tensor) -> Any:
+            names = [f"x{i}" for i in range(len(self.case.inputs))]
+            values = [inputs[name] if name in inputs else getattr(self, name) for name in names]
+            return self.case.relaxpy(nn.op, *values)
+
+    @lru_cache(maxsize=1)
+    def program(name: str) -> Callable[[], Any]:
+        case = known[name]
+        arrays = case.arrays()
+        spec = {
+            f"x{i}": nn.spec.Tensor(named_dims(given.dims), given.dtype)
+            for i, given in enumerate(case.inputs)
+            if given.dims
+        }
+        mod, params = Program(case, arrays).export({"run": spec})
+        run = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))["run"]
+        tensors = [from_numpy(arrays[int(name[1:])]) for name in spec]
+        return lambda: run(*tensors)
+
+    def prepare(request: Any) -> Callable[[], Any]:
+        return program(request) if isinstance(request, str) else partial(limits.seconds, *request)
+
+    def portable(result: Any) -> Any:
+        if isinstance(result, relaxpy.Tensor):
+            return widened(result.numpy()), result.nbytes
+        return result
+
+    return Service(prepare, portable)
+
+
+def torch_peer(threads: int) -> Service:
+    """Requests: the name of a case."""
+    import torch
+
+    torch.set_num_threads(threads)
+    known = named_cases()
+
+    def tensor(array: np.ndarray, given: Input) -> torch.Tensor:
+        found = torch.from_numpy(widened(array)).to(getattr(torch, given.dtype))
+        return found.t().contiguous() if given.out_first else found
+
+    @lru_cache(maxsize=1)
+    def program(name: str) -> Callable[[], Any]:
+        case = known[name]
+        tensors = [tensor(a, given) for a, given in zip(case.arrays(), case.inputs, strict=True)]
+        return torch.inference_mode()(partial(case.torch, torch, *tensors))
+
+    def portable(result: torch.Tensor) -> np.ndarray:
+        return (result.float() if result.dtype == torch.bfloat16 else result).numpy()
+
+    return Service(program, portable)
+
+
+def numpy_peer(threads: int) -> Service:
+    """Requests: the name of a case that has a program for numpy."""
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ[variable] = str(threads)
+    known = named_cases()
+
+    @lru_cache(maxsize=1)
+    def program(name: str) -> Callable[[], Any]:
+        case = known[name]
+        assert case.numpy is not None
+        return partial(case.numpy, np, *case.arrays())
+
+    return Service(program)
+
+
+PEERS: dict[str, Callable[[int], Service]] = {
+    "relaxpy": relaxpy_peer,
+    "torch": torch_peer,
+    "OpenBLAS": numpy_peer,
+}
+
+
+def named_cases() -> dict[str, Case]:
+    """The cases by their keys."""
+    return {key_of(case): case for case in cases()}
+
+
+def key_of(each: Case | Row) -> str:
+    """Group, name and dtype: what says which case it is."""
+    return f"{each.group}: {each.name}, {each.dtype}"
+
+
+def named_dims(dims: str) -> tuple[int | str, ...]:
+    """`"n 384"` as a specification has it."""
+    return tuple(int(dim) if dim.isdigit() else dim for dim in dims.split())
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """The array, bfloat16 as float32: torch and pipes do not know numpy's."""
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def measure(peers: Mapping[str, Peer], key: str, case: Case, rounds: int, seconds: float) -> Row:
+    """Check a case, and time it in turns. AssertionError where relaxpy and torch differ."""
+    (found, written), expected = peers["relaxpy"].result(key), peers["torch"].result(key)
+    assert found.shape == expected.shape, f"{key}: {found.shape}, torch {expected.shape}"
+    difference = np.abs(found - expected).max(initial=0) / np.abs(expected).max(initial=1)
+    allowed = TOLERANCE[case.dtype] if expected.dtype.kind == "f" else 0
+    assert difference <= allowed, f"{key}: differs from torch by {difference:.1e} of the largest"
+    taking_part = {n: p for n, p in peers.items() if n != "OpenBLAS" or case.numpy is not None}
+    times = rotated_times(taking_part, key, rounds, 3, seconds)
+    ms = {name: median(each) * 1e3 for name, each in times.items()}
+    read = sum(given.nbytes for given in case.inputs)
+    least, bound = peers["relaxpy"].result((case.flops, case.dtype, read, written))
+    ours = ms["relaxpy"] / 1e3
+    rate = (case.flops if bound == "compute" else read + written) / ours / 1e9
+    return Row(case.group, case.name, case.dtype, ms, bound, rate, least / ours)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Geometric means by library and group, and the worst cases, in Markdown."""
+    lines = []
+    for library in ("torch", "OpenBLAS"):
+        ratios = [row.ms["relaxpy"] / row.ms[library] for row in rows if library in row.ms]
+        if ratios:
+            slower = sum(ratio > 1 for ratio in ratios)
+            lines.append(
+                f"Time of relaxpy over that of {library}, geometric mean of {len(ratios)} cases: "
+                f"**{geometric_mean(ratios):.2f}** (slower in {slower})."
+            )
+    groups = dict.fromkeys(row.group for row in rows)
+    shares = (
+        f"{group} {geometric_mean([row.share for row in rows if row.group == group]):.0%}"
+        for group in groups
+    )
+    lines.append(f"Share of the limit, geometric means: {', '.join(shares)}.")
+    worst = sorted(rows, key=lambda row: -row.ratio)[:WORST]
+    named = "; ".join(f"{row.group}, {row.name}, {row.dtype} ({row.ratio:.2f})" for row in worst)
+    lines.append(f"The worst {len(worst)}, over the fastest other: {named}.")
+    far = sorted(rows, key=lambda row: row.share)[:WORST]
+    named = "; ".join(f"{row.group}, {row.name}, {row.dtype} ({row.share:.0%})" for row in far)
+    lines.append(f"The farthest from the limit: {named}.")
+    return "\n\n".join(lines)
+
+
+def cells(row: Row) -> list[str]:
+    """A row of the table: case, dtype, times, ratio, rate, share of the limit."""
+    unit = "GFLOP/s" if row.bound == "compute" else "GB/s"
+    times = [f"{row.ms[name]:.4g}" if name in row.ms else "" for name in PEERS]
+    last = [f"{row.ratio:.2f}", f"{row.rate:.0f} {unit}", f"{row.share:.0%}"]
+    return [row.group, row.name, row.dtype, *times, *last]
+
+
+COLUMNS = ("group", "case", "dtype", *PEERS, "ratio to the best", "relaxpy", "of the limit")
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """For the terminal."""
+    view = Table(title="operators: median ms")
+    for i, name in enumerate(COLUMNS):
+        view.add_column(name, justify="right" if i > 2 else "left")
+    for row in rows:
+        view.add_row(*cells(row), style="red" if row.ratio > 1 else "")
+    return view
+
+
+def section(rows: Sequence[Row], threads: int, limits: Mapping[str, float]) -> str:
+    """For docs/benchmarks.md."""
+    peaks = ", ".join(f"{value:.0f} in {dtype}" for dtype, value in limits.items())
+    intro = (
+        f"`make bench-ops`, {threads} threads, medians; torch runs eagerly. Limits of the same run, GFLOP/s: {peaks}; "
+        "of memory what a plain loop reaches that moves as many bytes."
+    )
+    body = markdown_table(COLUMNS, [cells(row) for row in rows], "lll" + "r" * 6)
+    return f"{intro}\n\n{summary(rows)}\n\n{body}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="cases that this regular expression finds")
+    parser.add_argument("--quick", action="store_true", help="short turns; nothing is written")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    args = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    chosen = {key: c for key, c in named_cases().items() if re.search(args.only, key)}
+    if not chosen:
+        console.print(f"no case matches {args.only!r} among:", *named_cases(), sep="\n  ")
+        return 2
+    rounds, seconds = (1, 0.02) if args.quick else (4, 0.04)
+    peers = started(console, args.threads)
+    rows: list[Row] = []
+    failed: list[str] = []
+    for key, case in chosen.items():
+        with console.status(key):
+            try:
+                rows.append(measure(peers, key, case, rounds, seconds))
+            except (AssertionError, RuntimeError) as error:
+                failed.append(str(error))
+    peaks = {dtype: peak(peers["relaxpy"], dtype) for dtype in ("float32", "bfloat16", "int8")}
+    for peer in peers.values():
+        peer.stop()
+    console.print(table(rows))
+    console.print(summary(rows), highlight=False)
+    for problem in failed:
+        console.print(f"[red]failed:[/] {problem}", highlight=False)
+    if not args.quick:
+        publish(rows, args.threads, peaks)
+    return 1 if failed else 0
+
+
+def started(console: Console, threads: int) -> dict[str, Peer]:
+    """All peers. SystemExit with the reason where one cannot run."""
+    peers: dict[str, Peer] = {}
+    for name, make in PEERS.items():
+        with console.status(f"loading {name}"):
+            peer = Peer.start(name, make, threads)
+        if isinstance(peer, str):
+            raise SystemExit(f"{name} cannot run here: {peer}")
+        peers[name] = peer
+    return peers
+
+
+def peak(peer: Peer, dtype: str) -> float:
+    """GFLOP/s of products of this dtype on registers."""
+    seconds, _ = peer.result((1e9, dtype, 0, 0))
+    return 1 / seconds
+
+
+def publish(rows: Sequence[Row], threads: int, peaks: Mapping[str, float]) -> None:
+    """Put the rows into the results and the documentation, in the place of older ones of the same cases."""
+    known = named_cases()
+    new = {key_of(row): row for row in rows}
+    old = {key_of(row): row for row in (Row(**each) for each in saved("ops").get("rows", ()))}
+    merged = [each for key in known if (each := new.get(key) or old.get(key)) is not None]
+    report = {"threads": threads, "peaks": peaks, "rows": [asdict(row) for row in merged]}
+    save("ops", report)
+    replace_section(SECTION, section(merged, threads, peaks))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Peers that take turns, each in a process of its own: no thread pool spins beside another, no library sees what
+another has loaded.
+
+A peer's process runs a function once that says what it serves: `prepare`, from a request to a call without arguments
+(the thing to be timed), and how a result is sent through the pipe.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Service:
+    """What a peer can be asked."""
+
+    prepare: Callable[[Any], Callable[[], Any]]
+    """From a request to a call without arguments, which is what is timed."""
+    portable: Callable[[Any], Any] = lambda result: result
+    """From what a call gives to what can be sent."""
+
+
+PAUSE_SECONDS = 0.05
+"""Between turns: pools of threads spin for a while after their last work, on cores that the next peer needs."""
+
+
+@dataclass
+class Peer:
+    """A running process."""
+
+    name: str
+    pipe: Connection
+    process: BaseProcess
+    load_seconds: float
+
+    @classmethod
+    def start(cls, name: str, make: Callable[..., Service], *args: Any) -> Peer | str:
+        """The peer that `make(*args)` makes, or why it cannot run here."""
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(make, args, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        try:
+            answer = ours.recv()
+        except EOFError:
+            answer = f"its process ended with {process.exitcode}"
+        if isinstance(answer, str):
+            return answer
+        return cls(name, ours, process, answer)
+
+    def result(self, request: Any) -> Any:
+        """What the call gives; RuntimeError with what it raised."""
+        time.sleep(PAUSE_SECONDS)
+        return self._ask(request, 0, 0.0)
+
+    def times(self, request: Any, calls: int, seconds: float = 0.0) -> list[float]:
+        """Seconds of each call after one to warm up: so many calls, and more until so many seconds are over."""
+        time.sleep(PAUSE_SECONDS)
+        return self._ask(request, calls, seconds)
+
+    def stop(self) -> None:
+        """End the process."""
+        self.pipe.close()
+        self.process.join(5)
+
+    def _ask(self, request: Any, calls: int, seconds: float) -> Any:
+        self.pipe.send((request, calls, seconds))
+        ok, answer = self.pipe.recv()
+        if not ok:
+            raise RuntimeError(f"{self.name}: {answer}")
+        return answer
+
+
+def _serve(make: Callable[..., Service], args: tuple[Any, ...], pipe: Connection) -> None:
+    """Answer requests until the pipe closes."""
+    started = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            service = make(*args)
+    except Exception as error:
+        pipe.send(f"{type(error).__name__}: {error}")
+        return
+    pipe.send(time.perf_counter() - started)
+    while True:
+        try:
+            request, calls, seconds = pipe.recv()
+        except EOFError:
+            return
+        try:
+            call = service.prepare(request)
+            result = call()  # and warm
+            answer = timed(call, calls, seconds) if calls else service.portable(result)
+        except Exception as error:
+            pipe.send((False, f"{type(error).__name__}: {error}"))
+        else:
+            pipe.send((True, answer))
+
+
+def timed(call: Callable[[], Any], calls: int, seconds: float = 0.0) -> list[float]:
+    """Seconds of each of at least so many calls, which take at least so many seconds together."""
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(found) < calls or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - start)
+    return found
+
+
+def rotated_times(
+    peers: Mapping[str, Peer], request: Any, rounds: int, calls: int, seconds: float = 0.0
+) -> dict[str, list[float]]:
+    """`Peer.times` of every peer, `rounds` turns each, in an order that rotates."""
+    found: dict[str, list[float]] = {name: [] for name in peers}
+    names = list(peers)
+    for turn in range(rounds):
+        for i in range(len(names)):
+            name = names[(i + turn) % len(names)]
+            found[name] += peers[name].times(request, calls, seconds)
+    return found
