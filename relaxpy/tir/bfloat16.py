@@ -138,7 +138,7 @@ class _Rewriter:
                 if not _is_bfloat16_memory(buffer):
                     return node
                 return tirx.call_intrin("void", name, buffer, self.stored(buffer, value), *place)
-            case "tirx.reinterpret":
+            case "tirx.reinterpret" if isinstance(node.ty, tvm.ir.PrimType):
                 (value,) = node.args
                 if _is_bfloat16(node):
                     return _widened(value)
@@ -183,8 +183,28 @@ def _widened(bits: Expr) -> Expr:
     return tirx.reinterpret(_like(bits, "float32"), wide)
 
 
+def _widened_from(value: Expr) -> Expr | None:
+    """The bits that `_widened` made a float32 of; None for any other value."""
+    match value:
+        case tvm.ir.Call(args=[tirx.LShift(a=tirx.Cast(value=bits), b=shift)]) if (
+            _is_reinterpretation(value)
+            and str(bits.ty.dtype).startswith("uint16")
+            and tvm_ffi.structural_equal(shift, _splat(_BITS, bits, "uint32"))
+        ):
+            return bits
+        case _:
+            return None
+
+
+def _is_reinterpretation(call: tvm.ir.Call) -> bool:
+    return str(getattr(call.op, "name", "")) == "tirx.reinterpret"
+
+
 def _rounded(value: Expr) -> Expr:
-    """The bits of the bfloat16 next to a float32."""
+    """The bits of the bfloat16 next to a float32; of one that was widened, those it was widened from."""
+    narrow = _widened_from(value)
+    if narrow is not None:
+        return narrow
     wide = tirx.Var("wide", value.ty)
     bits = tirx.reinterpret(_like(value, "uint32"), wide)
     shift, one = _splat(_BITS, value, "uint32"), _splat(1, value, "uint32")
