@@ -15,6 +15,7 @@ from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.dead_code_elimination import DeadCodeElimination
 from relaxpy.transform.eliminate_common_subexpr import EliminateCommonSubexpr
+from relaxpy.transform.fold_batch_norm import FoldBatchNorm
 from relaxpy.transform.fold_constant import FoldConstant
 from relaxpy.transform.fuse_attention import FuseAttention
 from relaxpy.transform.fuse_ops import FuseOps
@@ -23,6 +24,7 @@ from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.inline_private_functions import InlinePrivateFunctions
 from relaxpy.transform.lambda_lift import LambdaLift
 from relaxpy.transform.legalize_ops import LegalizeOps
+from relaxpy.transform.lift_transform_params import LiftTransformParams
 from relaxpy.transform.lower_call_tir import LowerCallTIR
 from relaxpy.transform.lower_shapes import LowerShapes
 from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
@@ -40,6 +42,7 @@ __all__ = [
     "ConvertToDataflow",
     "DeadCodeElimination",
     "EliminateCommonSubexpr",
+    "FoldBatchNorm",
     "FoldConstant",
     "FuseAttention",
     "FuseOps",
@@ -51,6 +54,7 @@ __all__ = [
     "LambdaLift",
     "LegalizeOps",
     "LibraryPattern",
+    "LiftTransformParams",
     "LowerCallTIR",
     "LowerShapes",
     "LowerToLibrary",
