@@ -24,7 +24,7 @@ _CHEAP = frozenset({
 _DIVISIONS = frozenset({"Div", "Mod", "FloorDiv", "FloorMod"})
 _DIVISION, _FUNCTION = 4, 8
 """What a division and an elementary function cost in additions, when vectorised."""
-_FREE_CALLS = frozenset({"tirx.if_then_else", "tirx.likely", "tirx.reinterpret", "tirx.fma"})
+_FREE_CALLS = frozenset({"prim.if_then_else", "prim.likely", "tirx.reinterpret", "tirx.fma"})
 
 
 @lru_cache(maxsize=512)  # a program is called from many places

@@ -27,7 +27,7 @@ _COMBINERS: dict[type, str] = {
 _CHEAP_CALLS = frozenset(
     f"tirx.{name}"
     for name in (
-        "if_then_else reinterpret likely fabs isnan floor ceil trunc round nearbyint shift_left shift_right"
+        "reinterpret fabs isnan floor trunc round nearbyint shift_left shift_right"
         " bitwise_and bitwise_or bitwise_xor bitwise_not"
     ).split(" ")
 )
@@ -249,8 +249,15 @@ def uses(expr: Expr, var: Var) -> bool:
     return bool(found)
 
 
+def is_choice(node: Expr) -> bool:
+    """Whether the node is `tirx.if_then_else`: of its two values only one is computed, so only one is read."""
+    return (
+        isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == "prim.if_then_else"
+    )
+
+
 def is_expensive(expr: Expr) -> bool:
-    """Whether the value takes much longer to compute than to read: divisions, roots, elementary functions."""
+    """Whether the value takes much longer to compute than to read: divisions, roots, elementary functions, choices."""
     found: list[object] = []
 
     def call(node: tvm.ir.Call) -> None:
@@ -430,6 +437,7 @@ def _may_inline(producer: Stage, user: Stage) -> bool:
 
 def inlined_into(producer: Stage, user: Stage) -> Stage:
     """The user with the producer's value written into it; the producer must be element-wise."""
+
     def load(node: Load) -> Expr:
         if not node.source.same_as(producer.buffer):
             return node

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
+from relaxpy.schedule.cpu.collapse import collapse
+from relaxpy.schedule.cpu.segments import Segment, segments
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx, tvm
 from relaxpy.tir.loops import (
@@ -61,9 +63,13 @@ class StageWriter:
 
     program: Program
     target: Target
+    shared: frozenset[Buffer] = frozenset()
+    """Buffers that one stage writes and another one touches: all go to them in the same way (`collapse`)."""
 
     def write(self, stage: Stage, at: At, span: tuple[Expr, Expr] | None = None) -> None:
         """The stage with the axes in `at` fixed; `span` is (start, length) of its last free axis, else all of it."""
+        if span is None:
+            stage = collapse(self.program, stage, tuple(at), self.shared)
         if stage.combiner is None:
             self._elements(stage, at, span)
         elif self.vector_axis(stage, at) is Lanes.REDUCED:
@@ -100,17 +106,23 @@ class StageWriter:
             return
         axis = free[-1]
         start, extent = span if span is not None else (int64(0), extent_of(stage, axis))
-        wide = is_side_by_side(stage, axis) or s.is_expensive(stage.value)
-        lanes = self.lanes(stage) if wide else 1
         with ExitStack() as loops:
             fixed = {**at, **self._loops(loops, stage, free[:-1])}
-            vector_loop(
-                p,
-                axis.name,
-                extent,
-                lanes,
-                lambda i: _store(stage, {**fixed, axis: start + i}, stage.value),
-            )
+            value = s.substitute(stage.value, fixed)
+            for part in segments(p, value, axis, start, extent):
+                self._run(fixed, axis, part, stage)
+
+    def _run(self, at: At, axis: Var, part: Segment, stage: Stage) -> None:
+        """Places of one axis that have a value in common."""
+        stage = replace(stage, value=part.value)
+        wide = is_side_by_side(stage, axis) or s.is_expensive(stage.value)
+        vector_loop(
+            self.program,
+            axis.name,
+            part.length,
+            self.lanes(stage) if wide else 1,
+            lambda i: _store(stage, {**at, axis: part.start + i}, stage.value),
+        )
 
     def _rows(self, stage: Stage, at: At) -> None:
         """A reduction with vectors along the last reduced axis, for each place of the free axes."""

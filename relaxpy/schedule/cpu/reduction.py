@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from relaxpy.schedule.cpu.elementwise import product, split_index, write_elementwise
+from relaxpy.schedule.cpu.collapse import collapse
+from relaxpy.schedule.cpu.elementwise import write_elementwise
 from relaxpy.schedule.cpu.nests import TILE_VECTORS, Lanes, StageWriter, extent_of
+from relaxpy.schedule.cpu.places import product, split_index
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx
 from relaxpy.tir.loops import (
@@ -36,7 +38,7 @@ def schedule_reduction(func: PrimFunc, target: Target) -> PrimFunc | None:
     if stages is None:
         return None
     stages = s.inline_stages(stages, func)
-    writer = StageWriter(Program(), target)
+    writer = _sharing(StageWriter(Program(), target), stages)
     rows = s.common_rows(stages)
     if len(stages) > 1 and constant(product(stages[-1].buffer.shape[:rows])) != 1:
         if _is_columns(writer, stages, rows):
@@ -46,6 +48,16 @@ def schedule_reduction(func: PrimFunc, target: Target) -> PrimFunc | None:
     else:
         _write_in_turn(writer, stages, func)
     return func.with_body(writer.program.body())
+
+
+def _sharing(writer: StageWriter, stages: Sequence[Stage]) -> StageWriter:
+    """The writer, told of the buffers that several of these stages access."""
+    shared = [
+        stage.buffer
+        for stage in stages
+        if any(other.reads(stage.buffer) for other in stages if other is not stage)
+    ]
+    return replace(writer, shared=frozenset(shared))
 
 
 def _write_in_turn(writer: StageWriter, stages: Sequence[Stage], func: PrimFunc) -> None:
@@ -63,6 +75,7 @@ def _write_in_turn(writer: StageWriter, stages: Sequence[Stage], func: PrimFunc)
 def _write_reduction(writer: StageWriter, stage: Stage) -> None:
     """A reduction by itself: parallel over its results, in groups of a tile where they are lanes."""
     p = writer.program
+    stage = collapse(p, stage, (), writer.shared)
     axes, extents = list(stage.axes), list(stage.extents)
     if axes and writer.vector_axis(stage, {}) is Lanes.KEPT:
         axis, extent = axes.pop(), extents.pop()
@@ -85,7 +98,9 @@ def _write_rows(writer: StageWriter, stages: Sequence[Stage], rows: int, func: P
     extents = list(stages[-1].buffer.shape[:rows])
     with p.loop("row", product(extents), parallel=True) as row:
         places = split_index(p, row, extents)
-        for stage in _localised(p, stages, rows, func):
+        local = _localised(p, stages, rows, func)
+        writer = _sharing(writer, local)
+        for stage in local:
             fixed = {
                 axis: place
                 for axis, place in zip(stage.index[:rows], places, strict=False)

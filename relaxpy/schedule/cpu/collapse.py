@@ -1,0 +1,177 @@
+"""Fewer axes: neighbouring axes that every access of a stage goes through in order become one.
+
+`x[n, c, h, w] * s[c]` goes through h and w as through one axis of h*w places; a tensor that is read and written in
+order is one long array. Vectors are full then whatever the last dimension is, there are fewer loops, and what cannot
+be joined is exactly what makes a stage a transposition or a broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from relaxpy.tir import stages as s
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.loops import Buffer, Expr, Program, int64, simplify
+from relaxpy.tir.stages import Load, Stage, Var
+
+Axes = list[tuple[Var, Expr]]
+"""Axes with their extents, the outermost first."""
+
+
+def collapse(
+    p: Program, stage: Stage, fixed: Collection[Var] = (), shared: Collection[Buffer] = ()
+) -> Stage:
+    """The stage with axes joined, those in `fixed` left alone. Elements are reduced in the order in which they lie in
+    memory.
+
+    What was accessed through several of the joined axes is accessed through flat views, which are declared here; never
+    the buffers in `shared`, which other stages access too: to LLVM a view and its buffer are different memory.
+    """
+    stage = _in_order_of_memory(stage)
+    free = [(a, e) for a, e in zip(stage.axes, stage.extents, strict=True) if a not in fixed]
+    reduced = list(zip(stage.reduce_axes, stage.reduce_extents, strict=True))
+    if len(free) < 2 and len(reduced) < 2:
+        return stage
+    accesses = _accesses(stage, shared)
+    bare = s.map_loads(stage.value, lambda node: tirx.const(0, node.ty.dtype))
+    joined: list[list[tuple[Var, Expr]]] = []
+    for axes in (free, reduced):
+        joined += [run for run in _runs(axes, accesses, bare) if len(run) > 1]
+    return _joined(p, stage, joined) if joined else stage
+
+
+def _in_order_of_memory(stage: Stage) -> Stage:
+    """The stage with its reduced axes in the order of the dimensions that they go through in the first read of all."""
+    if len(stage.reduce_axes) < 2:
+        return stage
+    for read in stage.loads():
+        found = [
+            next((d for d, index in enumerate(read.indices) if s.uses(index, axis)), None)
+            for axis in stage.reduce_axes
+        ]
+        places = [place for place in found if place is not None]
+        if len(places) == len(found):
+            order = sorted(range(len(places)), key=places.__getitem__)
+            return replace(
+                stage,
+                reduce_axes=tuple(stage.reduce_axes[i] for i in order),
+                reduce_extents=tuple(stage.reduce_extents[i] for i in order),
+            )
+    return stage
+
+
+def stride(
+    indices: Sequence[Expr], shape: Sequence[Expr], axis: Var, axes: Sequence[Var]
+) -> Expr | None:
+    """By how many elements an access to a compact buffer moves when `axis` grows by one; None if that depends on where
+    any of `axes` stand, or on memory."""
+    if any(s.loads_var(index, axis) for index in indices):
+        return None
+    offset = s.flat_index(indices, shape)
+    moved = tvm_ffi.structural_map(offset, (Var, lambda v: v + int64(1) if v.same_as(axis) else v))
+    moves = simplify(moved - offset)
+    return None if s.loads_of(moves) or any(s.uses(moves, other) for other in axes) else moves
+
+
+@dataclass(frozen=True)
+class _Access:
+    """One access of a stage."""
+
+    indices: Sequence[Expr]
+    shape: Sequence[Expr]
+    is_kept: bool
+    """Whether it must stay as it is."""
+
+    def stride(self, axis: Var, axes: Sequence[Var]) -> Expr | None:
+        """By how much it moves with the axis; None where that varies, or if it moves and must not be changed."""
+        if self.is_kept:
+            return None if any(s.uses(index, axis) for index in self.indices) else int64(0)
+        return stride(self.indices, self.shape, axis, axes)
+
+
+def _accesses(stage: Stage, shared: Collection[Buffer]) -> list[_Access]:
+    own = _Access(stage.index, stage.buffer.shape, stage.buffer in shared)
+    return [own, *(_Access(r.indices, r.source.shape, r.source in shared) for r in stage.loads())]
+
+
+def _runs(axes: Axes, accesses: Sequence[_Access], bare: Expr) -> list[Axes]:
+    """The axes in runs of those that can be joined."""
+    names = [axis for axis, _ in axes]
+    moves = {
+        axis: None if s.uses(bare, axis) else [access.stride(axis, names) for access in accesses]
+        for axis in names
+    }
+    runs: list[Axes] = []
+    for axis, extent in axes:
+        if runs and _in_order(moves[runs[-1][-1][0]], moves[axis], extent):
+            runs[-1].append((axis, extent))
+        else:
+            runs.append([(axis, extent)])
+    return runs
+
+
+def _in_order(
+    outer: list[Expr | None] | None, inner: list[Expr | None] | None, extent: Expr
+) -> bool:
+    """Whether one step of the outer axis is as far as all of the inner one, in every access."""
+    if outer is None or inner is None:
+        return False
+    analyzer = tvm.sym.Analyzer()
+    return all(
+        a is not None and b is not None and analyzer.can_prove_equal(a, b * int64(extent))
+        for a, b in zip(outer, inner, strict=True)
+    )
+
+
+def _joined(p: Program, stage: Stage, runs: Sequence[Axes]) -> Stage:
+    """The stage with one axis for each of these runs."""
+    last: dict[
+        Var, Var
+    ] = {}  # the fastest axis of a run, and the axis that takes the place of all of them
+    gone: dict[Var, Expr] = {}
+    extents: dict[Var, Expr] = {}
+    for run in runs:
+        axis = Var(run[-1][0].name, int64(0).ty)
+        last[run[-1][0]] = axis
+        total: Expr = int64(1)
+        for old, extent in run:
+            gone[old] = int64(0)
+            total = total * int64(extent)
+        extents[axis] = simplify(total)
+    views = {}
+
+    def flat(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
+        offset = s.flat_index(indices, shape)
+        index = s.substitute(offset, gone)
+        for old, new in last.items():
+            moves = stride(indices, shape, old, list(gone))
+            assert moves is not None, "axes are joined where all accesses move evenly"
+            index = index + moves * new
+        return simplify(index)
+
+    def read(node: Load) -> Expr:
+        if not any(s.uses(index, axis) for index in node.indices for axis in gone):
+            return node
+        if node.source not in views:
+            views[node.source] = p.flat_view(node.source)
+        return tirx.BufferLoad(views[node.source], [flat(node.indices, node.source.shape)])
+
+    def axes(old: Sequence[Var], sizes: Sequence[Expr]) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
+        kept = [
+            (last.get(a, a), e)
+            for a, e in zip(old, sizes, strict=True)
+            if a not in gone or a in last
+        ]
+        return tuple(a for a, _ in kept), tuple(extents.get(a, e) for a, e in kept)
+
+    value = s.map_loads(stage.value, read)
+    buffer, index = stage.buffer, stage.index
+    if any(s.uses(place, axis) for place in index for axis in gone):
+        buffer, index = p.flat_view(stage.buffer), (flat(stage.index, stage.buffer.shape),)
+    free, sizes = axes(stage.axes, stage.extents)
+    reduced, lengths = axes(stage.reduce_axes, stage.reduce_extents)
+    return replace(
+        stage, buffer=buffer, index=index, axes=free, extents=sizes, reduce_axes=reduced, reduce_extents=lengths,
+        value=value,
+    )  # fmt: skip
