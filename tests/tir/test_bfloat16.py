@@ -10,6 +10,7 @@ import relaxpy
 from relaxpy.ir.dim import SymVar
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te as expressions
+from relaxpy.tir.bfloat16 import without_bfloat16
 from relaxpy.tir.prim_func import PrimFunc
 
 
@@ -85,3 +86,12 @@ def test_bfloat16_that_is_computed_or_kept_is_widened(schedule: bool) -> None:
     got = np.empty(4, np.float32)
     Kernels({"k": PrimFunc.from_te([x], [sums])}, schedule=schedule).run("k", [values], [got])
     np.testing.assert_array_equal(got, values.astype(np.float32) * 2 + 2.5)
+
+
+def test_a_stored_conversion_is_rounded_once() -> None:
+    """The bits of a conversion are those that are stored."""
+    n = SymVar("n")
+    x = expressions.placeholder((n,), "float32", "x")
+    y = expressions.compute((n,), lambda i: x(i).astype("bfloat16"), "y")
+    text = without_bfloat16(PrimFunc.from_te([x], [y]).func).script()
+    assert text.count("where={wide") == 1
