@@ -14,6 +14,7 @@ from relaxpy.build.kernel_cache import KernelCache
 from relaxpy.build.kernels import CompiledKernel, Progress, compile_kernels, default_jobs
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.progress import progress_bar
+from relaxpy.build.tuning import TuningRecords
 from relaxpy.errors import UsageError
 from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule
@@ -21,6 +22,7 @@ from relaxpy.ir.recursion import deep_recursion
 from relaxpy.runtime.build_report import BuildReport, KernelTime
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.executable import Executable
+from relaxpy.shape.declare import with_bounds
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import Instrument, Pass, PassContext
@@ -31,11 +33,13 @@ def build(
     target: str | Target = "llvm",
     params: Mapping[str, Any] | None = None,
     *,
+    bounds: Mapping[str, int] | None = None,
     pipeline: Pass | None = None,
     instruments: Sequence[Instrument] = (),
     cache: bool | str | os.PathLike[str] = True,
     jobs: int | None = None,
     check_arguments: bool = False,
+    tuning: bool | str | os.PathLike[str] | TuningRecords = True,
     progress: bool | None = None,
 ) -> Executable:
     """Compile a module, once for all shapes that it can take.
@@ -43,14 +47,17 @@ def build(
     `target` is `"llvm"` for this machine's CPU with its features, or names another (`"llvm
     -mcpu=x86-64-v3"`); the executable stores it resolved. `params` are arrays to bind to
     parameters by name (`"w"`, or `"main.w"`); they are not copied: leave them as they are until
-    the executable is saved. `pipeline` replaces the default passes;
+    the executable is saved. `bounds` are the largest values of symbolic variables (`"n"`, or
+    `"main.n"`), as `tir_var_upper_bound` declares them: where all sizes have one, memory is planned
+    once for all calls, and a call that breaks one is refused. `pipeline` replaces the default passes;
     `instruments` are called after each pass. The same module and target give the same bytes in
     any process.
 
     Compiled kernels are kept on disk (`relaxpy cache`) and found again by what they were compiled from: `cache` is a
     folder for them instead of the user's, or False for none. `jobs` kernels are compiled at a time (as many as there
     are processors). With `check_arguments` every kernel checks what it is called with, for those who write bytecode or
-    call kernels themselves. `progress` shows a bar; None does so on a terminal for builds that take long.
+    call kernels themselves. `tuning` are records of schedules that `relaxpy tune` measured: the user's, those of a
+    file, or none (False). `progress` shows a bar; None does so on a terminal for builds that take long.
     `Executable.build_report` says where the time went.
 
     Raises: RelaxError, located where the program says what cannot be built.
@@ -64,8 +71,9 @@ def build(
             help="decorate a class with @I.ir_module, or parse text with relaxpy.parse(text)",
         )
     resolved = Target.parse(target)
-    kernel_cache = _cache(cache)
+    kernel_cache, records = _cache(cache), _tuning(tuning)
     clock = Clock()
+    mod = with_bounds(mod, bounds or {})
     check_well_formed(mod)
     clock.lap("check")
     context = PassContext(resolved, dict(params or {}), (*instruments, clock.after_pass))
@@ -80,6 +88,7 @@ def build(
             kernel_cache=kernel_cache,
             jobs=jobs,
             check_arguments=check_arguments,
+            tuning=records,
             progress=on_kernel,
             clock=clock,
         )
@@ -93,6 +102,7 @@ def link(
     kernel_cache: KernelCache | None = None,
     jobs: int | None = None,
     check_arguments: bool = False,
+    tuning: TuningRecords | None = None,
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> Executable:
@@ -110,6 +120,7 @@ def link(
         kernel_cache=kernel_cache,
         jobs=jobs,
         check_arguments=check_arguments,
+        tuning=tuning,
         progress=progress,
     )
     clock.lap("kernels")
@@ -143,6 +154,16 @@ def _cache(choice: bool | str | os.PathLike[str]) -> KernelCache | None:
     if isinstance(choice, bool):
         return KernelCache.default() if choice else None
     return KernelCache(Path(choice))
+
+
+def _tuning(choice: bool | str | os.PathLike[str] | TuningRecords) -> TuningRecords | None:
+    """The records that a build uses. A damaged file of the user's is a warning; one that is named here an error."""
+    if isinstance(choice, TuningRecords) or choice is False:
+        return choice or None
+    if choice is True:
+        path = TuningRecords.default_path()
+        return None if path is None else TuningRecords.read(path, strict=False)
+    return TuningRecords.read(choice)
 
 
 class Clock:

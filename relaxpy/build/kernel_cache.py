@@ -66,7 +66,7 @@ class KernelCache:
         Raises: UsageError (`cache-size`).
         """
         size = parse_size(os.environ.get("RELAXPY_CACHE_SIZE", "") or str(DEFAULT_SIZE))
-        folder = os.environ.get("RELAXPY_CACHE_DIR") or _platform_folder()
+        folder = default_folder()
         return cls(Path(folder), size) if folder and size else None
 
     def get(self, key: bytes) -> bytes | None:
@@ -202,6 +202,11 @@ def parse_size(text: str) -> int:
             help="RELAXPY_CACHE_SIZE is a number of bytes, or of K, M, G: 500M; 0 or off: no cache",
         )
     return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def default_folder() -> str:
+    """Where the user's caches are: `RELAXPY_CACHE_DIR` or the platform's place; "" for a user without a home."""
+    return os.environ.get("RELAXPY_CACHE_DIR") or _platform_folder()
 
 
 def _platform_folder() -> str:

@@ -25,7 +25,9 @@ from time import perf_counter
 
 import relaxpy.version
 from relaxpy.build.kernel_cache import KernelCache
+from relaxpy.build.tuning import TuningRecords
 from relaxpy.schedule import ScheduledKernel, schedule_kernel
+from relaxpy.schedule.knobs import Choices
 from relaxpy.tir.compile import compile_object
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
@@ -79,19 +81,24 @@ def compile_kernels(
     kernel_cache: KernelCache | None = None,
     jobs: int | None = None,
     check_arguments: bool = False,
+    tuning: TuningRecords | None = None,
     progress: Progress | None = None,
 ) -> dict[str, CompiledKernel]:
     """Every program's kernel; equal programs share one.
 
     `jobs`: how many are compiled at a time (the processors that this process may use). `check_arguments`: see
-    `relaxpy.tir.compile.compile_object`.
+    `relaxpy.tir.compile.compile_object`. `tuning`: schedules that were measured to be better than the rules' own.
 
     Raises: BuildError, of the first program that does not compile.
     """
     leaders = _equal_programs(programs)
     wanted = {name: programs[name] for name in dict.fromkeys(leaders.values())}
+    choices: dict[str, Choices] = {}
+    if tuning is not None:
+        choices = {name: tuning.choices(program, target) for name, program in wanted.items()}
     texts = {
-        name: program_text(program, target, check_arguments) for name, program in wanted.items()
+        name: program_text(program, target, check_arguments, choices.get(name))
+        for name, program in wanted.items()
     }
     id = compiler_id() if kernel_cache is not None else None
     keys = {name: hashlib.sha256(f"{id}\n{text}".encode()).digest() for name, text in texts.items()}
@@ -103,7 +110,7 @@ def compile_kernels(
                 found[name] = CompiledKernel.decode(data)
     missing = {name: wanted[name] for name in wanted if name not in found}
     compiled = _compile_all(
-        missing, texts, target, jobs or default_jobs(), check_arguments, progress
+        missing, texts, choices, target, jobs or default_jobs(), check_arguments, progress
     )
     if kernel_cache is not None and id is not None:
         kernel_cache.record(len(found), len(missing))
@@ -120,9 +127,13 @@ def default_jobs() -> int:
     return max(1, len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
 
 
-def program_text(program: PrimFunc, target: Target, check_arguments: bool) -> str:
+def program_text(
+    program: PrimFunc, target: Target, check_arguments: bool, choices: Choices | None = None
+) -> str:
     """All that the object depends on besides the compiler."""
-    return f"{target} opt={target.opt_level} checked={check_arguments}\n{program.full_text()}"
+    tuned = f" tuned={json.dumps(dict(choices), sort_keys=True)}" if choices else ""
+    options = f"{target} opt={target.opt_level} checked={check_arguments}{tuned}"
+    return f"{options}\n{program.full_text()}"
 
 
 def _equal_programs(programs: Mapping[str, PrimFunc]) -> dict[str, str]:
@@ -141,6 +152,7 @@ def _equal_programs(programs: Mapping[str, PrimFunc]) -> dict[str, str]:
 def _compile_all(
     programs: Mapping[str, PrimFunc],
     texts: Mapping[str, str],
+    choices: Mapping[str, Choices],
     target: Target,
     jobs: int,
     check_arguments: bool,
@@ -155,7 +167,7 @@ def _compile_all(
             running: dict[Future[CompiledKernel], str] = {}
             for name, program in programs.items():
                 start = perf_counter()
-                scheduled = schedule_kernel(program.func, target)
+                scheduled = schedule_kernel(program.func, target, choices.get(name))
                 symbol = "k" + hashlib.sha256(texts[name].encode()).hexdigest()[:_SYMBOL_DIGITS]
                 seconds = perf_counter() - start
                 args = (name, symbol, scheduled, seconds, target, check_arguments)

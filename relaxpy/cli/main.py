@@ -26,6 +26,7 @@ COMMANDS = {
     "embed": "relaxpy.cli.embed",
     "fuzz": "relaxpy.cli.fuzz",
     "bisect": "relaxpy.cli.bisect",
+    "tune": "relaxpy.cli.tune",
     "cache": "relaxpy.cli.cache",
     "doctor": "relaxpy.cli.doctor",
 }

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from relaxpy.schedule.cpu import CPU_RULES
+from relaxpy.schedule.knobs import Choice, Choices, setting
 from relaxpy.tir._tvm import tirx
 from relaxpy.tir.schedule import is_scheduled, serial_twin
 from relaxpy.tir.target import Target
@@ -30,15 +31,39 @@ class ScheduledKernel:
     """Name of the rule that applied: `author`, `matmul`, `elementwise`, …, `fallback`."""
 
 
-def schedule_kernel(func: tirx.PrimFunc, target: Target) -> ScheduledKernel:
+def schedule_kernel(
+    func: tirx.PrimFunc, target: Target, choices: Choices | None = None
+) -> ScheduledKernel:
     """Arrange `func` for `target`; never fails: the last rule takes any program.
 
-    A function whose author arranged it (attribute `tirx.is_scheduled`, or loops that are not plain) stays as it is.
+    `choices` sets knobs of the rules otherwise than they would (`relaxpy.schedule.knobs`), and `"rule"` names the rule
+    to take, if it applies. A function whose author arranged it (attribute `tirx.is_scheduled`, or loops that are not
+    plain) stays as it is.
     """
     if is_scheduled(func):
         return ScheduledKernel(func, serial_twin(func), "author")
-    for name, rule in CPU_RULES:
-        arranged = rule(func, target)
-        if arranged is not None:
-            return ScheduledKernel(arranged, serial_twin(arranged), name)
+    choices = choices or {}
+    with setting(choices):
+        for name, rule in _in_order(choices.get("rule")):
+            arranged = rule(func, target)
+            if arranged is not None:
+                return ScheduledKernel(arranged, serial_twin(arranged), name)
     return ScheduledKernel(func, func, "none")
+
+
+def knobs_of(func: tirx.PrimFunc, target: Target) -> dict[str, dict[str, tuple[Choice, ...]]]:
+    """Every rule that applies to `func`, the one that would be taken first, with the knobs that it asks for and what
+    each may be set to, its own choice first. Nothing for what its author arranged."""
+    if is_scheduled(func):
+        return {}
+    found: dict[str, dict[str, tuple[Choice, ...]]] = {}
+    for name, rule in CPU_RULES:
+        with setting({}) as knobs:
+            if rule(func, target) is not None:
+                found[name] = knobs.asked
+    return found
+
+
+def _in_order(first: Choice | None) -> list[tuple[str, Rule]]:
+    """The rules in the order in which they are tried, this one first."""
+    return sorted(CPU_RULES, key=lambda entry: entry[0] != first)

@@ -1,0 +1,152 @@
+"""`relaxpy tune`: measure which schedules of a program's kernels are the fastest, and keep that for later builds."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from relaxpy.build.tune import TRIALS, Tuned, Tuner
+from relaxpy.build.tuning import TuningRecords
+from relaxpy.cli.inputs import read_arrays
+from relaxpy.cli.source import read_module
+from relaxpy.errors import UsageError
+
+
+@click.command(
+    short_help="Measure which schedules are the fastest here.",
+    epilog="""
+\b
+Examples:
+  relaxpy tune mlp.py --at n=1 --at n=128              for these two sizes, which count alike
+  relaxpy tune model.py --at batch=8,seq=64 --params model.safetensors
+  relaxpy tune mlp.py --at n=64 --kernel '*matmul*'    only kernels of such names
+  relaxpy tune mlp.py --at n=64 --records mlp.json     into a file: relaxpy.build(mod, tuning="mlp.json")
+
+Records are found again by what a kernel computes: they hold for every program that has the same kernel.
+Without --records they are the user's (RELAXPY_TUNING, or tuning.json beside the cache), which all builds read.
+""",
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--at",
+    "sizes",
+    multiple=True,
+    metavar="NAME=N,…",
+    help="Values of the program's symbols; repeat it for several.",
+)
+@click.option(
+    "--params",
+    type=click.Path(exists=True, dir_okay=False),
+    help="An .npz or .safetensors file; its arrays are bound to the parameters of the same names.",
+)
+@click.option("--kernel", default="*", metavar="PATTERN", help="Only kernels whose names match.")
+@click.option(
+    "--trials",
+    default=TRIALS,
+    show_default=True,
+    type=click.IntRange(min=2),
+    help="Settings that are tried of a kernel, at most.",
+)
+@click.option(
+    "--records",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to keep what is found in.",
+)
+def tune(
+    file: str,
+    sizes: tuple[str, ...],
+    params: str | None,
+    kernel: str,
+    trials: int,
+    records: Path | None,
+) -> None:
+    """Try the settings of each kernel of the program in FILE, on this machine, and record the fastest.
+
+    What is recorded after each kernel stays when the command is interrupted. Let nothing else run beside it.
+    """
+    path = records or TuningRecords.default_path()
+    if path is None:
+        raise UsageError(
+            "tuning-file", "there is no place for the records", help="name one: --records FILE"
+        )
+    known = TuningRecords.read(path)
+    weights = {} if params is None else read_arrays(params)
+    tuner = Tuner(read_module(file), parse_sizes(sizes), params=weights, trials=trials)
+    names = fnmatch.filter(tuner.kernels(), kernel)
+    for name in fnmatch.filter(tuner.skipped, kernel):
+        click.echo(f"{name}: its shapes are not known; say more symbols with --at", err=True)
+    if not names:
+        raise UsageError(
+            "tuning-kernel",
+            f"no kernel of {file} can be measured"
+            + (f" whose name matches {kernel!r}" if kernel != "*" else ""),
+            help=f"it has {', '.join(tuner.programs) or 'none'}; give its symbols values with --at",
+        )
+    done: list[Tuned] = []
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[trying]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("kernels", total=len(names), trying="")
+        for name in names:
+
+            def trying(text: str, name: str = name) -> None:
+                progress.update(task, trying=f"{name}: {text}")
+
+            done.append(tuner.tune(name, trying))
+            known = known.with_record(done[-1].key, done[-1].record)
+            known.write(path)
+            progress.advance(task)
+    show(done)
+    better = sum(bool(t.record.choices) for t in done)
+    click.echo(
+        f"{len(done)} kernel{'s' * (len(done) != 1)} measured, {better} with a better schedule; recorded in {path}"
+    )
+
+
+def show(done: Sequence[Tuned]) -> None:
+    """What came of it, the greatest gain first."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("kernel", "rule", "tried", "µs", "best", "faster", "settings"):
+        right = heading in ("tried", "µs", "best", "faster")
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for tuned in sorted(done, key=lambda t: -t.speedup):
+        before, after = tuned.record.microseconds
+        settings = ", ".join(f"{k}={v}" for k, v in tuned.record.choices.items())
+        table.add_row(
+            tuned.kernel,
+            tuned.rule,
+            str(tuned.settings),
+            f"{before:.1f}",
+            f"{after:.1f}",
+            f"{tuned.speedup:.2f}×",
+            settings or "the rule's own",
+        )
+    Console(width=None if Console().is_terminal else 120).print(table)
+
+
+def parse_sizes(specs: Sequence[str]) -> list[dict[str, int]]:
+    """The sets of sizes that `--at n=1,m=4` options say."""
+    found: list[dict[str, int]] = []
+    for spec in specs:
+        sizes: dict[str, int] = {}
+        for part in spec.split(","):
+            name, _, text = part.strip().partition("=")
+            if not name.isidentifier() or not text.isdecimal():
+                raise UsageError(
+                    "bad-input", f"{spec!r} says no sizes", help="write NAME=N,…: --at n=128,m=4"
+                )
+            sizes[name] = int(text)
+        found.append(sizes)
+    return found

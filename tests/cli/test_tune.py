@@ -1,0 +1,67 @@
+"""`relaxpy tune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relaxpy.build.tuning import TuningRecords
+from relaxpy.cli.main import main
+
+PROGRAM = """
+@R.function
+def main(x: R.Tensor(("n", 4), dtype="float32")) -> R.Tensor(("n", 4), dtype="float32"):
+    y = R.nn.softmax(x)
+    z = R.matmul(y, y)
+    return z
+""".replace('("n", 4)', '("n", "n")')
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def tune(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `relaxpy tune ARGS`."""
+    with pytest.raises(SystemExit) as stop:
+        main(["tune", *args])
+    out, err = capsys.readouterr()
+    return int(stop.value.code or 0), out, err
+
+
+def test_records_are_written_and_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = tune(capsys, "model.py", "--at", "n=3", "--trials", "2", "--records", "r.json")
+    assert (code, err) == (0, "")
+    assert "softmax" in out
+    assert "2 kernels measured" in out
+    assert len(TuningRecords.read("r.json").records) == 2
+
+
+def test_kernels_by_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["model.py", "--at", "n=3", "--at", "n=5", "--trials", "2", "--records", "r.json"]
+    code, out, _ = tune(capsys, *given, "--kernel", "soft*")
+    assert code == 0
+    assert "1 kernel measured" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["nothing.py"], "does not exist"),
+        (["model.py"], "no kernel of model.py can be measured"),
+        (["model.py", "--at", "n"], "says no sizes"),
+        (["model.py", "--at", "k=3"], "no symbol 'k'"),
+        (["model.py", "--at", "n=3", "--kernel", "conv*"], "matches 'conv*'"),
+        (["model.py", "--at", "n=3", "--records", "model.py"], "does not hold tuning records"),
+    ],
+)
+def test_errors(
+    here: Path, capsys: pytest.CaptureFixture[str], args: list[str], message: str
+) -> None:
+    code, _, err = tune(capsys, *args)
+    assert code in (1, 2)
+    assert message in err
