@@ -11,10 +11,10 @@ one capacity and one check.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from relaxpy.runtime.tensor import Array, Tensor, allocate
 _OBJECT_HEADER = 24
 _DLTensorWords = ctypes.c_int64 * 6
 """`DLTensor` as words: data, device, (ndim, type), shape, strides, byte offset. One assignment instead of seven."""
+
+
+Allocate: TypeAlias = Callable[[int], tuple[Any, int]]
+"""As `relaxpy.runtime.tensor.allocate`: so many bytes of memory, their owner (which has `nbytes`) and address."""
 
 
 @cache
@@ -99,15 +103,16 @@ class FramePlan:
 class Frame:
     """See the module."""
 
-    __slots__ = ("_cells", "_groups", "_heap", "buffers", "caps", "locals", "pointers")
+    __slots__ = ("_allocate", "_cells", "_groups", "_heap", "buffers", "caps", "locals", "pointers")
 
-    def __init__(self, plan: FramePlan) -> None:
+    def __init__(self, plan: FramePlan, allocate: Allocate = allocate) -> None:
+        self._allocate = allocate
         self._heap = (ctypes.c_int64 * max(1, len(plan.heap)))(*plan.heap)
         base = ctypes.addressof(self._heap)
         count = sum(len(group) for group in plan.groups)
         self._groups = plan.groups
         self._cells: list[list[tuple[ctypes.c_int64, int]]] = [[] for _ in range(count)]
-        self.buffers: list[Array | None] = [None] * count
+        self.buffers: list[Any] = [None] * count
         """Owner of each storage."""
         self.pointers = [0] * count
         """Address of each storage."""
@@ -135,7 +140,7 @@ class Frame:
                 nbytes, self.caps[group] * 5 // 4
             )  # lengths that creep up do not allocate at every call
         for storage in self._groups[group]:
-            buffer, pointer = allocate(nbytes)
+            buffer, pointer = self._allocate(nbytes)
             for cell, offset in self._cells[storage]:
                 cell.value = pointer + offset
             self.buffers[storage], self.pointers[storage] = buffer, pointer
@@ -151,8 +156,3 @@ def release(frames: list[Frame], frame: Frame, keep: int = 16) -> None:
     """Put a frame back, unless a deep recursion has left enough of them."""
     if len(frames) < keep:
         frames.append(frame)
-
-
-def total_bytes(frames: Sequence[Frame]) -> int:
-    """Planned memory of frames that no call uses."""
-    return sum(frame.nbytes for frame in frames)

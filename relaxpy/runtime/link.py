@@ -129,14 +129,20 @@ class Listing:
         return "\n".join(self.lines) + "\n"
 
 
-def translate(code: FunctionCode, generators: frozenset[int], generator: bool) -> Listing:
-    """The Python of a function. `generators` are the functions whose calls must be yielded."""
-    analysis = _Analysis(code)
+def translate(
+    code: FunctionCode,
+    generators: frozenset[int],
+    generator: bool,
+    emitter: type[Emitter] | None = None,
+) -> Listing:
+    """The Python of a function. `generators` are the functions whose calls must be yielded; `emitter` writes it in
+    another way (`relaxpy.runtime.watch`)."""
+    analysis = Analysis(code)
     analysis.block(0, len(code.code), {i: Value() for i in range(len(code.params))}, {})
-    return _Emitter(code, analysis, generators, generator).function()
+    return (emitter or Emitter)(code, analysis, generators, generator).function()
 
 
-class _Analysis:
+class Analysis:
     """Which value each operand is, and what each value needs: a record, an object, both, nothing."""
 
     def __init__(self, code: FunctionCode) -> None:
@@ -314,14 +320,14 @@ def _pattern_slots(pattern: Pattern) -> list[int]:
 
 
 @dataclass(slots=True)
-class _Scope:
+class Scope:
     """What has been computed on every path to the current instruction."""
 
     groups: set[int] = field(default_factory=set[int])
     storages: set[int] = field(default_factory=set[int])
 
-    def copy(self) -> _Scope:
-        return _Scope(set(self.groups), set(self.storages))
+    def copy(self) -> Scope:
+        return Scope(set(self.groups), set(self.storages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,11 +342,11 @@ class _Launch:
     comment: str
 
 
-class _Emitter:
+class Emitter:
     """Writes the lines."""
 
     def __init__(
-        self, code: FunctionCode, analysis: _Analysis, generators: frozenset[int], generator: bool
+        self, code: FunctionCode, analysis: Analysis, generators: frozenset[int], generator: bool
     ) -> None:
         self.code = code
         self.info = analysis
@@ -464,7 +470,8 @@ class _Emitter:
         self.depth = 2
         if framed:
             self.emit(f"({', '.join(self.plan.names())},) = f.locals")
-        self.block(0, len(self.code.code), _Scope())
+        self.start(framed)
+        self.block(0, len(self.code.code), Scope())
         self.at = -1
         self.depth = 1
         self.emit("except Exception as error:")
@@ -485,7 +492,14 @@ class _Emitter:
             self.arms,
         )
 
-    def block(self, start: int, end: int, scope: _Scope) -> None:
+    def start(self, framed: bool) -> None:
+        """Called where the lines of a call begin, `f` being its frame if it is `framed`."""
+
+    def own_tensor(self, dims: str, dtype: str) -> str:
+        """A new tensor in memory of its own, as an expression."""
+        return f"empty({dims}, {dtype!r})"
+
+    def block(self, start: int, end: int, scope: Scope) -> None:
         at = start
         while at < end:
             instr = self.code.code[at]
@@ -581,7 +595,7 @@ class _Emitter:
             self.at = launch.at
             self.emit(f"{launch.handle}({', '.join(launch.args)}){launch.comment}")
 
-    def arm(self, start: int, end: int, scope: _Scope) -> None:
+    def arm(self, start: int, end: int, scope: Scope) -> None:
         self.depth += 1
         first = len(self.lines)
         self.emit("pass")
@@ -599,7 +613,7 @@ class _Emitter:
 
     # Instructions
 
-    def instr(self, at: int, instr: Instr, scope: _Scope) -> None:  # noqa: C901  (a case an instruction)
+    def instr(self, at: int, instr: Instr, scope: Scope) -> None:  # noqa: C901  (a case an instruction)
         match instr:
             case Const(dst=dst, index=index):
                 if self.info.defines[at].object:
@@ -663,7 +677,7 @@ class _Emitter:
             case _:
                 raise AssertionError(f"no translation of {type(instr).__name__}")
 
-    def slot_written(self, slot: int, scope: _Scope) -> None:
+    def slot_written(self, slot: int, scope: Scope) -> None:
         self.slots_change |= slot in self.slots_set
         self.slots_set.add(slot)
         if slot in self.in_heap:
@@ -672,11 +686,11 @@ class _Emitter:
         scope.groups = {g for g in scope.groups if not _mentions(self.group_exprs[g], slot)}
         scope.storages = {g for g in scope.storages if not _mentions(self.storage_exprs[g], slot)}
 
-    def alloc(self, at: int, instr: Alloc, scope: _Scope) -> None:
+    def alloc(self, at: int, instr: Alloc, scope: Scope) -> None:
         value = self.info.defines[at]
         dims = self.dims(instr.shape, instr.ndim)
         if instr.storage < 0:
-            self.emit(f"r{instr.dst} = empty({dims}, {instr.dtype!r})")
+            self.emit(f"r{instr.dst} = {self.own_tensor(dims, instr.dtype)}")
             if value.record >= 0:
                 self.emit(f"d{value.record}.value = r{instr.dst}.pointer")
             return
@@ -706,7 +720,7 @@ class _Emitter:
         if value.record >= 0:
             self.emit(f"d{value.record}.value = r{instr.dst}.pointer")
 
-    def kernel(self, at: int, instr: Kernel, scope: _Scope) -> None:
+    def kernel(self, at: int, instr: Kernel, scope: Scope) -> None:
         group = self.group_of[self.fold(instr.work)]
         work = self.group_exprs[group]
         always_small = isinstance(work, int) and 0 <= work < SMALL_WORK
@@ -744,7 +758,7 @@ class _Emitter:
 
     # Match
 
-    def match_value(self, at: int, instr: Match, scope: _Scope) -> None:
+    def match_value(self, at: int, instr: Match, scope: Scope) -> None:
         value = self.info.reads[at][0]
         src = f"r{instr.src}"
         bad = f"raise mismatch({at}, {{}}, locals())"
@@ -764,9 +778,7 @@ class _Emitter:
                 if not size.isdigit():
                     self.emit(f"h[{offset + axis}] = {size}")
 
-    def match_known(
-        self, instr: Match, pattern: TensorPattern, value: Value, scope: _Scope
-    ) -> None:
+    def match_known(self, instr: Match, pattern: TensorPattern, value: Value, scope: Scope) -> None:
         """Match a tensor whose type stands in this function; a rank or type that differs fails at every call."""
         have = [self.expr(Heap(slot)) for slot in range(value.shape, value.shape + value.ndim)]
         wrong_rank = (

@@ -36,7 +36,7 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
 )
 from relaxpy.runtime.device import Device
-from relaxpy.runtime.frame import Frame, record_of, release
+from relaxpy.runtime.frame import Allocate, Frame, record_of, release
 from relaxpy.runtime.kernels import (
     HANDOVER_SECONDS,
     KernelGroup,
@@ -47,7 +47,9 @@ from relaxpy.runtime.kernels import (
 from relaxpy.runtime.link import translate
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
 from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
-from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy
+from relaxpy.runtime.pool import MemoryPool
+from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
+from relaxpy.runtime.watch import Watch, WatchedEmitter, allocate_guarded
 
 if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable
@@ -103,7 +105,8 @@ class LinkedFunction:
         """Frames that no call uses."""
         self.patterns = parameter_patterns(code)
         with nesting_checked(code.name):
-            listing = translate(code, generators, generator)
+            emitter = WatchedEmitter if program.check_memory else None
+            listing = translate(code, generators, generator, emitter)
         self.source = listing.text
         self.origin = listing.origin
         file = f"<relaxpy {code.name} {next(_numbers)}>"
@@ -122,7 +125,7 @@ class LinkedFunction:
             "push": self.frames.append,
             "frames": self.frames,
             "release": release,
-            "new_frame": lambda: Frame(plan),
+            "new_frame": lambda: Frame(plan, program.allocate),
             "fail": self.fail,
             "mismatch": self.mismatch,
             "unequal": self.unequal,
@@ -267,7 +270,10 @@ class LinkedFunction:
 class Program:
     """An executable linked for a device."""
 
-    def __init__(self, executable: Executable, device: Device) -> None:
+    def __init__(self, executable: Executable, device: Device, check_memory: bool = False) -> None:
+        self.check_memory = check_memory
+        self.pool = MemoryPool()
+        self.allocate: Allocate = allocate_guarded if check_memory else self.pool.storage
         self.executable = executable
         self.device = device
         self.libraries = [library.find_library(name) for name in executable.libraries]
@@ -292,7 +298,8 @@ class Program:
             **vars(builtins),
             "Tensor": Tensor,
             "Shape": Shape,
-            "empty": empty,
+            "empty": self.pool.empty,
+            "Watch": Watch,
             "argument": argument,
             "truth": truth,
             "view_of": view_of,

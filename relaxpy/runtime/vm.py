@@ -9,21 +9,29 @@ from typing import NoReturn
 from relaxpy.errors import UsageError
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.executable import Executable
-from relaxpy.runtime.frame import total_bytes
 from relaxpy.runtime.function import Function, Signature
+from relaxpy.runtime.pool import MemoryUse
 from relaxpy.runtime.program import Program
 
 
 class VirtualMachine:
     """Runs an executable: `vm["main"](x, y)`. Any number of threads may call it at the same time.
 
-    Memory that calls need for intermediate values is kept for the next call; `release_memory` gives it back.
+    Memory that calls need for intermediate values is kept for the next call, and some of what results took that are
+    gone; `memory` says how much, `release_memory` gives it back. `check_memory` runs functions slowly, with a check
+    behind every instruction that nothing in use is overwritten (`relaxpy.runtime.watch`).
 
     Raises: ExecutableError if a library function is not registered (`library-missing`), the CPU lacks a feature
     (`cpu-features`) or the kernels cannot be linked (`object-code`).
     """
 
-    def __init__(self, executable: Executable, device: Device | str | None = None) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        device: Device | str | None = None,
+        *,
+        check_memory: bool = False,
+    ) -> None:
         if not isinstance(executable, Executable):
             raise UsageError(
                 "executable",
@@ -33,7 +41,7 @@ class VirtualMachine:
         executable.require_host()
         self.executable = executable
         self.device = Device.of(device)
-        self._program = Program(executable, self.device)
+        self._program = Program(executable, self.device, check_memory)
         self._functions = {
             linked.code.name: Function(linked)
             for linked in self._program.functions
@@ -74,13 +82,15 @@ class VirtualMachine:
         return self[name].signature
 
     def release_memory(self) -> int:
-        """Give back the memory kept for intermediate values, but for that of running calls. Returns bytes freed."""
-        freed = 0
+        """Give back the memory that is kept for later calls. Returns bytes freed."""
         for linked in self._program.functions:
-            dropped = list(linked.frames)
-            del linked.frames[: len(dropped)]
-            freed += total_bytes(dropped)
-        return freed
+            linked.frames.clear()
+        return self._program.pool.release()
+
+    @property
+    def memory(self) -> MemoryUse:
+        """How much memory there is of which kind, in bytes, apart from weights."""
+        return self._program.pool.use()
 
     def __repr__(self) -> str:
         return f"<relaxpy VirtualMachine on {self.device}: {', '.join(self._functions)}>"

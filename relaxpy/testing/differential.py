@@ -28,6 +28,9 @@ from relaxpy.build.codegen import generate
 from relaxpy.build.phases import Pipeline
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import PassError, RelaxError
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import SymVar
+from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.structural import assert_structural_equal
@@ -37,7 +40,7 @@ from relaxpy.script.parser import parse
 from relaxpy.testing.agreement import disagreement, perturb_value, perturbation
 from relaxpy.testing.interpret import interpret, run_program
 from relaxpy.testing.kernels import Kernels
-from relaxpy.testing.replay import Recorded, plain, recordable
+from relaxpy.testing.replay import Recorded, plain, recordable, same
 from relaxpy.testing.values import Value
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import Pass, PassContext, Sequential
@@ -93,6 +96,18 @@ class Call:
         if not self._expected:
             self._expected.append(self.run())
         return self._expected[0]
+
+    def sizes(self) -> dict[SymVar, int]:
+        """The symbolic variables that stand alone in the parameters, and what they are in this call."""
+        function = self.mod[self.name]
+        assert isinstance(function, Function)
+        found: dict[SymVar, int] = {}
+        for param, arg in zip(function.params, self.args, strict=True):
+            if isinstance(param.annotation, TensorType) and isinstance(arg, np.ndarray):
+                for dim, size in zip(param.annotation.dims or (), arg.shape, strict=True):
+                    if dim.symbol is not None:
+                        found[dim.symbol] = size
+        return found
 
     def others(self) -> Sequence[Any]:
         """Outcomes with all floats perturbed: how far right results may be apart."""
@@ -201,6 +216,8 @@ class _Trial:
         with _reported("vm", self.found):
             machine = VirtualMachine(self.executable)
             self.results = _run_machine(machine, self.calls, self.found)
+            checking = VirtualMachine(self.executable, check_memory=True)
+            _run_machine(checking, self.calls, self.found)
 
     def replay(self) -> None:
         """Run it from a file."""
@@ -275,10 +292,18 @@ def _arrays(values: Sequence[Value]) -> tuple[np.ndarray, ...]:
 
 
 def _run_machine(machine: VirtualMachine, calls: Sequence[Call], found: list[Failure]) -> list[Any]:
-    """Run all calls in two threads, in opposite orders; gives the outcomes of the first."""
+    """Run all calls in two threads, in opposite orders; gives the outcomes of the first. What a call gave must still be
+    the same when all calls have been made."""
 
     def outcomes(order: int) -> list[Any]:
-        got = [outcome_of(machine, call) for call in list(calls)[::order]]
+        got, then = [], []
+        for call in list(calls)[::order]:
+            got.append(outcome_of(machine, call))
+            then.append(copy.deepcopy(recordable(got[-1])))
+        for call, kept, before in zip(list(calls)[::order], got, then, strict=True):
+            if not same(recordable(kept), before):
+                message = "a result changed while other calls ran"
+                found.append(Failure("vm", "kept", message, call))
         return got[::order]
 
     with ThreadPoolExecutor(2) as threads:

@@ -1,0 +1,168 @@
+"""Memory of a virtual machine: pieces that nobody needs any more are kept for the next that needs about as much.
+
+What a plan does not cover is allocated while a program runs: results, and tensors whose size depends on the data. The
+system's allocator gives large pieces back at once and gets them again, zeroed page by page, which costs more than many
+a kernel. A pool is bounded: it keeps `limit` bytes at most, and gives up what has been kept longest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, TypeAlias
+
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate, empty
+
+LIMIT = 256 << 20
+"""Bytes that a pool keeps, if nothing else is asked for."""
+SMALL = 16 << 10
+"""Results below this many bytes come from Python's own allocator, which keeps memory itself, and are not counted."""
+PAGE = 4096
+MOST = 64
+"""Pieces that a pool keeps at most: it looks at all of them."""
+SPARE = 8
+"""A piece is given to what needs at least `1 - 1 / SPARE` of it."""
+
+_Piece: TypeAlias = tuple[int, int, Any]
+"""Size, address, owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """What a virtual machine holds, in bytes; without its weights, and without results below 16 KiB."""
+
+    planned: int
+    """Storage for intermediate values: of running calls, and kept for the next."""
+    results: int
+    """Tensors that left a call and are alive, and tensors of running calls that the plan does not cover."""
+    kept: int
+    """Memory that nobody uses, kept for later."""
+    peak: int
+    """The largest sum of the first two so far."""
+
+    @property
+    def total(self) -> int:
+        """All that is held now."""
+        return self.planned + self.results + self.kept
+
+
+class Block:
+    """Memory in use; goes back to its pool when nothing refers to it."""
+
+    __slots__ = ("__weakref__", "_piece", "planned", "pool")
+
+    def __init__(self, pool: MemoryPool, piece: _Piece, planned: bool) -> None:
+        self.pool = pool
+        self.planned = planned
+        self._piece = piece
+
+    @property
+    def nbytes(self) -> int:
+        return self._piece[0]
+
+    def __del__(self) -> None:
+        self.pool.give_back(self._piece, self.planned)
+
+
+class MemoryPool:
+    """See the module. Any number of threads may use one."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.limit = limit
+        self._free: list[_Piece] = []
+        """What is kept, the oldest first."""
+        self._returned: deque[tuple[_Piece, bool]] = deque()
+        """What came back. That may be at any time, in a garbage collection inside `allocate` too."""
+        self._lock = Lock()
+        self._kept = 0
+        self._used = 0
+        self._planned = 0
+        self._peak = 0
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Tensor:
+        """An uninitialised tensor. Raises: RuntimeCheckError (`out-of-memory`)."""
+        nbytes = math.prod(shape) * dtypes.info(dtype).itemsize
+        if nbytes < SMALL:
+            return empty(shape, dtype)
+        block, pointer = self.allocate(nbytes)
+        return Tensor(pointer, shape, dtype, block)
+
+    def storage(self, nbytes: int) -> tuple[Block, int]:
+        """As `allocate`, for the plan of a function."""
+        return self.allocate(nbytes, planned=True)
+
+    def allocate(self, nbytes: int, planned: bool = False) -> tuple[Block, int]:
+        """Memory of at least `nbytes` bytes: its owner, and its address, a multiple of a cache line.
+
+        Raises: RuntimeCheckError (`out-of-memory`).
+        """
+        unit = ALIGNMENT if nbytes < SMALL else PAGE
+        size = (nbytes + unit - 1) // unit * unit
+        with self._lock:
+            self._collect()
+            piece = self._take(size) or self._make(size)
+            self._used += piece[0]
+            self._planned += planned * piece[0]
+            self._peak = max(self._peak, self._used)
+        return Block(self, piece, planned), piece[1]
+
+    def give_back(self, piece: _Piece, planned: bool) -> None:
+        """Memory that nothing refers to any more. Waits for no lock, which its own thread may hold."""
+        self._returned.append((piece, planned))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._collect()
+            finally:
+                self._lock.release()
+
+    def release(self) -> int:
+        """Give up all that is kept. Returns the bytes."""
+        with self._lock:
+            self._collect()
+            freed, self._kept = self._kept, 0
+            self._free.clear()
+        return freed
+
+    def use(self) -> MemoryUse:
+        """What is held."""
+        with self._lock:
+            self._collect()
+            return MemoryUse(self._planned, self._used - self._planned, self._kept, self._peak)
+
+    # With the lock held
+
+    def _collect(self) -> None:
+        while self._returned:
+            piece, planned = self._returned.popleft()
+            self._used -= piece[0]
+            self._planned -= planned * piece[0]
+            self._free.append(piece)
+            self._kept += piece[0]
+        while self._free and (self._kept > self.limit or len(self._free) > MOST):
+            self._kept -= self._free.pop(0)[0]
+
+    def _take(self, size: int) -> _Piece | None:
+        """The smallest piece that is kept, large enough and not much too large."""
+        best = -1
+        for i, piece in enumerate(self._free):
+            fits = size <= piece[0] <= size + piece[0] // SPARE
+            if fits and (best < 0 or piece[0] < self._free[best][0]):
+                best = i
+        if best < 0:
+            return None
+        piece = self._free.pop(best)
+        self._kept -= piece[0]
+        return piece
+
+    def _make(self, size: int) -> _Piece:
+        try:
+            buffer, pointer = allocate(size)
+        except RuntimeCheckError:  # out of memory: without what is kept there may be enough
+            self._free.clear()
+            self._kept = 0
+            buffer, pointer = allocate(size)
+        return size, pointer, buffer

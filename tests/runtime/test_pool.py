@@ -1,0 +1,118 @@
+"""The pool: what comes back is given out again, bounds hold, several threads may use it."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.pool import MOST, SMALL, MemoryPool
+from relaxpy.runtime.tensor import ALIGNMENT
+
+K = 1024
+
+
+def test_memory_is_used_again() -> None:
+    pool = MemoryPool()
+    tensor = pool.empty((100 * K,), "uint8")
+    pointer = tensor.pointer
+    assert pointer % ALIGNMENT == 0
+    assert (pool.use().results, pool.use().kept) == (100 * K, 0)
+    del tensor
+    assert (pool.use().results, pool.use().kept) == (0, 100 * K)
+    assert pool.empty((98 * K,), "uint8").pointer == pointer
+    assert pool.use().peak == 100 * K
+
+
+def test_memory_in_use_is_not_given_out() -> None:
+    """A numpy array over the memory keeps it, as DLPack's consumers do."""
+    pool = MemoryPool()
+    tensor = pool.empty((64 * K,), "uint8")
+    array = np.from_dlpack(tensor.numpy())
+    pointer = tensor.pointer
+    del tensor
+    gc.collect()
+    assert pool.use().results == 64 * K
+    assert pool.empty((64 * K,), "uint8").pointer != pointer
+    del array
+    assert pool.use().results == 0
+
+
+def test_much_larger_pieces_are_not_given_to_small_needs() -> None:
+    pool = MemoryPool()
+    pool.allocate(1000 * K)
+    kept = pool.allocate(200 * K)
+    assert pool.use().kept == 1000 * K
+    assert kept[0].nbytes == 200 * K
+
+
+def test_it_is_bounded() -> None:
+    pool = MemoryPool(limit=300 * K)
+    blocks = [pool.allocate(100 * K) for _ in range(8)]
+    blocks.clear()
+    assert pool.use().kept <= 300 * K
+    assert pool.use().results == 0
+    small = [pool.allocate(64) for _ in range(3 * MOST)]
+    small.clear()
+    assert pool.use().kept <= 300 * K + MOST * 64
+
+
+def test_release() -> None:
+    pool = MemoryPool()
+    used = pool.allocate(64 * K)
+    pool.allocate(100 * K)
+    assert pool.release() == 100 * K
+    assert pool.release() == 0
+    assert pool.use().total == used[0].nbytes
+
+
+def test_small_results_are_python_s() -> None:
+    pool = MemoryPool()
+    tensor = pool.empty((SMALL - 1,), "uint8")
+    assert tensor.nbytes == SMALL - 1
+    assert pool.use().total == 0
+
+
+def test_storage_is_counted_apart() -> None:
+    pool = MemoryPool()
+    storage = pool.storage(50 * K)
+    result = pool.empty((20 * K,), "uint8")
+    use = pool.use()
+    assert (use.planned, use.results) == (52 * K, 20 * K)
+    del storage, result
+    assert (pool.use().planned, pool.use().results) == (0, 0)
+
+
+def test_out_of_memory_is_said() -> None:
+    with pytest.raises(RuntimeCheckError) as error:
+        MemoryPool().empty((1 << 60,), "uint8")
+    assert error.value.code == "out-of-memory"
+
+
+def test_threads() -> None:
+    """Nobody gets memory that another one has, and the books balance."""
+    pool = MemoryPool(limit=1 << 20)
+
+    def work(seed: int) -> bool:
+        rng = np.random.default_rng(seed)
+        held: list[tuple[int, np.ndarray]] = []
+        for step in range(300):
+            mark = seed * 1000 + step
+            array = pool.empty((int(rng.integers(4 * K, 16 * K)),), "int32").numpy()
+            array[:] = mark
+            held.append((mark, array))
+            if len(held) > 8:
+                held.pop(int(rng.integers(len(held))))
+            if not all((a[0], a[-1]) == (m, m) for m, a in held):
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(4)))
+    gc.collect()
+    use = pool.use()
+    assert use.results == 0
+    assert use.kept <= 1 << 20
