@@ -29,6 +29,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import relaxpy
+from relaxpy.build.pipeline import default_pipeline
 
 SIZES = 64
 Call = Callable[[int], object]
@@ -54,7 +55,9 @@ def script(length: int) -> str:
 
 
 def relaxpy_call(length: int, inputs: list[np.ndarray]) -> Call:
-    exe = relaxpy.build(relaxpy.parse(script(length)))
+    exe = relaxpy.build(
+        relaxpy.parse(script(length)), pipeline=default_pipeline(without=["fuse-ops"])
+    )
     main = relaxpy.VirtualMachine(exe)["main"]
     return lambda size: main(inputs[size])
 
