@@ -121,6 +121,42 @@ class FuseOps(Pass):
         return outline(mod, partial(_groups, relayouts=Relayouts() if self.relayouts else None))
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Why a value and a program that reads it are in one group, or are not."""
+
+    producer: int
+    """Binding of the block, by its number."""
+    consumer: int
+    fused: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FusionReport:
+    """What FuseOps does with a dataflow block."""
+
+    graph: FusionGraph
+    groups: Sequence[Sequence[int]]
+    """Bindings that become one program."""
+    decisions: Sequence[Decision]
+    """One for each value and program that reads it, in the order of the block."""
+
+
+def explain_fusion(block: DataflowBlock, mod: IRModule, *, relayouts: bool = True) -> FusionReport:
+    """The groups that FuseOps makes of a block, with a reason for each pair of a value and a use of it."""
+    graph = FusionGraph(block, mod)
+    partition = _Partition(graph, mod, Relayouts() if relayouts else None)
+    partition.run()
+    decisions: list[Decision] = []
+    for producer in range(len(graph.nodes)):
+        for consumer in dict.fromkeys(graph.users(producer)):
+            fused = partition.root(producer) == partition.root(consumer)
+            reason = partition.reasons.get(producer, "")
+            decisions.append(Decision(producer, consumer, fused, "" if fused else reason))
+    return FusionReport(graph, list(partition.groups()), decisions)
+
+
 def _groups(block: DataflowBlock, mod: IRModule, *, relayouts: Relayouts | None) -> list[Region]:
     graph = FusionGraph(block, mod)
     partition = _Partition(graph, mod, relayouts)
@@ -157,6 +193,8 @@ class _Partition:
     """Of each root: the kind of its group."""
     members: list[list[int]] = field(default_factory=list)
     """Of each root: the nodes of its group."""
+    reasons: dict[int, str] = field(default_factory=dict)
+    """Of nodes that were not merged with what follows: why, for people."""
 
     def run(self) -> None:
         """Merge every node with its post-dominator where the kinds allow it: element-wise ones first, so that a matrix
@@ -180,12 +218,47 @@ class _Partition:
 
     def visit(self, node: int, injective: bool) -> None:
         dominator = self.graph.post_dominator(node)
-        if dominator is None or self.root(node) == self.root(dominator.node):
+        if dominator is None:
+            self.reasons[node] = (
+                "its value leaves the block whole"
+                if self.graph.nodes[node].escapes
+                else "its uses come together in no one program"
+            )
             return
-        if self.allowed(node, dominator.node, dominator.edge, injective):
-            between = self.between(node, dominator.node)
-            if between is not None:
-                self.merge(node, between, dominator.node)
+        if self.root(node) == self.root(dominator.node):
+            return
+        if not self.allowed(node, dominator.node, dominator.edge, injective):
+            self.reasons[node] = self.refusal(node, dominator.node, dominator.edge)
+            return
+        between = self.between(node, dominator.node)
+        if between is None:
+            self.reasons[node] = (
+                f"on a way to {self.name(dominator.node)}, where its uses come together, stands a program that does "
+                "not join"
+            )
+            return
+        self.merge(node, between, dominator.node)
+
+    def name(self, node: int) -> str:
+        """What people call a node: its program, else its variable."""
+        return self.graph.nodes[node].program or self.graph.nodes[node].binding.var.name
+
+    def refusal(self, node: int, sink: int, edge: PatternKind) -> str:
+        """Why `allowed` said no, in words."""
+        own, target = self.kind[self.root(node)], self.kind[self.root(sink)]
+        if own is PatternKind.OPAQUE:
+            return "it is no tensor program of a known pattern (opaque)"
+        if target is PatternKind.OPAQUE:
+            return f"{self.name(sink)} is no tensor program of a known pattern (opaque)"
+        if own is PatternKind.REDUCTION:
+            return "a reduction ends its group: what reads it needs whole sums"
+        if own is PatternKind.OUTPUT_EWISE_FUSIBLE:
+            if edge is not PatternKind.ELEMENT_WISE:
+                return f"{self.name(sink)} does not read the product element by element ({edge.name.lower()})"
+            return f"behind a product go element-wise programs; {self.name(sink)} is {target.name.lower()}"
+        if target is PatternKind.OUTPUT_EWISE_FUSIBLE:
+            return f"in {self.name(sink)} each of its elements would be computed once for every use"
+        return f"{own.name.lower()} does not go into {target.name.lower()}"
 
     def allowed(self, node: int, sink: int, edge: PatternKind, injective: bool) -> bool:
         """May the group of `node` go on to its post-dominator? `edge` is how that reads it."""

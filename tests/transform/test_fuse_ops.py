@@ -10,14 +10,14 @@ import pytest
 import relaxpy
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.ir.expr import Function
+from relaxpy.ir.expr import DataflowBlock, Function
 from relaxpy.ir.module import IRModule
 from relaxpy.testing.agreement import disagreement
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.random_program import random_program
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
-from relaxpy.transform.fuse_ops import PRIMITIVE, FuseOps
+from relaxpy.transform.fuse_ops import PRIMITIVE, FuseOps, explain_fusion
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.legalize_ops import LegalizeOps
 from relaxpy.transform.normalize import Normalize
@@ -331,3 +331,32 @@ gv = R.add(c, d)
     )
     assert groups(mod) == ["fused_full_add"]
     same_numbers(mod, np.ones((2, 3), np.float32))
+
+
+def test_why_pairs_are_fused_or_not() -> None:
+    mod = legal(
+        """
+a = R.exp(x)
+b = R.sum(a, axis=[1])
+c = R.negative(b)
+d = R.matmul(x, w)
+e = R.nn.relu(d)
+f = R.sum(e, axis=[1])
+gv = R.add(c, f)""",
+        'x: R.Tensor(("n", 8), "float32"), w: R.Tensor((8, 8), "float32")',
+    )
+    main = mod["main"]
+    assert isinstance(main, Function)
+    block = main.body.blocks[0]
+    assert isinstance(block, DataflowBlock)
+    report = explain_fusion(block, mod)
+    names = [binding.var.name for binding in block.bindings]
+    told = {(names[d.producer], names[d.consumer]): d for d in report.decisions}
+    assert told["a", "b"].fused
+    assert not told["b", "c"].fused
+    assert "reduction" in told["b", "c"].reason
+    assert told["d", "e"].fused
+    assert not told["e", "f"].fused
+    assert "does not read the product element by element" in told["e", "f"].reason
+    assert all(d.fused == (d.reason == "") for d in report.decisions)
+    assert sorted(n for group in report.groups for n in group) == list(range(len(names)))
