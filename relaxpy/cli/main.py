@@ -24,9 +24,11 @@ COMMANDS = {
     "compile": "relaxpy.cli.compile",
     "run": "relaxpy.cli.run",
     "embed": "relaxpy.cli.embed",
+    "plan": "relaxpy.cli.plan",
     "fuzz": "relaxpy.cli.fuzz",
     "bisect": "relaxpy.cli.bisect",
     "tune": "relaxpy.cli.tune",
+    "explain": "relaxpy.cli.explain",
     "cache": "relaxpy.cli.cache",
     "doctor": "relaxpy.cli.doctor",
 }

@@ -25,6 +25,7 @@ from relaxpy.runtime.codec import decode, encode
 from relaxpy.runtime.container import ALIGNMENT, Container, open_container, write_container
 from relaxpy.runtime.cpu import missing_features
 from relaxpy.runtime.listing import listing, signature
+from relaxpy.runtime.memory_plan import MemoryPlan, plan_of
 from relaxpy.runtime.tensor import Array
 
 _MACHINES = {62: ("x86_64", "amd64"), 183: ("aarch64", "arm64")}
@@ -74,6 +75,15 @@ class Executable:
     def signature(self, name: str) -> str:
         """What the function `name` takes and gives, as script."""
         return signature(self.function(name))
+
+    def memory_plan(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> MemoryPlan:
+        """How much memory calls take with these values of symbolic variables, `memory_plan(n=2048)` or
+        `memory_plan({"main.n": 2048})`; what is not given is at its upper bound (`relaxpy.runtime.memory_plan`).
+
+        Raises: UsageError (`plan-sizes`) for a name that no function has, and for a variable with neither.
+        """
+        weights = sum(array.nbytes for array in self.constants)
+        return plan_of(self.functions, weights, {**(sizes or {}), **named})
 
     def as_text(self, kernels: bool = False) -> str:
         """A listing to read: functions instruction by instruction; with `kernels` the tensor programs as well."""

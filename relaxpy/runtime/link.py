@@ -137,9 +137,14 @@ def translate(
 ) -> Listing:
     """The Python of a function. `generators` are the functions whose calls must be yielded; `emitter` writes it in
     another way (`relaxpy.runtime.watch`)."""
+    return (emitter or Emitter)(code, analyse(code), generators, generator).function()
+
+
+def analyse(code: FunctionCode) -> Analysis:
+    """Which value each operand of a function is."""
     analysis = Analysis(code)
     analysis.block(0, len(code.code), {i: Value() for i in range(len(code.params))}, {})
-    return (emitter or Emitter)(code, analysis, generators, generator).function()
+    return analysis
 
 
 class Analysis:
@@ -417,7 +422,7 @@ class Emitter:
             args = tuple(self.fold(arg) for arg in expr.args)
             if all(isinstance(arg, int) for arg in args):
                 try:
-                    return int(eval(_python_op(expr.op, [repr(arg) for arg in args]), {}))
+                    return compute(expr.op, [arg for arg in args if isinstance(arg, int)])
                 except ZeroDivisionError:
                     pass  # fails when it is reached, with its place
             return IntOp(expr.op, args)
@@ -884,6 +889,11 @@ def _mentions(expr: IntExpr, slot: int) -> bool:
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%"}
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
+
+
+def compute(op: str, args: Sequence[int]) -> int:
+    """An integer operation on numbers. ZeroDivisionError as Python raises it."""
+    return int(eval(_python_op(op, list(map(repr, args))), {}))
 
 
 def _python_op(op: str, args: list[str]) -> str:

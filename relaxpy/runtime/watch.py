@@ -26,13 +26,12 @@ from relaxpy.runtime.bytecode import (
     Alloc,
     FunctionCode,
     Instr,
-    Item,
     Kill,
-    MakeTuple,
     Return,
     View,
 )
-from relaxpy.runtime.link import Analysis, Emitter, Scope, Value
+from relaxpy.runtime.lifetimes import Lifetimes
+from relaxpy.runtime.link import Analysis, Emitter, Scope
 from relaxpy.runtime.tensor import Tensor, allocate
 
 GUARD = 256
@@ -158,32 +157,19 @@ class WatchedEmitter(Emitter):
         self, code: FunctionCode, analysis: Analysis, generators: frozenset[int], generator: bool
     ) -> None:
         super().__init__(code, analysis, generators, generator)
-        self.roots: dict[Value, frozenset[int]] = {}
-        """The instructions that made the planned tensors which a value is, or contains."""
-        self.taken: dict[int, frozenset[int]] = {}
-        """Instruction → the planned tensors that it takes."""
-        self.last: dict[int, frozenset[int]] = {}
+        lifetimes = Lifetimes(code, analysis)
+        planned = {
+            at
+            for at, instr in enumerate(code.code)
+            if isinstance(instr, Alloc) and instr.storage >= 0
+        }
+        self.taken = [sorted(taken & planned) for taken in lifetimes.taken]
+        """For each instruction the tensors in planned storage that it takes."""
+        self.ended: dict[int, list[int]] = {}
         """Instruction → those of which it is the last use."""
-        ends: dict[int, int] = {}
-        for at, instr in enumerate(code.code):
-            read = analysis.reads.get(at, ())
-            found = frozenset[int]().union(*map(self.roots_of, read))
-            made = analysis.defines.get(at)
-            if made is not None and isinstance(instr, Alloc) and instr.storage >= 0:
-                self.roots[made] = frozenset({at})
-            elif made is not None and isinstance(instr, (View, MakeTuple, Item)):
-                self.roots[made] = found
-            if not isinstance(instr, Kill):
-                self.taken[at] = found
-                ends.update(dict.fromkeys(found, at))
-        for root, at in ends.items():
-            self.last[at] = self.last.get(at, frozenset()) | {root}
-
-    def roots_of(self, value: Value) -> frozenset[int]:
-        """The planned tensors that a value is, or contains."""
-        if value.arms:
-            return frozenset[int]().union(*map(self.roots_of, value.arms))
-        return self.roots.get(value, frozenset())
+        for root, at in lifetimes.last.items():
+            if root in planned:
+                self.ended.setdefault(at, []).append(root)
 
     def start(self, framed: bool) -> None:
         self.emit(f"w = Watch({'f.buffers' if framed else '()'})")
@@ -192,7 +178,7 @@ class WatchedEmitter(Emitter):
         return f"w.empty({dims}, {dtype!r})"
 
     def instr(self, at: int, instr: Instr, scope: Scope) -> None:
-        keys = ", ".join(map(str, sorted(self.taken.get(at, ()))))
+        keys = ", ".join(map(str, self.taken[at]))
         if keys:
             self.emit(f"w.use({keys})")
         if isinstance(instr, Return):
@@ -208,6 +194,6 @@ class WatchedEmitter(Emitter):
             )
         elif not isinstance(instr, (Alloc, View, Kill, Return)):
             self.emit(f"w.done({keys})")
-            ended = ", ".join(map(str, sorted(self.last.get(at, ()))))
+            ended = ", ".join(map(str, sorted(self.ended.get(at, ()))))
             if ended:
                 self.emit(f"w.end({ended})")

@@ -1,0 +1,94 @@
+"""`relaxpy plan`: how much memory a program takes, before anything is allocated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+import relaxpy
+from relaxpy.build.plan import memory_plan
+from relaxpy.cli.inputs import read_arrays
+from relaxpy.cli.source import is_executable, read_module
+from relaxpy.errors import UsageError
+
+
+@click.command(
+    short_help="Say how much memory a program takes.",
+    epilog="""
+\b
+Examples:
+  relaxpy plan mlp.py --bound n=2048               planned once for all n up to 2048
+  relaxpy plan mlp.py --size n=2048                planned at run time, shown for n = 2048
+  relaxpy plan mlp.py --bound n=64 --svg plan.svg  and which tensor lies where, from when to when
+  relaxpy plan mlp.rxe --size main.n=100           of an executable
+""",
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--bound",
+    "bounds",
+    multiple=True,
+    metavar="NAME=INT",
+    help="The largest value of a symbolic variable, n=2048 or main.n=2048.",
+)
+@click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="NAME=INT",
+    help="The value of a symbolic variable to show the plan for.",
+)
+@click.option("--params", type=click.Path(exists=True, dir_okay=False), help="As for `compile`.")
+@click.option("--target", "-t", default="llvm", show_default=True, help="As for `compile`.")
+@click.option("--svg", type=click.Path(dir_okay=False), help="Write the timeline to this file.")
+@click.option("--tensors", is_flag=True, help="List every tensor.")
+def plan(
+    file: str,
+    bounds: tuple[str, ...],
+    sizes: tuple[str, ...],
+    params: str | None,
+    target: str,
+    svg: str | None,
+    tensors: bool,
+) -> None:
+    """Say how much memory FILE takes, a program or an executable, and for what: planned for values inside a call,
+    beside the least that any plan takes for them and what they would take unshared; results; weights.
+
+    Kernels are not compiled, and nothing is allocated.
+    """
+    limits, values = _numbers(bounds, "--bound"), _numbers(sizes, "--size")
+    if is_executable(file):
+        if limits or params is not None:
+            raise UsageError(
+                "plan-sizes",
+                "an executable has its bounds and parameters already",
+                help="say --size n=2048 for the values to show the plan for",
+            )
+        found = relaxpy.load(file, any_cpu=True).memory_plan(values)
+    else:
+        arrays = None if params is None else read_arrays(params)
+        found = memory_plan(read_module(file), target, arrays, bounds=limits, sizes=values)
+    click.echo(str(found))
+    if tensors:
+        for function in found.functions:
+            for tensor in function.tensors:
+                where = f"storage {tensor.storage} at {tensor.offset}"
+                click.echo(
+                    f"{function.name}.{tensor.name}: {tensor.nbytes} bytes, "
+                    f"{where if tensor.storage >= 0 else 'of its own'}, instructions {tensor.begin}-{tensor.end}"
+                )
+    if svg is not None:
+        Path(svg).write_text(found.svg(), encoding="utf-8")
+        click.echo(f"{svg}: the timeline")
+
+
+def _numbers(given: tuple[str, ...], option: str) -> dict[str, int]:
+    """`n=2048` as a name and a number."""
+    found: dict[str, int] = {}
+    for text in given:
+        name, equals, number = text.partition("=")
+        if not (name and equals and number.strip().isdecimal()):
+            raise click.UsageError(f"{option} {text}: NAME=INT is expected, n=2048 for example")
+        found[name.strip()] = int(number)
+    return found

@@ -1,0 +1,311 @@
+"""How much memory an executable takes, and for what: read from its bytecode, before anything is allocated.
+
+    plan = exe.memory_plan(n=2048)
+    print(plan)                                  a table
+    Path("plan.svg").write_text(plan.svg())      which tensor lies where, from when to when
+
+Planned are the tensors that live inside a call: they lie in storages of the function's frames. Results, and what else
+may leave a call, have memory of their own. What depends on the data (`R.unique`) and what kernels allocate for
+themselves is not known here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from relaxpy.errors import UsageError
+from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.bytecode import (
+    Alloc,
+    Assert,
+    Call,
+    Closure,
+    Eval,
+    FunctionCode,
+    Heap,
+    IntExpr,
+    IntOp,
+    Invoke,
+    Location,
+    MakeTuple,
+    Match,
+    Packed,
+    Return,
+)
+from relaxpy.runtime.lifetimes import Lifetimes
+from relaxpy.runtime.link import compute
+
+WORKSPACE = "workspace"
+"""What the names of tensors begin with that a tensor program needs beside its inputs and outputs (paper §4.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTensor:
+    """A tensor that a function allocates."""
+
+    name: str
+    nbytes: int
+    storage: int
+    """The storage that it lies in; -1: memory of its own."""
+    offset: int
+    """Bytes from the storage's start."""
+    begin: int
+    """The instruction that allocates it."""
+    end: int
+    """The last instruction that needs it."""
+    place: Location
+
+    @property
+    def is_workspace(self) -> bool:
+        return self.name.startswith(WORKSPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPlan:
+    """The memory of one call of a function. Sizes in bytes."""
+
+    name: str
+    sizes: Mapping[str, int]
+    """The symbolic variables' values that this is for."""
+    storages: tuple[int, ...]
+    tensors: tuple[PlannedTensor, ...]
+    length: int
+    """How many instructions there are."""
+
+    @property
+    def planned(self) -> int:
+        """All storages: what a frame holds."""
+        return sum(self.storages)
+
+    @property
+    def least(self) -> int:
+        """What is in use at the busiest moment: no plan for these tensors takes less."""
+        return max(self.demand(t for t in self.tensors if t.storage >= 0), default=0)
+
+    @property
+    def workspace(self) -> int:
+        """The largest sum of workspaces in use at a time; a part of `planned`."""
+        return max(self.demand(t for t in self.tensors if t.is_workspace), default=0)
+
+    @property
+    def unplanned(self) -> int:
+        """The largest sum of tensors with memory of their own: results, most of all."""
+        return max(self.demand(t for t in self.tensors if t.storage < 0), default=0)
+
+    @property
+    def unshared(self) -> int:
+        """What the planned tensors would take if each had memory of its own during the whole call."""
+        return sum(t.nbytes for t in self.tensors if t.storage >= 0)
+
+    @property
+    def peak(self) -> int:
+        """Storages, and results when they are largest."""
+        return self.planned + self.unplanned
+
+    def demand(self, tensors: Iterable[PlannedTensor]) -> list[int]:
+        """The bytes of these tensors that are in use at each instruction."""
+        change = [0] * (self.length + 1)
+        for tensor in tensors:
+            change[tensor.begin] += tensor.nbytes
+            change[tensor.end + 1] -= tensor.nbytes
+        total, found = 0, []
+        for step in change[: self.length]:
+            total += step
+            found.append(total)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The memory of an executable. Prints as a table; notebooks show the picture."""
+
+    weights: int
+    """Bytes of constants."""
+    functions: tuple[FunctionPlan, ...]
+
+    def __getitem__(self, name: str) -> FunctionPlan:
+        """The function `name`. KeyError if there is none."""
+        return {function.name: function for function in self.functions}[name]
+
+    @property
+    def peak(self) -> int:
+        """Weights, and the function that needs most."""
+        return self.weights + max((f.peak for f in self.functions), default=0)
+
+    def __str__(self) -> str:
+        rows = [("function", "at", "planned", "least", "unshared", "workspace", "results", "peak")]
+        for f in self.functions:
+            at = ", ".join(f"{name}={size}" for name, size in f.sizes.items()) or "-"
+            figures = (f.planned, f.least, f.unshared, f.workspace, f.unplanned, f.peak)
+            rows.append((f.name, at, *map(shown, figures)))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.ljust(w) if i < 2 else cell.rjust(w)
+                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        total = f"weights {shown(self.weights)}, with the largest function {shown(self.peak)}"
+        return "\n".join([*lines, "", total])
+
+    def svg(self) -> str:
+        """The timeline: each function's storages as bands, each tensor a rectangle in its place and time."""
+        from relaxpy.runtime.timeline import timeline
+
+        return timeline(self)
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+
+def shown(nbytes: int) -> str:
+    """A number of bytes for people."""
+    if nbytes < 10_000:
+        return f"{nbytes} B"
+    return f"{nbytes / 1024:.1f} KiB" if nbytes < 10 << 20 else f"{nbytes / (1 << 20):.1f} MiB"
+
+
+def plan_of(
+    functions: Sequence[FunctionCode], weights: int, sizes: Mapping[str, int]
+) -> MemoryPlan:
+    """The plan of these functions where symbolic variables have these values: by name, or by function and name
+    (`"main.n"`). What is not given is at its upper bound. A function that is not public is left out where that does not
+    say all its sizes.
+
+    Raises: UsageError (`plan-sizes`) for a name that no function has, and a variable without value and bound.
+    """
+    known = {code.name: _slots(code) for code in functions}
+    for name in sizes:
+        owner, _, symbol = name.rpartition(".")
+        if not any(symbol in slots for n, slots in known.items() if owner in ("", n)):
+            has = ", ".join(f"{n} has {', '.join(s) or 'none'}" for n, s in known.items())
+            raise UsageError("plan-sizes", f"no function has a size {name!r}", help=has)
+    plans: list[FunctionPlan] = []
+    for code in functions:
+        bounds = _bounds(code)
+        values = {
+            symbol: sizes.get(f"{code.name}.{symbol}", sizes.get(symbol, bounds.get(slot)))
+            for symbol, slot in known[code.name].items()
+        }
+        heap = _heap(code, {known[code.name][s]: v for s, v in values.items() if v is not None})
+        unknown = _unknown(code, heap)
+        if not unknown:
+            given = {symbol: size for symbol, size in values.items() if size is not None}
+            plans.append(_function(code, given, heap))
+        elif code.public:
+            missing = [s for s, v in values.items() if v is None]
+            raise UsageError(
+                "plan-sizes",
+                f"{code.name}: how much memory {unknown} takes is known when {', '.join(missing)} is",
+                help=" ".join(f"--bound {name}=2048" for name in missing)
+                + f", or in Python bounds={{{', '.join(f'{name!r}: 2048' for name in missing)}}}",
+            )
+    return MemoryPlan(weights, tuple(plans))
+
+
+def _slots(code: FunctionCode) -> dict[str, int]:
+    """The symbolic variables of a function, and the heap slots that hold them."""
+    found: dict[str, int] = {}
+    for instr in code.code:
+        if isinstance(instr, Match):
+            for name, slot in code.checks[instr.check].symbols:
+                found.setdefault(name, slot)
+    # What came for a dimension that is no variable is called after the parameter: x_0.
+    params = {param.name for param in code.params}
+    return {
+        name: slot
+        for name, slot in found.items()
+        if not (name.rpartition("_")[0] in params and name.rpartition("_")[2].isdigit())
+    }
+
+
+def _bounds(code: FunctionCode) -> dict[int, int]:
+    """Heap slot → the upper bound that calls are checked for."""
+    found: dict[int, int] = {}
+    for instr in code.code:
+        match instr:
+            case Assert(lhs=IntOp("le", (Heap(slot), int(limit))), rhs=1):
+                found[slot] = min(limit, found.get(slot, limit))
+            case _:
+                pass
+    return found
+
+
+def _heap(code: FunctionCode, values: Mapping[int, int]) -> list[int | None]:
+    """The heap of a call with these values of its variables; None where they do not say."""
+    heap: list[int | None] = list(code.heap_init)
+    for instr in code.code:
+        if isinstance(instr, Eval):
+            heap[instr.dst] = None
+        elif isinstance(instr, Match):
+            for _, slot in code.checks[instr.check].symbols:
+                heap[slot] = None
+    for slot, value in values.items():
+        heap[slot] = value
+    for instr in code.code:
+        if isinstance(instr, Eval) and instr.dst not in values:
+            heap[instr.dst] = _value(instr.expr, heap)
+    return heap
+
+
+def _value(expr: IntExpr, heap: Sequence[int | None]) -> int | None:
+    if isinstance(expr, int):
+        return expr
+    if isinstance(expr, Heap):
+        return heap[expr.index]
+    args = [_value(arg, heap) for arg in expr.args]
+    known = [arg for arg in args if arg is not None]
+    if len(known) < len(args):
+        return None
+    try:
+        return compute(expr.op, known)
+    except ZeroDivisionError:
+        return None
+
+
+def _unknown(code: FunctionCode, heap: Sequence[int | None]) -> str:
+    """A tensor or storage whose size the heap does not say; "" if there is none."""
+    for index, size in enumerate(code.storages):
+        if _value(size, heap) is None:
+            return f"storage {index}"
+    for instr in code.code:
+        if isinstance(instr, Alloc) and None in heap[instr.shape : instr.shape + instr.ndim]:
+            return code.locations[instr.loc].binding
+    return ""
+
+
+def _function(
+    code: FunctionCode, sizes: Mapping[str, int], heap: Sequence[int | None]
+) -> FunctionPlan:
+    lifetimes = Lifetimes(code)
+    kept = _kept(code, lifetimes)
+    tensors: list[PlannedTensor] = []
+    for at, instr in enumerate(code.code):
+        if not isinstance(instr, Alloc):
+            continue
+        dims = [size or 0 for size in heap[instr.shape : instr.shape + instr.ndim]]
+        nbytes = math.prod(dims) * dtypes.info(instr.dtype).itemsize
+        leaves = instr.storage < 0 and at in kept
+        end = len(code.code) - 1 if leaves else lifetimes.last.get(at, at)
+        place = code.locations[instr.loc]
+        tensors.append(
+            PlannedTensor(place.binding, nbytes, instr.storage, instr.offset, at, end, place)
+        )
+    storages = tuple(_value(size, heap) or 0 for size in code.storages)
+    return FunctionPlan(code.name, dict(sizes), storages, tuple(tensors), len(code.code))
+
+
+def _kept(code: FunctionCode, lifetimes: Lifetimes) -> frozenset[int]:
+    """The tensors that something may hold until the call ends, if they have memory of their own: what is returned, and
+    what others were given."""
+    keeping = (MakeTuple, Call, Invoke, Packed, Closure, Return)
+    return frozenset[int]().union(
+        *(
+            taken
+            for instr, taken in zip(code.code, lifetimes.taken, strict=True)
+            if isinstance(instr, keeping)
+        )
+    )

@@ -1,0 +1,79 @@
+"""`relaxpy plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import relaxpy
+from relaxpy.cli.main import cli
+
+TEXT = """
+@R.function
+def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+    a = R.cumsum(x, axis=0)
+    b = R.cumsum(a, axis=1)
+    return b
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    file = tmp_path / "program.py"
+    file.write_text(TEXT)
+    return file
+
+
+def plan(*args: object) -> Result:
+    return CliRunner().invoke(cli, ["plan", *map(str, args)])
+
+
+def test_a_program(program: Path) -> None:
+    result = plan(program, "--bound", "n=1024", "--tensors")
+    assert result.exit_code == 0
+    assert result.output.splitlines()[1].split()[:4] == ["main", "n=1024", "16.0", "KiB"]
+    assert "main.a: 16384 bytes, storage 0 at 0" in result.output
+    assert "main.b: 16384 bytes, of its own" in result.output
+
+
+def test_the_picture(program: Path, tmp_path: Path) -> None:
+    file = tmp_path / "plan.svg"
+    assert plan(program, "--size", "n=10", "--svg", file).exit_code == 0
+    assert file.read_text().startswith("<svg")
+
+
+def test_an_executable(tmp_path: Path) -> None:
+    file = tmp_path / "program.rxe"
+    relaxpy.build(relaxpy.parse(TEXT)).save(file)
+    result = plan(file, "--size", "main.n=1024")
+    assert result.output.splitlines()[1].split()[:4] == ["main", "n=1024", "16.0", "KiB"]
+    error = plan(file, "--bound", "n=3").exception
+    assert isinstance(error, relaxpy.RelaxError)
+    assert error.code == "plan-sizes"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((), "is known when n is"),
+        (("--bound", "q=3"), "no function has a symbolic variable 'q'"),
+        (("--size", "q=3"), "no function has a size 'q'"),
+    ],
+)
+def test_mistakes(program: Path, args: tuple[str, ...], message: str) -> None:
+    error = plan(program, *args).exception
+    assert isinstance(error, relaxpy.RelaxError)
+    assert message in error.message
+
+
+@pytest.mark.parametrize("text", ["n", "n=", "=3", "n=x", "n=-1"])
+def test_sizes_are_names_and_numbers(program: Path, text: str) -> None:
+    error = plan(program, "--bound", text)
+    assert error.exit_code == 2
+    assert "NAME=INT is expected" in error.output
+
+
+def test_no_file(tmp_path: Path) -> None:
+    assert plan(tmp_path / "nothing.py").exit_code == 2
