@@ -28,12 +28,13 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.recursion import deep_recursion
-from relaxpy.ir.visitor import Rewriter, Visitor, free_sym_vars, used_symbols
+from relaxpy.ir.visitor import Visitor, free_sym_vars, used_symbols
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.lattice import Verdict, accepts, rounds
 from relaxpy.shape.prove import equal
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.dataflow_vars import with_outputs
+from relaxpy.transform.fresh_symbols import FreshSymbols
 from relaxpy.transform.rebuild import Rebuilder
 
 
@@ -185,11 +186,11 @@ class _Inliner(Rebuilder):
         return bound if fit is Verdict.YES and needed <= bound.keys() else None
 
 
-class _Copy(Rewriter):
+class _Copy(FreshSymbols):
     """A function's body with variables and symbols of its own."""
 
     def __init__(self, inliner: _Inliner, bound: dict[SymVar, Dim]) -> None:
-        super().__init__()
+        super().__init__(inliner.symbols.fresh)
         self.inliner = inliner
         self.syms.update(bound)
 
@@ -199,14 +200,6 @@ class _Copy(Rewriter):
         fresh = kind(self.inliner.fresh_name(var.name), known, span=var.span)
         self.vars[var] = fresh
         return fresh
-
-    def rewrite_dim(self, dim: Dim) -> Dim:
-        for symbol in dim.vars:
-            if symbol not in self.syms:
-                self.syms[symbol] = SymVar(
-                    self.inliner.symbols.fresh(symbol.name), symbol.dtype
-                ).dim
-        return super().rewrite_dim(dim)
 
 
 def _may_be_inlined(function: Function) -> bool:

@@ -33,10 +33,11 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.structural import structural_equal, structural_hash
-from relaxpy.ir.visitor import Rewriter, used_symbols, used_vars
+from relaxpy.ir.visitor import used_symbols, used_vars
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.defined import matched_dims
 from relaxpy.transform.dataflow_blocks import change_blocks
+from relaxpy.transform.fresh_symbols import FreshSymbols
 
 PRIMITIVE = "Primitive"
 """Marks the functions that FuseTensorIR merges into one tensor program (TVM's name)."""
@@ -247,7 +248,7 @@ def _function(
     )
 
 
-class _Renamed(Rewriter):
+class _Renamed(FreshSymbols):
     """A region with inputs and symbols of its own."""
 
     def __init__(self) -> None:
@@ -256,9 +257,3 @@ class _Renamed(Rewriter):
 
     def rewrite_Constant(self, node: Constant) -> Any:
         return self.constants.get(id(node), node)
-
-    def rewrite_dim(self, dim: Any) -> Any:
-        for symbol in dim.vars:
-            if symbol not in self.syms:
-                self.syms[symbol] = SymVar(symbol.name, symbol.dtype).dim
-        return super().rewrite_dim(dim)
