@@ -80,9 +80,15 @@ class Softmax(SoftmaxLike):
             "power",
         )
         total = self.reduced(out, te.sum, lambda i: power(*i), "total")
+        # One division a row: a multiplication takes a tenth of the time, and is as right but for the last bit.
+        inverse = te.compute(
+            self.without_axis(out.dims),
+            lambda *i: te.literal(1.0, te.element(total(*i))) / total(*i),
+            "inverse",
+        )
         return te.compute(
             out.dims,
-            lambda *i: te.cast(power(*i) / total(*self.without_axis(i)), out.dtype),
+            lambda *i: te.cast(power(*i) * inverse(*self.without_axis(i)), out.dtype),
             "softmax",
         )
 

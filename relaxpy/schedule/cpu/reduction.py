@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from relaxpy.schedule.cpu.blocks import is_long, may_be_long, write_blocks
 from relaxpy.schedule.cpu.collapse import collapse
 from relaxpy.schedule.cpu.elementwise import write_elementwise
 from relaxpy.schedule.cpu.nests import TILE_VECTORS, Lanes, StageWriter, extent_of
@@ -73,11 +74,24 @@ def _write_in_turn(writer: StageWriter, stages: Sequence[Stage], func: PrimFunc)
 
 
 def _write_reduction(writer: StageWriter, stage: Stage) -> None:
-    """A reduction by itself: parallel over its results, in groups of a tile where they are lanes."""
+    """A reduction by itself: parallel over its results, or over blocks of what is reduced where they are few."""
     p = writer.program
     stage = collapse(p, stage, (), writer.shared)
+    columns = len(stage.axes) > 0 and writer.vector_axis(stage, {}) is Lanes.KEPT
+    if not may_be_long(stage, columns=columns):
+        _write_results(writer, stage, columns=columns)
+        return
+    with p.when(is_long(stage)):
+        _write_results(writer, write_blocks(writer, stage, columns=columns), columns=columns)
+    with p.otherwise(is_long(stage)):
+        _write_results(writer, stage, columns=columns)
+
+
+def _write_results(writer: StageWriter, stage: Stage, *, columns: bool) -> None:
+    """Each result in one task; neighbouring columns together, as many as registers hold."""
+    p = writer.program
     axes, extents = list(stage.axes), list(stage.extents)
-    if axes and writer.vector_axis(stage, {}) is Lanes.KEPT:
+    if columns:
         axis, extent = axes.pop(), extents.pop()
         width = TILE_VECTORS * writer.lanes(stage)
         groups = ceildiv(extent, width)
