@@ -1,26 +1,31 @@
-"""What each optimisation is worth: all-MiniLM-L6-v2 built without any, then with one more at a time (the paper's
-figure 17, on a CPU).
+"""What each optimisation is worth (the paper's figure 17, on a CPU): models built with all of them, with all but one,
+and with none.
 
     python benchmarks/ablation.py
-    python benchmarks/ablation.py --shapes 1x16,8x64 --seconds 30 --json out.json
+    python benchmarks/ablation.py --only minilm --seconds 5
 
-All executables live in one process, on the same threads, and take turns, so that what disturbs the machine disturbs
-all of them; reported is the shortest of all calls. With `--threads 1` the clock is the thread's own, which stands
-still while other processes run: the figure to take on a busy machine. The embeddings of all must be the same, to the
-rounding of sums that are taken in another order.
+The models are all-MiniLM-L6-v2 in fp32 and four layers of a Llama-shaped decoder in bf16 (2048 wide, 5632 inner, 32
+heads with 4 for keys; random weights), reading a prompt of 128 tokens and adding one to 127. All executables of a model
+live in one process, on the same threads, and take turns, so that what disturbs the machine disturbs all of them;
+reported is the shortest of all calls. With `--threads 1` the clock is the thread's own, which stands still while other
+processes run: the figure to take on a busy machine. What all variants give must be the same, to the rounding of sums
+that are taken in another order.
+
+Kernels are arranged by the rules of `relaxpy.schedule` in all variants: without those a product runs at about 1 % of
+its speed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -28,140 +33,266 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.report import markdown_table, replace_section, save, saved
+
+if TYPE_CHECKING:
+    import relaxpy
+    from relaxpy.build.phases import Pipeline
+
+SECTION = "Ablation: ms without an optimisation"
+ALL, NONE = "all", "none"
+
+
+def switched_off(pipeline: Pipeline, optimisation: str) -> Pipeline:
+    """The pipeline without one of `OPTIMISATIONS`."""
+    from relaxpy.transform import FuseOps
+
+    if optimisation == "relayouts":
+        if not any(step.name == FuseOps.name for step in pipeline.passes):
+            return pipeline
+        return pipeline.replace(FuseOps.name, FuseOps(relayouts=False))
+    return pipeline.without(*OPTIMISATIONS[optimisation])
+
+
 OPTIMISATIONS: dict[str, tuple[str, ...]] = {
+    "simplification": ("simplify",),
+    "attention as one kernel": ("fuse-attention",),
+    "combined products": ("combine-parallel-matmul",),
+    "relayouts": (),
     "fusion": ("fuse-ops", "fuse-tensor-ir"),
     "packed weights": ("pack-weights",),
-    "relayouts": (),
+    "views and updates in place": ("rewrite-reshapes", "update-in-place"),
+    "memory plan": ("plan-memory",),
 }
-"""What is switched on one after the other, and the passes that it is; the last is an option of `fuse-ops`."""
-
-SHAPES = "1x1,1x16,1x128,8x64"
-TOLERANCE = 1e-5
+"""Name → passes (or phases) that it is; `relayouts` is an option of `fuse-ops`: products read through permutations."""
 
 
 @dataclass
-class Variant:
-    """The model built with some of the optimisations."""
+class Model:
+    """What is built in variants."""
 
-    name: str
-    executable: Any
-    run: Any
-    """(input_ids, attention_mask) → embeddings."""
+    title: str
+    mod: relaxpy.IRModule
+    params: Mapping[str, np.ndarray]
+    calls: Mapping[str, tuple[str, tuple[Any, ...]]]
+    """Name → function and arguments."""
+    tolerance: float
+    """Largest difference between variants, of the largest result."""
 
 
 @dataclass
 class Row:
-    """One variant at one shape."""
+    """One variant of a model in one call."""
 
+    model: str
     variant: str
-    shape: str
-    milliseconds: float
-    kernel_calls: int
+    call: str
+    ms: float
+    kernels: int
 
 
-def variants() -> list[Variant]:
-    """The model without optimisations, then with one more at a time."""
-    import relaxpy
+def minilm() -> Model:
+    """The real weights: four sizes of a batch."""
     from models import bert
     from models.sentence_embedding import default_checkpoint, read_weights
-    from relaxpy.build.pipeline import default_pipeline
-    from relaxpy.transform import FuseOps, Sequential
 
     directory = default_checkpoint()
     model = bert.BertEncoder(bert.BertConfig.from_checkpoint(directory))
     bert.load_weights(model, read_weights(directory))
     mod, params = model.export({"embed": bert.SPEC["embed"]})
-    found: list[Variant] = []
-    names = list(OPTIMISATIONS)
-    for count in range(len(names) + 1):
-        off = [step for name in names[count:] for step in OPTIMISATIONS[name]]
-        steps = default_pipeline(without=off).passes
-        if "relayouts" in names[count:]:
-            steps = tuple(
-                FuseOps(relayouts=False) if isinstance(step, FuseOps) else step for step in steps
-            )
-        executable = relaxpy.build(mod, params=params, pipeline=Sequential(steps))
-        machine = relaxpy.VirtualMachine(executable)
-        name = "none" if count == 0 else f"+ {names[count - 1]}"
-        found.append(Variant(name, executable, machine["embed"]))
-    return found
+    calls: dict[str, tuple[str, tuple[Any, ...]]] = {}
+    for batch, length in ((1, 1), (1, 16), (1, 128), (8, 64)):
+        ids = np.random.default_rng(0).integers(0, 30000, (batch, length))
+        calls[f"{batch} × {length}"] = "embed", (ids, np.ones_like(ids))
+    return Model("all-MiniLM-L6-v2, fp32, batch × tokens", mod, params, calls, 1e-5)
+
+
+def llama() -> Model:
+    """Random weights: a prompt, and a token behind one."""
+    from models.llama import Llama, LlamaConfig, spec
+
+    config = LlamaConfig(
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=4,
+        num_attention_heads=32,
+        num_key_value_heads=4,
+        vocab_size=1024,
+        dtype="bfloat16",
+    )
+    model, rng = Llama(config), np.random.default_rng(0)
+    for name, parameter in model.named_parameters():
+        size = 1.0 if name.endswith("norm.weight") else parameter.shape[0] ** -0.5
+        values = rng.standard_normal(parameter.shape, np.float32) * size
+        parameter.data = values.astype(parameter.dtype.numpy)
+    specs = spec(config)
+    mod, params = model.export({name: specs[name] for name in ("prefill", "decode")})
+    ids = rng.integers(0, config.vocab_size, (1, 128))
+    cached = rng.standard_normal((1, 127, config.num_key_value_heads, config.head_dim), np.float32)
+    pair = (cached.astype("bfloat16"),) * 2
+    cache = (pair,) * config.num_hidden_layers
+    calls = {
+        "prefill 128": ("prefill", (ids,)),
+        "decode 1 behind 127": ("decode", (ids[:, :1], cache)),
+    }
+    return Model("4 layers of a Llama shape, bf16", mod, params, calls, 5e-2)
+
+
+MODELS: dict[str, Callable[[], Model]] = {"minilm": minilm, "llama": llama}
+
+
+def variants(model: Model, console: Console) -> dict[str, relaxpy.Executable]:
+    """The model built with all optimisations, with all but one, and with none."""
+    import relaxpy
+    from relaxpy.build.pipeline import default_pipeline
+
+    pipelines = {ALL: default_pipeline()}
+    for name in OPTIMISATIONS:
+        pipelines[f"without {name}"] = switched_off(default_pipeline(), name)
+    pipelines[NONE] = default_pipeline()
+    for name in OPTIMISATIONS:
+        pipelines[NONE] = switched_off(pipelines[NONE], name)
+    built: dict[str, relaxpy.Executable] = {}
+    for name, pipeline in pipelines.items():
+        with console.status(f"building {model.title}: {name}"):
+            built[name] = relaxpy.build(model.mod, params=model.params, pipeline=pipeline)
+    return built
 
 
 def measure(
-    all_variants: list[Variant], shape: str, seconds: float, clock: Callable[[], float]
+    model: Model, console: Console, seconds: float, clock: Callable[[], float]
 ) -> list[Row]:
-    """Every variant at one shape, in turns, for about so many seconds."""
-    batch, length = map(int, shape.split("x"))
-    ids = np.random.default_rng(0).integers(0, 30000, (batch, length))
-    mask = np.ones_like(ids)
-    reference = all_variants[0].run(ids, mask).numpy()
-    for variant in all_variants:  # and warm
-        difference = np.abs(variant.run(ids, mask).numpy() - reference).max()
-        assert difference < TOLERANCE, f"{variant.name} differs by {difference}"
-    best = [float("inf")] * len(all_variants)
+    """Every variant in every call, for about so many seconds a call."""
+    import relaxpy
+
+    executables = variants(model, console)
+    machines = {name: relaxpy.VirtualMachine(each) for name, each in executables.items()}
+    rows: list[Row] = []
+    for call, (function, given) in model.calls.items():
+        args = resident(given)
+        runs = {name: machine[function] for name, machine in machines.items()}
+        with console.status(f"{model.title}: {call}"):
+            check(model, call, {name: first(run(*args)) for name, run in runs.items()})
+            calls = {name: partial(run, *args) for name, run in runs.items()}
+            best = turns(calls, seconds, clock)
+        for name, time_of in best.items():
+            count = kernel_calls(executables[name], function, args)
+            rows.append(Row(model.title, name, call, round(time_of * 1e3, 3), count))
+    return rows
+
+
+def resident(value: Any) -> Any:
+    """Arrays, also in tuples, as the machine's own tensors."""
+    from relaxpy.runtime.tensor import from_numpy
+
+    return tuple(map(resident, value)) if isinstance(value, tuple) else from_numpy(value)
+
+
+def first(result: Any) -> np.ndarray:
+    """The result, or the first of several, as float32."""
+    while isinstance(result, tuple):
+        result = result[0]
+    return result.numpy().astype(np.float32)
+
+
+def check(model: Model, call: str, results: Mapping[str, np.ndarray]) -> None:
+    """AssertionError unless all variants give the same."""
+    reference = results[NONE]
+    for name, result in results.items():
+        difference = np.abs(result - reference).max() / np.abs(reference).max()
+        assert difference < model.tolerance, f"{call}: {name} differs by {difference:.1e}"
+
+
+def turns(
+    runs: Mapping[str, Callable[[], Any]], seconds: float, clock: Callable[[], float]
+) -> dict[str, float]:
+    """The shortest call of each, all taking turns for about so many seconds."""
+    best = dict.fromkeys(runs, float("inf"))
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        for i, variant in enumerate(all_variants):
-            variant.run(ids, mask)  # its weights back into the caches
+        for name, run in runs.items():
+            run()  # its weights back into the caches
             for _ in range(2):
                 start = clock()
-                variant.run(ids, mask)
-                best[i] = min(best[i], clock() - start)
-    return [
-        Row(variant.name, shape, round(time_of * 1e3, 3), kernel_calls(variant, ids, mask))
-        for variant, time_of in zip(all_variants, best, strict=True)
-    ]
+                run()
+                best[name] = min(best[name], clock() - start)
+    return best
 
 
-def kernel_calls(variant: Variant, ids: np.ndarray, mask: np.ndarray) -> int:
+def kernel_calls(executable: relaxpy.Executable, function: str, args: tuple[Any, ...]) -> int:
     """How many kernels one call of the model calls."""
     import relaxpy
     from benchmarks.kernel_times import recording
 
     with recording() as times:
-        relaxpy.VirtualMachine(variant.executable)["embed"](ids, mask)
+        relaxpy.VirtualMachine(executable)[function](*args)
     return sum(kernel.calls for kernel in times.by_time())
 
 
-def table(rows: list[Row], threads: int) -> Table:
-    """Variants down, shapes across; a cell says milliseconds and what share of the first variant's they are."""
-    shapes = list(dict.fromkeys(row.shape for row in rows))
-    view = Table(title=f"all-MiniLM-L6-v2, {threads} threads: ms (of the time with none)")
-    view.add_column("optimisations")
-    view.add_column("kernel calls", justify="right")
-    for shape in shapes:
-        view.add_column(shape.replace("x", " × "), justify="right")
-    first = {row.shape: row.milliseconds for row in reversed(rows)}
+def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Of one model: columns, and a row a variant: kernel calls, milliseconds, what share of those with all they are."""
+    calls = list(dict.fromkeys(row.call for row in rows))
+    columns = [""]
+    for call in calls:
+        columns += [call, "kernels"]
+    with_all = {row.call: row.ms for row in rows if row.variant == ALL}
+    lines: list[list[str]] = []
     for name in dict.fromkeys(row.variant for row in rows):
-        own = {row.shape: row for row in rows if row.variant == name}
-        cells = [
-            f"{own[s].milliseconds:.2f} ({own[s].milliseconds / first[s]:.2f})" for s in shapes
-        ]
-        view.add_row(name, str(own[shapes[0]].kernel_calls), *cells)
+        line = [name]
+        for row in (row for row in rows if row.variant == name):
+            line += [f"{row.ms:.2f} ({row.ms / with_all[row.call]:.2f})", str(row.kernels)]
+        lines.append(line)
+    return columns, lines
+
+
+def table(rows: Sequence[Row], threads: int) -> Table:
+    """One model's, for the terminal."""
+    columns, lines = cells(rows)
+    view = Table(title=f"{rows[0].model}, {threads} threads: ms (of those with all)")
+    for name in columns:
+        view.add_column(name, justify="right" if name else "left")
+    for line in lines:
+        view.add_row(*line)
     return view
+
+
+def publish(rows: Sequence[Row], threads: int) -> None:
+    """Put the rows into the results and the documentation, in the place of those of the same models."""
+    measured = {row.model for row in rows}
+    kept = [
+        row
+        for each in saved("ablation").get("rows", ())
+        if (row := Row(**each)).model not in measured
+    ]
+    merged = [*kept, *rows]
+    save("ablation", {"threads": threads, "rows": [asdict(row) for row in merged]})
+    parts = [
+        f"`make bench-ablation`, {threads} threads: the shortest of all calls in turns, and in brackets what part "
+        "of the time with all optimisations it is; how many kernels a call calls."
+    ]
+    for model in dict.fromkeys(row.model for row in merged):
+        columns, lines = cells([row for row in merged if row.model == model])
+        parts.append(f"{model}:\n\n" + markdown_table(columns, lines, "l" + "r" * len(columns)))
+    replace_section(SECTION, "\n\n".join(parts))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--shapes", default=SHAPES, help="batch x tokens")
-    parser.add_argument("--seconds", type=float, default=10, help="a shape")
+    parser.add_argument("--only", choices=MODELS, help="one of the models")
+    parser.add_argument(
+        "--seconds", type=float, default=10, help="a call, for all variants together"
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--json", type=Path, default=Path("build/bench/ablation.json"))
+    parser.add_argument("--quick", action="store_true", help="one turn of each; nothing is written")
     args = parser.parse_args()
     os.environ["RELAXPY_NUM_THREADS"] = str(args.threads)
     clock = time.thread_time if args.threads == 1 else time.perf_counter
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    with console.status("building"):
-        built = variants()
-    rows: list[Row] = []
-    for shape in args.shapes.split(","):
-        with console.status(shape):
-            rows += measure(built, shape, args.seconds, clock)
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    report = {"benchmark": "ablation", "threads": args.threads, "rows": [asdict(r) for r in rows]}
-    args.json.write_text(json.dumps(report, indent=1) + "\n")
-    console.print(table(rows, args.threads))
-    console.print(f"written to {args.json}", style="dim")
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    for name in [args.only] if args.only else MODELS:
+        rows = measure(MODELS[name](), console, 0.01 if args.quick else args.seconds, clock)
+        console.print(table(rows, args.threads))
+        if not args.quick:
+            publish(rows, args.threads)
 
 
 if __name__ == "__main__":
