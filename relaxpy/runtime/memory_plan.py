@@ -135,7 +135,9 @@ class MemoryPlan:
         return self.weights + max((f.peak for f in self.functions), default=0)
 
     def __str__(self) -> str:
-        rows = [("function", "at", "planned", "least", "unshared", "workspace", "results", "peak")]
+        rows: list[tuple[str, ...]] = [
+            ("function", "at", "planned", "least", "unshared", "workspace", "results", "peak")
+        ]
         for f in self.functions:
             at = ", ".join(f"{name}={size}" for name, size in f.sizes.items()) or "-"
             figures = (f.planned, f.least, f.unshared, f.workspace, f.unplanned, f.peak)

@@ -92,3 +92,13 @@ def assuming(bounds: Bounds) -> Iterator[None]:
         yield
     finally:
         _assumed.reset(token)
+
+
+@contextmanager
+def assuming_nothing() -> Iterator[None]:
+    """Inside, proofs use no declared ranges: what they prove holds wherever it is carried."""
+    token = _assumed.set({})
+    try:
+        yield
+    finally:
+        _assumed.reset(token)

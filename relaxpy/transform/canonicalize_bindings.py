@@ -37,7 +37,7 @@ from relaxpy.op.deduce import deduce
 from relaxpy.op.manipulate import BroadcastTo, ExpandDims, PermuteDims, Squeeze
 from relaxpy.op.repetition import Repeat, Tile
 from relaxpy.op.row_major import Flatten, Reshape
-from relaxpy.shape.bounds import assuming, bounds_of
+from relaxpy.shape.bounds import assuming, assuming_nothing, bounds_of
 from relaxpy.shape.lattice import Verdict, accepts
 from relaxpy.shape.prove import equal
 from relaxpy.transform.base import Pass, PassContext
@@ -168,12 +168,16 @@ class _Canonical(Rewriter):
             return None
 
     def cast(self, binding: MatchCast) -> Expr | None:
-        """What a match_cast that is proved casts; the symbols that it defines are replaced."""
+        """What a match_cast that is proved casts; the symbols that it defines are replaced. One that only the
+        function's bounds prove stays: what is deduced from its result needs what it says, in places (a fused function)
+        that have no bounds."""
         if not _may_replace(binding.value):
             return None
         bound = {s: s.dim for s in self.symbols}
         actual = deduce(binding.value, self.mod)
-        if accepts(binding.annotation, actual, bound, equal) is not Verdict.YES:
+        with assuming_nothing():
+            verdict = accepts(binding.annotation, actual, bound, equal)
+        if verdict is not Verdict.YES:
             return None
         new = {s: bound[s] for s in free_sym_vars([binding.annotation]) if s not in self.symbols}
         if not all(self.symbols.issuperset(dim.vars) for dim in new.values()):

@@ -241,3 +241,17 @@ def test_nothing_to_do() -> None:
 
 def test_random_programs() -> None:
     assert check_pass(CanonicalizeBindings(), range(12), Normalize()) > 6
+
+
+def test_a_cast_that_only_bounds_prove_stays() -> None:
+    """What is deduced from it, in functions without bounds, needs what it says."""
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n", 4), "float32"), w: R.Tensor((8, 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+    n = T.int64()
+    R.func_attr({"tir_var_upper_bound": {"n": 8}})
+    a = R.strided_slice(w, axes=(0,), begin=(0,), end=(n,))
+    b = R.match_cast(a, R.Tensor((n, 4), "float32"))
+    return R.add(x, b)
+""")
+    assert "R.match_cast(" in CanonicalizeBindings()(mod).script()
