@@ -1,5 +1,6 @@
-"""Figures 6 and 12 of the Relax paper: partial lowering, analysis feedback, cross-level transformation, each alone and
-together. What a figure shows is compared with text, and the program with numbers, for sizes that nobody compiled for."""
+"""Figures 6, 8, 9, 12 and 13 of the Relax paper: partial lowering, analysis feedback, cross-level transformation, each
+alone and together, and the pipeline. What a figure shows is printed (`pytest -s`) and compared with text, and the program
+with numbers, for sizes that nobody compiled for."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from relaxpy.ir.pattern import is_call_tir, is_op, wildcard
 from relaxpy.runtime import Tensor
 from relaxpy.schedule import schedule_kernel
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.pattern_kind import PatternKind
+from relaxpy.tir.pattern_kind import PatternKind, pattern_kind
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.transform.base import PassContext
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_ops_by_pattern import FuseOpsByPattern, FusionPattern
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
@@ -66,6 +69,17 @@ def same_numbers(
     return exe
 
 
+def show(title: str, *parts: IRModule | str) -> None:
+    """Print what a figure shows: the graph functions of modules, and text."""
+    lines = [f"\n== {title} =="]
+    for part in parts:
+        if isinstance(part, str):
+            lines.append(part)
+        else:
+            lines += [f.script(name) for name, f in part.graph_functions.items()]
+    print("\n".join(lines))  # noqa: T201  (what `pytest -s` is for)
+
+
 def calls(mod: IRModule) -> list[str]:
     """What `main` calls, binding by binding."""
     found = re.findall(r"^ +\w+(?:: [^=]+)? = (?:R|cls)\.(.*)$", mod["main"].script("main"), re.M)  # type: ignore[union-attr]
@@ -82,6 +96,7 @@ def test_figure_6_partial_lowering() -> None:
     mod = Normalize()(relaxpy.parse(LAYER))
     lowered = LowerToLibrary(BLAS)(mod)
     text = lowered.script()
+    show("Figure 6: partial lowering", mod, "-- LowerToLibrary(BLAS) -->", lowered)
     assert (
         'r = R.call_dps_library("blas.matmul_bias_relu", (x, w, b), out_ty=R.Tensor((n, 32)' in text
     )
@@ -184,6 +199,8 @@ def test_figure_6_analysis_feedback() -> None:
     kinds = {node.program: str(node.kind) for node in FusionGraph(block, mod).nodes}
     assert kinds == {"shifted": "Injective", "scaled": "ElementWise", "summed": "Reduction"}
     fused = FuseTensorIR()(FuseOps()(mod))
+    feedback = "\n".join(f"{name}: {kind}" for name, kind in kinds.items())
+    show("Figure 6: analysis feedback", mod, feedback, "-- FuseOps, FuseTensorIR -->", fused)
     assert list(fused.prim_funcs) == ["fused_shifted_scaled_summed"]
 
     def arguments(n: int) -> tuple[np.ndarray, ...]:
@@ -242,6 +259,7 @@ class Module:
     )
     lowered = LowerToLibrary((pattern,))(mod)
     outputs = '[R.Tensor((n, 32), dtype="float32"), R.Tensor((n * 128,), dtype="uint8")]'
+    show("Figure 6: cross-level transformation", mod, "-- a workspace of the graph -->", lowered)
     assert f"out_ty={outputs}" in lowered.script()
     exe = same_numbers(mod, lowered, lambda n: layer_arguments(n)[:2])
     plan = exe.as_text()
@@ -314,6 +332,10 @@ def test_figure_12() -> None:
         pipeline=pipeline,
         instruments=[lambda number, step, before, after: seen.update({step.name: after})],
     )
+    show("Figure 12", mod)
+    for name in ("lower-to-library", "legalize-ops", "fuse-tensor-ir"):
+        show(name, seen[name])
+    show("kernels and libraries", exe.as_text())
     # (a) the pattern's region is a library call, before anything is legalised
     first = seen["lower-to-library"].script()
     assert "blas.matmul_bias_relu" in first
@@ -344,3 +366,167 @@ def test_figures_6_and_12_together() -> None:
     step = FuseTensorIR()(FuseOps()(LegalizeOps()(step)))
     assert list(step.prim_funcs) == ["softmax", "fused_shifted"]
     same_numbers(mod, step, layer_arguments)
+
+
+# Figure 8: a group that cuts out an expression of a symbol
+
+DOUBLED = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n", 2), "float32"), y: R.Tensor(("n * 2",), "float32")) -> R.Tensor(("n * 2",), "float32"):
+        n = T.int64()
+        with R.dataflow():
+            lv0 = R.flatten(x)
+            lv1 = R.add(lv0, y)
+            gv0 = R.nn.relu(lv1)
+            R.output(gv0)
+        return gv0
+"""
+
+
+def test_figure_8() -> None:
+    """A region over n * 2 elements becomes a function: n comes in a shape beside its tensors. Where the loops of the one
+    tensor program that is made of it can tell n from a buffer, it is no argument any more."""
+    mod = Normalize()(relaxpy.parse(DOUBLED))
+    cut = FuseOpsByPattern(
+        (FusionPattern("add_relu", is_op("nn.relu")(is_op("add")(wildcard(), wildcard()))),)
+    )(mod)
+    (name,) = [name for name in cut.graph_functions if name != "main"]
+    text = cut.script()
+    assert f'gv0: R.Tensor((n * 2,), dtype="float32") = cls.{name}(lv0, y, R.shape([n]))' in text
+    assert 's: R.Shape(["n"])' in text
+    fused = FuseTensorIR()(FuseOps()(LegalizeOps()(mod)))
+    show("Figure 8", mod, "-- FuseOpsByPattern -->", cut, "-- as one tensor program -->", fused)
+    (program,) = fused.prim_funcs
+    assert f"R.call_tir(cls.{program}, (x, y), out_ty=" in fused.script()
+
+    def arguments(n: int) -> tuple[np.ndarray, ...]:
+        rng = np.random.default_rng(n)
+        return tuple(rng.uniform(-1, 1, s).astype(np.float32) for s in ((n, 2), (n * 2,)))
+
+    same_numbers(mod, cut, arguments)
+    same_numbers(mod, fused, arguments)
+
+
+# Figure 9: from two tensor programs, by a function of the graph, to one
+
+QUANTISED = """
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def decode_q4(
+        data: T.Buffer((128, 8), "uint32"), scale: T.Buffer((128, 2), "float32"), w: T.Buffer((128, 64), "float32")
+    ):
+        for k, j in T.grid(128, 64):
+            with T.sblock("decode"):
+                vk, vj = T.axis.remap("SS", [k, j])
+                w[vk, vj] = (
+                    T.Cast("float32", T.bitwise_and(
+                        T.shift_right(data[vk, vj // 8], T.Cast("uint32", vj % 8 * 4)), T.uint32(15)
+                    )) - T.float32(7)
+                ) * scale[vk, vj // 32]
+
+    @T.prim_func(private=True)
+    def mm(x: T.Buffer(("n", 128), "float32"), w: T.Buffer((128, 64), "float32"), o: T.Buffer(("n", 64), "float32")):
+        n = T.int64()
+        for i, j, k in T.grid(n, 64, 128):
+            with T.sblock("mm"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    o[vi, vj] = T.float32(0)
+                o[vi, vj] = o[vi, vj] + x[vi, vk] * w[vk, vj]
+
+    @R.function
+    def main(
+        x: R.Tensor(("n", 128), "float32"), data: R.Tensor((128, 8), "uint32"), scale: R.Tensor((128, 2), "float32")
+    ) -> R.Tensor(("n", 64), "float32"):
+        n = T.int64()
+        cls = Module
+        with R.dataflow():
+            w = R.call_tir(cls.decode_q4, (data, scale), out_ty=R.Tensor((128, 64), "float32"))
+            y = R.call_tir(cls.mm, (x, w), out_ty=R.Tensor((n, 64), "float32"))
+            R.output(y)
+        return y
+"""
+
+
+def test_figure_9() -> None:
+    mod = relaxpy.parse(QUANTISED)
+    kinds = {name: str(pattern_kind(program)) for name, program in programs(mod).items()}
+    assert kinds == {"decode_q4": "Injective", "mm": "OutputEwiseFusible"}
+    grouped = FuseOps()(mod)
+    assert list(grouped.graph_functions) == ["main", "fused_decode_q4_mm"]
+    fused = FuseTensorIR()(grouped)
+    show(
+        "Figure 9", mod, "\n".join(f"{name}: {kind}" for name, kind in kinds.items()),
+        "-- FuseOps -->", grouped,
+        "-- FuseTensorIR -->", fused, programs(fused)["fused_decode_q4_mm"].script("fused_decode_q4_mm"),
+    )  # fmt: skip
+    assert list(fused.functions) == ["main", "fused_decode_q4_mm"]
+    assert calls(fused) == ["call_tir(fused_decode_q4_mm, (data, scale, x)"]
+
+    def arguments(n: int) -> tuple[np.ndarray, ...]:
+        rng = np.random.default_rng(n)
+        x = rng.normal(size=(n, 128)).astype(np.float32)
+        data = rng.integers(0, 2**32, (128, 8), dtype=np.uint32)
+        return x, data, rng.uniform(0.1, 1, (128, 2)).astype(np.float32)
+
+    exe = same_numbers(mod, fused, arguments)
+    assert [kernel.name for kernel in exe.kernels] == ["fused_decode_q4_mm"]
+    assert "storage" not in exe.as_text()  # the decoded weight exists nowhere
+
+
+def programs(mod: IRModule) -> dict[str, PrimFunc]:
+    """The tensor programs of a module."""
+    return {name: f for name, f in mod.prim_funcs.items() if isinstance(f, PrimFunc)}
+
+
+# Figure 13: the pipeline
+
+SIGNS = {
+    "operators": r"= R\.(?!call_tir|call_dps|memory|vm|shape|prim_value)[\w.]+\(",
+    "call_tir": r"R\.call_tir\(",
+    "library": r"R\.call_dps_library\(|R\.vm\.call_dps\((?:R\.ExternFunc\()?\"",
+    "allocations": r"R\.memory\.alloc_tensor\(",
+    "storages": r"R\.memory\.alloc_storage\(",
+    "heap slots": r"slots=\[",
+}
+"""What tells the levels of a program apart, and how it is found in the text."""
+
+
+def test_figure_13() -> None:
+    """Each phase takes its kind of construct away and leaves the next one's: partial library lowering, legalisation,
+    analysis feedback and fusion, explicit memory and its plan, shapes lowered, a module that runs."""
+    mod = relaxpy.parse(LAYER)
+    pipeline = default_pipeline().before("match", LowerToLibrary(BLAS))
+    context = PassContext(relaxpy.Target.parse("llvm"))
+    rows: dict[str, dict[str, int]] = {}
+    step = mod
+    for phase in pipeline.phases:
+        for each in phase.passes:
+            step = each.run(step, context)
+        text = "".join(f.script(name) for name, f in step.graph_functions.items())
+        rows[phase.name] = {sign: len(re.findall(found, text)) for sign, found in SIGNS.items()}
+    lines = [f"{'after':10}" + "".join(f"{sign:>12}" for sign in SIGNS)]
+    lines += [f"{name:10}" + "".join(f"{n:12}" for n in row.values()) for name, row in rows.items()]
+    exe = relaxpy.build(mod, pipeline=pipeline)
+    show("Figure 13", *lines, exe.as_text())
+    found = {name: tuple(row.values()) for name, row in rows.items()}
+    assert found == {
+        "prepare": (6, 0, 0, 0, 0, 0),
+        "simplify": (6, 0, 0, 0, 0, 0),
+        "normalise": (6, 0, 0, 0, 0, 0),
+        "match": (3, 0, 1, 0, 0, 0),
+        "legalise": (0, 3, 1, 0, 0, 0),
+        "fuse": (0, 1, 1, 0, 0, 0),
+        "layout": (0, 1, 1, 0, 0, 0),
+        "lower": (0, 0, 1, 2, 0, 0),
+        "memory": (0, 0, 1, 2, 1, 0),
+        "shapes": (0, 0, 1, 2, 1, 3),
+    }
+    vm = relaxpy.VirtualMachine(exe)
+    for n in SIZES:
+        args = layer_arguments(n)
+        want = interpret(mod, "main", *args)
+        np.testing.assert_allclose(vm["main"](*args).numpy(), want, rtol=1e-4, atol=1e-6)
