@@ -52,6 +52,13 @@ def bytes_touched(func: Any) -> Dim | None:
     return total
 
 
+@lru_cache(maxsize=512)
+def product_flops(func: Any) -> Dim | None:
+    """Floating-point operations of the sums of products in a run, two a product (what the speed of matrix products is
+    given in), over the program's symbols; None as for `work`."""
+    return _Products(func).total(func.body)
+
+
 class _Counter:
     def __init__(self, func: Any) -> None:
         self.table = VarTable()
@@ -108,6 +115,45 @@ class _Counter:
             elif tvm_var not in self.known:
                 raise PassError("dimension", f"{var} is known only when the program runs")
         return dim.substitute(replaced)
+
+
+class _Products(_Counter):
+    """Counts `sum = sum + a * b` as two, and nothing else."""
+
+    def stmt(self, node: Any) -> Dim:
+        match type(node).__name__:
+            case "BufferStore":
+                lanes = tvm.DataType(str(node.value.ty.dtype)).lanes
+                return Dim.of(2 * lanes if _adds_product(node) else 0)
+            case "Evaluate" | "Bind":
+                return Dim.of(0)
+            case _:
+                return super().stmt(node)
+
+
+def _adds_product(store: Any) -> bool:
+    """Whether a store adds something with a product in it to what was there."""
+    if type(store.value).__name__ != "Add":
+        return False
+    a, b = store.value.a, store.value.b
+    for before, added in ((a, b), (b, a)):
+        if type(before).__name__ == "TensorLoad" and before.source.same_as(store.buffer):
+            return _has_product(added)
+    return False
+
+
+def _has_product(value: Any) -> bool:
+    found = False
+
+    def visit(node: Any) -> Any:
+        nonlocal found
+        if type(node).__name__ == "TensorLoad":  # products of indices are none of values
+            return tvm_ffi.WalkResult.SKIP
+        found = found or type(node).__name__ == "Mul"
+        return None
+
+    tvm_ffi.structural_walk(value, (tvm.ir.Expr, visit), order="pre")
+    return found
 
 
 def operations(value: Any) -> int:

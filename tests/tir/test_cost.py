@@ -7,7 +7,7 @@ import ast
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
 from relaxpy.tir import te
-from relaxpy.tir.cost import bytes_touched
+from relaxpy.tir.cost import bytes_touched, product_flops
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
 
@@ -40,6 +40,23 @@ def test_products() -> None:
     """A matrix product does a store, a multiplication and an addition in each of n · m · k iterations."""
     func = matmul()
     assert at(func, func.work, n=3, m=5) == 3 * 5 * 8 * 3
+
+
+def test_flops_of_products() -> None:
+    """Two a product that is summed, whatever is done besides: here an exponential of each element of the result."""
+    assert at(matmul(), product_flops(matmul().func), n=3, m=5) == 2 * 3 * 5 * 8
+    n, m = SymVar("n"), SymVar("m")
+    x, w = te.placeholder((n, 8), "float32", "x"), te.placeholder((8, m), "float32", "w")
+    fused = PrimFunc.from_te([x, w], [te.topi.exp(te.topi.matmul(x, w))])
+    assert at(fused, product_flops(fused.func), n=3, m=5) == 2 * 3 * 5 * 8
+
+
+def test_products_that_are_not_summed() -> None:
+    n = SymVar("n")
+    x = te.placeholder((n, 4), "float32", "x")
+    assert product_flops(PrimFunc.from_te([x], [te.topi.multiply(x, x)]).func) == Dim.of(0)
+    sums = PrimFunc.from_te([x], [te.topi.sum(x, 1)])
+    assert product_flops(sums.func) == Dim.of(0)
 
 
 def test_functions_cost_more() -> None:
