@@ -239,7 +239,7 @@ class _Writer:
                 ((low, tirx.min), (high, tirx.max), (low, tirx.max), (high, tirx.min))
             ):
                 p.store(ends, n, combine(loops.load(ends, n), value))
-        some = p.let("from", loops.load(ends, 0)), p.let("to", loops.load(ends, 1))
+        some = p.let("first", loops.load(ends, 0)), p.let("end", loops.load(ends, 1))
         self.all_from = p.let("all_from", loops.load(ends, 2))
         self.all_to = p.let("all_to", loops.load(ends, 3))
         return some
@@ -266,7 +266,7 @@ class _Writer:
                 self.views[form.value.buffer], value_line, value_step,
                 self._stride(form.value, "column"),
             )  # fmt: skip
-        self._products(keys, count)
+        self._products(keys, values, count)
         if self.scores_by_lane:
             self._scores_by_lane(start, count)
         if not self.is_masked:
@@ -292,7 +292,23 @@ class _Writer:
                 value = self._read(operand.buffer, loops.simplify(source + at * stride), lanes)
                 p.store(self.scratch, loops.simplify(to + j * size + at), value, lanes)
 
-    def _products(self, keys: _Rows, count: Expr) -> None:
+    def _prefetch(self, rows: _Rows, first: Expr, number: int, count: Expr, size: int) -> None:
+        """Ask for rows that are needed next: they are far apart, and processors do not guess."""
+        p = self.program
+        if loops.constant(rows.stride) != 1:
+            return
+        for r in range(number):
+            line = rows.start + (first + r) * rows.step
+            for at in range(0, size, 16):
+                place = tirx.address_of(tirx.BufferLoad(rows.buffer, [loops.simplify(line + at)]))
+                zero, three, one = (tirx.IntImm("int32", n) for n in (0, 3, 1))
+                p.add(
+                    tirx.Evaluate(
+                        tirx.call_llvm_intrin("void", "llvm.prefetch.p0", place, zero, three, one)
+                    )
+                )
+
+    def _products(self, keys: _Rows, values: _Rows, count: Expr) -> None:
         """The products of all lanes with the block's keys, into the scores."""
         p, width, height = self.program, self.width, self.height
         with p.loop("tile", loops.ceildiv(count, height)) as tile:
@@ -304,6 +320,9 @@ class _Writer:
                 )
                 for r in range(height)
             ]
+            if not self.is_narrow:
+                self._prefetch(keys, first + height, height, count, self.depth)
+                self._prefetch(values, first, height, count, self.columns)
             with self._tile(height) as sums, p.loop("d", self.depth) as d:
                 queries = [
                     p.let("query", self._get(self.queries_at + d * width, v))
@@ -402,7 +421,7 @@ class _Writer:
         scalar = tirx.decl_buffer([int64(self.lanes)], "float32", "x", layout=None)
         stmt = vectorise(
             lambda lane: tirx.BufferStore(
-                scalar, math.exp(tirx.BufferLoad(scalar, [lane])), [lane]
+                scalar, math.exp_of_negative(tirx.BufferLoad(scalar, [lane])), [lane]
             ),
             self.lanes,
         )
