@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from relaxpy.ir.dim import Dim, DimLike, product
 from relaxpy.tir import te
 from relaxpy.tir._tvm import tirx
-from relaxpy.tir.loops import Buffer, Expr, Program, at_least_one
+from relaxpy.tir.loops import Buffer, Expr, Index, Program, at_least_one, int64
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,14 @@ class Cell:
 
     program: Program
     buffer: Buffer
+    place: Index = 0
 
     def get(self) -> Expr:
-        return tirx.BufferLoad(self.buffer, [te.dim(0)])
+        return tirx.BufferLoad(self.buffer, [int64(self.place)])
 
     def set(self, value: Expr) -> None:
         """From here on."""
-        self.program.add(tirx.BufferStore(self.buffer, value, [te.dim(0)]))
+        self.program.add(tirx.BufferStore(self.buffer, value, [int64(self.place)]))
 
 
 def cell(p: Program, name: str, value: Expr) -> Cell:

@@ -1,17 +1,22 @@
-"""Running totals as a tensor program: every row in order, rows in parallel."""
+"""Running totals as a tensor program: every row in order, rows in parallel; along an axis that is not the last, many
+neighbouring columns at a time, which LLVM makes vectors of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
 from relaxpy.tir import scalar, te
 from relaxpy.tir._tvm import tirx
-from relaxpy.tir.loops import Buffer, Expr
-from relaxpy.tir.rows import cell, rows
+from relaxpy.tir.loops import Buffer, Expr, minimum
+from relaxpy.tir.rows import Cell, cell, rows, scratch
 from relaxpy.tir.serial import Serial, serial
+
+COLUMNS = 64
+"""Columns whose totals one task holds, in registers or nearly so."""
 
 
 def scan(
@@ -28,27 +33,47 @@ def scan(
 
     Elements are converted to `dtype` first; narrow floats are joined in float32 and every result is rounded.
     """
-    others = [] if axis is None else [*shape[:axis], *shape[axis + 1 :]]
     wide = DType("float32") if dtype in ("float16", "bfloat16") else dtype
+    neutral = tirx.const(start, str(wide))
 
-    def fill(p: Serial, out: Buffer, source: Buffer) -> None:
-        with rows(p, others) as outer:
-            total = cell(p, "total", tirx.const(start, str(wide)))
-            steps = shape if axis is None else [shape[axis]]
+    def step(total: Cell, value: Expr, write: Callable[[Expr], None]) -> None:
+        """Join one more value to the total, and write a result."""
+        if exclusive:
+            write(scalar.cast(total.get(), dtype))
+        total.set(combine(total.get(), scalar.cast(scalar.cast(value, dtype), wide)))
+        if not exclusive:
+            write(scalar.cast(total.get(), dtype))
+
+    def along_rows(p: Serial, out: Buffer, source: Buffer) -> None:
+        with rows(p, [] if axis is None else shape[:-1]) as outer:
+            total = cell(p, "total", neutral)
+            steps = shape if axis is None else shape[-1:]
             with p.loops(list(map(te.dim, steps))) as along:
-                if axis is None:
-                    place, target = along, [_row_major(along, shape)]
-                else:
-                    place = target = [*outer[:axis], *along, *outer[axis:]]
-                element = scalar.cast(scalar.cast(p.read(source, *place), dtype), wide)
-                if exclusive:
-                    p.write(out, *target, value=scalar.cast(total.get(), dtype))
-                total.set(combine(total.get(), element))
-                if not exclusive:
-                    p.write(out, *target, value=scalar.cast(total.get(), dtype))
+                target = [_row_major(along, shape)] if axis is None else [*outer, *along]
+                write = partial(_write, p, out, target)
+                step(total, p.read(source, *outer, *along), write)
 
+    def along_columns(p: Serial, out: Buffer, source: Buffer) -> None:
+        assert axis is not None
+        width = te.dim(shape[-1])
+        groups = (shape[-1] + (COLUMNS - 1)) // COLUMNS
+        with rows(p, [*shape[:axis], *shape[axis + 1 : -1], groups]) as outer:
+            first = p.let("first", outer[-1] * te.dim(COLUMNS))
+            count = p.let("count", minimum(COLUMNS, width - first))
+            totals = scratch(p, "totals", COLUMNS, str(wide))
+            with p.loop("j", COLUMNS) as j:
+                p.write(totals, j, value=neutral)
+            with p.loop("i", te.dim(shape[axis])) as i, p.loop("j", count) as j:
+                place = [*outer[:axis], i, *outer[axis:-1], first + j]
+                step(Cell(p, totals, j), p.read(source, *place), partial(_write, p, out, place))
+
+    fill = along_rows if axis is None or axis == len(shape) - 1 else along_columns
     out = [product(tuple(shape))] if axis is None else shape
     return serial((out, str(dtype)), [x], fill, "scanned")
+
+
+def _write(p: Serial, out: Buffer, place: Sequence[Expr], value: Expr) -> None:
+    p.write(out, *place, value=value)
 
 
 def _row_major(place: Sequence[Expr], shape: Sequence[Dim]) -> Expr:

@@ -23,7 +23,7 @@ def test_sums_along_each_axis(axis: int | None) -> None:
     out = scan(x, shape, axis, DType("int64"), operator.add, 0)
     program = PrimFunc.from_te([x], [out], [])
     kernels = Kernels({"k": program})
-    for sizes in ((2, 3, 4), (1, 1, 1), (0, 2, 3), (2, 0, 3), (2, 3, 0)):
+    for sizes in ((2, 3, 4), (1, 1, 1), (0, 2, 3), (2, 0, 3), (2, 3, 0), (2, 3, 130), (3, 2, 64)):
         values = np.random.default_rng(0).integers(-9, 9, sizes)
         want = np.cumsum(values, axis)
         for run in (lambda *a: kernels.run("k", a[:1], a[1:]), to_python(program.func)):
