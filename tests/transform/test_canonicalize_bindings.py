@@ -9,6 +9,7 @@ import relaxpy
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule
+from relaxpy.shape.declare import with_bounds
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.pass_check import check_pass
@@ -249,9 +250,8 @@ def test_a_cast_that_only_bounds_prove_stays() -> None:
 @R.function
 def main(x: R.Tensor(("n", 4), "float32"), w: R.Tensor((8, 4), "float32")) -> R.Tensor(("n", 4), "float32"):
     n = T.int64()
-    R.func_attr({"tir_var_upper_bound": {"n": 8}})
     a = R.strided_slice(w, axes=(0,), begin=(0,), end=(n,))
     b = R.match_cast(a, R.Tensor((n, 4), "float32"))
     return R.add(x, b)
 """)
-    assert "R.match_cast(" in CanonicalizeBindings()(mod).script()
+    assert "R.match_cast(" in CanonicalizeBindings()(with_bounds(mod, {"n": 8})).script()
