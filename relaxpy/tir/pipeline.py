@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.exact import sealed, unsealed
+from relaxpy.tir.intrinsics import lower_intrinsics
 
 FINISHED = "relaxpy.finished"
 """Attribute of a function that only needs its calling convention."""
@@ -129,8 +130,12 @@ def _is_finished(func: tirx.PrimFunc) -> bool:
 
 def _pipeline() -> tuple[object, object, object]:
     """As TVM's registry wants it: the passes, then what finishes host and device code."""
-    finish = tirx.compilation_pipeline
-    return _lower, finish.finalize_host_passes, finish.finalize_device_passes
+    return _lower, _finish_host, tirx.compilation_pipeline.finalize_device_passes
+
+
+def _finish_host() -> tvm.transform.Pass:
+    """TVM's last passes for host code, the second as ours."""
+    return tvm.transform.Sequential([tirx.transform.LowerTVMBuiltin(), lower_intrinsics])
 
 
 tirx.register_tir_pipeline(NAME, _pipeline)

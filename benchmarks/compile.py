@@ -1,0 +1,253 @@
+"""Compile time: cold and warm builds, phase by phase, beside `tvm.relax` on the same modules; graph passes a binding.
+
+    python benchmarks/compile.py [--models minilm prefill llama] [--layers 2 8 32] [--json FILE]
+
+The modules are those of the models, without weights (they are parameters): all-MiniLM-L6-v2, and a decoder of the shape
+of Llama 2 7B with 32 layers (its decode, over `past + 1` tokens, is more than `tvm.relax` can legalise). `tvm.relax`
+reads the text that relaxpy prints; what its operators spell otherwise is respelt (`respelt`). Each build is the first
+of its process, compiler imported; *warm* is the first of another process, with the kernels that the cold one kept.
+`tvm.relax` is measured with its default pipeline, which schedules nothing and fuses nothing for processors, and with
+its fusion before that. Both sides end with an object file.
+
+Graph passes: the same decoder, fewer layers, everything before kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+MODELS = {
+    "minilm": "all-MiniLM-L6-v2",
+    "prefill": "Llama 2 7B's shape, 32 layers: prefill",
+    "llama": "Llama 2 7B's shape, 32 layers: prefill and decode",
+}
+KERNEL_STEPS = ("kernels", "listing")
+"""Steps of a build that are not of the graph."""
+
+
+def module(model: str, layers: int) -> Any:
+    """The model's module, weights as parameters."""
+    if model == "minilm":
+        from models.bert import SPEC, BertConfig, BertEncoder
+        from models.sentence_embedding import default_checkpoint
+
+        encoder = BertEncoder(BertConfig.from_checkpoint(default_checkpoint()))
+        return encoder.export({"embed": SPEC["embed"]})[0]
+    from models.llama import Llama, LlamaConfig, spec
+
+    config = LlamaConfig(
+        hidden_size=4096,
+        intermediate_size=11008,
+        num_hidden_layers=layers,
+        num_attention_heads=32,
+        vocab_size=32000,
+    )
+    functions = spec(config)
+    names = ("prefill", "decode") if model == "llama" else ("prefill",)
+    return Llama(config).export({name: functions[name] for name in names})[0]
+
+
+def respelt(text: str) -> str:
+    """Our script as `tvm.relax` reads it.
+
+    Norms name their axis; slices take tuples; constants that are not written out become parameters; MiniLM's table of
+    positions is gathered instead of sliced and cast, on which that compiler ends with a segmentation fault.
+    """
+    text = text.split("\n", 1)[1].split("\n# The data of the constants", 1)[0]
+    text = re.sub(r"(R\.nn\.\w+_norm\([^\n]*?)(, epsilon)", r"\1, axes=[-1]\2", text)
+    text = re.sub(
+        r"strided_slice: [^\n]*\n(\s*)cast = R\.match_cast\(strided_slice, ([^\n]*)\)\n",
+        r"positions = R.arange(R.prim_value(0), R.prim_value(seq), R.prim_value(1), dtype='int64')\n"
+        r"\1cast: \2 = R.take(embeddings_position_weight, positions, axis=0)\n",
+        text,
+    )
+    text = re.sub(
+        r"R\.strided_slice\((\w+), R\.shape\(\[(.*?)\]\), R\.shape\(\[(.*?)\]\), R\.shape\(\[(.*?)\]\)",
+        r"R.strided_slice(\1, (\2,), (\3,), (\4,)",
+        text,
+    )
+    text = re.sub(
+        r"R\.arange\((R\.prim_value\([^,\n]*\)), (R\.prim_value\([^,\n]*\))\)\n",
+        r"R.arange(\1, \2, R.prim_value(1), dtype='int64')\n",
+        text,
+    )
+    for number, constant in enumerate(
+        dict.fromkeys(re.findall(r'R\.const_ref\("\w+", .*?"\)\)', text))
+    ):
+        name, annotation = f"constant{number}", constant.split(", ", 1)[1][:-1]
+        text = text.replace(constant, name)
+        text = re.sub(r"(def \w+\()", rf"\1{name}: {annotation}, ", text)
+    return text
+
+
+def measure_relaxpy(model: str, layers: int, cache: str) -> dict[str, Any]:
+    """Seconds of a build's steps in this process."""
+    import relaxpy
+    from relaxpy.ir.expr import Function
+
+    mod = module(model, layers)
+    relaxpy.build(relaxpy.parse("@R.function\ndef main(x: R.Object):\n    return x\n"))  # imports
+    bindings = sum(
+        len(list(func.body.bindings))
+        for func in mod.functions.values()
+        if isinstance(func, Function)
+    )
+    start = perf_counter()
+    exe = relaxpy.build(mod, cache=cache)
+    seconds = perf_counter() - start
+    report = exe.build_report
+    assert report is not None
+    steps = dict(report.steps)
+    graph = sum(spent for name, spent in report.steps if name not in KERNEL_STEPS)
+    return {
+        "seconds": seconds,
+        "bindings": bindings,
+        "graph": graph,
+        "kernels": steps["kernels"],
+        "count": len(report.kernels),
+        "hits": report.hits,
+        "steps": report.steps,
+        "object_bytes": sum(map(len, exe.objects)),
+        "peak_kernel": max(kernel.seconds for kernel in report.kernels),
+    }
+
+
+def measure_tvm(model: str, layers: int, fuse: bool) -> dict[str, Any]:
+    """The same in `tvm.relax`; its graph passes are those before the tensor programs are lowered."""
+    import tvm
+    import tvm.script
+    from tvm import relax
+
+    mod = tvm.script.from_source(respelt(module(model, layers).script()))
+    target = tvm.target.Target("llvm")
+    start = perf_counter()
+    with target:
+        if fuse:
+            mod = relax.get_pipeline("zero")(mod)
+        mod = relax.pipeline.default_build_pipeline()(mod)
+    graph = perf_counter() - start
+    programs = sum(isinstance(f, tvm.tirx.PrimFunc) for f in mod.functions.values())
+    built = relax.build(mod, target=target, relax_pipeline=tvm.transform.Sequential([]))
+    with tempfile.TemporaryDirectory() as folder:
+        for library in built.mod.imports:
+            library.write_to_file(str(Path(folder, "kernels.o")), "o")
+    return {"seconds": perf_counter() - start, "graph": graph, "count": programs}
+
+
+def in_process(*args: object) -> dict[str, Any]:
+    """What a measurement prints, made in a process of its own."""
+    command = [sys.executable, str(Path(__file__)), "--worker", *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        return {"failed": lines[-1] if lines else f"exit code {done.returncode}"}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def worker(system: str, model: str, layers: str, option: str) -> None:
+    """Measure, and print JSON."""
+    if system == "relaxpy":
+        result = measure_relaxpy(model, int(layers), option)
+    else:
+        result = measure_tvm(model, int(layers), option == "fuse")
+    print(json.dumps(result))
+
+
+def builds(model: str) -> dict[str, dict[str, Any]]:
+    """System → its figures, for one model."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = {
+            "relaxpy, cold": in_process("relaxpy", model, 32, folder),
+            "relaxpy, warm": in_process("relaxpy", model, 32, folder),
+        }
+    found["tvm.relax"] = in_process("tvm", model, 32, "plain")
+    found["tvm.relax, fused"] = in_process("tvm", model, 32, "fuse")
+    return found
+
+
+def graph_passes(layers: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """Layers of the decoder → ours and theirs, with warm kernels."""
+    found: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        in_process("relaxpy", "prefill", layers[0], folder)  # all layers have the same kernels
+        for count in layers:
+            ours = in_process("relaxpy", "prefill", count, folder)
+            theirs = in_process("tvm", "prefill", count, "fuse")
+            found[str(count)] = {"relaxpy": ours, "tvm.relax, fused": theirs}
+    return found
+
+
+def show(console: Console, results: dict[str, Any]) -> None:
+    """Tables of the results."""
+    for model, systems in results["builds"].items():
+        table = Table(title=f"{MODELS[model]}: seconds of a build")
+        for column in ("", "in all", "graph", "kernels", "distinct kernels"):
+            table.add_column(column, justify="left" if not column else "right")
+        for name, figures in systems.items():
+            if "failed" in figures:
+                table.add_row(name, "failed", figures["failed"][:60])
+                continue
+            rest = figures["seconds"] - figures["graph"]
+            table.add_row(
+                name,
+                *(f"{figures[k]:.2f}" for k in ("seconds", "graph")),
+                f"{rest:.2f}",
+                str(figures["count"]),
+            )
+        console.print(table)
+    table = Table(title="graph passes of the decoder, µs a binding")
+    for column in ("layers", "bindings", "relaxpy", "tvm.relax, fused"):
+        table.add_column(column, justify="right")
+    for layers, systems in results["graph"].items():
+        bindings = systems["relaxpy"]["bindings"]
+        row = [
+            f"{each['graph'] / bindings * 1e6:.0f}" if "graph" in each else "failed"
+            for each in systems.values()
+        ]
+        table.add_row(layers, str(bindings), *row)
+    console.print(table)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    if sys.argv[1:2] == ["--worker"]:
+        worker(*sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--layers", type=int, nargs="*", default=[2, 8, 32])
+    parser.add_argument("--json", type=Path, default=ROOT / "benchmarks/results/compile.json")
+    options = parser.parse_args()
+    kept: dict[str, Any] = {"builds": {}, "graph": {}}
+    if options.json.exists():  # a part measured by itself replaces that part
+        kept |= json.loads(options.json.read_text(encoding="utf-8"))
+    for model in options.models:
+        kept["builds"][model] = builds(model)
+    if options.layers:
+        kept["graph"] = graph_passes(options.layers)
+    kept["processors"] = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    )
+    show(Console(width=100), kept)
+    options.json.parent.mkdir(exist_ok=True)
+    options.json.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
