@@ -45,7 +45,7 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     read = _ReadVars(func)
 
     def seal(node: Expr) -> Expr:
-        if _is_float(node.a) or (type(node) in _WRAPPING and (read.of(node.a) or read.of(node.b))):
+        if _is_float(node.a) or (type(node) in _WRAPPING and read.in_sum(node)):
             return tirx.call_intrin(node.ty, _PREFIX + _NAMES[type(node)], node.a, node.b)
         return node
 
@@ -71,8 +71,23 @@ class _ReadVars:
             if self.of(node.value):
                 self._names.add(node.var)
 
+        self._sums: dict[int, tuple[Expr, bool]] = {}
+        """Address of a sum, difference or product → the node, kept alive, and the answer."""
         # Definitions come before uses in this order: a value before what is under its name.
         tvm_ffi.structural_walk(func.body, ((tirx.Let, tirx.Bind), bind), order="pre")
+
+    def in_sum(self, node: Expr) -> bool:
+        """Does this sum, difference or product? Asked of inner ones first, of which the answer is known then: an index
+        of many terms is walked through once."""
+        answer = self._part(node.a) or self._part(node.b)
+        self._sums[hash(node)] = (node, answer)
+        return answer
+
+    def _part(self, expr: Expr) -> bool:
+        if isinstance(expr, tirx.IntImm):
+            return False
+        known = self._sums.get(hash(expr)) if type(expr) in _WRAPPING else None
+        return self.of(expr) if known is None else known[1]
 
     def of(self, expr: Expr) -> bool:
         """Does this value?"""
