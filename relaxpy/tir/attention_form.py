@@ -79,6 +79,16 @@ class AttentionForm:
     quotient: Expr
     """A variable of float32: what stands for an element of the result in `result`."""
 
+    @property
+    def depth(self) -> int:
+        """Width of a query and a key."""
+        return _known(self.axes.extents["depth"])
+
+    @property
+    def columns(self) -> int:
+        """Width of a value and a result."""
+        return _known(self.axes.extents["column"])
+
 
 ORDER = ("batch", "head", "row", "key", "depth", "column")
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -292,6 +302,12 @@ class _Reader:
         if any(_is_var(vars_[name]) and uses(operand.base, vars_[name]) for name in free):
             return None
         return Operand(buffer, padded, operand.base)
+
+
+def _known(extent: Expr) -> int:
+    value = loops.constant(extent)
+    assert value is not None, "asked before"
+    return value
 
 
 def _split(value: Expr, otherwise: float) -> tuple[Expr | None, Expr]:

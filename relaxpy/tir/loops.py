@@ -151,6 +151,15 @@ def lanes_between(first: Expr, end: Expr, lanes: int) -> Expr:
     return tirx.And(tirx.Broadcast(first, lanes) <= ramp, ramp < tirx.Broadcast(end, lanes))
 
 
+def lanes_within(place: Expr, size: Expr, lanes: int) -> Expr:
+    """The mask of the lanes for which place + lane is one of `size` places. 32-bit words compared without signs: so one
+    comparison tells both ends, for sizes below 2**32."""
+    ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
+    at = tirx.Broadcast(place.astype("int32"), lanes) + ramp
+    words = f"uint32x{lanes}"
+    return at.astype(words) < tirx.Broadcast(size.astype("uint32"), lanes)
+
+
 def guarded(condition: Expr, value: Expr) -> Expr:
     """The value where the condition holds, else zero; only then is anything read."""
     return tirx.if_then_else(condition, value, tirx.const(0, value.ty.dtype))
@@ -186,6 +195,13 @@ class Program:
             return
         call = tirx.call_intrin("void", "tirx.masked_store", buffer, value, at, mask)
         self._add(tirx.Evaluate(call))
+
+    def prefetch(self, buffer: Buffer, index: Index) -> None:
+        """Ask for the cache line of an element of a flat buffer, which need not exist."""
+        place = tirx.address_of(tirx.BufferLoad(buffer, [int64(index)]))
+        reading, near, data = (tirx.IntImm("int32", number) for number in (0, 3, 1))
+        name = "llvm.prefetch.p0"
+        self._add(tirx.Evaluate(tirx.call_llvm_intrin("void", name, place, reading, near, data)))
 
     def let(self, name: str, value: Expr) -> Expr:
         """Compute the value here, under a name; a constant or a variable is returned as it is."""

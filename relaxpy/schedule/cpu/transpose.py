@@ -1,4 +1,4 @@
-"""Square tiles transposed in registers."""
+"""Square tiles in registers: transposed, and their rows summed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,34 @@ def transposed(p: Program, rows: Sequence[Expr]) -> list[Expr]:
     step = size // 2
     while step:
         for low in range(size):
-            if low & step:
-                continue
-            a, b = current[low], current[low + step]
-            # Lane k of the upper row: k itself where k has not the step's bit, else lane k - step of the lower row.
-            upper = [size + k - step if k & step else k for k in range(size)]
-            lower = [size + k if k & step else k + step for k in range(size)]
-            current[low] = p.let("row", _picked(a, b, upper))
-            current[low + step] = p.let("row", _picked(a, b, lower))
+            if not low & step:
+                current[low], current[low + step] = _exchanged(
+                    p, current[low], current[low + step], step, size
+                )
         step //= 2
     return current
+
+
+def summed(p: Program, rows: Sequence[Expr]) -> Expr:
+    """The vector of the sums of as many vectors as each has lanes, a power of two: a transposition whose columns are
+    added up on the way."""
+    size = len(rows)
+    current = [p.let("row", row) for row in rows]
+    while len(current) > 1:
+        step = len(current) // 2
+        pairs = [
+            _exchanged(p, a, b, step, size)
+            for a, b in zip(current[:step], current[step:], strict=True)
+        ]
+        current = [p.let("row", upper + lower) for upper, lower in pairs]
+    return current[0]
+
+
+def _exchanged(p: Program, a: Expr, b: Expr, step: int, size: int) -> tuple[Expr, Expr]:
+    """Two rows of `size` lanes, of which every other `step` lanes changed places: right above with left below."""
+    upper = [size + k - step if k & step else k for k in range(size)]
+    lower = [size + k if k & step else k + step for k in range(size)]
+    return p.let("row", _picked(a, b, upper)), p.let("row", _picked(a, b, lower))
 
 
 def _picked(a: Expr, b: Expr, lanes: Sequence[int]) -> Expr:
