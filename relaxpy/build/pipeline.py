@@ -21,6 +21,7 @@ from relaxpy.transform import (
     InlinePrivateFunctions,
     LambdaLift,
     LegalizeOps,
+    LiftWorkspace,
     LowerCallTIR,
     LowerShapes,
     Normalize,
@@ -59,8 +60,9 @@ DEFAULT: tuple[Phase, ...] = (
     Phase("layout", (PackWeights(),)),
     # 8. Functions become flat, and what they allocate explicit.
     Phase("lower", (DeadCodeElimination(), LambdaLift(), LowerCallTIR())),
-    # 9. Memory is shared: with another shape, with what it is computed from, one after the other (algorithm 3).
-    Phase("memory", (RewriteReshapes(), UpdateInPlace(), PlanMemory())),
+    # 9. Memory is shared: with another shape, with what it is computed from, one after the other (algorithm 3), the
+    # workspaces of tensor programs among it (figure 11).
+    Phase("memory", (LiftWorkspace(), RewriteReshapes(), UpdateInPlace(), PlanMemory())),
     # 10. Symbolic shapes become slots of an integer heap.
     Phase("shapes", (LowerShapes(),)),
 )

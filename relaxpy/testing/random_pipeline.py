@@ -24,6 +24,7 @@ from relaxpy.transform import (
     InlinePrivateFunctions,
     LambdaLift,
     LegalizeOps,
+    LiftWorkspace,
     LowerCallTIR,
     LowerShapes,
     Normalize,
@@ -47,7 +48,7 @@ ANYWHERE: tuple[Pass, ...] = (
     InlinePrivateFunctions(),
 )
 """May stand at any place between the first normal form and the lowering of functions."""
-MEMORY: tuple[Pass, ...] = (RewriteReshapes(), UpdateInPlace(), PlanMemory())
+MEMORY: tuple[Pass, ...] = (LiftWorkspace(), RewriteReshapes(), UpdateInPlace(), PlanMemory())
 """May each be left out."""
 MOST = 6
 """How many of them a pipeline has at most."""

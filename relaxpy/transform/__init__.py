@@ -25,6 +25,7 @@ from relaxpy.transform.inline_private_functions import InlinePrivateFunctions
 from relaxpy.transform.lambda_lift import LambdaLift
 from relaxpy.transform.legalize_ops import LegalizeOps
 from relaxpy.transform.lift_transform_params import LiftTransformParams
+from relaxpy.transform.lift_workspace import LiftWorkspace
 from relaxpy.transform.lower_call_tir import LowerCallTIR
 from relaxpy.transform.lower_shapes import LowerShapes
 from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
@@ -55,6 +56,7 @@ __all__ = [
     "LegalizeOps",
     "LibraryPattern",
     "LiftTransformParams",
+    "LiftWorkspace",
     "LowerCallTIR",
     "LowerShapes",
     "LowerToLibrary",
