@@ -8,7 +8,8 @@ between blocks they rest in the task's own memory.
 
 Gathering goes run by run: neighbouring pixels of a row of the image read neighbours in data (or every second element),
 so each place of the window is a few vector loads and stores. Runs are written from left to right, whole vectors, each
-over the excess of the one before. Zeros around data are lanes of a mask, asked for only where a run touches an edge.
+over the excess of the one before. Places outside of data are lanes of a mask that are not read; no branch asks for
+them.
 
 Where a panel goes over the end of an image its columns are stored in two parts, so that small images (7×7) fill
 vectors in a batch. Every element is summed in the order of the depth by one fused multiply-add after another: a result
@@ -42,6 +43,9 @@ MOST_PANELS = 4
 
 MOST_TILES = 64
 """Row tiles of a task at most, for which it has memory."""
+
+SMALL_WEIGHTS = 1 << 17
+"""Elements of a group's weights that stay in the second-level cache beside everything else."""
 
 FEW_TASKS = 16
 """Below this many tasks the channels are divided too, although then each part gathers the panels anew."""
@@ -120,7 +124,6 @@ class _Writer:
         self.run = form.axes[form.columns[-1]].extent
         image, self.images = self._image_axes()
         self.pixels = p.let("pixels", _product(form.extents(image)))
-        self.size = p.let("size", _product([walk.size for walk in form.walks]))
         zero = loops.int64(0)
         axis = form.axes[form.row]
         row = Dimension(axis.extent, self._stride(form.out, form.row), zero, zero, (axis,))
@@ -163,9 +166,12 @@ class _Writer:
         groups = p.let("groups", _product(form.extents(form.batch)))
         panels = p.let("panels", loops.ceildiv(self.columns, self.width))
         tiles = p.let("tiles", loops.ceildiv(self.rows, self.height))
+        # Weights that stay in the second-level cache need not be shared by panels; others are read as seldom as may be.
         many = loops.floordiv(groups * panels, FEW_TASKS)
-        wide = p.let("wide", loops.maximum(1, loops.minimum(many, MOST_PANELS)))
-        strips = p.let("strips", loops.ceildiv(panels, wide))
+        large = self.rows * self.depth > SMALL_WEIGHTS
+        most = loops.minimum(loops.select(large, panels, many), MOST_PANELS)
+        strips = p.let("strips", loops.ceildiv(panels, loops.maximum(1, most)))
+        wide = p.let("wide", loops.ceildiv(panels, loops.maximum(1, strips)))
         # As few parts of the rows as there is memory for, more where there are few strips.
         needed = loops.maximum(1, loops.ceildiv(tiles, MOST_TILES))
         useful = loops.minimum(
@@ -276,51 +282,31 @@ class _Writer:
             if table is not None
         }
         size = form.walks[last].size
-        length = loops.load(runs.length, run)
-        inside = loops.both(at[last] >= 0, at[last] + (length - 1) * step < size)
         exists: Expr | None = None
         for n, place in at.items():
             if n != last:
                 here = loops.both(place >= 0, place < form.walks[n].size)
                 exists = here if exists is None else loops.both(exists, here)
+        # Of a row that does not exist nothing is read.
+        size = size if exists is None else p.let("size", loops.select(exists, size, 0))
         if step > 2:
-            with p.loop("x", length) as x:
+            with p.loop("x", loops.load(runs.length, run)) as x:
                 here = loops.both(at[last] + x * step >= 0, at[last] + x * step < size)
-                here = here if exists is None else loops.both(exists, here)
                 value = loops.guarded(here, loops.load(self.data, source + x * step))
                 p.store(packed, target + x, value.astype(self.dtype))
             return
-        # Vectors go beyond the run, but not beyond data.
-        plain = loops.both(inside, source + self.width * step <= self.size)
-        plain = p.let("plain", plain if exists is None else loops.both(exists, plain))
-        with p.when(plain):
-            for v in range(VECTORS):
-                value = self._vector(source + v * self.lanes * step, None)
-                p.store(packed, target + v * self.lanes, value, self.lanes)
-        with p.otherwise(plain):
-            span = self.width * step
-            low = p.let("low", loops.clamped_int32(-at[last], span))
-            high = size - at[last]
-            high = high if exists is None else loops.select(exists, high, 0)
-            high = p.let("high", loops.clamped_int32(high, span))
-            for v in range(VECTORS):
-                value = self._vector(
-                    source + v * self.lanes * step, (low, high, v * self.lanes * step)
-                )
-                p.store(packed, target + v * self.lanes, value, self.lanes)
+        for v in range(VECTORS):
+            offset = v * self.lanes * step
+            value = self._vector(source + offset, at[last] + offset, size)
+            p.store(packed, target + v * self.lanes, value, self.lanes)
 
-    def _vector(self, source: Expr, window: tuple[Expr, Expr, int] | None) -> Expr:
-        """The elements at `source`, each `step` after the one before, in the dtype of the sums; of a window (from, to,
-        number of the first element) zeros outside."""
+    def _vector(self, source: Expr, at: Expr, size: Expr) -> Expr:
+        """The elements at `source`, which is place `at` of `size`, each `step` after the one before, in the dtype of
+        the sums; zeros for places that do not exist."""
         step, lanes = self.form.step, self.lanes
         parts: list[Expr] = []
         for n in range(step):
-            mask = None
-            if window is not None:
-                low, high, offset = window
-                mask = loops.lanes_between(
-                    low - (offset + n * lanes), high - (offset + n * lanes), lanes
-                )
+            mask = loops.lanes_within(at + n * lanes, size, lanes)
             value = loops.load(self.data, source + n * lanes, lanes, mask)
             parts.append(converted(value, self.dtype, lanes, mask))
         return parts[0] if step == 1 else every_second(*parts, lanes)
