@@ -1,0 +1,94 @@
+"""`relaxpy explain`: a page that shows what a build does to a program."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from relaxpy.build.explain import explain as explain_build
+from relaxpy.build.explain_page import page
+from relaxpy.build.pipeline import default_pipeline
+from relaxpy.build.progress import progress_bar
+from relaxpy.cli.inputs import read_arrays
+from relaxpy.cli.source import read_module
+from relaxpy.cli.tune import parse_sizes
+
+
+@click.command(
+    short_help="A page about what a build does.",
+    epilog="""
+\b
+Examples:
+  relaxpy explain mlp.py -o mlp.html                     one page, to be opened in a browser
+  relaxpy explain model.py --params model.npz --bound n=2048 -o model.html
+  relaxpy explain mlp.py --without fuse-ops -o apart.html
+
+The page needs no network and no other file.
+""",
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the page goes.  [default: the program's name with .html]",
+)
+@click.option(
+    "--target",
+    "-t",
+    default="llvm",
+    show_default=True,
+    help="What to compile for. Plain llvm is this CPU.",
+)
+@click.option(
+    "--params",
+    type=click.Path(exists=True, dir_okay=False),
+    help="An .npz or .safetensors file; its arrays are bound to the parameters of the same names.",
+)
+@click.option(
+    "--bound",
+    "bounds",
+    multiple=True,
+    metavar="NAME=N",
+    help="The largest value of a symbol: the memory is shown for it.",
+)
+@click.option("--without", multiple=True, metavar="PASS", help="Leave a pass out.")
+def explain(
+    file: str,
+    output: Path | None,
+    target: str,
+    params: str | None,
+    bounds: tuple[str, ...],
+    without: tuple[str, ...],
+) -> None:
+    """Write a page that shows what compiling the program in FILE does: the module after each pass, what was fused and
+    why not, memory, kernels, time. A build that fails is shown as far as it came; the exit code is 1 then.
+    """
+    mod = read_module(file)
+    title = "stdin" if file == "-" else Path(file).name
+    path = output or Path("program.html" if file == "-" else file).with_suffix(".html")
+    sizes = {name: size for part in parse_sizes(bounds) for name, size in part.items()}
+    with progress_bar(None) as on_kernel:
+        explanation = explain_build(
+            mod,
+            target,
+            None if params is None else read_arrays(params),
+            pipeline=default_pipeline(without=without),
+            bounds=sizes,
+            title=title,
+            progress=on_kernel,
+        )
+    text = page(explanation)
+    beside = path.with_name(path.name + ".part")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    click.echo(f"{path}: {len(text.encode()) / 1024:,.0f} KiB")
+    if explanation.error is not None:
+        click.echo(explanation.error.render(), err=True)
+        sys.exit(1)
