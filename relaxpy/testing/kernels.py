@@ -14,6 +14,7 @@ from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.kernels import load_kernels
 from relaxpy.runtime.tensor import DLTensor
 from relaxpy.schedule import schedule_kernel
+from relaxpy.schedule.verify import check_scheduled
 from relaxpy.tir.compile import compile_object
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
@@ -25,12 +26,15 @@ class Kernels:
     def __init__(
         self, programs: Mapping[str, PrimFunc], target: Target | None = None, schedule: bool = True
     ) -> None:
-        """Compile `programs` for `target` (this machine), scheduled or as they are. Names must be
-        identifiers."""
+        """Compile `programs` for `target` (this machine), scheduled, which is checked, or as they
+        are. Names must be identifiers."""
         target = target or Target.host()
         funcs = {name: program.func for name, program in programs.items()}
         if schedule:
-            funcs = {name: schedule_kernel(func, target).parallel for name, func in funcs.items()}
+            kernels = {name: schedule_kernel(func, target) for name, func in funcs.items()}
+            for kernel in kernels.values():
+                check_scheduled(kernel)
+            funcs = {name: kernel.parallel for name, kernel in kernels.items()}
         compiled = compile_object(funcs, target)
         self._load([compiled], [KernelInfo(name, name, name) for name in programs])
 

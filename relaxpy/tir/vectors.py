@@ -23,6 +23,9 @@ from relaxpy.tir.loops import (
 )
 from relaxpy.tir.stages import Combiner, loads_of
 
+# TVM leaves a loop over scalars where it rounds to integers, but has the instruction for vectors.
+tvm.ir.register_op_attr("tirx.nearbyint", "TVectorizable", True)
+
 ElementStmt = Callable[[Expr], tirx.BufferStore]
 """The store of one element, given its place."""
 
@@ -32,13 +35,21 @@ def vectorise(body: ElementStmt, lanes: int) -> tirx.BufferStore | None:
     if lanes == 1:
         return body(int64(0))
     var = tirx.Var("lane", "int64")
-    scalar = tirx.For(var, int64(0), int64(lanes), tirx.ForKind.VECTORIZED, body(var))
+    stmt = tvm_ffi.structural_map(body(var), (tvm.ir.Call, _without_isnan))
+    scalar = tirx.For(var, int64(0), int64(lanes), tirx.ForKind.VECTORIZED, stmt)
     module = tvm.IRModule({"body": tirx.PrimFunc([], scalar)})
     try:
         result = tirx.transform.VectorizeLoop(True)(module)["body"].body
     except tvm.error.InternalError:
         return None  # lanes in another index than the last: TVM has no form for it
     return result if isinstance(result, tirx.BufferStore) else None
+
+
+def _without_isnan(call: tvm.ir.Call) -> Expr:
+    """TVM has no `isnan` of vectors. That a number differs from itself is the same; `relaxpy.tir.exact` keeps it."""
+    if str(getattr(call.op, "name", "")) != "tirx.isnan":
+        return call
+    return tirx.NE(call.args[0], call.args[0])
 
 
 def vector_value(value: Callable[[Expr], Expr], lanes: int) -> Expr | None:

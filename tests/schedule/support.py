@@ -11,6 +11,7 @@ import numpy as np
 import tvm_ffi_orcjit
 
 from relaxpy.schedule import ScheduledKernel, schedule_kernel
+from relaxpy.schedule.verify import check_scheduled
 from relaxpy.tir._tvm import te, tirx, tvm, tvm_ffi
 from relaxpy.tir.compile import compile_object
 from relaxpy.tir.target import Target
@@ -50,6 +51,7 @@ class Kernel:
         self.tensors = tensors
         self.func = te.create_prim_func(list(tensors))
         self.scheduled: ScheduledKernel = schedule_kernel(self.func, target)
+        check_scheduled(self.scheduled)
         self.library = load(
             folder,
             {"parallel": self.scheduled.parallel, "serial": self.scheduled.serial},

@@ -14,7 +14,7 @@ import numpy as np
 
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx, tvm
-from relaxpy.tir.loops import Buffer, Expr, Program
+from relaxpy.tir.loops import Buffer, Expr, Program, simplify
 from relaxpy.tir.stages import Load, Stage
 
 
@@ -35,7 +35,8 @@ def as_bits(p: Program, stage: Stage, shared: Collection[Buffer] = ()) -> Stage:
         return views[buffer]
 
     def element(node: Load) -> Expr:
-        return tirx.BufferLoad(view(node.source), [s.flat_index(node.indices, node.source.shape)])
+        place = simplify(s.flat_index(node.indices, node.source.shape))
+        return tirx.BufferLoad(view(node.source), [place])
 
     if any(buffer in shared for buffer in (stage.buffer, *(r.source for r in stage.loads()))):
         return stage
@@ -55,11 +56,13 @@ def _is_moved(value: Expr, dtype: str) -> bool:
                 str(value.ty.dtype) == dtype and dtype != "float64"
             )  # TVM has no constants of 64 unsigned bits
         case tirx.Select():
-            return _is_moved(value.true_value, dtype) and _is_moved(value.false_value, dtype)
+            condition, arms = value.condition, [value.true_value, value.false_value]
         case tvm.ir.Call() if s.is_choice(value):
-            return all(_is_moved(arm, dtype) for arm in value.args[1:])
+            condition, *arms = value.args
         case _:
             return False
+    # What looks at elements to choose computes with them.
+    return not s.loads_of(condition) and all(_is_moved(arm, dtype) for arm in arms)
 
 
 def _moved(value: Expr, element: Callable[[Load], Expr], bits: str) -> Expr:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.loops import Buffer, Expr, Program, int64, simplify
+from relaxpy.tir.loops import Buffer, Expr, Program, constant, int64, simplify
 from relaxpy.tir.stages import Load, Stage, Var
 
 Axes = list[tuple[Var, Expr]]
@@ -31,13 +31,18 @@ def collapse(
     stage = _in_order_of_memory(stage)
     free = [(a, e) for a, e in zip(stage.axes, stage.extents, strict=True) if a not in fixed]
     reduced = list(zip(stage.reduce_axes, stage.reduce_extents, strict=True))
-    if len(free) < 2 and len(reduced) < 2:
-        return stage
     accesses = _accesses(stage, shared)
+    if len(free) < 2 and len(reduced) < 2 and all(len(access.shape) < 2 for access in accesses):
+        return stage
     bare = s.map_loads(stage.value, lambda node: tirx.const(0, node.ty.dtype))
     joined: list[list[tuple[Var, Expr]]] = []
     for axes in (free, reduced):
-        joined += [run for run in _runs(axes, accesses, bare) if len(run) > 1]
+        names = [axis for axis, _ in axes]
+        joined += [
+            run
+            for run in _runs(axes, accesses, bare)
+            if len(run) > 1 or any(access.hides(run[0][0], names) for access in accesses)
+        ]
     return _joined(p, stage, joined) if joined else stage
 
 
@@ -89,6 +94,14 @@ class _Access:
             return None if any(s.uses(index, axis) for index in self.indices) else int64(0)
         return stride(self.indices, self.shape, axis, axes)
 
+    def hides(self, axis: Var, axes: Sequence[Var]) -> bool:
+        """Whether neighbours along the axis are neighbours in memory, but not along the last dimension: those behind
+        are of extent 1. There are no vectors of such an access unless it becomes flat."""
+        if self.is_kept or not self.indices or s.uses(self.indices[-1], axis):
+            return False
+        moves = self.stride(axis, axes)
+        return moves is not None and constant(moves) == 1
+
 
 def _accesses(stage: Stage, shared: Collection[Buffer]) -> list[_Access]:
     own = _Access(stage.index, stage.buffer.shape, stage.buffer in shared)
@@ -139,7 +152,7 @@ def _joined(p: Program, stage: Stage, runs: Sequence[Axes]) -> Stage:
             gone[old] = int64(0)
             total = total * int64(extent)
         extents[axis] = simplify(total)
-    views = {}
+    views: dict[Buffer, Buffer] = {}
 
     def flat(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
         offset = s.flat_index(indices, shape)
@@ -150,12 +163,17 @@ def _joined(p: Program, stage: Stage, runs: Sequence[Axes]) -> Stage:
             index = index + moves * new
         return simplify(index)
 
+    def view(buffer: Buffer) -> Buffer:
+        if len(buffer.shape) == 1:
+            return buffer
+        if buffer not in views:
+            views[buffer] = p.flat_view(buffer)
+        return views[buffer]
+
     def read(node: Load) -> Expr:
         if not any(s.uses(index, axis) for index in node.indices for axis in gone):
             return node
-        if node.source not in views:
-            views[node.source] = p.flat_view(node.source)
-        return tirx.BufferLoad(views[node.source], [flat(node.indices, node.source.shape)])
+        return tirx.BufferLoad(view(node.source), [flat(node.indices, node.source.shape)])
 
     def axes(old: Sequence[Var], sizes: Sequence[Expr]) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
         kept = [
@@ -168,7 +186,7 @@ def _joined(p: Program, stage: Stage, runs: Sequence[Axes]) -> Stage:
     value = s.map_loads(stage.value, read)
     buffer, index = stage.buffer, stage.index
     if any(s.uses(place, axis) for place in index for axis in gone):
-        buffer, index = p.flat_view(stage.buffer), (flat(stage.index, stage.buffer.shape),)
+        buffer, index = view(stage.buffer), (flat(stage.index, stage.buffer.shape),)
     free, sizes = axes(stage.axes, stage.extents)
     reduced, lengths = axes(stage.reduce_axes, stage.reduce_extents)
     return replace(
