@@ -1,30 +1,29 @@
 """all-MiniLM-L6-v2 in relaxpy, ONNX Runtime, OpenVINO and torch: the same weights, threads and token ids, in one run.
 
     python benchmarks/embed.py                        every peer, every shape
-    python benchmarks/embed.py --peers relaxpy,torch --shapes 1x16,8x64 --json out.json
+    python benchmarks/embed.py --only 1x16,8x64       these shapes
+    python benchmarks/embed.py --kernels              relaxpy alone: where its time goes
 
-Each peer lives in a process of its own, so that no thread pool spins beside another; the parent has them take turns
-(`--rounds` times a shape, in an order that rotates), each turn being one call to warm up and a few timed ones. What is
-reported is the median over all timed calls. All compute fp32; OpenVINO, whose default on a CPU with bf16 instructions
-is bf16, is told so (`openvino-bf16` is that default, listed for information and never the "best peer"). Every peer's
-embeddings are compared with torch's. Then relaxpy runs again with a clock around each kernel: where the time goes.
+Each peer lives in a process of its own, and they take turns (`turns.py`); what is reported is the median over all timed
+calls. All compute fp32; OpenVINO, whose default on a CPU with bf16 instructions is bf16, is told so (`openvino-bf16` is
+that default, listed for information and never the "best peer"). Every peer's embeddings are compared with torch's.
+
+Then relaxpy runs again with a clock around each kernel: its share of the time, its rate, and how near that is to what
+the machine can do (`limits.py`). Results go to benchmarks/results/embed.json and into the tables of docs/benchmarks.md,
+those of shapes that were left out staying as they were.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
 import os
-import platform
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,6 +34,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.report import markdown_table, replace_section, save, saved
+from benchmarks.turns import Peer, Service, rotated_times
 from models.checkpoint import read_config
 from models.sentence_embedding import default_checkpoint
 
@@ -44,6 +45,24 @@ Run = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Config = dict[str, Any]
 """The fields of `config.json`."""
 
+SECTION = "Embeddings: median ms, and the ratio to the best fp32 peer"
+KERNEL_SECTION = "Embeddings: kernel by kernel"
+"""Headings in docs/benchmarks.md."""
+INTRO = (
+    "`make bench-embed`. One executable for all shapes. OpenVINO computes in bf16 on this CPU unless told not to: its "
+    "own default is the column `openvino-bf16`, and no fp32 peer. Where relaxpy needs more than 0.75 of the best "
+    "peer's time, the last column names the kernel that loses most to its limit, and the ratio that there would be if "
+    "every kernel were at its own."
+)
+KERNEL_INTRO = (
+    "Rates of kernels that products bound are GFLOP/s, of the others GB/s; limits are measured beside them: "
+    "multiply-adds in registers, and a plain loop that moves as many bytes (`benchmarks/limits.py`). Elementary "
+    "functions count as nothing in them."
+)
+GOAL = 0.75
+LONGEST = 12
+OUTSIDE = "outside of kernels"
+TOLERANCE = 2e-5
 SHAPES = ((1, 16), (1, 128), (8, 64), (32, 128), (1, 512))
 
 
@@ -157,65 +176,50 @@ PEERS: dict[str, Callable[[Source, int], Run]] = {
 }
 
 
-def worker(name: str, source: Source, threads: int, pipe: Connection) -> None:
-    """Serve (ids, mask, calls) → (seconds of each call, embeddings) until the pipe closes."""
-    started = time.perf_counter()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            run = PEERS[name](source, threads)
-    except Exception as error:
-        pipe.send(f"{type(error).__name__}: {error}")
-        return
-    pipe.send(time.perf_counter() - started)
-    while True:
-        try:
-            ids, mask, calls = pipe.recv()
-        except EOFError:
-            return
-        out = run(ids, mask)
-        seconds = []
-        for _ in range(calls):
-            start = time.perf_counter()
-            run(ids, mask)
-            seconds.append(time.perf_counter() - start)
-        pipe.send((seconds, out))
+def served(name: str, source: Source, threads: int) -> Service:
+    """A peer; requests are (ids, mask)."""
+    run = PEERS[name](source, threads)
+    return Service(lambda request: partial(run, *request))
 
 
 @dataclass
-class Peer:
-    """A running worker."""
+class Shape:
+    """The peers at one batch and length."""
 
+    batch: int
+    seq: int
+    ms: dict[str, float]
+    """Median of each peer."""
+    gflops: float
+    """Of relaxpy: products of matrices only, all of the time."""
+    differences: dict[str, float]
+    """Largest difference to torch's embeddings."""
+
+    @property
+    def best(self) -> str:
+        """The fastest peer that computes what we do, in fp32."""
+        return min(
+            (n for n in self.ms if n not in ("relaxpy", "openvino-bf16")), key=self.ms.__getitem__
+        )
+
+
+@dataclass
+class Kernel:
+    """A kernel at one shape, all of its calls in a call of the model together."""
+
+    batch: int
+    seq: int
     name: str
-    pipe: Connection
-    process: BaseProcess
-    load_seconds: float
-
-    @classmethod
-    def start(cls, name: str, source: Source, threads: int) -> Peer | str:
-        """The peer, or why it cannot run here."""
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=worker, args=(name, source, threads, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        try:
-            answer = ours.recv()
-        except EOFError:
-            answer = f"its process ended with {process.exitcode}"
-        if isinstance(answer, str):
-            return answer
-        return cls(name, ours, process, answer)
-
-    def measure(
-        self, ids: np.ndarray, mask: np.ndarray, calls: int
-    ) -> tuple[list[float], np.ndarray]:
-        self.pipe.send((ids, mask, calls))
-        return self.pipe.recv()
-
-    def stop(self) -> None:
-        self.pipe.close()
-        self.process.join(5)
+    calls: int
+    ms: float
+    of_call: float
+    """Its share of the call's time."""
+    bound: str
+    """ "compute" or "memory"."""
+    rate: float
+    """GFLOP/s where computing is the limit, GB/s where memory is."""
+    of_limit: float
+    """The least possible time over its time."""
 
 
 def flops(config: Config, batch: int, seq: int) -> float:
@@ -225,178 +229,224 @@ def flops(config: Config, batch: int, seq: int) -> float:
     return float(batch * seq * token * config["num_hidden_layers"])
 
 
-def timed(name: str) -> bool:
-    """Whether a peer computes what we do (fp32), and so counts as a peer to beat."""
-    return name not in ("relaxpy", "openvino-bf16")
+def tokens(config: Config, batch: int, seq: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and mask: the same in every run."""
+    rng = np.random.default_rng(batch * 1000 + seq)
+    ids = rng.integers(0, config["vocab_size"], (batch, seq), dtype=np.int64)
+    return ids, np.ones_like(ids)
+
+
+def compare(peers: Mapping[str, Peer], config: Config, batch: int, seq: int, rounds: int) -> Shape:
+    """All peers at one shape. AssertionError where relaxpy's embeddings are not torch's."""
+    request, work = tokens(config, batch, seq), flops(config, batch, seq)
+    results = {name: peer.result(request) for name, peer in peers.items()}
+    differences = {
+        name: float(np.abs(result - results["torch"]).max()) for name, result in results.items()
+    }
+    assert differences["relaxpy"] < TOLERANCE, (
+        f"{batch} x {seq}: differs by {differences['relaxpy']}"
+    )
+    calls = max(1, min(20, int(4e9 / work)))
+    times = rotated_times(peers, request, rounds, calls)
+    ms = {name: median(each) * 1e3 for name, each in times.items()}
+    return Shape(batch, seq, ms, work / ms["relaxpy"] / 1e6, differences)
+
+
+def kernels_of(
+    checkpoint: Path, config: Config, shapes: Sequence[tuple[int, int]], threads: int
+) -> list[Kernel]:
+    """Relaxpy's kernels at each shape, longest first, and what is outside of them."""
+    os.environ["RELAXPY_NUM_THREADS"] = str(threads)
+    import relaxpy
+    from benchmarks.kernel_times import Costs, recording
+    from benchmarks.limits import Limits
+    from models import bert
+    from models.sentence_embedding import read_weights
+
+    model = bert.BertEncoder(bert.BertConfig.from_checkpoint(checkpoint))
+    bert.load_weights(model, read_weights(checkpoint))
+    mod, params = model.export({"embed": bert.SPEC["embed"]})
+    costs, limits = Costs(), Limits(threads)
+    executable = relaxpy.build(mod, params=params, instruments=[costs])
+    with recording() as times:
+        run = relaxpy.VirtualMachine(executable)["embed"]
+    found: list[Kernel] = []
+    for batch, seq in shapes:
+        request, work = tokens(config, batch, seq), flops(config, batch, seq)
+        with times.observed():
+            run(*request)
+        calls = max(2, min(40, int(1e10 / work)))
+        times.reset()
+        start = time.perf_counter()
+        for _ in range(calls):
+            run(*request)
+        total = (time.perf_counter() - start) / calls
+        rows: list[Kernel] = []
+        for kernel in times.by_time():
+            seconds, count = kernel.seconds / calls, kernel.calls // calls
+            done, read, written = costs.of(kernel)
+            # The limit is of one call: kernels of a name are called with the same sizes.
+            least, bound = limits.seconds(done / count, "float32", read / count, written / count)
+            rate = (done if bound == "compute" else read + written) / seconds / 1e9
+            share, near = seconds / total, least * count / seconds
+            rows.append(
+                Kernel(batch, seq, kernel.name, count, seconds * 1e3, share, bound, rate, near)
+            )
+        outside = total - sum(row.ms for row in rows) / 1e3
+        rows.append(Kernel(batch, seq, OUTSIDE, 0, outside * 1e3, outside / total, "", 0.0, 0.0))
+        found += rows
+    return found
+
+
+def verdict(shape: Shape, kernels: Sequence[Kernel]) -> str:
+    """Whether relaxpy needs at most `GOAL` of the best peer's time, or which kernel stands between: the one that loses
+    most to its limit."""
+    ratio = shape.ms["relaxpy"] / shape.ms[shape.best]
+    if ratio <= GOAL:
+        return "reached"
+    own = [k for k in kernels if (k.batch, k.seq) == (shape.batch, shape.seq) and k.calls]
+    if not own:
+        return ""
+    worst = max(own, key=lambda k: k.of_call * (1 - min(k.of_limit, 1)))
+    ideal = 1 - sum(k.of_call * (1 - min(k.of_limit, 1)) for k in own)
+    return (
+        f"`{worst.name}`: {worst.of_call:.0%} of the time, {worst.of_limit:.0%} of its limit "
+        f"(all at theirs: {ratio * ideal:.2f})"
+    )
+
+
+def publish(threads: int, shapes: Sequence[Shape], kernels: Sequence[Kernel]) -> None:
+    """Put what was measured into the results and the documentation, in the place of the same shapes'."""
+    before = saved("embed")
+    new, seen = {(s.batch, s.seq) for s in shapes}, {(k.batch, k.seq) for k in kernels}
+    known = before.get("shapes", ()), before.get("kernels", ())
+    old = [s for s in (Shape(**each) for each in known[0]) if (s.batch, s.seq) not in new]
+    rest = [k for k in (Kernel(**each) for each in known[1]) if (k.batch, k.seq) not in seen]
+    all_shapes = sorted([*old, *shapes], key=lambda s: (s.batch * s.seq, s.batch))
+    all_kernels = sorted([*rest, *kernels], key=lambda k: (k.batch * k.seq, k.batch, -k.ms))
+    save(
+        "embed",
+        {
+            "model": "all-MiniLM-L6-v2",
+            "threads": threads,
+            "shapes": [asdict(shape) for shape in all_shapes],
+            "kernels": [asdict(kernel) for kernel in all_kernels],
+        },
+    )
+    columns, lines = comparison(all_shapes, all_kernels)
+    replace_section(SECTION, f"{INTRO}\n\n{markdown_table(columns, lines, 'r' * 7)}")
+    parts = [KERNEL_INTRO]
+    for place in dict.fromkeys((k.batch, k.seq) for k in all_kernels):
+        own = [k for k in all_kernels if (k.batch, k.seq) == place]
+        columns, lines = kernel_cells(own)
+        parts.append(f"{place[0]} × {place[1]}:\n\n" + markdown_table(columns, lines, "lrrrrr"))
+    replace_section(KERNEL_SECTION, "\n\n".join(parts))
+
+
+def comparison(
+    shapes: Sequence[Shape], kernels: Sequence[Kernel]
+) -> tuple[list[str], list[list[str]]]:
+    """A row a shape: median milliseconds and the ratio to the best fp32 peer, by peer."""
+    names = list(dict.fromkeys(name for shape in shapes for name in shape.ms))
+    columns = ["batch × tokens", *names, "GFLOP/s", f"{GOAL} of the best peer"]
+    lines: list[list[str]] = []
+    for shape in shapes:
+        best = shape.ms[shape.best]
+        cells = [f"{ms:.2f} ({ms / best:.2f})" for ms in map(shape.ms.get, names) if ms is not None]
+        lines.append(
+            [f"{shape.batch} × {shape.seq}", *cells, f"{shape.gflops:.0f}", verdict(shape, kernels)]
+        )
+    return columns, lines
+
+
+def kernel_cells(kernels: Sequence[Kernel]) -> tuple[list[str], list[list[str]]]:
+    """One shape's: the longest, the others together, and what is outside of kernels."""
+    columns = ["kernel", "calls", "ms", "of the time", "rate", "of its limit"]
+    ran = [k for k in kernels if k.calls]
+    lines = [
+        [
+            f"`{k.name}`",
+            str(k.calls),
+            f"{k.ms:.3f}",
+            f"{k.of_call:.0%}",
+            f"{k.rate:.0f} {'GFLOP/s' if k.bound == 'compute' else 'GB/s'}",
+            f"{k.of_limit:.0%}",
+        ]
+        for k in ran[:LONGEST]
+    ]
+    groups = (
+        (f"{len(ran) - LONGEST} others", ran[LONGEST:]),
+        (OUTSIDE, [k for k in kernels if not k.calls]),
+    )
+    for name, group in groups:
+        if group:
+            ms, share = sum(k.ms for k in group), sum(k.of_call for k in group)
+            calls = sum(k.calls for k in group)
+            lines.append([name, str(calls) if calls else "", f"{ms:.3f}", f"{share:.0%}", "", ""])
+    return columns, lines
+
+
+def view(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    """For the terminal."""
+    table = Table(title=title)
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="right" if i else "left")
+    for line in lines:
+        table.add_row(*line)
+    return table
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"of {', '.join(PEERS)}")
-    parser.add_argument("--shapes", default=",".join(f"{b}x{s}" for b, s in SHAPES))
+    parser.add_argument("--only", default=",".join(f"{b}x{s}" for b, s in SHAPES), help="shapes")
+    parser.add_argument("--kernels", action="store_true", help="relaxpy alone, kernel by kernel")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=5, help="turns of each peer at each shape")
-    parser.add_argument(
-        "--checkpoint", type=Path, help="a directory with config.json, model.safetensors"
-    )
-    parser.add_argument("--json", type=Path, default=Path("build/bench/embed.json"))
+    parser.add_argument("--quick", action="store_true", help="one turn; nothing is written")
     args = parser.parse_args()
-
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    checkpoint = args.checkpoint or default_checkpoint()
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    checkpoint = default_checkpoint()
     config = read_config(checkpoint, "bert")
-    shapes = [tuple(map(int, shape.split("x"))) for shape in args.shapes.split(",")]
-    peers: list[Peer] = []
-    absent: dict[str, str] = {}
-    results: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        source = Source(checkpoint, Path(scratch) / "model.onnx")
-        with console.status("exporting ONNX"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            export_onnx(source)
-        for name in args.peers.split(","):
-            with console.status(f"loading {name}"):
-                peer = Peer.start(name, source, args.threads)
-            if isinstance(peer, str):
-                absent[name] = peer
-                console.print(f"[yellow]{name} is left out:[/] {peer}", highlight=False)
-            else:
-                peers.append(peer)
-        for batch, seq in shapes:
-            results.append(run_shape(console, config, peers, batch, seq, args.rounds))
-    for peer in peers:
-        peer.stop()
-
-    profiles: list[dict[str, Any]] = []
-    if any(peer.name == "relaxpy" for peer in peers):
-        profiles = profile(checkpoint, config, shapes, args.threads)
-    report = {
-        "benchmark": "embed",
-        "model": "all-MiniLM-L6-v2" if args.checkpoint is None else str(args.checkpoint),
-        "machine": {"cpu": platform.processor() or platform.machine(), "threads": args.threads},
-        "load_seconds": {peer.name: round(peer.load_seconds, 3) for peer in peers},
-        "absent": absent,
-        "results": results,
-        "kernels": profiles,
-    }
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps(report, indent=1) + "\n")
-    console.print(table(peers, results, args.threads))
-    for row in profiles:
-        console.print(profile_table(row))
-    console.print(f"written to {args.json}", style="dim")
+    places = [(int(b), int(s)) for b, s in (shape.split("x") for shape in args.only.split(","))]
+    rounds = 1 if args.quick else args.rounds
+    shapes: list[Shape] = []
+    if not args.kernels:
+        with tempfile.TemporaryDirectory() as scratch:
+            source = Source(checkpoint, Path(scratch) / "model.onnx")
+            with console.status("exporting ONNX"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                export_onnx(source)
+            peers = started(console, source, args.threads)
+            for place in places:
+                with console.status(f"{place[0]} × {place[1]}"):
+                    shapes.append(compare(peers, config, *place, rounds))
+        for peer in peers.values():
+            peer.stop()
+    with console.status("kernel by kernel"):
+        kernels = kernels_of(checkpoint, config, places, args.threads)
+    if shapes:
+        console.print(view("median ms (of the best fp32 peer)", *comparison(shapes, kernels)))
+    for place in places:
+        own = [k for k in kernels if (k.batch, k.seq) == place]
+        console.print(view(f"relaxpy at {place[0]} × {place[1]}", *kernel_cells(own)))
+    if not args.quick:
+        publish(args.threads, shapes, kernels)
     return 0
 
 
-def run_shape(
-    console: Console, config: Config, peers: list[Peer], batch: int, seq: int, rounds: int
-) -> dict[str, Any]:
-    """Milliseconds, GFLOP/s and difference to torch of every peer at one shape."""
-    rng = np.random.default_rng(batch * 1000 + seq)
-    ids = rng.integers(0, config["vocab_size"], (batch, seq), dtype=np.int64)
-    mask = np.ones_like(ids)
-    work = flops(config, batch, seq)
-    calls = max(1, min(20, int(4e9 / work)))
-    seconds: dict[str, list[float]] = {peer.name: [] for peer in peers}
-    outputs: dict[str, np.ndarray] = {}
-    with console.status(f"{batch} × {seq}"):
-        for turn in range(rounds):
-            for i in range(len(peers)):
-                peer = peers[(i + turn) % len(peers)]
-                times, outputs[peer.name] = peer.measure(ids, mask, calls)
-                seconds[peer.name] += times
-    reference = outputs.get("torch")
-    best = min((median(seconds[p.name]) for p in peers if timed(p.name)), default=None)
-    row: dict[str, Any] = {"batch": batch, "seq": seq, "calls": calls * rounds, "peers": {}}
-    for peer in peers:
-        middle = median(seconds[peer.name])
-        row["peers"][peer.name] = {
-            "ms": round(middle * 1e3, 3),
-            "min_ms": round(min(seconds[peer.name]) * 1e3, 3),
-            "gflops": round(work / middle / 1e9, 1),
-            "ratio_to_best_peer": None if best is None else round(middle / best, 3),
-            "max_difference_to_torch": (
-                None if reference is None else float(np.abs(outputs[peer.name] - reference).max())
-            ),
-        }
-    return row
-
-
-def table(peers: list[Peer], results: list[dict[str, Any]], threads: int) -> Table:
-    """Rows are shapes; a cell says median milliseconds and the ratio to the best fp32 peer."""
-    view = Table(
-        title=f"all-MiniLM-L6-v2, {threads} threads: median ms (ratio to the best fp32 peer)"
-    )
-    view.add_column("batch × tokens", justify="right")
-    for peer in peers:
-        view.add_column(peer.name, justify="right")
-    if any(peer.name == "relaxpy" for peer in peers):
-        view.add_column("relaxpy GFLOP/s", justify="right")
-        view.add_column("max diff to torch", justify="right")
-    for row in results:
-        cells = [f"{row['batch']} × {row['seq']}"]
-        for peer in peers:
-            cell = row["peers"][peer.name]
-            ratio = cell["ratio_to_best_peer"]
-            cells.append(f"{cell['ms']:.2f}" + ("" if ratio is None else f" ({ratio:.2f})"))
-        if "relaxpy" in row["peers"]:
-            ours = row["peers"]["relaxpy"]
-            difference = ours["max_difference_to_torch"]
-            cells += [f"{ours['gflops']:.0f}", "" if difference is None else f"{difference:.1e}"]
-        view.add_row(*cells)
-    return view
-
-
-def profile(
-    checkpoint: Path, config: Config, shapes: list[tuple[int, ...]], threads: int
-) -> list[dict[str, Any]]:
-    """For each shape: milliseconds of a call, and of each kernel in it (means over some calls)."""
-    os.environ["RELAXPY_NUM_THREADS"] = str(threads)
-    from benchmarks.kernel_times import recording
-    from models.sentence_embedding import SentenceEmbedder
-
-    with recording() as times:
-        embedder = SentenceEmbedder.from_checkpoint(checkpoint)
-    rows: list[dict[str, Any]] = []
-    for batch, seq in shapes:
-        ids = np.random.default_rng(0).integers(0, config["vocab_size"], (batch, seq))
-        mask = np.ones_like(ids)
-        embedder.embed_tokens(ids, mask)
-        calls = max(2, min(20, int(4e9 / flops(config, batch, seq))))
-        times.reset()
-        start = time.perf_counter()
-        for _ in range(calls):
-            embedder.embed_tokens(ids, mask)
-        total = (time.perf_counter() - start) / calls * 1e3
-        kernels = [
-            {"kernel": k.name, "calls": k.calls // calls, "ms": round(k.seconds / calls * 1e3, 4)}
-            for k in times.by_time()
-        ]
-        rows.append({"batch": batch, "seq": seq, "ms": round(total, 3), "kernels": kernels})
-    return rows
-
-
-def profile_table(row: dict[str, Any]) -> Table:
-    """One shape's kernels, longest first; the machine's own time last."""
-    view = Table(title=f"relaxpy at {row['batch']} × {row['seq']}: where {row['ms']:.2f} ms go")
-    for name in ("kernel", "calls", "ms", "share"):
-        view.add_column(name, justify="left" if name == "kernel" else "right")
-    shown = row["kernels"][:16]
-    rest = row["kernels"][16:]
-    for kernel in shown:
-        view.add_row(
-            kernel["kernel"],
-            str(kernel["calls"]),
-            f"{kernel['ms']:.3f}",
-            f"{kernel['ms'] / row['ms']:.0%}",
-        )
-    if rest:
-        ms = sum(kernel["ms"] for kernel in rest)
-        calls = sum(kernel["calls"] for kernel in rest)
-        view.add_row(f"{len(rest)} others", str(calls), f"{ms:.3f}", f"{ms / row['ms']:.0%}")
-    own = row["ms"] - sum(kernel["ms"] for kernel in row["kernels"])
-    view.add_row("outside of kernels", "", f"{own:.3f}", f"{own / row['ms']:.0%}", style="dim")
-    return view
+def started(console: Console, source: Source, threads: int) -> dict[str, Peer]:
+    """The peers that can run here; those that we compare with torch and ourselves must."""
+    found: dict[str, Peer] = {}
+    for name in PEERS:
+        with console.status(f"loading {name}"):
+            peer = Peer.start(name, served, name, source, threads)
+        if isinstance(peer, Peer):
+            found[name] = peer
+        elif name in ("relaxpy", "torch"):
+            raise SystemExit(f"{name} cannot run here: {peer}")
+        else:
+            console.print(f"[yellow]{name} is left out:[/] {peer}", highlight=False)
+    return found
 
 
 if __name__ == "__main__":

@@ -59,6 +59,13 @@ def product_flops(func: Any) -> Dim | None:
     return _Products(func).total(func.body)
 
 
+@lru_cache(maxsize=512)
+def loads(func: Any) -> tuple[Dim | None, ...]:
+    """How often a run reads an element of each parameter, over the program's symbols; None as for `work`. What is read
+    more often than it has elements may be read whole; of a table that rows are looked up in, only some are."""
+    return tuple(_Loads(func, param).total(func.body) for param in func.params)
+
+
 class _Counter:
     def __init__(self, func: Any) -> None:
         self.table = VarTable()
@@ -129,6 +136,34 @@ class _Products(_Counter):
                 return Dim.of(0)
             case _:
                 return super().stmt(node)
+
+
+class _Loads(_Counter):
+    """Counts the loads of one buffer."""
+
+    def __init__(self, func: Any, buffer: Any) -> None:
+        super().__init__(func)
+        self.buffer = buffer
+
+    def stmt(self, node: Any) -> Dim:
+        match type(node).__name__:
+            case "BufferStore":
+                return Dim.of(sum(map(self.count, (node.value, *node.indices))))
+            case "Evaluate" | "Bind":
+                return Dim.of(self.count(node.value))
+            case _:
+                return super().stmt(node)
+
+    def count(self, value: Any) -> int:
+        """Loads in one expression, counted with their lanes."""
+        found: list[int] = []
+
+        def visit(node: Any) -> None:
+            if type(node).__name__ == "TensorLoad" and node.source.same_as(self.buffer):
+                found.append(tvm.DataType(str(node.ty.dtype)).lanes)
+
+        tvm_ffi.structural_walk(value, (tvm.ir.Expr, visit))
+        return sum(found)
 
 
 def _adds_product(store: Any) -> bool:

@@ -7,7 +7,7 @@ import ast
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
 from relaxpy.tir import te
-from relaxpy.tir.cost import bytes_touched, product_flops
+from relaxpy.tir.cost import bytes_touched, loads, product_flops
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
 
@@ -58,6 +58,17 @@ def test_products_that_are_not_summed() -> None:
     assert product_flops(PrimFunc.from_te([x], [te.topi.multiply(x, x)]).func) == Dim.of(0)
     sums = PrimFunc.from_te([x], [te.topi.sum(x, 1)])
     assert product_flops(sums.func) == Dim.of(0)
+
+
+def test_loads() -> None:
+    """Of a table, as many elements as are looked up; of a factor, one in each iteration; of a result, none."""
+    n, m = SymVar("n"), SymVar("m")
+    table, rows = te.placeholder((m, 8), "float32", "t"), te.placeholder((n,), "int64", "r")
+    taken = te.compute((n, 8), lambda i, j: table[rows[i], j] + 1.0)
+    lookup = PrimFunc.from_te([table, rows], [taken])
+    assert [at(lookup, c, n=3, m=100) for c in loads(lookup.func)] == [24, 24, 0]
+    plain = matmul()
+    assert [at(plain, c, n=3, m=5) for c in loads(plain.func)] == [120, 120, 120]
 
 
 def test_functions_cost_more() -> None:
