@@ -135,11 +135,13 @@ class _Reader:
             return None
         self.axes = axes = self._axes()
         scores = self._scores()
-        values = self._values()
-        stored = self._stored()
-        if scores is None or values is None or stored is None:
+        if scores is None:
             return None
-        score, product, seen = scores
+        score, product, seen, condition = scores
+        values = self._values(condition)
+        stored = self._stored()
+        if values is None or stored is None:
+            return None
         factors = self._factors(self.products, axes.row, axes.key)
         if factors is None:
             return None
@@ -201,8 +203,9 @@ class _Reader:
     def _load(self, stage: Stage, *places: Expr) -> Expr:
         return tirx.BufferLoad(stage.buffer, list(places))
 
-    def _scores(self) -> tuple[Expr, Expr, Interval | None] | None:
-        """The score over a product's variable, that variable, and which keys are seen."""
+    def _scores(self) -> tuple[Expr, Expr, Interval | None, Expr | None] | None:
+        """The score over a product's variable, that variable, and which keys are seen: as an interval, and as the
+        condition that the program has."""
         a = self.axes
         row, square = (a.batch, a.head, a.row), (a.batch, a.head, a.row, a.key)
         value = self._over(self.largest, row, a.key, self.largest.value)
@@ -225,17 +228,16 @@ class _Reader:
         foreign = (self.products, self.largest, self.powers, self.totals, self.sums)
         if _reads(score, foreign) or any(uses(score, v) for v in (a.depth, a.column) if _is_var(v)):
             return None
-        self.seen = seen
-        return score, product, interval
+        return score, product, interval, seen
 
-    def _values(self) -> Load | None:
-        """The read of a value that is weighted."""
+    def _values(self, condition: Expr | None) -> Load | None:
+        """The read of a value that is weighted, where the condition holds."""
         a = self.axes
         weighted = self._over(self.sums, (a.batch, a.row, a.head, a.column), a.key, self.sums.value)
         seen, weighted = _split(weighted, 0.0)
-        if (seen is None) != (self.seen is None):
+        if (seen is None) != (condition is None):
             return None
-        if seen is not None and not _same(seen, self.seen):
+        if seen is not None and not _same(seen, condition):
             return None
         if not isinstance(weighted, tirx.Mul):
             return None

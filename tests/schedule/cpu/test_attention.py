@@ -21,7 +21,8 @@ from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 
-TARGETS = ("llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")
+TARGETS = ("llvm -opt-level=0", "llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")
+"""The first for all cases: LLVM's optimiser takes most of the time of a build."""
 NUMPY = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 NAMES = {name: SymVar(name) for name in "bsthgde"}
 
@@ -95,14 +96,17 @@ CASES = {
     "one": Case(1, 1, 1, 2, batch=1),
 }  # fmt: skip
 ELSEWHERE = ("bottom right", "ragged", "bias by key")
-"""What is tried on processors with fewer or shorter registers."""
+"""What is tried optimised, and on processors with fewer or shorter registers."""
 SERIAL = "_serial"
 LENGTHS = ((0, 3), (3, 0), (1, 1), (1, 70), (7, 64), (16, 65), (17, 130), (33, 5), (70, 131))
 
 
-@pytest.fixture(scope="module", params=TARGETS)
+@pytest.fixture(
+    scope="module",
+    params=[*TARGETS[:2], *(pytest.param(t, marks=pytest.mark.slow) for t in TARGETS[2:])],
+)
 def kernels(request: pytest.FixtureRequest) -> Kernels:
-    """All cases, for other processors some, compiled together; of one the serial twin too."""
+    """All cases, for other targets some, compiled together; of one the serial twin too."""
     target = Target.parse(request.param)
     if not target.is_host_loadable:
         pytest.skip("this machine cannot run it")
@@ -121,7 +125,7 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
 def run(kernels: Kernels, name: str, inputs: list[np.ndarray]) -> np.ndarray:
     """The result, which the serial twin (if there is one) gives to the bit, and which ends where it should."""
     if name.replace(" ", "_") not in kernels:
-        pytest.skip("tried on this machine's processor only")
+        pytest.skip("tried once")
     shape = (*inputs[0].shape[:3], inputs[2].shape[3])
     size = int(np.prod(shape))
     results: list[np.ndarray] = []
