@@ -27,6 +27,7 @@ from relaxpy.transform import (
     Normalize,
     PackWeights,
     PlanMemory,
+    RemoveUnusedOutputs,
     RewriteReshapes,
     UpdateInPlace,
 )
@@ -34,7 +35,7 @@ from relaxpy.transform import (
 DEFAULT: tuple[Phase, ...] = (
     # 1. The program as written: parameters in, A-normal form.
     Phase("prepare", (BindParams(), Normalize())),
-    # 2. What need not be computed goes: calls of small functions, other names, constants, repetitions, what nothing uses.
+    # 2. What need not be computed goes: small functions, other names, constants, repetitions, what nothing uses.
     Phase(
         "simplify",
         (
@@ -44,6 +45,7 @@ DEFAULT: tuple[Phase, ...] = (
             CanonicalizeBindings(),
             FoldBatchNorm(),
             EliminateCommonSubexpr(),
+            RemoveUnusedOutputs(),
             DeadCodeElimination(),
         ),
     ),

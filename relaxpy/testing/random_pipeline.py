@@ -31,6 +31,7 @@ from relaxpy.transform import (
     PackWeights,
     Pass,
     PlanMemory,
+    RemoveUnusedOutputs,
     RewriteReshapes,
     Sequential,
     UpdateInPlace,
@@ -46,6 +47,7 @@ ANYWHERE: tuple[Pass, ...] = (
     FoldConstant(),
     FuseAttention(),
     InlinePrivateFunctions(),
+    RemoveUnusedOutputs(),
 )
 """May stand at any place between the first normal form and the lowering of functions."""
 MEMORY: tuple[Pass, ...] = (LiftWorkspace(), RewriteReshapes(), UpdateInPlace(), PlanMemory())

@@ -32,6 +32,7 @@ from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
 from relaxpy.transform.normalize import Normalize
 from relaxpy.transform.pack_weights import PackWeights
 from relaxpy.transform.plan_memory import PlanMemory
+from relaxpy.transform.remove_unused_outputs import RemoveUnusedOutputs
 from relaxpy.transform.rewrite_reshapes import RewriteReshapes
 from relaxpy.transform.update_in_place import UpdateInPlace
 
@@ -65,6 +66,7 @@ __all__ = [
     "Pass",
     "PassContext",
     "PlanMemory",
+    "RemoveUnusedOutputs",
     "RewriteReshapes",
     "Sequential",
     "UpdateInPlace",

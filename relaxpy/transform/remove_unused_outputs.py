@@ -1,0 +1,191 @@
+"""RemoveUnusedOutputs: what a private function gives and no caller takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from relaxpy.ir.annotation import TupleType
+from relaxpy.ir.expr import (
+    Call,
+    Expr,
+    Function,
+    GlobalVar,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.ir.recursion import deep_recursion
+from relaxpy.ir.visitor import Rewriter, Visitor
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.dataflow_vars import with_outputs
+
+
+@dataclass(frozen=True)
+class RemoveUnusedOutputs(Pass):
+    """Where every call of a private function takes only some fields of the tuple that it gives,
+    the function gives these (`RemoveUnusedOutputs` in TVM; the field itself where it is one).
+    What it computed for the others is left to `DeadCodeElimination`, which also removes parameters
+    that nothing uses.
+
+    Before:
+        @I.ir_module
+        class Module:
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                cls = Module
+                t = cls.both(x)
+                a = t[1]
+                return a
+
+            @R.function(private=True)
+            def both(
+                x: R.Tensor(("n",), dtype="float32")
+            ) -> R.Tuple(R.Tensor(("n",), dtype="float32"), R.Tensor(("n",), dtype="float32")):
+                a = R.sin(x)
+                b = R.cos(x)
+                return (a, b)
+    After:
+        @I.ir_module
+        class Module:
+            @R.function
+            def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                cls = Module
+                t = cls.both(x)
+                a = t
+                return a
+
+            @R.function(private=True)
+            def both(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float32"):
+                a = R.sin(x)
+                b = R.cos(x)
+                return b
+    """
+
+    name: ClassVar[str] = "remove-unused-outputs"
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        taken = _Taken(mod).found
+        kept: dict[str, tuple[int, ...]] = {}
+        for name, function in mod.graph_functions.items():
+            fields = _fields(function)
+            used = taken.get(name)
+            if fields is not None and used and len(used) < len(fields) and not function.attrs:
+                kept[name] = tuple(sorted(used))
+        if not kept:
+            return mod
+        functions: dict[str, BaseFunc] = {}
+        for name, function in mod.functions.items():
+            if isinstance(function, Function):
+                with deep_recursion():
+                    function = _Calls(kept).rewrite_Function(function)
+                if name in kept:
+                    function = _giving(function, kept[name])
+                function = with_outputs(function)
+            functions[name] = function
+        return mod.with_functions(functions)
+
+
+def _fields(function: Function) -> tuple[Expr, ...] | None:
+    """The fields of the tuple that a function puts together as its result."""
+    body, ret = function.body.body, function.ret
+    if isinstance(body, Tuple) and isinstance(ret, TupleType) and len(ret.fields) > 1:
+        return body.fields
+    return None
+
+
+class _Taken(Visitor):
+    """Which fields of their results are taken of the functions of a module; not among them: those that are values, and
+    those of which some result is used as a whole."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self.found: dict[str, set[int]] = {}
+        self._callee: dict[Var, str] = {}
+        """What gave the value of a variable."""
+        self._whole: set[str] = set()
+        with deep_recursion():
+            for function in mod.graph_functions.values():
+                self.visit(function)
+        for name in self._whole:
+            self.found.pop(name, None)
+
+    def visit_VarBinding(self, node: VarBinding) -> None:
+        value = node.value
+        if isinstance(value, Call) and isinstance(value.op, GlobalVar):
+            self._callee[node.var] = value.op.name
+            self.found.setdefault(value.op.name, set())
+            if not isinstance(node.var.annotation, TupleType):
+                self._whole.add(value.op.name)
+            for arg in value.args:
+                self.visit(arg)
+        elif isinstance(value, TupleGetItem) and isinstance(value.tuple, Var):
+            if value.tuple in self._callee:
+                self.found[self._callee[value.tuple]].add(value.index)
+        else:
+            self.visit(value)
+
+    def visit_Var(self, node: Var) -> None:
+        if node in self._callee:
+            self._whole.add(self._callee[node])
+
+    visit_DataflowVar = visit_Var
+
+    def visit_GlobalVar(self, node: GlobalVar) -> None:
+        self._whole.add(node.name)
+
+
+class _Calls(Rewriter):
+    """Calls of functions that give less."""
+
+    def __init__(self, kept: Mapping[str, tuple[int, ...]]) -> None:
+        super().__init__()
+        self.kept = kept
+        self.results: dict[Var, tuple[int, ...]] = {}
+        """New variables of such calls, and the fields that are left."""
+
+    def rewrite_VarBinding(self, node: VarBinding) -> Any:
+        value = node.value
+        if (
+            isinstance(value, Call)
+            and isinstance(value.op, GlobalVar)
+            and value.op.name in self.kept
+        ):
+            fields = self.kept[value.op.name]
+            whole = self.rewrite_annotation(node.var.annotation)
+            assert isinstance(whole, TupleType)
+            left = [whole.fields[i] for i in fields]
+            annotation = left[0] if len(left) == 1 else TupleType(left)
+            var = type(node.var)(node.var.name, annotation, span=node.var.span)
+            self.vars[node.var] = var
+            self.results[var] = fields
+            return VarBinding(var, self.rewrite(value), span=node.span)
+        return super().rewrite_VarBinding(node)
+
+    def rewrite_TupleGetItem(self, node: TupleGetItem) -> Any:
+        node = self.generic(node)
+        fields = self.results.get(node.tuple) if isinstance(node.tuple, Var) else None
+        if fields is None:
+            return node
+        if len(fields) == 1:
+            return node.tuple
+        return TupleGetItem(node.tuple, fields.index(node.index), span=node.span)
+
+
+def _giving(function: Function, fields: tuple[int, ...]) -> Function:
+    """The function with only these fields as its result."""
+    body, ret = function.body.body, function.ret
+    assert isinstance(body, Tuple)
+    assert isinstance(ret, TupleType)
+    left = tuple(body.fields[i] for i in fields)
+    types = [ret.fields[i] for i in fields]
+    result: Expr = left[0] if len(left) == 1 else Tuple(left, span=body.span)
+    return dataclasses.replace(
+        function,
+        body=SeqExpr(function.body.blocks, result, span=function.body.span),
+        ret=types[0] if len(types) == 1 else TupleType(types),
+    )
