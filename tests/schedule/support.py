@@ -69,10 +69,11 @@ class Kernel:
         results = []
         for form in ("parallel", "serial"):
             size = int(np.prod(out, dtype=np.int64))
-            memory = np.full(size + 64, 77, dtype)
+            beyond = np.array(77).astype(dtype)
+            memory = np.full(size + 64, beyond, dtype)
             view = memory[:size].reshape(out)
             self.library[form](*(as_tensor(x) for x in inputs), as_tensor(view))
-            assert (memory[size:] == 77).all(), "wrote beyond its output"
+            assert (memory[size:] == beyond).all(), "wrote beyond its output"
             results.append(view)
         np.testing.assert_array_equal(*results)
         return results[0]

@@ -73,9 +73,13 @@ def stride(
     any of `axes` stand, or on memory."""
     if any(s.loads_var(index, axis) for index in indices):
         return None
-    offset = s.flat_index(indices, shape)
-    moved = tvm_ffi.structural_map(offset, (Var, lambda v: v + int64(1) if v.same_as(axis) else v))
-    moves = simplify(moved - offset)
+    moves: Expr = int64(0)
+    for index, extent in zip(indices, shape, strict=True):
+        # Dimension by dimension: products of symbols that a difference would leave standing do not arise.
+        after = tvm_ffi.structural_map(
+            index, (Var, lambda v: v + int64(1) if v.same_as(axis) else v)
+        )
+        moves = simplify(moves * int64(extent) + simplify(after - index))
     return None if s.loads_of(moves) or any(s.uses(moves, other) for other in axes) else moves
 
 
