@@ -252,10 +252,9 @@ def compare(peers: Mapping[str, Peer], config: Config, batch: int, seq: int, rou
     return Shape(batch, seq, ms, work / ms["relaxpy"] / 1e6, differences)
 
 
-def kernels_of(
-    checkpoint: Path, config: Config, shapes: Sequence[tuple[int, int]], threads: int
-) -> list[Kernel]:
-    """Relaxpy's kernels at each shape, longest first, and what is outside of them."""
+def kernels_served(checkpoint: Path, threads: int) -> Service:
+    """Relaxpy with clocks around its kernels; requests are (batch, seq), results `Kernel`s: the longest first, and what
+    is outside of kernels."""
     os.environ["RELAXPY_NUM_THREADS"] = str(threads)
     import relaxpy
     from benchmarks.kernel_times import Costs, recording
@@ -263,6 +262,7 @@ def kernels_of(
     from models import bert
     from models.sentence_embedding import read_weights
 
+    config = read_config(checkpoint, "bert")
     model = bert.BertEncoder(bert.BertConfig.from_checkpoint(checkpoint))
     bert.load_weights(model, read_weights(checkpoint))
     mod, params = model.export({"embed": bert.SPEC["embed"]})
@@ -270,8 +270,8 @@ def kernels_of(
     executable = relaxpy.build(mod, params=params, instruments=[costs])
     with recording() as times:
         run = relaxpy.VirtualMachine(executable)["embed"]
-    found: list[Kernel] = []
-    for batch, seq in shapes:
+
+    def kernels(batch: int, seq: int) -> list[Kernel]:
         request, work = tokens(config, batch, seq), flops(config, batch, seq)
         with times.observed():
             run(*request)
@@ -294,7 +294,18 @@ def kernels_of(
             )
         outside = total - sum(row.ms for row in rows) / 1e3
         rows.append(Kernel(batch, seq, OUTSIDE, 0, outside * 1e3, outside / total, "", 0.0, 0.0))
-        found += rows
+        return rows
+
+    return Service(lambda request: partial(kernels, *request))
+
+
+def kernels_of(checkpoint: Path, shapes: Sequence[tuple[int, int]], threads: int) -> list[Kernel]:
+    """The kernels at each shape."""
+    peer = Peer.start("relaxpy", kernels_served, checkpoint, threads)
+    if isinstance(peer, str):
+        raise SystemExit(f"relaxpy cannot run here: {peer}")
+    found = [kernel for shape in shapes for kernel in peer.result(shape)]
+    peer.stop()
     return found
 
 
@@ -423,7 +434,7 @@ def main() -> int:
         for peer in peers.values():
             peer.stop()
     with console.status("kernel by kernel"):
-        kernels = kernels_of(checkpoint, config, places, args.threads)
+        kernels = kernels_of(checkpoint, places, args.threads)
     if shapes:
         console.print(view("median ms (of the best fp32 peer)", *comparison(shapes, kernels)))
     for place in places:
