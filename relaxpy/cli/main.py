@@ -29,6 +29,7 @@ COMMANDS = {
     "bisect": "relaxpy.cli.bisect",
     "tune": "relaxpy.cli.tune",
     "explain": "relaxpy.cli.explain",
+    "profile": "relaxpy.cli.profile",
     "cache": "relaxpy.cli.cache",
     "doctor": "relaxpy.cli.doctor",
 }

@@ -11,6 +11,7 @@ one capacity and one check.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -48,6 +49,13 @@ def new_record(ndim: int, dtype: str, shape_address: int, data: int = 0) -> tupl
     words[0] = data
     words[2:6] = (kind, shape_address, 0, 0)  # no strides: compact; no byte offset
     return record, address
+
+
+def record_bytes(record: Any) -> int:
+    """How many bytes the tensor of a record holds."""
+    words = _DLTensorWords.from_address(record.__chandle__() + _OBJECT_HEADER)
+    ndim, bits = words[2] & 0xFFFF, words[2] >> 40 & 0xFF
+    return math.prod((ctypes.c_int64 * ndim).from_address(words[3])) * ((bits + 7) // 8)
 
 
 class _OwnRecord:

@@ -48,6 +48,7 @@ from relaxpy.runtime.link import translate
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
 from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
 from relaxpy.runtime.pool import MemoryPool
+from relaxpy.runtime.profile import ProfilingEmitter, Recorder
 from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
 from relaxpy.runtime.watch import Watch, WatchedEmitter, allocate_guarded
 
@@ -105,7 +106,7 @@ class LinkedFunction:
         """Frames that no call uses."""
         self.patterns = parameter_patterns(code)
         with nesting_checked(code.name):
-            emitter = WatchedEmitter if program.check_memory else None
+            emitter = WatchedEmitter if program.check_memory else program.emitter
             listing = translate(code, generators, generator, emitter)
         self.source = listing.text
         self.origin = listing.origin
@@ -270,8 +271,16 @@ class LinkedFunction:
 class Program:
     """An executable linked for a device."""
 
-    def __init__(self, executable: Executable, device: Device, check_memory: bool = False) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        device: Device,
+        check_memory: bool = False,
+        recorder: Recorder | None = None,
+    ) -> None:
         self.check_memory = check_memory
+        self.recorder = recorder
+        self.emitter = None if recorder is None else ProfilingEmitter
         self.pool = MemoryPool()
         self.allocate: Allocate = allocate_guarded if check_memory else self.pool.storage
         self.executable = executable
@@ -311,6 +320,8 @@ class Program:
             "begin": begin,
             "invoke": invoke,
         }
+        if self.recorder is not None:
+            scope |= {"clock": perf_counter, "note": self.recorder.note}
         for index, tensor in enumerate(self.constants):
             scope[f"c{index}"] = tensor
             scope[f"ct{index}"] = record_of(tensor)

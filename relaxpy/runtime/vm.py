@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import NoReturn
+from time import perf_counter
+from typing import Any, NoReturn
+
+import numpy as np
 
 from relaxpy.errors import UsageError
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.function import Function, Signature
 from relaxpy.runtime.pool import MemoryUse
+from relaxpy.runtime.profile import Profile, Recorder
 from relaxpy.runtime.program import Program
 
 
@@ -42,6 +46,7 @@ class VirtualMachine:
         self.executable = executable
         self.device = Device.of(device)
         self._program = Program(executable, self.device, check_memory)
+        self._profiled: tuple[Recorder, dict[str, Function]] | None = None
         self._functions = {
             linked.code.name: Function(linked)
             for linked in self._program.functions
@@ -80,6 +85,40 @@ class VirtualMachine:
     def signature(self, name: str) -> Signature:
         """What the function `name` takes and gives; prints as script."""
         return self[name].signature
+
+    def profile(self, name: str, *args: Any, repeat: int = 10, **kwargs: Any) -> Profile:
+        """Where the time of a call of function `name` goes, by kernel and by line of the source: medians over `repeat`
+        calls, after one that is not counted. The functions run with clocks in them, on this thread.
+
+        Raises: what the call raises; UsageError (`arguments`) for a `repeat` below 1.
+        """
+        if repeat < 1:
+            raise UsageError("arguments", f"repeat must be 1 or more, got {repeat}")
+        self[name]  # a name that is not there is told before anything is linked again
+        if self._profiled is None:
+            exe = self.executable
+            recorder = Recorder(
+                {code.name: code for code in exe.functions},
+                [kernel.name for kernel in exe.kernels],
+                exe.libraries,
+                exe.packed,
+            )
+            program = Program(exe, self.device, recorder=recorder)
+            functions = {f.code.name: Function(f) for f in program.functions if f.code.public}
+            self._profiled = recorder, functions
+        recorder, functions = self._profiled
+        function = functions[name]
+        function(*args, **kwargs)
+        recorder.events.clear()
+        seconds: list[float] = []
+        for turn in range(repeat):
+            recorder.begin(turn)
+            start = perf_counter()
+            function(*args, **kwargs)
+            seconds.append(perf_counter() - start)
+        events = tuple(recorder.events)
+        recorder.events.clear()
+        return Profile(name, float(np.median(seconds)), repeat, events)
 
     def release_memory(self) -> int:
         """Give back the memory that is kept for later calls. Returns bytes freed."""

@@ -1,0 +1,82 @@
+"""`relaxpy profile`: where the time of a call goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+import relaxpy
+from relaxpy.cli.inputs import parse_inputs, read_arrays
+from relaxpy.cli.run import load
+from relaxpy.cli.source import is_executable, read_module
+
+
+@click.command(
+    short_help="Where the time of a call goes.",
+    epilog="""
+\b
+Examples:
+  relaxpy profile mlp.rxe --input 'x=f32[64,64]'
+  relaxpy profile mlp.py --params mlp.npz --input 'x=f32[64,64]' --lines
+  relaxpy profile mlp.rxe --input x=batch.npy --trace trace.json   for chrome://tracing or ui.perfetto.dev
+
+Inputs are written as for `relaxpy run`.
+""",
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("function", default="main")
+@click.option(
+    "--input",
+    "-i",
+    "inputs",
+    multiple=True,
+    metavar="NAME=VALUE|FILE.npz",
+    help="An argument, as for `relaxpy run`.",
+)
+@click.option(
+    "--params",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Of a program: arrays that are bound to the parameters of the same names.",
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Seed of the generated numbers.",
+)
+@click.option(
+    "--repeat", default=20, show_default=True, type=click.IntRange(min=1), help="Calls to time."
+)
+@click.option("--lines", is_flag=True, help="By line of the source too.")
+@click.option(
+    "--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write a Chrome trace."
+)
+def profile(
+    file: str,
+    function: str,
+    inputs: tuple[str, ...],
+    params: str | None,
+    seed: int,
+    repeat: int,
+    lines: bool,
+    trace: Path | None,
+) -> None:
+    """Run FUNCTION ("main" if not given) of an executable, or of a program that is compiled first, and print how long
+    each kernel took, how many bytes it moved, and how near that is to what memory allows.
+    """
+    values = parse_inputs(inputs, seed)
+    if file.endswith(".rxe") or is_executable(file):
+        executable = load(file)
+    else:
+        weights = None if params is None else read_arrays(params)
+        executable = relaxpy.build(read_module(file), params=weights)
+    found = relaxpy.VirtualMachine(executable).profile(function, repeat=repeat, **values)
+    click.echo(str(found))
+    if lines:
+        click.echo()
+        click.echo(found.by_line())
+    if trace is not None:
+        found.save_trace(trace)
+        click.echo(f"wrote {trace}")
