@@ -230,7 +230,8 @@ def _with_roles(
     rows, columns = roles["row"], roles["column"]
     if len(rows) != 1 or not columns or out.panels is not None:
         return None
-    if weight.panels is not None and weight.panels.axis != rows[0]:
+    panels = weight.panels
+    if panels is not None and (panels.axis != rows[0] or panels.grouped is not None):
         return None
     if _depends(out.base, axes) or _depends(weight.base, axes):
         return None

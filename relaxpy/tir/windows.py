@@ -5,7 +5,7 @@ A read is *guarded* where it is of an element only if there is one, and of a num
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from relaxpy.tir import loops
@@ -68,7 +68,8 @@ def read_walks(
         if s.loads_of(base):
             return None
         ends = (index, size - loops.int64(1) - index)
-        own = [bound for bound in left if any(equal(bound, end) for end in ends)]
+        factors = {1, *(abs(loops.constant(step) or 1) for step in linear.values())}
+        own = [bound for bound in left if any(_is_same_bound(bound, end, factors) for end in ends)]
         left = [bound for bound in left if not any(bound is other for other in own)]
         steps = tuple(linear.get(axis) for axis in extents)
         walks.append(Walk(size, stride, steps, base, bool(own)))
@@ -90,6 +91,15 @@ def with_padding_inlined(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]
                     if other is not stage
                 ]
     return current
+
+
+def _is_same_bound(bound: Expr, end: Expr, factors: Collection[int]) -> bool:
+    """Whether the two are at least 0 together: what simplifying makes of `2 * i - 1 >= 0` is `i - 1 >= 0`."""
+    for factor in sorted(factors):
+        rest = loops.constant(loops.simplify(end - bound * loops.int64(factor)))
+        if rest is not None and 0 <= rest < factor:
+            return True
+    return equal(bound, end)
 
 
 def _alternatives(value: Expr) -> tuple[Expr, Expr, Expr] | None:
