@@ -8,8 +8,8 @@ read the same keys and values. Two programs, chosen when the kernel runs by how 
 
 * *lanes* (`attention_lanes`), for many: vectors go across lanes, and each number of a key or value is read once for all
   lanes of a task, which come in two vector registers, one, or half of one.
-* *rows* (`attention_rows`), for one or two lanes, which is how text is generated where heads do not share keys: a task
-  a lane, vectors along the heads' widths.
+* *rows* (`attention_rows`), for up to four lanes, which is how text is generated where few heads share keys: a task a
+  query and key head, vectors along the heads' widths.
 
 Both go through the keys in blocks of 64 or fewer, with the online softmax:
 
@@ -36,8 +36,8 @@ from relaxpy.tir.target import Target
 LARGEST_HEAD = 1024
 """Head sizes beyond would make a task's memory larger than its share of a second-level cache."""
 
-FEW_LANES = 2
-"""Lanes that share a key head up to which each has a task of its own: vectors across lanes would be nearly empty."""
+FEW_LANES = 4
+"""Lanes that share a key head up to which vectors go along widths: across lanes they would be nearly empty."""
 
 
 def attention_program(func: PrimFunc, target: Target) -> PrimFunc | None:
@@ -55,8 +55,8 @@ def _body(form: AttentionForm, target: Target) -> Stmt:
     register = target.lanes(32)
     if has_row_program(access, register) and access.sharing <= FEW_LANES:
         with p.when(access.lanes <= FEW_LANES):
-            for task in _tasks(access, 1):
-                RowProgram(access, task, register).write()
+            for task in _tasks(access, access.sharing):
+                RowProgram(access, task, target).write()
         above = FEW_LANES
     if target.vector_bits == 512:
         # Half a register: processors that compute one whole one a cycle compute two halves.
