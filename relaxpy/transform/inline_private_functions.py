@@ -106,13 +106,15 @@ class _Inliner(Rebuilder):
         self.symbols = FreshNames()
         """The names of the symbols of the function at hand."""
         self.done: dict[str, Function] = {}
+        plain = {name: f for name, f in mod.graph_functions.items() if _may_be_inlined(f)}
+        if not plain:
+            return
         calls = _Calls(mod)
         callees = {name: tuple(mentioned_functions(f)) for name, f in mod.graph_functions.items()}
-        for name, function in mod.graph_functions.items():
-            if name in calls.values or not calls.count[name] or not _may_be_inlined(function):
+        for name, function in plain.items():
+            if name in calls.values or not calls.count[name] or _leads_back(name, callees):
                 continue
-            short = len(tuple(function.body.bindings)) <= max_bindings
-            if (short or calls.count[name] == 1) and not _leads_back(name, callees):
+            if calls.count[name] == 1 or len(tuple(function.body.bindings)) <= max_bindings:
                 self.bodies[name] = function
 
     def run(self) -> IRModule:

@@ -70,13 +70,13 @@ class RemoveUnusedOutputs(Pass):
     name: ClassVar[str] = "remove-unused-outputs"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        taken = _Taken(mod).found
-        kept: dict[str, tuple[int, ...]] = {}
-        for name, function in mod.graph_functions.items():
-            fields = _fields(function)
-            used = taken.get(name)
-            if fields is not None and used and len(used) < len(fields) and not function.attrs:
-                kept[name] = tuple(sorted(used))
+        candidates = {n: c for n, f in mod.graph_functions.items() if (c := _count(f)) > 1}
+        taken = _Taken(mod).found if candidates else {}
+        kept = {
+            name: tuple(sorted(used))
+            for name, count in candidates.items()
+            if (used := taken.get(name)) and len(used) < count
+        }
         if not kept:
             return mod
         functions: dict[str, BaseFunc] = {}
@@ -91,12 +91,11 @@ class RemoveUnusedOutputs(Pass):
         return mod.with_functions(functions)
 
 
-def _fields(function: Function) -> tuple[Expr, ...] | None:
-    """The fields of the tuple that a function puts together as its result."""
+def _count(function: Function) -> int:
+    """How many fields the tuple has that a private function puts together as its result."""
     body, ret = function.body.body, function.ret
-    if isinstance(body, Tuple) and isinstance(ret, TupleType) and len(ret.fields) > 1:
-        return body.fields
-    return None
+    given = isinstance(body, Tuple) and isinstance(ret, TupleType) and not function.attrs
+    return len(body.fields) if given and isinstance(body, Tuple) else 0
 
 
 class _Taken(Visitor):
