@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
+import pytest
+
 import relaxpy
 from relaxpy.ir import IRModule
 from relaxpy.testing.before_after import check_example
+from relaxpy.testing.interpret import interpret
 from relaxpy.transform import LegalizeOps, LowerCallTIR, PlanMemory, Sequential
 
 
@@ -73,3 +79,192 @@ def main(c: R.Tensor((), dtype="bool"), x: R.Tensor(("n",), dtype="float32")) ->
 """)
     assert text.count("R.memory.alloc_storage(") == 1
     assert text.index("R.memory.alloc_storage(") < text.index("if c:")
+
+
+# Lifetimes
+
+
+CASES = {
+    # program → storages without bounds
+    "views keep what they view": (
+        """
+    a = R.exp(x)
+    b = R.memory.view(a, R.shape([n * 4]), dtype="float32")
+    c = R.cumsum(x, axis=0)
+    d = R.cumsum(c, axis=0)
+    e = R.cumsum(b, axis=0)
+    y = R.add(d, R.reshape(e, (n, 4)))""",
+        3,
+    ),
+    "fields of tuples": (
+        """
+    a = R.exp(x)
+    t = (a, x)
+    b = R.cumsum(x, axis=0)
+    c = R.cumsum(b, axis=0)
+    f = t[0]
+    y = R.add(f, c)""",
+        3,
+    ),
+    "a result of either arm": (
+        """
+    a = R.cumsum(x, axis=0)
+    if c0:
+        b = R.cumsum(a, axis=0)
+    else:
+        b = R.exp(x)
+    d = R.cumsum(x, axis=1)
+    y = R.add(b, d)""",
+        3,
+    ),
+    "what one arm needs the other may overwrite": (
+        """
+    a = R.cumsum(x, axis=0)
+    if c0:
+        y = R.cumsum(a, axis=1)
+    else:
+        b = R.cumsum(x, axis=1)
+        y = R.cumsum(b, axis=0)""",
+        1,
+    ),
+    "casts": (
+        """
+    a = R.cumsum(x, axis=0)
+    b = R.match_cast(a, R.Tensor((n, 4), "float32"))
+    c = R.cumsum(x, axis=1)
+    d = R.cumsum(c, axis=1)
+    y = R.add(b, d)""",
+        3,
+    ),
+    "a larger storage": (
+        """
+    a = R.concat((x, x), axis=0)
+    b = R.cumsum(a, axis=0)
+    c = R.sum(b, axis=0)
+    d = R.cumsum(c, axis=0)
+    y = R.add(x, d)""",
+        3,
+    ),
+    "a size that depends on the data": (
+        """
+    k = T.int64()
+    a = R.cumsum(x, axis=0)
+    u = R.unique(R.reshape(a, (n * 4,)))
+    v = R.match_cast(u, R.Tensor((k,), "float32"))
+    b = R.cumsum(v, axis=0)
+    w = R.cumsum(b, axis=0)
+    y = R.add(x, R.sum(w))""",
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lifetimes(name: str) -> None:
+    """As many storages as are needed, and the right numbers in the checking mode, with a bound and without."""
+    body, count = CASES[name]
+    text = f"""
+@R.function
+def main(x: R.Tensor(("n", 4), "float32"), c0: R.Tensor((), "bool")) -> R.Object:
+    n = T.int64(){body}
+    return y
+"""
+    assert plan(text).count("R.memory.alloc_storage(") == count
+    mod = relaxpy.parse(text)
+    machines = [
+        relaxpy.VirtualMachine(relaxpy.build(mod, bounds=bounds), check_memory=True)
+        for bounds in (None, {"n": 17})
+    ]
+    for n in (0, 1, 2, 17):
+        x = np.linspace(-1, 1, n * 4, dtype=np.float32).reshape(n, 4)
+        for cond in (True, False):
+            args = x, np.array(cond)
+            expected = interpret(mod, "main", *args)
+            for vm in machines:
+                np.testing.assert_allclose(
+                    vm["main"](*args).numpy(), expected, rtol=1e-4, atol=1e-4
+                )
+
+
+def test_an_argument_of_a_function_that_does_not_keep_it_is_planned() -> None:
+    """f reads its argument, g returns it, and h hands it to g."""
+    text = """
+@I.ir_module
+class Module:
+    @R.function
+    def f(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        return R.exp(x)
+
+    @R.function
+    def g(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        return x
+
+    @R.function
+    def h(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        cls = Module
+        y = cls.g(x)
+        return y
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        cls = Module
+        a = R.cumsum(x)
+        b = cls.CALLEE(a)
+        return b
+"""
+    counts = {
+        name: plan(text.replace("CALLEE", name)).count("R.memory.alloc_storage(") for name in "fgh"
+    }
+    assert counts == {"f": 1, "g": 0, "h": 0}
+    mod = relaxpy.parse(text.replace("CALLEE", "f"))
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod), check_memory=True)
+    x = np.linspace(0, 1, 9, dtype=np.float32)
+    np.testing.assert_allclose(vm["main"](x).numpy(), np.exp(np.cumsum(x)), rtol=1e-5)
+
+
+# Static plans
+
+
+BOUNDED = """
+@R.function
+def main(x: R.Tensor(("n", 4), "float32"), z: R.Tensor(("m",), "float32")) -> R.Object:
+    R.func_attr({ATTRS})
+    a = R.cumsum(x, axis=0)
+    b = R.concat((a, a), axis=0)
+    c = R.cumsum(b, axis=0)
+    d = R.cumsum(z)
+    e = R.cumsum(d)
+    y = R.add(R.sum(c), R.sum(e))
+    return y
+"""
+
+
+@pytest.mark.parametrize(
+    ("attrs", "static", "dynamic"),
+    [
+        # a, b and c: 4, 8 and 8 n floats; d and e: m floats; two scalars of 4 bytes, in a cache line each
+        ({"tir_var_upper_bound": {"n": 16}}, 1, 2),
+        ({"tir_var_upper_bound": {"n": 16, "m": 8}}, 1, 0),
+        ({"tir_var_lower_bound": {"n": 1, "m": 1}}, 1, 4),
+        ({}, 1, 4),
+    ],
+    ids=str,
+)
+def test_bounded_sizes_are_laid_out_together(
+    attrs: dict[str, object], static: int, dynamic: int
+) -> None:
+    """A variable that has only a lower bound is not bounded."""
+    text = plan(BOUNDED.replace("ATTRS", repr(attrs)[1:-1]))
+    sizes = re.findall(r"alloc_storage\(R.prim_value\((.*)\)\)", text)
+    assert sum(size.isdigit() for size in sizes) == static
+    assert sum(not size.isdigit() for size in sizes) == dynamic
+    if "tir_var_upper_bound" in attrs:
+        assert max(int(size) for size in sizes if size.isdigit()) == 16 * 16 * 4
+        assert "offset=" in text
+
+
+def test_without_the_option_nothing_is_static() -> None:
+    text = BOUNDED.replace("ATTRS", '"tir_var_upper_bound": {"n": 16, "m": 8}')
+    mod = Sequential((LegalizeOps(), LowerCallTIR(), PlanMemory(static=False)))(relaxpy.parse(text))
+    assert "offset=" not in mod.script()
+    assert "R.prim_value(n * 32)" in mod.script()
