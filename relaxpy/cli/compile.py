@@ -9,7 +9,7 @@ from typing import Literal
 import click
 
 import relaxpy
-from relaxpy.cli.inputs import read_arrays
+from relaxpy.cli.inputs import read_arrays, read_numbers
 from relaxpy.cli.source import read_module
 
 
@@ -55,6 +55,13 @@ The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in
     show_default=True,
     help="Keep constants in the executable, or in a second file beside it.",
 )
+@click.option(
+    "--bound",
+    "bounds",
+    multiple=True,
+    metavar="NAME=INT",
+    help="The largest value of a symbolic variable, n=2048 or main.n=2048: memory is planned for it.",
+)
 @click.option("--timings", is_flag=True, help="Say where the time went: steps, kernels.")
 @click.option("--no-cache", is_flag=True, help="Compile every kernel, kept ones too.")
 def compile_command(
@@ -63,14 +70,16 @@ def compile_command(
     target: str,
     params: str | None,
     weights: Literal["inside", "beside"],
+    bounds: tuple[str, ...],
     timings: bool,
     no_cache: bool,
 ) -> None:
     """Compile the program in FILE, once for all shapes it can take."""
+    limits = read_numbers(bounds, "--bound")
     mod = read_module(file)
     arrays = None if params is None else read_arrays(params)
     start = time.perf_counter()
-    exe = relaxpy.build(mod, target=target, params=arrays, cache=not no_cache)
+    exe = relaxpy.build(mod, target=target, params=arrays, bounds=limits, cache=not no_cache)
     seconds = time.perf_counter() - start
     exe.save(output, weights=weights)
     size = os.path.getsize(output)

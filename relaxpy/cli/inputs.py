@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+import click
 import ml_dtypes
 import numpy as np
 
@@ -153,3 +154,14 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
         return load_file(path)
     except SafetensorError as error:
         raise UsageError("bad-array-file", f"{path} cannot be read as arrays: {error}") from None
+
+
+def read_numbers(given: Sequence[str], option: str) -> dict[str, int]:
+    """Sizes by name, from texts like `n=2048`. click.UsageError for others."""
+    found: dict[str, int] = {}
+    for text in given:
+        name, equals, number = text.partition("=")
+        if not (name and equals and number.strip().isdecimal()):
+            raise click.UsageError(f"{option} {text}: NAME=INT is expected, n=2048 for example")
+        found[name.strip()] = int(number)
+    return found

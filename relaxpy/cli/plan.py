@@ -8,7 +8,7 @@ import click
 
 import relaxpy
 from relaxpy.build.plan import memory_plan
-from relaxpy.cli.inputs import read_arrays
+from relaxpy.cli.inputs import read_arrays, read_numbers
 from relaxpy.cli.source import is_executable, read_module
 from relaxpy.errors import UsageError
 
@@ -57,7 +57,7 @@ def plan(
 
     Kernels are not compiled, and nothing is allocated.
     """
-    limits, values = _numbers(bounds, "--bound"), _numbers(sizes, "--size")
+    limits, values = read_numbers(bounds, "--bound"), read_numbers(sizes, "--size")
     if is_executable(file):
         if limits or params is not None:
             raise UsageError(
@@ -81,14 +81,3 @@ def plan(
     if svg is not None:
         Path(svg).write_text(found.svg(), encoding="utf-8")
         click.echo(f"{svg}: the timeline")
-
-
-def _numbers(given: tuple[str, ...], option: str) -> dict[str, int]:
-    """`n=2048` as a name and a number."""
-    found: dict[str, int] = {}
-    for text in given:
-        name, equals, number = text.partition("=")
-        if not (name and equals and number.strip().isdecimal()):
-            raise click.UsageError(f"{option} {text}: NAME=INT is expected, n=2048 for example")
-        found[name.strip()] = int(number)
-    return found

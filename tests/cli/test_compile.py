@@ -123,3 +123,15 @@ def test_the_same_bytes(program: Path, tmp_path: Path, capsys: pytest.CaptureFix
         assert run(capsys, "compile", program, "-o", tmp_path / name)[0] == 0
     assert (tmp_path / "a.rxe").read_bytes() == (tmp_path / "b.rxe").read_bytes()
     assert "main" in relaxpy.load(tmp_path / "a.rxe").as_text()
+
+
+def test_a_bound_makes_the_plan_static(tmp_path: Path) -> None:
+    source, file = tmp_path / "program.py", tmp_path / "program.rxe"
+    source.write_text(
+        '@R.function\ndef main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):\n'
+        "    return R.cumsum(R.cumsum(x))\n"
+    )
+    with pytest.raises(SystemExit) as done:
+        main(["compile", str(source), "--bound", "n=1000", "-o", str(file)])
+    assert done.value.code == 0
+    assert relaxpy.load(file).memory_plan()["main"].sizes == {"n": 1000}
