@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from report import markdown_table, replace_section, save, saved
+from report import ROOT, markdown_table, replace_section, save, saved
 from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -150,10 +150,12 @@ class Case:
     bounds: Mapping[str, int]
     inputs: int
     """How many parameters take tokens, (batch, seq) integers each."""
+    picture: str = ""
+    """Where in the documentation its timeline is kept."""
 
 
 CASES = {
-    "MiniLM, 32 × 128": Case("embed", {"batch": 32, "seq": 128}, 2),
+    "MiniLM, 32 × 128": Case("embed", {"batch": 32, "seq": 128}, 2, "memory.svg"),
     "decoder of 4 layers, prefill 4 × 512": Case("prefill", {"batch": 4, "seq": 512}, 1),
 }
 
@@ -183,6 +185,8 @@ def measured(name: str) -> dict[str, float]:
     case = CASES[name]
     plan = exe.memory_plan()
     function = plan[case.function]
+    if case.picture:
+        (ROOT / "docs" / case.picture).write_text(plan.svg(), encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.rxe")
         exe.save(file)
