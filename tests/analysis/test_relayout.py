@@ -64,15 +64,25 @@ HEADS: dict[str, IRModule] = {
         "o = R.permute_dims(a, axes=[0, 2, 1, 3])",
         "y = R.reshape(o, R.shape([b, t, 24]))",
     ),
-}
-"""Programs that become one kernel."""
-
-KEPT: dict[str, IRModule] = {
     "columns far apart": function(
         {"x": '("b", "s", 24)', "q": '("b", 3, "t", 8)'},
         "h = R.reshape(x, R.shape([b, s, 3, 8]))",
         "k = R.permute_dims(h, axes=[0, 2, 3, 1])",
         "y = R.matmul(q, k)",
+    ),
+    "a transposed weight": function(
+        {"x": '("b", "s", 24)', "w": "(8, 24)"},
+        "h = R.permute_dims(w)",
+        "y = R.matmul(x, h)",
+    ),
+}
+"""Programs that become one kernel."""
+
+KEPT: dict[str, IRModule] = {
+    "sums along rows far apart": function(
+        {"x": '("s", "t")', "v": '("s", 8)'},
+        "h = R.permute_dims(x)",
+        "y = R.matmul(h, v)",
     ),
     "used twice": function(
         {"x": '("b", "s", 24)', "k": '("b", 3, 8, "t")'},
