@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+from models import llama
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.plan import memory_plan
 from relaxpy.ir import IRModule
@@ -133,3 +134,24 @@ def test_figure_11(n: int) -> None:
     for check in (False, True):
         vm = relaxpy.VirtualMachine(relaxpy.build(mod), check_memory=check)
         np.testing.assert_allclose(vm["main"](x, w).numpy(), expected, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("function", "bounds", "most"),
+    [
+        ("prefill", {"batch": 1, "seq": 1024}, 110.0),
+        ("decode", {"batch": 64, "past": 1024}, 88.2),
+    ],
+)
+def test_table_2(function: str, bounds: dict[str, int], most: float) -> None:
+    """The plan of Llama3-8B in fp16, which is the same for two layers as for 32: intermediate values and the logits in
+    MiB (the paper: 149.7 and 88.2). `benchmarks/memory.py --only table2` shows all of it."""
+    config = llama.LlamaConfig(
+        hidden_size=4096, intermediate_size=14336, num_hidden_layers=2, num_attention_heads=32,
+        num_key_value_heads=8, vocab_size=128256, dtype="float16",
+    )  # fmt: skip
+    mod, _ = llama.Llama(config).export({function: llama.spec(config)[function]})
+    plan = memory_plan(mod, bounds=bounds)[function]
+    logits = bounds["batch"] * config.vocab_size * 4
+    assert plan.planned <= 1.02 * plan.least
+    assert (plan.planned + logits) / (1 << 20) <= most
