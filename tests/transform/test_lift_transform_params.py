@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule
 from relaxpy.testing.before_after import check_example
+from relaxpy.testing.differential import Call
 from relaxpy.testing.interpret import interpret
-from relaxpy.transform import LegalizeOps, LiftTransformParams, Normalize
+from relaxpy.testing.random_program import random_program
+from relaxpy.transform import CanonicalizeBindings, LegalizeOps, LiftTransformParams, Normalize
 
 QUICK = "llvm -opt-level=0"
 W = 'w: R.Tensor((8, 4), "float32")'
@@ -163,3 +166,29 @@ def test_a_model_in_a_build() -> None:
         x = array(rows, 4)
         got = vm["forward"](x, *vm["forward_transform_params"](w))
         np.testing.assert_allclose(got.numpy(), x @ w.T, rtol=1e-5)
+
+
+def test_random_programs() -> None:
+    """All parameters but the first as weights: what is made of them and the rest together compute the same."""
+    changed = 0
+    for seed in range(60):
+        program = random_program(seed)
+        main = program.mod[program.name]
+        assert isinstance(main, Function)
+        marked = replace(main, attrs={**main.attrs, "num_input": 1})
+        mod = CanonicalizeBindings()(Normalize()(program.mod.with_function(program.name, marked)))
+        after = LiftTransformParams()(mod)
+        if after is mod:
+            continue
+        changed += 1
+        check_well_formed(after)
+        for sizes in program.bindings(2):
+            args = program.arguments(sizes)
+            call = Call(mod, program.name, args)
+            if isinstance(call.expected, Exception):
+                continue
+            weights = interpret(after, f"{program.name}_transform_params", *args[1:])
+            assert isinstance(weights, tuple)
+            got = Call(after, program.name, [args[0], *weights]).run()
+            assert call.disagreement(got) == "", f"seed {seed}\n{mod.script()}\n{after.script()}"
+    assert changed > 2
