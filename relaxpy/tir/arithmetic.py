@@ -88,9 +88,9 @@ class Arithmetic:
         words = self._words(buffer, at, self.lanes, self.lhs, count)
         return words ^ self.flipped() if self.flips else words
 
-    def right_words(self, buffer: Buffer, at: Index, count: Expr | None = None) -> Expr:
-        """A vector of neighbouring right words; of those `count` factors, then zeros."""
-        return self._words(buffer, at, self.lanes, self.rhs, count)
+    def right_words(self, buffer: Buffer, at: Index, lanes: int | None = None) -> Expr:
+        """So many neighbouring right words, a vector's by default."""
+        return self._words(buffer, at, lanes or self.lanes, self.rhs)
 
     def left_joined(self, factors: Sequence[Expr], exist: Sequence[Expr | bool]) -> Expr:
         """One left word of factors read one by one; those that do not exist are zeros."""

@@ -1,12 +1,13 @@
 """Matrix products on CPUs, for any extents: register tiles over packed panels, or straight from memory for few rows.
 
-The output is cut into panels of columns (two vector registers wide) and chunks of rows; one task makes one such piece,
-and every product of a batch has its own. Inside, two programs, chosen when the kernel runs:
+The output is cut into panels of columns (two vector registers wide) and chunks of rows; one task makes one chunk of
+one panel, or of up to four neighbouring ones, and every product of a batch has its own. Inside, two programs, chosen
+when the kernel runs:
 
-* *packed*, for many rows: the task copies a block of its right-hand panel (at most 512 words deep, so that it stays in
-  the second-level cache) to contiguous memory, whichever way it lies in the source, and multiplies a tile of up to 8
-  rows (6 where there are 16 registers) at a time with it. The tile's sums stay in vector registers over the block;
-  between blocks they rest in the task's own memory.
+* *packed*, for many rows: the task copies a block of its right-hand panels (at most 512 words deep, so that they stay
+  in the second-level cache) to contiguous memory, whichever way they lie in the source, and multiplies a tile of up to
+  8 rows (6 where there are 16 registers) at a time with one after the other. The tile's sums stay in vector registers
+  over the block; between blocks they rest in the task's own memory.
   A factor that the build has packed already (`relaxpy.tir.panels`) is read where it lies.
 * *direct*, for at most one tile of rows: nothing would be read twice, so nothing is copied. The panel is as wide as
   registers allow, because memory likes long rows.
@@ -31,7 +32,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from relaxpy.schedule.cpu.matmul_factors import Block, Factors, LeftWord, Panel, RightRow
+from relaxpy.schedule.cpu.matmul_factors import Block, Factors, Left, Panel, RightRow
 from relaxpy.schedule.cpu.matmul_finish import Finish, Total, place_of
 from relaxpy.tir import loops
 from relaxpy.tir.arithmetic import BITS, Arithmetic
@@ -50,6 +51,13 @@ CHUNK_TILES = 24
 
 FEW_TASKS = 32
 """Below this many tasks chunks are halved: a dozen threads should find work."""
+
+MOST_PANELS = 4
+"""Panels of a task at most, where rows are copied, once for all of them, and the number of columns is known. (Elsewhere
+it is one: LLVM needs ten times as long for another loop around the tile.)"""
+
+SHARED_TASKS = 16
+"""So many tasks are left where panels share one."""
 
 
 def matmul_program(func: PrimFunc, target: Target) -> PrimFunc | None:
@@ -108,6 +116,22 @@ class _Partial:
 
     buffer: Buffer
     start: Expr
+    stride: int
+    """From one row to the next."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Memory:
+    """A task's own memory."""
+
+    partial: Buffer
+    """Sums of all its tiles."""
+    left: Buffer | None
+    """One tile's rows, where they are copied."""
+    right: Buffer | None
+    """A block of all its panels, where they are copied."""
+    excess: Buffer | None
+    """What flipped words add to the sums of each column."""
 
 
 class _Writer:
@@ -124,6 +148,8 @@ class _Writer:
         self.factors = Factors(p, form, arithmetic, lhs, rhs)
         self.finish = Finish(p, form, self.out) if form.epilogue is not None else None
         known = loops.constant(self.factors.words) or DEPTH_BLOCK
+        shares = self.factors.copies_left and loops.constant(self.columns) is not None
+        self.most_panels = MOST_PANELS if shares else 1
         self.block_words = min(DEPTH_BLOCK, tiling.lanes * -(-known // tiling.lanes))
         """How deep a block is: whole vectors."""
         # Where in its view the product lies that a task works on; set by `_tasks`.
@@ -154,43 +180,82 @@ class _Writer:
         """At most one tile of rows: the panel is read where it lies."""
         p, vectors = self.program, self.tiling.direct_vectors(height + self.arithmetic.flips)
         with self._tasks(loops.ceildiv(self.columns, vectors * self.tiling.lanes)) as number:
-            size = height * vectors * self.tiling.lanes
-            partial = _Partial(p.allocate("partial", size, self.dtype), loops.int64(0))
+            width = vectors * self.tiling.lanes
+            sums = p.allocate("partial", height * width, self.dtype)
+            partial = _Partial(sums, loops.int64(0), width)
             copy = self._left_copy(height)
             # Rows that are copied are so a block at a time; others need no blocks.
             words = self.block_words if copy is not None else None
-            for panel in self._panels(number, vectors):
+            # A factor in panels is filled up: only stores need masks.
+            is_filled = self.form.panels is not None
+            whole = [self._panel(number, vectors)]
+            for panel in whole if is_filled else self._panels(number, vectors):
                 with self._blocks(words) as block:
+                    left = self._left(copy, height, loops.int64(0), block)
                     right = self.factors.right(panel, block)
-                    self._tile(height, loops.int64(0), panel, right, block, partial, copy)
+                    self._tile(panel, left, right, block, partial)
+                    with p.when(block.is_last):
+                        known = None if is_filled else panel
+                        self._store(loops.int64(0), self.rows, number, vectors, partial, known)
 
     def _packed(self) -> None:
         """Any number of rows: chunks of them by panels that are copied, a block of the depth at a time."""
-        p, height, vectors = self.program, self.tiling.height, self.tiling.panel_vectors
-        width = vectors * self.tiling.lanes
+        p, height, width = self.program, self.tiling.height, self._width
         panels = p.let("panels", loops.ceildiv(self.columns, width))
         tiles = p.let("tiles", loops.ceildiv(self.rows, height))
         chunk = p.let("chunk_tiles", self._chunk_tiles(tiles, panels))
         chunks = p.let("chunks", loops.ceildiv(tiles, chunk))
-        with self._tasks(loops.simplify(chunks * panels)) as number:
-            column = p.let("panel", loops.floormod(number, panels))
-            first = p.let("first_tile", loops.floordiv(number, panels) * chunk)
+        share = p.let("share", self._shared_panels(chunks, panels))
+        shares = p.let("shares", loops.ceildiv(panels, share))
+        with self._tasks(loops.simplify(chunks * shares)) as number:
+            first_panel = p.let("first_panel", loops.floormod(number, shares) * share)
+            own = p.let("own_panels", self._own_panels(share, panels - first_panel))
+            first = p.let("first_tile", loops.floordiv(number, shares) * chunk)
             last = p.let("last_tile", loops.minimum(first + chunk, tiles))
-            is_packed = self.form.panels is not None
-            word = self.arithmetic.word
-            copy = None if is_packed else p.allocate("packed", self.block_words * width, word)
-            partial = p.allocate("partial", CHUNK_TILES * height * width, self.dtype)
-            left = self._left_copy(height)
-            excess = p.allocate("excess", width, self.dtype) if self.arithmetic.flips else None
-            for panel in self._panels(column, vectors):
-                with self._blocks(self.block_words) as block:
-                    if copy is not None:
-                        right = self.factors.copied_right(copy, panel, block)
-                    else:
-                        right = self.factors.right(panel, block)
-                    if excess is not None:
-                        self._excess(excess, panel, right, block)
-                    self._chunk(first, last, panel, right, block, partial, left, excess)
+            memory = self._memory(self.most_panels)
+            with self._blocks(self.block_words) as block:
+                if memory.right is not None or memory.excess is not None:
+                    with p.loop("own_panel", own) as n:
+                        self._prepare(first_panel + n, n, block, memory)
+                self._chunk(first, last, (first_panel, own), block, memory)
+
+    @property
+    def _width(self) -> int:
+        """Columns of a panel."""
+        return self.tiling.panel_vectors * self.tiling.lanes
+
+    def _memory(self, panels: int) -> _Memory:
+        """What a task that multiplies so many panels needs."""
+        p, a, width = self.program, self.arithmetic, self._width
+        is_copied = self.form.panels is None
+        size = panels * width
+        return _Memory(
+            partial=p.allocate("partial", CHUNK_TILES * self.tiling.height * size, self.dtype),
+            left=self._left_copy(self.tiling.height),
+            right=p.allocate("packed", self.block_words * size, a.word) if is_copied else None,
+            excess=p.allocate("excess", size, self.dtype) if a.flips else None,
+        )
+
+    def _prepare(self, number: Expr, n: Expr, block: Block, memory: _Memory) -> None:
+        """Copy the panel of this number, the task's `n`-th, and sum what flipped words add to its columns."""
+        vectors = self.tiling.panel_vectors
+        whole = self._panel(number, vectors)
+        if memory.right is not None:
+            panels = self._panels(number, vectors) if self.factors.reads_right else [whole]
+            for panel in panels:
+                self.factors.copy_right(memory.right, self._copied(n), whole.width, panel, block)
+        if memory.excess is not None:
+            self._excess(memory.excess, n, whole, self._right(whole, n, block, memory), block)
+
+    def _copied(self, n: Expr) -> Expr:
+        """Where the copy of a task's `n`-th panel begins."""
+        return self.program.let("copied", loops.simplify(n * self.block_words * self._width))
+
+    def _right(self, panel: Panel, n: Expr, block: Block, memory: _Memory) -> RightRow:
+        """The task's `n`-th panel, copied or where it lies."""
+        if memory.right is None:
+            return self.factors.right(panel, block)
+        return self.factors.copied_right(memory.right, self._copied(n), panel)
 
     def _left_copy(self, height: int) -> Buffer | None:
         """Memory for the rows of a tile, if they have to be copied."""
@@ -212,8 +277,8 @@ class _Writer:
             is_first, is_last = loops.equals(block, 0), loops.equals(block, blocks - 1)
             yield Block(start, count, is_first, is_last)
 
-    def _excess(self, excess: Buffer, panel: Panel, right: RightRow, block: Block) -> None:
-        """By how much the block's sums are too large because left words are flipped."""
+    def _excess(self, excess: Buffer, n: Expr, panel: Panel, right: RightRow, block: Block) -> None:
+        """By how much the block's sums of the `n`-th panel are too large because left words are flipped."""
         p, lanes = self.program, panel.lanes
         sums = [p.allocate(f"column{at}", lanes, self.dtype) for at, _ in panel.vectors()]
         for total in sums:
@@ -223,8 +288,9 @@ class _Writer:
                 value = loops.load(total, 0, lanes)
                 value = self.arithmetic.add_product(value, self.arithmetic.flipped(), words)
                 p.store(total, 0, value, lanes)
-        for n, total in enumerate(sums):
-            p.store(excess, n * lanes, loops.load(total, 0, lanes), lanes)
+        for vector, total in enumerate(sums):
+            at = n * self._width + vector * lanes
+            p.store(excess, at, loops.load(total, 0, lanes), lanes)
 
     def _chunk_tiles(self, tiles: Expr, panels: Expr) -> Expr:
         """Row tiles a task: about `CHUNK_TILES`, chunks of equal size, more of them where tasks are few."""
@@ -233,64 +299,93 @@ class _Writer:
         chunks = loops.maximum(1, loops.ceildiv(tiles, aim))
         return loops.maximum(1, loops.ceildiv(tiles, chunks))
 
+    def _shared_panels(self, chunks: Expr, panels: Expr) -> Expr:
+        """Panels a task: several where enough tasks are left, if anything is gained by it."""
+        if self.most_panels == 1:
+            return loops.int64(1)
+        tasks = loops.simplify(chunks * panels * self._products())
+        share = loops.int64(1)
+        for count in (2, self.most_panels):
+            share = loops.select(tasks >= count * SHARED_TASKS, count, share)
+        return loops.simplify(share)
+
+    def _own_panels(self, share: Expr, left: Expr) -> Expr:
+        """How many panels a task has: the last one of a row may have fewer than its share."""
+        return share if self.most_panels == 1 else loops.minimum(share, left)
+
     def _chunk(
-        self,
-        first: Expr,
-        last: Expr,
-        panel: Panel,
-        right: RightRow,
-        block: Block,
-        sums: Buffer,
-        copy: Buffer | None,
-        excess: Buffer | None,
+        self, first: Expr, last: Expr, panels: tuple[Expr, Expr], block: Block, memory: _Memory
     ) -> None:
-        """The tiles from `first` to `last` of one panel; the last of all rows may be a low one."""
-        p, height = self.program, self.tiling.height
-        size = height * panel.width
-        whole = loops.floordiv(self.rows, height)
-        with p.loop("tile", loops.minimum(last, whole) - first) as tile:
+        """The tiles from `first` to `last` of so many panels from the first on; the last of all rows may be a low
+        one."""
+        p, height, vectors = self.program, self.tiling.height, self.tiling.panel_vectors
+        first_panel, count = panels
+        size = height * self._width
+        with p.loop("tile", last - first) as tile:
             row = p.let("i", (first + tile) * height)
-            partial = _Partial(sums, p.let("own", tile * size))
-            self._tile(height, row, panel, right, block, partial, copy, excess, is_whole=True)
-        rest = loops.simplify(self.rows - whole * height)
-        with p.when(loops.both(last > whole, rest > 0)):
-            row = p.let("i", whole * height)
-            partial = _Partial(sums, p.let("own", (whole - first) * size))
-            for above, low in self._heights(rest):
-                with p.when(loops.between(rest, above, low)):
-                    self._tile(low, row, panel, right, block, partial, copy, excess)
+            rows = p.let("rows", loops.minimum(self.rows - row, height))
+            copied = None
+            if memory.left is not None:
+                copied = self._left(memory.left, height, row, block)
+            with p.loop("own_panel", count) as n:
+                number = first_panel + n
+                panel = self._panel(number, vectors)
+                right = self._right(panel, n, block, memory)
+                own = p.let("own", loops.simplify((tile * self.most_panels + n) * size))
+                partial = _Partial(memory.partial, own, self._width)
+                excess = None
+                if memory.excess is not None:
+                    at = loops.simplify(n * self._width)
+                    excess = _Partial(memory.excess, at, self._width)
+                for low, condition in self._low_tiles(rows):
+                    with p.when(condition):
+                        left = copied or self._left(None, low, row, block)
+                        self._tile(panel, Left(low, left.word), right, block, partial, excess)
+                with p.when(block.is_last):
+                    self._store(row, rows, number, vectors, partial)
+
+    def _low_tiles(self, rows: Expr) -> list[tuple[int, Expr | bool]]:
+        """The heights of tiles that so many rows of a whole one may need, and when."""
+        height = self.tiling.height
+        known = loops.constant(self.rows)
+        if known is not None and known % height == 0:
+            return [(height, True)]
+        if known is not None:
+            low = next(low for low in self.tiling.heights if low >= known % height)
+            if known < height or low == height:
+                return [(low, True)]
+            return [(height, rows > low), (low, rows <= low)]
+        pairs = zip((0, *self.tiling.heights), self.tiling.heights, strict=False)
+        return [(low, loops.between(rows, above, low)) for above, low in pairs]
+
+    def _left(self, copy: Buffer | None, height: int, row: Expr, block: Block) -> Left:
+        """Rows from `row` on, where they lie or in `copy` if that is given."""
+        if copy is not None:
+            return self.factors.copied_left(copy, self.block_words, height, row, block)
+        return self.factors.left(height, row, block)
 
     def _tile(
         self,
-        height: int,
-        row: Expr,
         panel: Panel,
+        left: Left,
         right: RightRow,
         block: Block,
         partial: _Partial,
-        copy: Buffer | None,
-        excess: Buffer | None = None,
-        *,
-        is_whole: bool = False,
+        excess: _Partial | None = None,
     ) -> None:
-        """`out[row:, panel] = lhs[row:] @ right` over a block of the depth, the sums in registers.
+        """Add `left @ right` over a block of the depth to the sums in `partial`, in registers meanwhile.
 
-        Left rows are copied to `copy` before, if it is given. `excess` is what sums of flipped words have too much; it
-        is summed here where it is not given. Unless the tile `is_whole`, rows past the end compute the last row, and
-        are not stored.
+        `excess` is what sums of flipped words have too much; it is summed here where it is not given.
         """
-        p, lanes = self.program, panel.lanes
-        if copy is not None:
-            left = self.factors.copied_left(copy, self.block_words, height, row, block)
-        else:
-            left = self.factors.left(height, row, block, is_whole=is_whole)
+        p, lanes, height = self.program, panel.lanes, left.height
+        stride = partial.stride
         # One buffer a row: together they would be too large for the stack, and so for registers.
         sums = [p.allocate(f"sums{r}", panel.width, self.dtype) for r in range(height)]
         places = [(r, at) for r in range(height) for at, _ in panel.vectors()]
 
         def begin(r: int, at: int, value: Expr) -> None:
             if excess is not None:
-                value = value - loops.load(excess, at, lanes)
+                value = value - loops.load(excess.buffer, excess.start + at, lanes)
             p.store(sums[r], at, value, lanes)
 
         with p.when(block.is_first):
@@ -298,7 +393,7 @@ class _Writer:
                 begin(r, at, loops.zero(self.dtype, lanes))
         with p.otherwise(block.is_first):
             for r, at in places:
-                at_partial = partial.start + r * panel.width + at
+                at_partial = partial.start + r * stride + at
                 begin(r, at, loops.load(partial.buffer, at_partial, lanes))
         flipped = self.arithmetic.flips and excess is None
         own = self._multiply(sums, left, panel, right, block, with_excess=flipped)
@@ -306,14 +401,12 @@ class _Writer:
             value = loops.load(sums[r], at, lanes)
             if own is not None:
                 value = value - loops.load(own, at, lanes)
-            p.store(partial.buffer, partial.start + r * panel.width + at, value, lanes)
-        with p.when(block.is_last):
-            self._store(height, row, panel, partial, is_whole=is_whole)
+            p.store(partial.buffer, partial.start + r * stride + at, value, lanes)
 
     def _multiply(
         self,
         sums: list[Buffer],
-        left: LeftWord,
+        left: Left,
         panel: Panel,
         right: RightRow,
         block: Block,
@@ -337,7 +430,7 @@ class _Writer:
                 for (at, _), words in zip(panel.vectors(), right(k), strict=True)
             ]
             for r, total in enumerate(sums):
-                words = p.let("left", left(r, k))
+                words = p.let("left", left.word(r, k))
                 for at, by in rights:
                     add(total, at, words, by)
             if excess is not None:
@@ -346,24 +439,38 @@ class _Writer:
         return excess
 
     def _store(
-        self, height: int, row: Expr, panel: Panel, partial: _Partial, *, is_whole: bool
+        self,
+        row: Expr,
+        rows: Expr,
+        number: Expr,
+        vectors: int,
+        partial: _Partial,
+        known: Panel | None = None,
     ) -> None:
-        """Finish the sums of a tile and write them to the output."""
-        p, lanes = self.program, panel.lanes
-        # A loop, not a store a row: LLVM takes minutes to choose addresses for a dozen rows of unknown length.
-        count = loops.int64(height) if is_whole else loops.minimum(self.rows - row, height)
-        with p.loop("r", count) as r:
-            target = p.let("target", self.out_base + (row + r) * self.form.row.out + panel.start)
-            sums_at = loops.simplify(partial.start + r * panel.width)
-            if self.finish is not None:
-                place = self.batch_place | self.finish.row_place(row + r)
-                for at, mask in panel.vectors():
-                    total = Total(partial.buffer, sums_at + at)
-                    self.finish.store(total, place, panel.start + at, target + at, lanes, mask)
-            else:
-                for at, mask in panel.vectors():
-                    value = loops.load(partial.buffer, sums_at + at, lanes)
-                    p.store(self.out, target + at, value, lanes, mask)
+        """Finish so many rows of a tile's sums and write them to the output: to the panel of this number, `known` where
+        it is known which of its columns exist."""
+        p, lanes = self.program, self.tiling.lanes
+        for panel in self._panels(number, vectors) if known is None else [known]:
+            # A loop, not a store a row: LLVM takes minutes to choose addresses for a dozen rows of unknown length.
+            with p.loop("r", rows) as r:
+                target = self.out_base + (row + r) * self.form.row.out + panel.start
+                target = p.let("target", target)
+                sums_at = loops.simplify(partial.start + r * partial.stride)
+                if self.finish is not None:
+                    place = self.batch_place | self.finish.row_place(row + r)
+                    for at, mask in panel.vectors():
+                        total = Total(partial.buffer, sums_at + at)
+                        self.finish.store(total, place, panel.start + at, target + at, lanes, mask)
+                else:
+                    for at, mask in panel.vectors():
+                        value = loops.load(partial.buffer, sums_at + at, lanes)
+                        p.store(self.out, target + at, value, lanes, mask)
+
+    def _panel(self, number: Expr, vectors: int) -> Panel:
+        """The panel of this number as if all its columns existed."""
+        lanes = self.tiling.lanes
+        start = self.program.let("j", loops.simplify(number * (vectors * lanes)))
+        return Panel(start, lanes, (None,) * vectors)
 
     def _panels(self, number: Expr, vectors: int) -> Iterator[Panel]:
         """The panel of this number, for code that is written once for whole panels and again for ragged ones.

@@ -16,13 +16,10 @@ from dataclasses import dataclass
 
 from relaxpy.tir import loops
 from relaxpy.tir._tvm import tirx
-from relaxpy.tir.arithmetic import Arithmetic
+from relaxpy.tir.arithmetic import BITS, Arithmetic
 from relaxpy.tir.contraction import Panels
 from relaxpy.tir.loops import Buffer, Expr, Program
 from relaxpy.tir.matmul_form import MatmulForm
-
-LeftWord = Callable[[int, Expr], Expr]
-"""A row's word at a place of the depth, counted in words from the block's start, in every lane of a vector."""
 
 RightRow = Callable[[Expr], list[Expr]]
 """The vectors of words across the panel at a place of the depth."""
@@ -37,6 +34,15 @@ class Block:
     is_first: Expr | bool
     is_last: Expr | bool
     """Whether sums begin at zero, and whether they are complete afterwards."""
+
+
+@dataclass(frozen=True, eq=False)
+class Left:
+    """Rows of a tile."""
+
+    height: int
+    word: Callable[[int, Expr], Expr]
+    """A row's word at a place of the depth, counted in words from the block's start, in every lane of a vector."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,19 +86,19 @@ class Factors:
         """Whether rows are copied: because each would be converted once a panel, or is not in groups."""
         if self.group == 1:
             return self.arithmetic.lhs != self.arithmetic.total
-        return not self.is_even or loops.constant(self.form.depth.lhs) != 1
+        return self.arithmetic.flips or not self.is_even or loops.constant(self.form.depth.lhs) != 1
 
     @property
     def reads_right(self) -> bool:
         """Whether vectors across a panel can be read where they lie."""
         return self.form.panels is not None or loops.constant(self.form.column.rhs) == 1
 
-    def left(self, height: int, row: Expr, block: Block, *, is_whole: bool) -> LeftWord:
+    def left(self, height: int, row: Expr, block: Block) -> Left:
         """The words of rows from `row` on, in place; rows past the end read the last row again."""
         p, form = self.program, self.form
         lines: list[Expr] = []
         for r in range(height):
-            exists = row + r if is_whole else loops.minimum(row + r, form.row.extent - 1)
+            exists = loops.minimum(row + r, form.row.extent - 1)
             start = block.start * self.group * form.depth.lhs
             line = loops.simplify(self.lhs_base + exists * form.row.lhs + start)
             lines.append(p.let(f"line{r}", line))
@@ -101,11 +107,9 @@ class Factors:
             at = lines[r] + k * self.group * form.depth.lhs
             return self.arithmetic.left_word(self.lhs, at)
 
-        return word
+        return Left(height, word)
 
-    def copied_left(
-        self, copy: Buffer, size: int, height: int, row: Expr, block: Block
-    ) -> LeftWord:
+    def copied_left(self, copy: Buffer, size: int, height: int, row: Expr, block: Block) -> Left:
         """The words of rows from `row` on, after they were copied to `copy`, `size` words apart."""
         p, form, a = self.program, self.form, self.arithmetic
         first = p.let("first", loops.simplify(block.start * self.group))
@@ -120,7 +124,7 @@ class Factors:
                 with p.loop("k", block.count) as k:
                     factors, exist = self._group(self.lhs, line, form.depth.lhs, first, k)
                     p.store(copy, r * size + k, a.left_joined(factors, exist))
-        return lambda r, k: loops.broadcast(loops.load(copy, r * size + k), a.lanes)
+        return Left(height, lambda r, k: loops.broadcast(loops.load(copy, r * size + k), a.lanes))
 
     def right(self, panel: Panel, block: Block) -> RightRow:
         """The panel where it lies in memory; lanes of columns that do not exist hold anything."""
@@ -128,7 +132,7 @@ class Factors:
             return self._right_in_panels(self.form.panels, panel, block)
         p, form = self.program, self.form
         first = p.let("first", loops.simplify(block.start * self.group))
-        line = p.let("from", self.rhs_base + panel.start + first * form.depth.rhs)
+        line = p.let("start", self.rhs_base + panel.start + first * form.depth.rhs)
 
         def row(k: Expr) -> list[Expr]:
             return [
@@ -163,48 +167,63 @@ class Factors:
 
         return row
 
-    def copied_right(self, copy: Buffer, panel: Panel, block: Block) -> RightRow:
-        """The panel, after it was copied to `copy`: row after row of whole vectors, columns that do not exist hold
-        anything."""
-        p, form, width = self.program, self.form, panel.width
+    def copy_right(self, copy: Buffer, start: Expr, width: int, panel: Panel, block: Block) -> None:
+        """Copy the panel to `start` of `copy`: rows of vectors, `width` words apart, in which columns that do not exist
+        hold anything."""
+        p, form = self.program, self.form
         if self.reads_right:
             row = self.right(panel, block)
             with p.loop("k", block.count) as k:
                 for n, words in enumerate(row(k)):
-                    p.store(copy, k * width + n * panel.lanes, words, panel.lanes)
-        elif loops.constant(form.depth.rhs) == 1 and panel.lanes > 1:
-            self._turn(copy, panel, block)
+                    p.store(copy, start + k * width + n * panel.lanes, words, panel.lanes)
+        elif loops.constant(form.depth.rhs) == 1:
+            self._turn(copy, start, panel, block)
         else:
             first = p.let("first", loops.simplify(block.start * self.group))
             with p.loop("column", width) as column:
                 line = p.let("line", self._column(panel, column) + first * form.depth.rhs)
                 with p.loop("k", block.count) as k:
                     factors, exist = self._group(self.rhs, line, form.depth.rhs, first, k)
-                    p.store(copy, k * width + column, self.arithmetic.right_joined(factors, exist))
+                    word = self.arithmetic.right_joined(factors, exist)
+                    p.store(copy, start + k * width + column, word)
 
-        def vectors(k: Expr) -> list[Expr]:
-            at = p.let("at", k * width)
+    def copied_right(self, copy: Buffer, start: Expr, panel: Panel) -> RightRow:
+        """The panel that was copied there."""
+        p = self.program
+
+        def row(k: Expr) -> list[Expr]:
+            at = p.let("at", start + k * panel.width)
             return [loops.load(copy, at + n, panel.lanes) for n, _ in panel.vectors()]
 
-        return vectors
+        return row
 
-    def _turn(self, copy: Buffer, panel: Panel, block: Block) -> None:
-        """Copy a panel whose columns are contiguous along the depth; writes whole vectors of rows, a few past the end
-        of the block."""
-        p, a, lanes = self.program, self.arithmetic, panel.lanes
-        first = block.start * self.group
-        with p.loop("n", len(panel.masks)) as n:
+    def _turn(self, copy: Buffer, start: Expr, panel: Panel, block: Block) -> None:
+        """Copy a panel whose columns are contiguous along the depth: squares of `side` by `side` words, turned in
+        registers of 128 bits, which every target has. (Larger squares need fewer shuffles, which LLVM takes many
+        seconds to combine.)"""
+        p, a, width = self.program, self.arithmetic, panel.width
+        side = 128 // BITS[a.total]
+        first = p.let("first", loops.simplify(block.start * self.group))
+        factors = loops.minimum(self.depth - first, block.count * self.group)
+        whole = p.let("whole", loops.floordiv(factors, side * self.group))
+        with p.loop("n", width // side) as n:
             lines = [
-                p.let(f"line{j}", loops.simplify(self._column(panel, n * lanes + j) + first))
-                for j in range(lanes)
+                p.let(f"line{j}", self._column(panel, n * side + j) + first) for j in range(side)
             ]
-            with self._vectors(block) as (v, left):
-                at = v * lanes * self.group
-                vectors = [
-                    p.let("column", a.right_words(self.rhs, line + at, left)) for line in lines
+            with p.loop("v", whole) as v:
+                at = v * side * self.group
+                columns = [
+                    p.let("column", a.right_words(self.rhs, line + at, lanes=side))
+                    for line in lines
                 ]
-                for i, row in enumerate(_turned(p, vectors)):
-                    p.store(copy, (v * lanes + i) * panel.width + n * lanes, row, lanes)
+                for i, row in enumerate(_turned(p, columns)):
+                    p.store(copy, start + (v * side + i) * width + n * side, row, side)
+            done = loops.simplify(whole * side)
+            with p.loop("k", block.count - done) as rest:
+                for j, line in enumerate(lines):
+                    k = done + rest
+                    word = a.right_joined(*self._group(self.rhs, line, loops.int64(1), first, k))
+                    p.store(copy, start + k * width + n * side + j, word)
 
     def _column(self, panel: Panel, column: Expr) -> Expr:
         """Where a column of the panel begins; that of the last one for those that do not exist."""
@@ -237,8 +256,8 @@ class Factors:
 
     @contextmanager
     def _vectors(self, block: Block) -> Iterator[tuple[Expr, Expr | None]]:
-        """A loop over vectors of words along the depth, written once for whole ones and once for what is left: gives
-        the number of the vector, and how many factors it has where it is not whole."""
+        """A loop over vectors of words along the depth: gives the number of the vector, and how many factors it has
+        where not all are known to be whole."""
         p, lanes = self.program, self.arithmetic.lanes
         size = lanes * self.group
         if loops.constant(loops.floormod(self.depth, size)) == 0:
@@ -255,13 +274,11 @@ def _turned(p: Program, vectors: Sequence[Expr]) -> list[Expr]:
     does it."""
     count = len(vectors)
     half = count // 2
-    low, high = ([i // 2 + begin + count * (i % 2) for i in range(count)] for begin in (0, half))
+    orders = [[begin + i // 2 + count * (i % 2) for i in range(count)] for begin in (0, half)]
     current = list(vectors)
     for _ in range(count.bit_length() - 1):
         pairs = zip(current[:half], current[half:], strict=True)
-        current = [
-            p.let("turned", _shuffle(a, b, order)) for a, b in pairs for order in (low, high)
-        ]
+        current = [p.let("turned", _shuffle(a, b, order)) for a, b in pairs for order in orders]
     return current
 
 
