@@ -20,9 +20,10 @@ from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.runtime.build_report import BuildReport, KernelTime
-from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.bytecode import Alone, KernelInfo
 from relaxpy.runtime.executable import Executable
 from relaxpy.shape.declare import with_bounds
+from relaxpy.tir.alone import RUNNER, runner_object
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import Instrument, Pass, PassContext
@@ -128,10 +129,13 @@ def link(
     clock.lap("listing")
     objects = {kernel.symbol: kernel.object_code for kernel in kernels.values()}
     places = {symbol: place for place, symbol in enumerate(objects)}
-    infos = [
-        KernelInfo(name, kernel.symbol, kernel.serial_symbol, places[kernel.symbol])
-        for name, kernel in kernels.items()
-    ]
+    if any(kernel.switch for kernel in kernels.values()):
+        objects[RUNNER] = runner_object()
+    infos: list[KernelInfo] = []
+    for name, kernel in kernels.items():
+        alone = Alone(kernel.switch, RUNNER, len(objects) - 1) if kernel.switch else None
+        place = places[kernel.symbol]
+        infos.append(KernelInfo(name, kernel.symbol, kernel.serial_symbol, place, alone))
     return Executable(
         functions=tuple(program.functions),
         constants=tuple(program.constants),

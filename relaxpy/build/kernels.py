@@ -28,6 +28,7 @@ from relaxpy.build.kernel_cache import KernelCache
 from relaxpy.build.tuning import TuningRecords
 from relaxpy.schedule import ScheduledKernel, schedule_kernel
 from relaxpy.schedule.knobs import Choices
+from relaxpy.tir import alone
 from relaxpy.tir.compile import compile_object
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
@@ -44,7 +45,9 @@ class CompiledKernel:
 
     symbol: str
     serial_symbol: str
-    """The same as `symbol` where the program is serial anyway."""
+    """The same as `symbol` where the program is serial anyway, or where `switch` is set."""
+    switch: str
+    """The function that makes a second library of the object the serial kernel (`relaxpy.tir.alone`), or ""."""
     rule: str
     """The schedule rule that arranged it."""
     seconds: float
@@ -58,6 +61,7 @@ class CompiledKernel:
         facts = {
             "symbol": self.symbol,
             "serial_symbol": self.serial_symbol,
+            "switch": self.switch,
             "rule": self.rule,
             "seconds": self.seconds,
         }
@@ -192,13 +196,16 @@ def _compile(
     check_arguments: bool,
 ) -> CompiledKernel:
     start = perf_counter()
-    variants, serial_symbol = {symbol: scheduled.parallel}, symbol
-    if not scheduled.parallel.same_as(scheduled.serial):
+    variants, serial_symbol, switch_symbol = {symbol: scheduled.parallel}, symbol, ""
+    if alone.shares_code(scheduled.parallel, target):
+        switch_symbol = alone.switch_symbol(symbol)
+        variants |= alone.switch(symbol)
+    elif not scheduled.parallel.same_as(scheduled.serial):
         serial_symbol = f"{symbol}_serial"
         variants[serial_symbol] = scheduled.serial
     code = compile_object(variants, target, check_arguments=check_arguments, called=name)
     seconds += perf_counter() - start
-    return CompiledKernel(symbol, serial_symbol, scheduled.rule, seconds, code)
+    return CompiledKernel(symbol, serial_symbol, switch_symbol, scheduled.rule, seconds, code)
 
 
 @cache

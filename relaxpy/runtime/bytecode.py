@@ -366,6 +366,19 @@ class FunctionCode:
 
 
 @dataclass(frozen=True, slots=True)
+class Alone:
+    """How a second library of a kernel's object comes to run on the calling thread: `switch` is called with what
+    `runner` gives."""
+
+    switch: str
+    """A function of the kernel's object."""
+    runner: str
+    """A function of another object, without parameters."""
+    object: int
+    """Index of that object."""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelInfo:
     """A compiled tensor program: the symbols of its variants, and the object that holds them."""
 
@@ -373,8 +386,10 @@ class KernelInfo:
     symbol: str
     """Runs on all threads where that helps."""
     serial_symbol: str
-    """Runs on the calling thread; the same as `symbol` where the program is serial anyway."""
+    """Runs on the calling thread; the same as `symbol` where the program is serial anyway, or where `alone` is set."""
     object: int = 0
     """Index into the executable's objects."""
+    alone: Alone | None = None
+    """Set where the serial kernel is the parallel one in a library of its own."""
 
     kind: ClassVar[str] = "kernel"

@@ -122,13 +122,14 @@ class KernelHandles:
         "serial_release",
     )
 
-    def __init__(self, info: KernelInfo, get: Callable[[str, bool], Handle]) -> None:
+    def __init__(self, info: KernelInfo, library: Any, serial_library: Any) -> None:
         self.info = info
-        self.serial = get(info.serial_symbol, False)
-        self.serial_release = get(info.serial_symbol, True)
-        alone = info.symbol == info.serial_symbol
-        self.parallel = self.serial if alone else get(info.symbol, False)
-        self.parallel_release = self.serial_release if alone else get(info.symbol, True)
+        self.serial = _handle(serial_library, info.serial_symbol, False)
+        self.serial_release = _handle(serial_library, info.serial_symbol, True)
+        self.parallel, self.parallel_release = self.serial, self.serial_release
+        if info.symbol != info.serial_symbol or library is not serial_library:
+            self.parallel = _handle(library, info.symbol, False)
+            self.parallel_release = _handle(library, info.symbol, True)
         self.serial_rate = 0.0
         """Seconds for a unit of work, measured; 0: not yet. Races between threads lose a sample, nothing else."""
         self.parallel_rate = 0.0
@@ -242,25 +243,45 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
     try:
         # Each is a library of its own: two of one library must not both have initialisers (as they have without
         # optimisation). A C++ compiler would only be asked for its standard library, which kernels do not use.
-        modules = [session.load_module(each, cxx=os.devnull) for each in objects]
+        libraries = [session.load_module(each, cxx=os.devnull) for each in objects]
+        seconds = {
+            info.object: session.load_module(objects[info.object], cxx=os.devnull)
+            for info in infos
+            if info.alone is not None
+        }
     except Exception as error:
         raise ExecutableError(
             "object-code", f"the kernels cannot be linked: {_last_line(error)}"
         ) from error
 
-    def get(module: Any, symbol: str, release_gil: bool) -> Handle:
-        try:
-            handle = module.get_function(symbol)
-        except Exception as error:
-            raise ExecutableError(
-                "object-code", f"no kernel {symbol}: {_last_line(error)}"
-            ) from error
-        if handle is None:
-            raise ExecutableError("object-code", f"the object has no kernel {symbol}")
-        handle.release_gil = release_gil
-        return handle
+    kernels: list[KernelHandles] = []
+    for info in infos:
+        library = serial_library = libraries[info.object]
+        if info.alone is not None:
+            serial_library = seconds[info.object]
+            runner = _runner(objects[info.alone.object], info.alone.runner)
+            _handle(serial_library, info.alone.switch, False)(runner())
+        kernels.append(KernelHandles(info, library, serial_library))
+    return kernels
 
-    return [KernelHandles(info, partial(get, modules[info.object])) for info in infos]
+
+@cache
+def _runner(object_code: bytes, symbol: str) -> Handle:
+    """A function whose library stays loaded, since others call code of it that they know by address only."""
+    library = _session().load_module(object_code, keep_module_alive=True, cxx=os.devnull)
+    return _handle(library, symbol, False)
+
+
+def _handle(library: Any, symbol: str, release_gil: bool) -> Handle:
+    """A function of a library, of which calls keep the GIL or release it."""
+    try:
+        handle = library.get_function(symbol)
+    except Exception as error:
+        raise ExecutableError("object-code", f"no kernel {symbol}: {_last_line(error)}") from error
+    if handle is None:
+        raise ExecutableError("object-code", f"the object has no kernel {symbol}")
+    handle.release_gil = release_gil
+    return handle
 
 
 def _last_line(error: BaseException) -> str:

@@ -45,7 +45,11 @@ def compile_object(
             f'a "{target.kind}" target has no object files',
             help='build for "llvm", or take the source text with compile_source',
         )
-    library = _build(kernels, target, check_arguments, called)
+    return object_of(_build(kernels, target, check_arguments, called))
+
+
+def object_of(library: tvm.runtime.Module) -> bytes:
+    """The object file of a compiled module."""
     with tempfile.TemporaryDirectory(prefix="relaxpy-") as folder:
         path = Path(folder, "kernels.o")
         library.write_to_file(str(path), "o")

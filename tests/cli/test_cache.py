@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import relaxpy.version
 from relaxpy.build.kernel_cache import KernelCache
+from relaxpy.build.kernels import compiler_id
 from tests.cli.test_compile import PROGRAM, run
 
 
@@ -14,6 +16,9 @@ from tests.cli.test_compile import PROGRAM, run
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's cache, empty."""
     monkeypatch.setenv("RELAXPY_CACHE_DIR", str(tmp_path / "cache"))
+    # Somebody may be editing the sources while the tests run; nothing would be kept.
+    monkeypatch.setattr(relaxpy.version, "LOADED_AT", float("inf"))
+    compiler_id.cache_clear()
     return tmp_path / "cache"
 
 
