@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import relaxpy
 import relaxpy.schedule
+from relaxpy.build.tuning import Record, TuningRecords, record_key
+from relaxpy.ir.expr import Function
+from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.schedule import knobs_of, schedule_kernel
 from relaxpy.schedule.knobs import knob, setting
+from relaxpy.testing.interpret import interpret
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from relaxpy.transform import LegalizeOps
@@ -47,3 +52,46 @@ def main(x: R.Tensor(("n", 8), dtype="float32"), w: R.Tensor((8, 8), dtype="floa
     assert schedule_kernel(func.func, target).rule == "matmul"
     assert schedule_kernel(func.func, target, {"rule": "fallback"}).rule == "fallback"
     assert schedule_kernel(func.func, target, {"rule": "gone"}).rule == "matmul"
+
+
+SETTINGS = {
+    "R.add(x, R.expand_dims(R.sum(x, [1]), [1]))": 'x: R.Tensor(("n", "m"), dtype="float32")',
+    "R.permute_dims(x)": 'x: R.Tensor(("n", "m"), dtype="float32")',
+    "R.nn.max_pool2d(x, [3, 3], padding=[1, 1])": 'x: R.Tensor((1, 3, "n", "m"), dtype="float32")',
+    "R.nn.conv2d(x, w, padding=[1, 1])": 'x: R.Tensor((1, 8, "n", "m"), dtype="float32"), w: R.Tensor((16, 8, 3, 3), dtype="float32")',
+    "R.matmul(x, w)": 'x: R.Tensor(("n", 130), dtype="float32"), w: R.Tensor((130, 70), dtype="float32")',
+}
+
+
+@pytest.mark.parametrize("body", SETTINGS)
+def test_every_setting_computes_the_same(body: str) -> None:
+    """Of every rule that applies; sizes around those of blocks."""
+    mod = relaxpy.parse(f"@R.function\ndef main({SETTINGS[body]}):\n    y = {body}\n    return y\n")
+    legal = LegalizeOps()(mod)
+    target = Target.host()
+    rng = np.random.default_rng(0)
+    function = mod["main"]
+    assert isinstance(function, Function)
+    symbols = free_sym_vars(p.annotation for p in function.params)
+    sizes = {symbol: size for symbol, size in zip(symbols, (37, 70), strict=False)}
+    args = [
+        rng.uniform(-1, 1, [d.evaluate(sizes) for d in p.annotation.dims]).astype(np.float32)  # type: ignore[attr-defined]
+        for p in function.params
+    ]
+    want = interpret(mod, "main", *args)
+    count = 0
+    for name, program in legal.prim_funcs.items():
+        assert isinstance(program, PrimFunc)
+        key = record_key(program, target)
+        for rule, knobs in knobs_of(program.func, target).items():
+            for knob_name, values in {"rule": (rule,), **knobs}.items():
+                for value in values:
+                    choices = {"rule": rule, knob_name: value}
+                    records = TuningRecords({key: Record(name, choices)})
+                    exe = relaxpy.build(mod, tuning=records)
+                    got = relaxpy.VirtualMachine(exe)["main"](*args).numpy()
+                    np.testing.assert_allclose(
+                        got, want, rtol=1e-4, atol=1e-5, err_msg=str(choices)
+                    )
+                    count += 1
+    assert count > 2

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from relaxpy.schedule.cpu.matmul_finish import Finish, Total
+from relaxpy.schedule.knobs import knob
 from relaxpy.tir import loops
 from relaxpy.tir.contraction import Epilogue, Operand, equal
 from relaxpy.tir.convolution_form import SUMMED_IN, ConvolutionForm, Walk, read_convolution
@@ -140,7 +141,8 @@ class _Writer:
     def write(self) -> Stmt:
         """The whole body."""
         p, width = self.program, self.width
-        block = min(DEPTH_BLOCK, loops.constant(self.depth) or DEPTH_BLOCK)
+        most = knob("depth_block", DEPTH_BLOCK, (64, 128, 512))
+        block = min(most, loops.constant(self.depth) or most)
         blocks = p.let("blocks", loops.maximum(1, loops.ceildiv(self.depth, block)))
         with self._tasks() as task:
             # A panel's last store may go a panel's width beyond its end, into the first row of the next.

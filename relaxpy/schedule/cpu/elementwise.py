@@ -13,6 +13,7 @@ from relaxpy.schedule.cpu.collapse import collapse
 from relaxpy.schedule.cpu.nests import StageWriter, extent_of
 from relaxpy.schedule.cpu.permute import crossed_axis, write_permuted
 from relaxpy.schedule.cpu.places import product, split_index
+from relaxpy.schedule.knobs import knob
 from relaxpy.tir import stages as s
 from relaxpy.tir.loops import PrimFunc, Program, ceildiv, constant, int64, minimum, simplify
 from relaxpy.tir.stages import Stage
@@ -48,8 +49,8 @@ def write_elementwise(writer: StageWriter, stage: Stage) -> None:
         return
     *outer, axis = stage.axes
     extent = extent_of(stage, axis)
-    known = constant(extent)
-    chunks = int64(1) if known is not None and known <= 2 * CHUNK else ceildiv(extent, CHUNK)
+    known, size = constant(extent), knob("chunk", CHUNK, (1024, 2048, 8192, 16384))
+    chunks = int64(1) if known is not None and known <= 2 * size else ceildiv(extent, size)
     rows = [extent_of(stage, a) for a in outer]
     with p.loop("row", product([*rows, chunks]), parallel=True) as row:
         *places, chunk = split_index(p, row, [*rows, chunks])
@@ -57,6 +58,6 @@ def write_elementwise(writer: StageWriter, stage: Stage) -> None:
         if constant(chunks) == 1:
             writer.write(stage, at)
         else:
-            start = p.let("start", simplify(chunk * int64(CHUNK)))
-            length = p.let("length", minimum(CHUNK, extent - start))
+            start = p.let("start", simplify(chunk * int64(size)))
+            length = p.let("length", minimum(size, extent - start))
             writer.write(stage, at, (start, length))

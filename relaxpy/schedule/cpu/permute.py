@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from relaxpy.schedule.cpu.nests import At, StageWriter, extent_of
 from relaxpy.schedule.cpu.places import product, split_index
 from relaxpy.schedule.cpu.transpose import transposed
+from relaxpy.schedule.knobs import knob
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.loops import (
@@ -62,13 +63,14 @@ def write_permuted(writer: StageWriter, stage: Stage, axis: Var) -> bool:
     outer = [a for a in stage.axes[:-1] if a is not axis]
     extents = [extent_of(stage, a) for a in outer]
     lengths = [extent_of(stage, a) for a in (axis, last)]
-    blocks = [ceildiv(length, BLOCK) for length in lengths]
+    size = knob("block", BLOCK, (32, 128, 256))
+    blocks = [ceildiv(length, size) for length in lengths]
     with p.loop("block", product([*extents, *blocks]), parallel=True) as block:
         *places, i, j = split_index(p, block, [*extents, *blocks])
         at = dict(zip(outer, places, strict=True))
-        starts = [p.let("start", simplify(b * int64(BLOCK))) for b in (i, j)]
+        starts = [p.let("start", simplify(b * int64(size))) for b in (i, j)]
         counts = [
-            ceildiv(minimum(BLOCK, length - start), squares.size)
+            ceildiv(minimum(size, length - start), squares.size)
             for length, start in zip(lengths, starts, strict=True)
         ]
         with p.loop("across", counts[0]) as across, p.loop("along", counts[1]) as along:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from relaxpy.schedule.cpu.elementwise import product, split_index
+from relaxpy.schedule.cpu.places import product, split_index
+from relaxpy.schedule.knobs import knob
 from relaxpy.tir import loops
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
@@ -154,12 +155,13 @@ class _Writer:
         *outer, axis = window.axes
         *sizes, width = map(loops.int64, window.extents)
         row, height = (outer.pop(), sizes.pop()) if outer else (None, loops.int64(1))
-        pieces = loops.ceildiv(height, ROWS)
+        rows = knob("rows", ROWS, (4, 8, 32, 64))
+        pieces = loops.ceildiv(height, rows)
         with p.loop("task", product([*sizes, pieces]), parallel=True) as task:
             *places, piece = split_index(p, task, [*sizes, pieces])
             at: dict[Var, Expr] = dict(zip(outer, places, strict=True))
-            first = p.let("first", loops.simplify(piece * ROWS))
-            count = p.let("count", loops.minimum(ROWS, height - first))
+            first = p.let("first", loops.simplify(piece * rows))
+            count = p.let("count", loops.minimum(rows, height - first))
             with p.loop("vector", loops.ceildiv(width, lanes)) as vector:
                 x = p.let("x", loops.simplify(vector * lanes))
                 known = loops.constant(loops.floormod(width, lanes))
