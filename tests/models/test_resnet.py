@@ -30,9 +30,8 @@ def reference(config: ResNetConfig) -> Any:
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    fields = {
-        n: list(v) if isinstance(v, tuple) else v for n, v in dataclasses.asdict(config).items()
-    }
+    given = dataclasses.asdict(config)
+    fields: dict[str, Any] = {n: list(v) if isinstance(v, tuple) else v for n, v in given.items()}
     model = ResNetForImageClassification(TransformersConfig(**fields)).eval()
     with torch.no_grad():
         for name, value in model.state_dict().items():

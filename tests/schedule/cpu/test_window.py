@@ -37,7 +37,7 @@ def program(op: Any, dtype: str = "float32", *, layout: str = "NCHW") -> PrimFun
     if isinstance(op, Conv2d | Conv1d):
         shapes.append((CHANNELS, 1, *(3 for _ in layout[2:])))
     arguments = [Var(f"x{n}", TensorType(shape, dtype)) for n, shape in enumerate(shapes)]
-    out = deduce(op(*arguments), IRModule({}))
+    out: Any = deduce(op(*arguments), IRModule({}))
     inputs = [te.placeholder(shape, dtype, f"x{n}") for n, shape in enumerate(shapes)]
     return PrimFunc.from_te(inputs, [op.legalize(out, *inputs)])
 
