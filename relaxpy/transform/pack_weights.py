@@ -21,10 +21,10 @@ from relaxpy.transform.rebuild import Rebuilder
 class PackWeights(Pass):
     """Give matrix products their constant right-hand factors in panels (`relaxpy.tir.panels`), as wide as the target's
     kernels read them, so that no kernel copies one while it runs, and convolutions their weights in tiles of rows
-    (`relaxpy.tir.row_tiles`). The tensor program reads the panels; the numbers are
-    the same to the last bit. A constant is packed once for all its calls. Tensor programs that nothing calls any more
-    are dropped. (TVM has this as `AttachAttrLayoutFreeBuffers`, `SplitLayoutRewritePreproc` and a lifted
-    preprocessing; MKL and oneDNN call it prepacked weights.)
+    (`relaxpy.tir.row_tiles`). The tensor program reads the panels or tiles; the numbers are the same to the last bit. A
+    constant is packed once for all its calls. Tensor programs that nothing calls any more are dropped. (TVM has this as
+    `AttachAttrLayoutFreeBuffers`, `SplitLayoutRewritePreproc` and a lifted preprocessing; MKL and oneDNN call it
+    prepacked weights.)
 
     Before (with 4 lanes a vector):
         @I.ir_module
