@@ -8,13 +8,13 @@ alone as a dimension (paper §4.1, figure 8). Where it stood the function is cal
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from relaxpy.analysis.scope import dependencies
 from relaxpy.ir.annotation import Annotation, ShapeType, TupleType
-from relaxpy.ir.dim import SymVar
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     Binding,
     Call,
@@ -24,6 +24,7 @@ from relaxpy.ir.expr import (
     Expr,
     Function,
     GlobalVar,
+    PrimValue,
     SeqExpr,
     ShapeExpr,
     Tuple,
@@ -32,6 +33,7 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.ir.op import Operator
 from relaxpy.ir.structural import structural_equal, structural_hash
 from relaxpy.ir.visitor import used_symbols, used_vars
 from relaxpy.op.deduce import deduce
@@ -78,6 +80,8 @@ class _Outliner:
         self.made: dict[str, Function] = {}
         self.alike: dict[int, list[str]] = {}
         """Names of `made` by structural hash."""
+        self.known: dict[Hashable, str] = {}
+        """Names of `made` by `_key`, which is found without making the function: models repeat themselves."""
 
     def block(self, block: DataflowBlock) -> DataflowBlock:
         regions = self.regions(block, self.mod)
@@ -103,7 +107,13 @@ class _Outliner:
             return []  # nothing uses what it computes, and dataflow has no effects
         inputs = _inputs(members)
         symbols = _uncarried_symbols(inputs, members)
-        name = self.named(region.name, _function(members, inputs, symbols, outputs, region.attrs))
+        key = _key(members, inputs, outputs, region.attrs)
+        name = self.known.get(key) if key is not None else None
+        if name is None:
+            function = _function(members, inputs, symbols, outputs, region.attrs)
+            name = self.named(region.name, function)
+        if key is not None:
+            self.known[key] = name
         args: list[Expr] = list(inputs)
         if symbols:
             args.append(ShapeExpr([s.dim for s in symbols]))
@@ -206,6 +216,47 @@ def _uncarried_symbols(inputs: Sequence[Expr], members: Sequence[Binding]) -> li
     annotations = [deduce(e) for e in inputs]
     alone = {dim.symbol for a in annotations for dim in matched_dims(a)}
     return [s for s in used_symbols(*members) if s not in alone]
+
+
+def _key(
+    members: Sequence[Binding],
+    inputs: Sequence[Expr],
+    outputs: Sequence[Var],
+    attrs: Mapping[str, Any],
+) -> Hashable:
+    """What a region computes, up to the names of its values: regions with equal keys become one function. None where
+    that takes more than calls of functions, operators and their leaves."""
+    numbers = {id(expr): i for i, expr in enumerate(inputs)}
+    numbers.update((id(b.var), len(inputs) + i) for i, b in enumerate(members))
+    unknown = False
+
+    def leaf(expr: Any) -> Hashable:
+        nonlocal unknown
+        match expr:
+            case Var() | Constant():
+                return numbers.get(id(expr), -1)
+            case GlobalVar(name=name):
+                return name
+            case Operator():
+                return type(expr), repr(expr)
+            case Tuple(fields=fields):
+                return ("tuple", *map(leaf, fields))
+            case ShapeExpr(dims=dims):
+                return "shape", dims
+            case PrimValue(value=value, dtype=dtype):
+                return "scalar", value if isinstance(value, Dim) else repr(value), dtype
+            case TupleGetItem(tuple=whole, index=index):
+                return "field", leaf(whole), index
+            case Call(op=op, args=args, ty_args=ty_args):
+                return ("call", leaf(op), ty_args, *map(leaf, args))
+            case _:
+                unknown = True
+                return None
+
+    given = tuple(deduce(expr) for expr in inputs)
+    computed = tuple((leaf(b.value), type(b), b.var.annotation) for b in members)
+    taken = tuple(numbers[id(var)] for var in outputs)
+    return None if unknown else (given, computed, taken, repr(sorted(attrs.items())))
 
 
 def _function(
