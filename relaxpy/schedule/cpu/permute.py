@@ -103,6 +103,8 @@ class _Squares:
         squares = cls(writer, stage, axis, size, tuple(reads))
         if any(str(read.source.dtype) == "bool" for read in reads):
             return None  # TVM has no vectors of them in memory
+        if not all(_is_vector(read, axis, size) for read in reads):
+            return None  # neighbours, but by an index of several dimensions (a reshape in between)
         probe = [tirx.decl_buffer([int64(size)], str(r.source.dtype), layout=None) for r in reads]
         stored = squares._stored({}, probe, int64(0)) if size > 1 else None
         if stored is None or masked_store(stored, first_lanes(int64(1), size)) is None:
@@ -205,3 +207,11 @@ def _has_choice(value: Expr) -> bool:
 
     tvm_ffi.structural_walk(value, (tvm.ir.Call, call))
     return bool(found)
+
+
+def _is_vector(read: Load, axis: Var, size: int) -> bool:
+    """Whether the read of `size` places along the axis has a form as a vector, and as a masked one."""
+    if size == 1:
+        return True
+    vector = vector_value(lambda lane: s.substitute(read, {axis: lane}), size)
+    return vector is not None and masked_value(vector, first_lanes(int64(1), size)) is not None

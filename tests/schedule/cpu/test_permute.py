@@ -69,3 +69,13 @@ def test_a_guarded_read_is_not_made_elsewhere() -> None:
     out = compute((m, n), lambda i, j: tirx.if_then_else(i < j, x[j, i], tirx.const(0, "float32")))
     (stage,) = s.read_stages(te.create_prim_func([x, out])) or []
     assert crossed_axis(stage) is None
+
+
+def test_neighbours_that_lie_in_two_dimensions(tmp_path: Path) -> None:
+    """A reshape in between (patches of an image, made tokens): there is no vector of them, so no square."""
+    x = tensor(n, 33, 4, 4)
+    out = compute((n, 16, 33), lambda b, i, j: x[b, j, i // 4, i % 4])
+    kernel = Kernel(tmp_path, [x, out])
+    value = normal(3, 33, 4, 4)
+    expected = value.reshape(3, 33, 16).transpose(0, 2, 1)
+    np.testing.assert_array_equal(kernel(value, out=expected.shape), expected)
