@@ -73,9 +73,9 @@ def test_a_guarded_read_is_not_made_elsewhere() -> None:
 
 def test_neighbours_that_lie_in_two_dimensions(tmp_path: Path) -> None:
     """A reshape in between (patches of an image, made tokens): there is no vector of them, so no square."""
-    x = tensor(n, 33, 4, 4)
-    out = compute((n, 16, 33), lambda b, i, j: x[b, j, i // 4, i % 4])
-    kernel = Kernel(tmp_path, [x, out])
-    value = normal(3, 33, 4, 4)
-    expected = value.reshape(3, 33, 16).transpose(0, 2, 1)
-    np.testing.assert_array_equal(kernel(value, out=expected.shape), expected)
+    x, bias = tensor(n, 64, 4, 4), tensor(64, name="bias")
+    out = compute((n, 16, 64), lambda b, i, j: x[b, j, i // 4, i % 4] + bias[j])
+    kernel = Kernel(tmp_path, [x, bias, out])
+    value, summand = normal(3, 64, 4, 4), normal(64, seed=1)
+    expected = value.reshape(3, 64, 16).transpose(0, 2, 1) + summand
+    np.testing.assert_array_equal(kernel(value, summand, out=expected.shape), expected)
