@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.ir.structural import assert_structural_equal
 from relaxpy.testing.interpret import interpret
 
 hook = sys.excepthook
@@ -282,3 +283,19 @@ def test_damaged_metadata(damage: tuple[Any, ...]) -> None:
     with pytest.raises(relaxpy.RelaxError) as caught:
         relaxpy.parse(text_of(bb.get()).replace(*damage))
     assert "damaged" in str(caught.value)
+
+
+def test_a_tensor_inside_a_storage() -> None:
+    """TVM's offset in bytes is kept; a negative one is refused."""
+    text = """
+@R.function
+def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+    storage = R.memory.alloc_storage(R.shape([128]), R.prim_value(0), R.str("global"), R.dtype("uint8"))
+    a = R.memory.alloc_tensor(storage, R.prim_value(64), R.shape([4]), R.dtype("float32"))
+    return a
+"""
+    mod = relaxpy.parse(text)
+    assert "R.memory.alloc_tensor(R.shape([4]), storage, offset=64)" in mod.script()
+    assert_structural_equal(mod, relaxpy.parse(mod.script()))
+    with pytest.raises(relaxpy.RelaxError, match="a constant number of bytes from 0 up"):
+        relaxpy.parse(text.replace("prim_value(64)", "prim_value(-64)"))
