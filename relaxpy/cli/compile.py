@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Literal
 
 import click
 
 import relaxpy
+from relaxpy.build.dump import DumpPasses
 from relaxpy.cli.inputs import read_arrays, read_numbers
 from relaxpy.cli.source import read_module
 
@@ -63,6 +65,11 @@ The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in
     help="The largest value of a symbolic variable, n=2048 or main.n=2048: memory is planned for it.",
 )
 @click.option("--timings", is_flag=True, help="Say where the time went: steps, kernels.")
+@click.option(
+    "--dump",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for the module after each pass, as scripts.",
+)
 @click.option("--no-cache", is_flag=True, help="Compile every kernel, kept ones too.")
 def compile_command(
     file: str,
@@ -72,6 +79,7 @@ def compile_command(
     weights: Literal["inside", "beside"],
     bounds: tuple[str, ...],
     timings: bool,
+    dump: Path | None,
     no_cache: bool,
 ) -> None:
     """Compile the program in FILE, once for all shapes it can take."""
@@ -79,7 +87,15 @@ def compile_command(
     mod = read_module(file)
     arrays = None if params is None else read_arrays(params)
     start = time.perf_counter()
-    exe = relaxpy.build(mod, target=target, params=arrays, bounds=limits, cache=not no_cache)
+    instruments = [] if dump is None else [DumpPasses(dump)]
+    exe = relaxpy.build(
+        mod,
+        target=target,
+        params=arrays,
+        bounds=limits,
+        cache=not no_cache,
+        instruments=instruments,
+    )
     seconds = time.perf_counter() - start
     exe.save(output, weights=weights)
     size = os.path.getsize(output)
@@ -87,5 +103,7 @@ def compile_command(
     for function in exe.functions:
         if function.public:
             click.echo(f"  {exe.signature(function.name)}")
+    if dump is not None:
+        click.echo(f"{len(instruments[0].written)} modules in {dump}")
     if timings:
         click.echo(f"\n{exe.build_report}")

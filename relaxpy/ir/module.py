@@ -174,6 +174,13 @@ class IRModule:
 
         return print_module(self, constants)
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: the script with colours, a few values of each large constant for its data."""
+        from relaxpy.script.highlight import html
+        from relaxpy.script.printer import print_module
+
+        return html(print_module(self, abbreviated=True))
+
     def show(self) -> None:
         """Print the script, highlighted where the terminal can, with a few values of each large constant for its
         data."""

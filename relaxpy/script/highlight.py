@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from html import escape
 
 
 def is_terminal() -> bool:
@@ -24,3 +25,14 @@ def show(text: str, language: str = "python", plain: bool = False) -> None:
     from rich.syntax import Syntax
 
     Console().print(Syntax(text, language, line_numbers=True, theme="ansi_dark", word_wrap=True))
+
+
+def html(text: str) -> str:
+    """`text`, script, as HTML with colours: what notebooks show. Plain where the highlighter is not installed."""
+    try:
+        from pygments import highlight
+        from pygments.formatters import HtmlFormatter
+        from pygments.lexers import PythonLexer
+    except ImportError:
+        return f"<pre>{escape(text)}</pre>"
+    return highlight(text, PythonLexer(), HtmlFormatter(noclasses=True, nobackground=True))

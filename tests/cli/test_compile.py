@@ -135,3 +135,15 @@ def test_a_bound_makes_the_plan_static(tmp_path: Path) -> None:
         main(["compile", str(source), "--bound", "n=1000", "-o", str(file)])
     assert done.value.code == 0
     assert relaxpy.load(file).memory_plan()["main"].sizes == {"n": 1000}
+
+
+def test_a_file_for_each_pass(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "passes"
+    code, out, _ = run(capsys, "compile", program, "-o", tmp_path / "out.rxe", "--dump", folder)
+    assert code == 0
+    files = sorted(folder.glob("*.py"))
+    assert f"{len(files)} modules in" in out
+    assert files[0].name == "00-written.py"
+    assert run(capsys, "show", files[-1], "--plain")[0] == 0

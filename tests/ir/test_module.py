@@ -59,3 +59,10 @@ def test_a_function_that_is_not_there() -> None:
     with pytest.raises(UsageError, match="no function 'mian'") as caught:
         mod["mian"]
     assert caught.value.help == "did you mean 'main'?"
+
+
+def test_notebooks_show_the_script_with_colours() -> None:
+    shown = IRModule({"main": identity()})._repr_html_()
+    assert "main" in shown
+    assert "<span style=" in shown
+    assert "<script" not in shown

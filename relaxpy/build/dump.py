@@ -1,0 +1,36 @@
+"""The module after every pass, as files: an instrument of builds.
+
+    relaxpy.build(mod, instruments=[DumpPasses("passes")])
+
+`passes/00-written.py` is the program as it came, `passes/14-legalize-ops.py` what the fourteenth pass made of it.
+Passes that change nothing leave no file. Each file is a whole script: `relaxpy.parse`, `relaxpy show`, `compile`, `bisect`
+take it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from relaxpy.ir.module import IRModule
+from relaxpy.transform.base import Pass
+
+
+class DumpPasses:
+    """Writes a file a pass into a folder, which is made. Large constants go to one `.npz` file beside each script."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.written: list[Path] = []
+
+    def __call__(self, number: int, step: Pass, before: IRModule, after: IRModule) -> None:
+        if number == 0:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._write("00-written", before)
+        if after is not before:
+            self._write(f"{number + 1:02}-{step.name}", after)
+
+    def _write(self, name: str, mod: IRModule) -> None:
+        path = self.folder / f"{name}.py"
+        path.write_text(mod.script(constants=path.with_suffix(".npz")), encoding="utf-8")
+        self.written.append(path)
