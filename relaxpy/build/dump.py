@@ -3,8 +3,8 @@
     relaxpy.build(mod, instruments=[DumpPasses("passes")])
 
 `passes/00-written.py` is the program as it came, `passes/14-legalize-ops.py` what the fourteenth pass made of it.
-Passes that change nothing leave no file. Each file is a whole script: `relaxpy.parse`, `relaxpy show`, `compile`, `bisect`
-take it.
+Passes that change nothing leave no file. Each file is a whole script: `relaxpy.parse`, `relaxpy show`, `compile`,
+`bisect` take it.
 """
 
 from __future__ import annotations
