@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from relaxpy.schedule import schedule_kernel
+from relaxpy.tir import math as math_of_tir
 from relaxpy.tir import scalar
 from relaxpy.tir._tvm import te
 from relaxpy.tir.compile import compile_source
@@ -166,3 +168,21 @@ def test_other_floats(other_library: tuple[str, Any], name: str) -> None:
     expected = REFERENCE[name][0](x.astype(np.float64))
     tolerance = 1e-3 if dtype == "float16" else 1e-15
     np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance / 1e3)
+
+
+def test_exp_of_what_is_at_most_0(tmp_path: Path) -> None:
+    """Close to exp near 0, 1 at 0, 0 from where weights are no longer normal, NaN kept."""
+    x = tensor(n)
+    y = compute((n,), lambda i: math_of_tir.exp_of_negative(x(i)))
+    library = load(tmp_path, {"k": schedule_kernel(te.create_prim_func([x, y]), HOST).parallel})
+    ends = [0.0, -0.0, -87.6, -87.7, -88.5, -1e30, -np.inf, np.nan]
+    values = np.concatenate([np.linspace(-80, 0, 100_001), ends]).astype(np.float32)
+    found = np.empty_like(values)
+    library["k"](as_tensor(values), as_tensor(found))
+    regular, odd = values[:-8].astype(np.float64), found[-8:]
+    error = np.abs(found[:-8] / np.exp(regular) - 1)
+    assert (error <= 2e-7 + 4e-8 * np.abs(regular)).all()
+    assert odd[0] == odd[1] == 1
+    assert odd[2] > 0
+    assert (odd[3:7] == 0).all()
+    assert np.isnan(odd[7])
