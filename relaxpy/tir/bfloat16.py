@@ -16,6 +16,7 @@ from collections.abc import Callable
 import ml_dtypes
 
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.floats import is_nan
 
 Expr = tvm.ir.Expr
 Stmt = tirx.Stmt
@@ -210,7 +211,7 @@ def _rounded(value: Expr) -> Expr:
     shift, one = _splat(_BITS, value, "uint32"), _splat(1, value, "uint32")
     half = _splat(0x7FFF, value, "uint32") + ((bits >> shift) & one)
     near = ((bits + half) >> shift).astype(_like(value, "uint16"))
-    kept = tirx.Select(tirx.NE(wide, wide), _splat(_NAN, value, "uint16"), near)
+    kept = tirx.Select(is_nan(wide), _splat(_NAN, value, "uint16"), near)
     return tirx.Let(wide, value, kept)
 
 

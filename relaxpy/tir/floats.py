@@ -11,6 +11,13 @@ Expr = tvm.ir.Expr
 
 SIGN_BIT = -0x80000000
 INFINITY_BITS = 0x7F800000
+_INFINITIES = {
+    "float16": 0x7C00,
+    "bfloat16": INFINITY_BITS >> 16,
+    "float32": INFINITY_BITS,
+    "float64": 0x7FF << 52,
+}
+"""The bits of infinity; those of a NaN, but for the sign, are above."""
 
 
 def through_float32(
@@ -75,8 +82,18 @@ def from_bits(x: Expr) -> Expr:
 
 
 def is_nan(x: Expr) -> Expr:
-    """Is a float32 a NaN? By its bits: TVM takes `x != x` to be false."""
-    return (to_bits(x) & i32(0x7FFFFFFF)) > i32(INFINITY_BITS)
+    """Is a float, or each of a vector of them, a NaN? By its bits: TVM takes `x != x` to be false, and has `isnan` of
+    single numbers only."""
+    kind = tvm.DataType(str(x.ty.dtype))
+    bits, lanes = int(kind.bits), int(kind.lanes)
+    infinity = _INFINITIES[str(kind).split("x", 1)[0]]
+
+    def number(value: int) -> Expr:
+        scalar = tirx.IntImm(f"int{bits}", value)
+        return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)
+
+    word = tirx.reinterpret(f"int{bits}" if lanes == 1 else f"int{bits}x{lanes}", x)
+    return (word & number((1 << (bits - 1)) - 1)) > number(infinity)
 
 
 def power_of_two(exponent: Expr) -> Expr:

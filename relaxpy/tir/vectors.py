@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.floats import is_nan
 from relaxpy.tir.loops import (
     Expr,
     Program,
@@ -46,10 +47,10 @@ def vectorise(body: ElementStmt, lanes: int) -> tirx.BufferStore | None:
 
 
 def _without_isnan(call: tvm.ir.Call) -> Expr:
-    """TVM has no `isnan` of vectors. That a number differs from itself is the same; `relaxpy.tir.exact` keeps it."""
+    """In a form that there is of vectors, too."""
     if str(getattr(call.op, "name", "")) != "tirx.isnan":
         return call
-    return tirx.NE(call.args[0], call.args[0])
+    return is_nan(call.args[0])
 
 
 def vector_value(value: Callable[[Expr], Expr], lanes: int) -> Expr | None:

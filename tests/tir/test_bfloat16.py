@@ -34,6 +34,7 @@ def main(x: R.Tensor(("n",), "float32")) -> R.Tuple(R.Tensor(("n",), "bfloat16")
                 [0.0, -0.0, np.nan, np.inf, -np.inf, 1e-45, 3.4e38, 1.00390625, 1.01171875],
                 "float32",
             ),
+            np.array([0x7FFFFFFF, 0xFFFFFFFF], "uint32").view("float32"),
             np.random.default_rng(0).normal(size=200).astype("float32"),
         ]
     )
