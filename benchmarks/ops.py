@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -37,6 +37,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.op_cases import Case, Input, cases
 from benchmarks.report import markdown_table, replace_section, save, saved
 from benchmarks.turns import Peer, Service, rotated_times
+
+if TYPE_CHECKING:
+    from relaxpy.ir.module import IRModule
 
 SECTION = "Operators: ms"
 """The heading in docs/benchmarks.md under which the table is."""
@@ -67,21 +70,14 @@ class Row:
         return self.ms["relaxpy"] / min(ms for name, ms in self.ms.items() if name != "relaxpy")
 
 
-def relaxpy_peer(threads: int) -> Service:
-    """Requests: the name of a case, compiled when it is first asked for; or what `Limits.seconds` takes."""
-    os.environ["RELAXPY_NUM_THREADS"] = str(threads)
-    import relaxpy
-    from benchmarks.limits import Limits
+def case_module(case: Case, arrays: Sequence[np.ndarray]) -> tuple[IRModule, dict[str, np.ndarray]]:
+    """The program of a case, its function `run`, and its weights."""
     from relaxpy import nn
-    from relaxpy.runtime.tensor import from_numpy
-
-    known, limits = named_cases(), Limits(threads)
 
     class Program(nn.Module):
-        """A case; its weights are parameters, the rest is what `run` takes."""
+        """Weights are parameters; the rest is what `run` takes."""
 
-        def __init__(self, case: Case, arrays: list[np.ndarray]) -> None:
-            self.case = case
+        def __init__(self) -> None:
             for i, (given, array) in enumerate(zip(case.inputs, arrays, strict=True)):
                 if not given.dims:
                     weight = nn.Parameter(array.shape, array.dtype.name)
@@ -89,22 +85,35 @@ def relaxpy_peer(threads: int) -> Service:
                     setattr(self, f"x{i}", weight)
 
         def run(self, **inputs: nn.Tensor) -> Any:
-            names = [f"x{i}" for i in range(len(self.case.inputs))]
+            names = [f"x{i}" for i in range(len(case.inputs))]
             values = [inputs[name] if name in inputs else getattr(self, name) for name in names]
-            return self.case.relaxpy(nn.op, *values)
+            return case.relaxpy(nn.op, *values)
+
+    spec = {
+        f"x{i}": nn.spec.Tensor(named_dims(given.dims), given.dtype)
+        for i, given in enumerate(case.inputs)
+        if given.dims
+    }
+    return Program().export({"run": spec})
+
+
+def relaxpy_peer(threads: int) -> Service:
+    """Requests: the key of a case, compiled when it is first asked for; or what `Limits.seconds` takes."""
+    os.environ["RELAXPY_NUM_THREADS"] = str(threads)
+    import relaxpy
+    from benchmarks.limits import Limits
+    from relaxpy.runtime.tensor import from_numpy
+
+    known, limits = named_cases(), Limits(threads)
 
     @lru_cache(maxsize=1)
-    def program(name: str) -> Callable[[], Any]:
-        case = known[name]
+    def program(key: str) -> Callable[[], Any]:
+        case = known[key]
         arrays = case.arrays()
-        spec = {
-            f"x{i}": nn.spec.Tensor(named_dims(given.dims), given.dtype)
-            for i, given in enumerate(case.inputs)
-            if given.dims
-        }
-        mod, params = Program(case, arrays).export({"run": spec})
+        mod, params = case_module(case, arrays)
         run = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))["run"]
-        tensors = [from_numpy(arrays[int(name[1:])]) for name in spec]
+        given = zip(case.inputs, arrays, strict=True)
+        tensors = [from_numpy(array) for each, array in given if each.dims]
         return lambda: run(*tensors)
 
     def prepare(request: Any) -> Callable[[], Any]:
@@ -119,7 +128,7 @@ def relaxpy_peer(threads: int) -> Service:
 
 
 def torch_peer(threads: int) -> Service:
-    """Requests: the name of a case."""
+    """Requests: the key of a case."""
     import torch
 
     torch.set_num_threads(threads)
@@ -130,8 +139,8 @@ def torch_peer(threads: int) -> Service:
         return found.t().contiguous() if given.out_first else found
 
     @lru_cache(maxsize=1)
-    def program(name: str) -> Callable[[], Any]:
-        case = known[name]
+    def program(key: str) -> Callable[[], Any]:
+        case = known[key]
         tensors = [tensor(a, given) for a, given in zip(case.arrays(), case.inputs, strict=True)]
         return torch.inference_mode()(partial(case.torch, torch, *tensors))
 
@@ -142,14 +151,14 @@ def torch_peer(threads: int) -> Service:
 
 
 def numpy_peer(threads: int) -> Service:
-    """Requests: the name of a case that has a program for numpy."""
+    """Requests: the key of a case that has a program for numpy."""
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ[variable] = str(threads)
     known = named_cases()
 
     @lru_cache(maxsize=1)
-    def program(name: str) -> Callable[[], Any]:
-        case = known[name]
+    def program(key: str) -> Callable[[], Any]:
+        case = known[key]
         assert case.numpy is not None
         return partial(case.numpy, np, *case.arrays())
 
