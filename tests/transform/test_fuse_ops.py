@@ -139,6 +139,27 @@ def test_equal_groups_are_one_function() -> None:
     same_numbers(twice, X)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "count"),
+    [
+        ("R.exp(R.add(x, y))", "R.exp(R.add(y, x))", 1),
+        ("R.exp(R.add(x, y))", "R.exp(R.add(x, x))", 2),
+        ("R.multiply(R.exp(x), y)", "R.multiply(y, R.exp(x))", 2),
+        ("R.exp(R.add(x, R.const(1.0)))", "R.exp(R.add(x, R.const(2.0)))", 1),
+        ("R.exp(R.add(x, v))", "R.exp(R.add(x, y))", 2),
+        ("R.exp(R.negative(x))", "R.negative(R.exp(x))", 2),
+    ],
+)
+def test_groups_are_equal_where_they_compute_the_same(first: str, second: str, count: int) -> None:
+    """Values that are handed over do not count, places and shapes do."""
+    params = 'x: R.Tensor(("n", "m"), "float32"), y: R.Tensor(("n", "m"), "float32"), v: R.Tensor(("m",), "float32")'
+    mod = legal(
+        f"a = {first}\nb = {second}\ngv = (R.cumsum(a, axis=1), R.cumsum(b, axis=1))", params
+    )
+    assert len(groups(mod)) == count
+    same_numbers(mod, X, X[::-1].copy(), X[0])
+
+
 def test_figure_8_symbols_that_nothing_carries_are_passed() -> None:
     mod = legal(
         "lv = R.add(x, y)\ngv = R.nn.relu(lv)",
