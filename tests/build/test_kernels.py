@@ -14,7 +14,7 @@ import relaxpy.version
 from relaxpy.build import kernels
 from relaxpy.build.kernel_cache import KernelCache
 from relaxpy.build.kernels import CompiledKernel, compile_kernels, compiler_id
-from relaxpy.errors import BuildError
+from relaxpy.errors import BuildError, RelaxError
 from relaxpy.ir import IRModule
 from relaxpy.runtime import Executable
 from relaxpy.tir import te
@@ -219,3 +219,65 @@ def test_a_module_without_kernels(tmp_path: Path) -> None:
     exe = relaxpy.build(mod, cache=tmp_path)
     assert exe.objects == ()
     assert "0 kernels" in str(exe.build_report)
+
+
+CALLS = """
+@I.ir_module
+class Module:
+    @R.function
+    def param(x: R.Tensor(("n", 8), "float32"), y: R.Tensor(("n", 8), "float32")):
+        z = R.add(x, y)
+        return z
+
+    @R.function
+    def field(x: R.Tensor(("n", 8), "float32"), t: R.Tuple(R.Tensor(("n", 8), "float32"))):
+        z = R.add(x, t[0])
+        return z
+
+    @R.function
+    def packed(x: R.Tensor(("n", 8), "float32"), f: R.Object) -> R.Tensor(("n", 8), "float32"):
+        y = R.call_pure_packed("tests.build.same", f, sinfo_args=R.Tensor((n, 8), "float32"))
+        z = R.add(x, y)
+        return z
+
+    @R.function
+    def cast(x: R.Tensor(("n", 8), "float32"), f: R.Object) -> R.Tensor(("n", 8), "float32"):
+        y = R.match_cast(f, R.Tensor((n, 8), "float32"))
+        z = R.add(x, y)
+        return z
+"""
+
+WRONG = {
+    "rank": np.ones(3, np.float32),
+    "dtype": np.ones((3, 8), np.float64),
+    "extent": np.ones((3, 7), np.float32),
+    "symbol": np.ones((2, 8), np.float32),
+    "empty": np.ones((0, 8), np.float32),
+    "nothing": None,
+}
+
+
+@pytest.fixture(scope="module")
+def calls() -> relaxpy.VirtualMachine:
+    """Every way by which a tensor comes to a kernel from outside, whose own checks are left out."""
+    relaxpy.register_function("tests.build.same", lambda value: value)
+    return relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(CALLS), QUICK))
+
+
+@pytest.mark.parametrize("way", ["param", "field", "packed", "cast"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_no_kernel_sees_what_it_is_not_made_for(
+    way: str, wrong: str, calls: relaxpy.VirtualMachine
+) -> None:
+    x, value = np.ones((3, 8), np.float32), WRONG[wrong]
+    with pytest.raises(RelaxError) as caught:
+        calls[way](x, (value,) if way == "field" else value)
+    assert caught.value.code == "check"
+
+
+@pytest.mark.parametrize("way", ["param", "field", "packed", "cast"])
+def test_what_has_gaps_is_copied_first(way: str, calls: relaxpy.VirtualMachine) -> None:
+    x = np.ones((3, 8), np.float32)
+    y = np.arange(48, dtype=np.float32).reshape(3, 16)[:, ::2]
+    got = calls[way](x, (y,) if way == "field" else y)
+    np.testing.assert_array_equal(got.numpy(), x + y)
