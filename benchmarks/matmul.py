@@ -1,17 +1,21 @@
-"""Matrix products, fp32: relaxpy's kernels, numpy's OpenBLAS and torch in one run, with the same threads.
+"""Matrix products: relaxpy's kernels, numpy's OpenBLAS and torch (oneDNN) in one run, with the same threads.
 
     python benchmarks/matmul.py                       the table
     python benchmarks/matmul.py --threads 1 --json out.json
+    python benchmarks/matmul.py --only weights        packed weights of float32, bfloat16 and int8
 
 The weights of a layer are one kernel for every number of rows (compiled once), attention one for every batch and
-length. Libraries take turns, `--rounds` times a shape; reported is the best round, as GFLOP/s and as a share of this
-machine's peak: what a loop of fused multiply-adds on registers reaches here, on the same number of threads, measured
-in the same run. The last column is the CPU time that compiling took (parallel and serial variant, to an object).
+length. Packed weights are as many as do not fit a cache, used in turn, as a model uses its layers'. Libraries take
+turns, `--rounds` times a shape; reported is the best round, as GFLOP/s and as a share of this machine's limit: what a
+loop of multiply-adds of the type on registers reaches here, or what reading the packed weights takes if that is more,
+on the same number of threads, measured in the same run (`limits.py`). The last column is the CPU time that compiling
+took (parallel and serial variant, to an object).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
@@ -27,6 +31,13 @@ ROWS = (1, 4, 16, 128, 512, 4096)
 WEIGHTS = ((384, 384), (384, 1536), (1536, 384), (2048, 2048))
 LENGTHS = ((8, 16), (8, 64), (1, 128), (8, 128), (1, 512))
 HEADS, WIDTH = 12, 32
+SIDE = 2048
+"""Rows and columns of packed weights."""
+COLD_BYTES = 128 << 20
+"""Weights that are used in turn: more than the caches hold."""
+TYPES = (("float32", "float32"), ("bfloat16", "bfloat16"), ("int8", "int32"))
+"""Factors and result of products with packed weights."""
+PACKED_ROWS = (1, 4, 16, 64, 192)
 
 Run = Callable[[], object]
 
@@ -37,8 +48,8 @@ class Result:
 
     name: str
     gflops: dict[str, float]
-    peak_share: float
-    """Of relaxpy, of the best peak up to then."""
+    limit_share: float
+    """Of relaxpy: the least time that arithmetic and memory allow, over its time."""
     compile_seconds: float
 
 
@@ -48,25 +59,27 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--json", type=Path, help="also write the results here")
+    parser.add_argument("--only", choices=("layers", "attention", "weights"))
     options = parser.parse_args()
     # Before any of the libraries is loaded: each reads its own variable once.
     for variable in ("RELAXPY_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ[variable] = str(options.threads)
-    report(Bench(options.threads, options.rounds), options.json)
+    report(Bench(options.threads, options.rounds), options.only, options.json)
 
 
 class Bench:
     """What all shapes share: the target, the libraries, the peak."""
 
     def __init__(self, threads: int, rounds: int) -> None:
+        from benchmarks.limits import Limits
         from relaxpy.tir.target import Target
 
         self.threads, self.rounds = threads, rounds
         self.target = Target.host()
         self.torch = import_torch(threads)
-        self.peak_flops, self.peak_run = self._peak_loop()
-        self.peak = 0.0
-        """The best so far: measured again beside every shape, as every shape is, so that neighbours disturb both."""
+        self.limits = Limits(threads, self.target)
+        self.memory = 0.0
+        """Bytes a second out of the caches, the best so far: neighbours disturb that measurement too."""
 
     def layers(self) -> list[Result]:
         """Rows by the weights of a layer."""
@@ -149,13 +162,79 @@ class Bench:
         if self.torch is not None:
             ours = [self.torch.from_numpy(x) for x in (a, right)]
             runs["torch"] = lambda: self.torch.matmul(*ours)
-        peak = self._best({"peak": self.peak_run}, self.peak_flops)["peak"]
-        self.peak = max(self.peak, self.peak_flops / peak / 1e9)
         runs["relaxpy"]()
         assert np.allclose(out, a @ right, rtol=1e-3, atol=1e-2), name
         best = self._best(runs, flops)
         gflops = {library: flops / time / 1e9 for library, time in best.items()}
-        return Result(name, gflops, gflops["relaxpy"] / self.peak, seconds)
+        share = gflops["relaxpy"] * 1e9 / self.limits.peak("float32")
+        return Result(name, gflops, share, seconds)
+
+    def weights(self) -> list[Result]:
+        """Rows by packed weights of every type."""
+        results: list[Result] = []
+        for dtype, out in TYPES:
+            program, packing = packed_product(dtype, out, self.target)
+            kernel, seconds = self._load(program.func)
+            for rows in PACKED_ROWS:
+                results.append(self._measure_packed(kernel, seconds, packing, rows, dtype, out))
+        return results
+
+    def _measure_packed(
+        self, kernel: Any, seconds: float, packing: Any, rows: int, dtype: str, out: str
+    ) -> Result:
+        """One number of rows, the weights out of the caches."""
+        import ml_dtypes
+        import numpy as np
+        import tvm
+
+        kind = np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
+        random = np.random.default_rng(0)
+        scale = 50 if dtype == "int8" else 1
+        a, b = ((random.standard_normal((n, SIDE)) * scale).astype(kind) for n in (rows, SIDE))
+        copies = max(2, COLD_BYTES // b.nbytes)
+        panels = packing.pack(b)
+
+        def tensor(array: np.ndarray) -> Any:
+            made = tvm.runtime.empty(array.shape, str(array.dtype))
+            return made.copyfrom(array)
+
+        left, result = tensor(a), tensor(np.zeros((rows, SIDE), kind if out == dtype else out))
+        rights = itertools.cycle([tensor(panels) for _ in range(copies)])
+        work = rows * SIDE * SIDE
+        runs: dict[str, Run] = {"relaxpy": lambda: kernel.run(work, left, next(rights), result)}
+        runs["relaxpy"]()
+        wide = a.astype("float64") @ b.astype("float64")
+        scale = np.abs(wide).max()
+        assert np.abs(result.numpy().astype("float64") - wide).max() <= 1e-2 * scale, dtype
+        if dtype == "float32":
+            others = itertools.cycle([b.copy() for _ in range(copies)])
+            runs["numpy"] = lambda: np.matmul(a, next(others))
+        if self.torch is not None:
+            runs |= self._torch_runs(a, b, copies, dtype)
+        flops = 2 * work
+        best = self._best(runs, flops)
+        compute = flops / self.limits.peak(dtype)
+        self.memory = max(self.memory, self.limits.bandwidth(COLD_BYTES))
+        limit = max(compute, b.nbytes / self.memory)
+        gflops = {library: flops / time / 1e9 for library, time in best.items()}
+        name = f"{dtype}, {rows} x {SIDE} x {SIDE}, packed"
+        return Result(name, gflops, limit / best["relaxpy"], seconds)
+
+    def _torch_runs(self, a: Any, b: Any, copies: int, dtype: str) -> dict[str, Run]:
+        """Torch's product, where it has one of these types and sizes."""
+        torch = self.torch
+
+        def tensor(array: Any) -> Any:
+            kind = getattr(torch, dtype)
+            return torch.from_numpy(array.astype("float32")).to(kind)
+
+        left, rights = tensor(a), itertools.cycle([tensor(b) for _ in range(copies)])
+        product = torch._int_mm if dtype == "int8" else torch.matmul
+        try:
+            product(left, next(rights))
+        except RuntimeError:  # it takes more than 16 rows of bytes only
+            return {}
+        return {"torch": lambda: product(left, next(rights))}
 
     def _best(self, runs: dict[str, Run], flops: int) -> dict[str, float]:
         """Seconds of one call of each, the best of all rounds."""
@@ -185,37 +264,29 @@ class Bench:
         seconds = time.process_time() - start
         return load_kernels([code], [KernelInfo("matmul", "p", "s")])[0], seconds
 
-    def _peak_loop(self) -> tuple[int, Run]:
-        """A loop of multiply-adds on registers, on all threads, and how many operations it is."""
-        import numpy as np
-        import tvm_ffi
 
-        from relaxpy.tir import loops, te
-        from relaxpy.tir.prim_func import PrimFunc
+def packed_product(dtype: str, out: str, target: Any) -> tuple[Any, Any]:
+    """The program of a product with packed weights, and how they are packed."""
+    from relaxpy.ir.dim import SymVar
+    from relaxpy.tir import te
+    from relaxpy.tir.panels import wanted_packing, with_packed
+    from relaxpy.tir.prim_func import PrimFunc
 
-        lanes, chains, steps = self.target.lanes(), 12, 1 << 14
-        tasks = self.threads * 4
-        x = te.placeholder((tasks, lanes), "float32", "X")
-        func = PrimFunc.from_te([x], [te.compute((tasks, lanes), lambda i, j: x(i, j), "Y")]).func
-        p: Any = loops.Program()
-        source, target = (p.flat_view(buffer) for buffer in func.params)
-        with p.loop("task", tasks, parallel=True) as task:
-            value = p.let("value", loops.load(source, task * lanes, lanes))
-            sums = [p.allocate(f"sum{n}", lanes, "float32") for n in range(chains)]
-            for chain in sums:
-                p.store(chain, 0, value, lanes)
-            with p.loop("step", steps):
-                for chain in sums:
-                    before: Any = loops.load(chain, 0, lanes)
-                    p.store(chain, 0, before * value + value, lanes)
-            for chain in sums:
-                before = loops.load(target, task * lanes, lanes)
-                p.store(target, task * lanes, before + loops.load(chain, 0, lanes), lanes)
-        kernel, _ = self._load(loops.finished(func, p.body()))
-        arrays = [np.full((tasks, lanes), 0.5, "float32") for _ in range(2)]
-        args = [tvm_ffi.from_dlpack(array, require_alignment=4) for array in arrays]
-        flops = 2 * tasks * lanes * chains * steps
-        return flops, lambda: kernel.run(flops, *args)
+    rows, total = SymVar("m"), "int32" if out == "int32" else "float32"
+    a, b = (te.placeholder((n, SIDE), dtype, name) for n, name in ((rows, "A"), (SIDE, "B")))
+    k = te.reduce_axis(SIDE)
+
+    def wide(value: Any) -> Any:
+        return value if dtype == total else value.astype(total)
+
+    result = te.compute((rows, SIDE), lambda i, j: te.sum(wide(a(i, k)) * wide(b(k, j)), k), "C")
+    if out != total:
+        summed = result
+        result = te.compute((rows, SIDE), lambda i, j: summed(i, j).astype(out), "D")
+    program = PrimFunc.from_te([a, b], [result])
+    packing = wanted_packing(program, target)
+    assert packing is not None, "a product with weights of known extents"
+    return with_packed(program, packing), packing
 
 
 def import_torch(threads: int) -> Any:
@@ -228,24 +299,32 @@ def import_torch(threads: int) -> Any:
     return torch
 
 
-def report(bench: Bench, path: Path | None) -> None:
+def report(bench: Bench, only: str | None, path: Path | None) -> None:
     """Print the table, and write it where that is asked for."""
     libraries = ("relaxpy", "numpy", *(("torch",) if bench.torch is not None else ()))
     print(f"{bench.target}")
     head = "".join(f"{library:>9}" for library in libraries)
-    print(f"{'rows x depth x columns, GFLOP/s':36}{head}  of peak  compile")
+    print(f"{'rows x depth x columns, GFLOP/s':36}{head} of limit  compile")
     results: list[Result] = []
-    for result in (*bench.layers(), *bench.attention()):
+    parts = {"layers": bench.layers, "attention": bench.attention, "weights": bench.weights}
+    for result in itertools.chain.from_iterable(
+        part() for name, part in parts.items() if only in (None, name)
+    ):
         results.append(result)
-        cells = "".join(f"{result.gflops[library]:9.1f}" for library in libraries)
-        last = f"{result.peak_share:9.0%}{result.compile_seconds:8.2f}s"
+        found = (result.gflops.get(library) for library in libraries)
+        cells = "".join(" " * 9 if value is None else f"{value:9.1f}" for value in found)
+        last = f"{result.limit_share:9.0%}{result.compile_seconds:8.2f}s"
         print(f"{result.name:36}{cells}{last}", flush=True)
-    print(f"{bench.threads} threads; peak of fp32 multiply-adds: {bench.peak:.0f} GFLOP/s")
+    peaks = {dtype: bench.limits.peak(dtype) / 1e9 for dtype, _ in TYPES}
+    memory = max(bench.memory, bench.limits.bandwidth(COLD_BYTES)) / 1e9
+    listed = ", ".join(f"{dtype} {peak:.0f}" for dtype, peak in peaks.items())
+    print(f"{bench.threads} threads; peaks: {listed} GFLOP/s; memory: {memory:.1f} GB/s")
     if path is not None:
         data = {
             "target": str(bench.target),
             "threads": bench.threads,
-            "peak_gflops": bench.peak,
+            "peak_gflops": peaks,
+            "memory_gbytes": memory,
             "results": [asdict(result) for result in results],
         }
         path.write_text(json.dumps(data, indent=1) + "\n")
