@@ -67,16 +67,39 @@ def config_fields(cls: type, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_weights(directory: Path) -> dict[str, np.ndarray]:
-    """Every tensor of `model.safetensors` by name. UsageError if the file is missing or damaged."""
+    """Every tensor of `model.safetensors`, or of the files that its index lists, by name. UsageError if one is missing
+    or damaged."""
+    tensors: dict[str, np.ndarray] = {}
+    for path in _weight_files(Path(directory)):
+        tensors |= _read_file(path)
+    return tensors
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    """The one file, or those of a large checkpoint."""
+    whole, index = directory / WEIGHTS_FILE, directory / f"{WEIGHTS_FILE}.index.json"
+    if whole.is_file():
+        return [whole]
+    if not index.is_file():
+        raise UsageError("bad-checkpoint", f"{directory} has no {WEIGHTS_FILE}")
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            "bad-checkpoint", f"{index} does not say where tensors are: {error}"
+        ) from None
+    if missing := [name for name in names if not (directory / name).is_file()]:
+        raise UsageError("bad-checkpoint", f"{directory} lacks {', '.join(missing)}")
+    return [directory / name for name in names]
+
+
+def _read_file(path: Path) -> dict[str, np.ndarray]:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError:
         raise UsageError(
             "extra-missing", "reading weights needs the package safetensors", help=EXTRA_HELP
         ) from None
-    path = Path(directory) / WEIGHTS_FILE
-    if not path.is_file():
-        raise UsageError("bad-checkpoint", f"{directory} has no {WEIGHTS_FILE}")
     try:
         with safe_open(path, "numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)

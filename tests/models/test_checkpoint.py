@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -78,4 +79,28 @@ def test_weights_that_are_none(tmp_path: Path) -> None:
         read_weights(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"not safetensors")
     with pytest.raises(UsageError, match="cannot be read"):
+        read_weights(tmp_path)
+
+
+def test_weights_in_several_files(tmp_path: Path) -> None:
+    """Large checkpoints are split; theirs are mostly bfloat16."""
+    from safetensors.numpy import save_file
+
+    first = {"a": np.arange(3).astype(ml_dtypes.bfloat16)}
+    save_file(first, tmp_path / "model-1.safetensors")
+    save_file({"b": np.ones(2, np.float32)}, tmp_path / "model-2.safetensors")
+    places = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps(places))
+    found = read_weights(tmp_path)
+    assert {name: value.dtype.name for name, value in found.items()} == {
+        "a": "bfloat16",
+        "b": "float32",
+    }
+    np.testing.assert_array_equal(found["a"], first["a"])
+    (tmp_path / "model-2.safetensors").unlink()
+    with pytest.raises(UsageError, match=r"lacks model-2\.safetensors"):
+        read_weights(tmp_path)
+    index.write_text("[]")
+    with pytest.raises(UsageError, match="does not say where"):
         read_weights(tmp_path)
