@@ -31,7 +31,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
-from relaxpy.ir.visitor import Rewriter, free_sym_vars, used_vars
+from relaxpy.ir.visitor import Rewriter, Visitor, free_sym_vars, used_symbols, used_vars
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
 from relaxpy.op.manipulate import BroadcastTo, ExpandDims, PermuteDims, Squeeze
@@ -116,14 +116,17 @@ class _Canonical(Rewriter):
         self.kept: frozenset[Var] = frozenset()
         """Variables that must stay tensors of their own: what leaves the function, and memory of the caller."""
         self.pure = True
+        self.inside: frozenset[SymVar] = frozenset()
+        """Symbols that local functions mention: a call of these binds a symbol, not an expression of others."""
 
     def rewrite_Function(self, node: Function) -> Function:
-        outer = self.symbols, self.kept, self.pure
+        outer = self.symbols, self.kept, self.pure, self.inside
+        self.inside |= _symbols_inside(node)
         self.symbols = self.symbols | set(free_sym_vars(p.annotation for p in node.params))
         self.pure = node.pure
         self.kept = state(node) | escaping(node)
         result = super().rewrite_Function(node)
-        self.symbols, self.kept, self.pure = outer
+        self.symbols, self.kept, self.pure, self.inside = outer
         return result
 
     def rewrite_SeqExpr(self, node: SeqExpr) -> Any:
@@ -181,6 +184,10 @@ class _Canonical(Rewriter):
             return None
         new = {s: bound[s] for s in free_sym_vars([binding.annotation]) if s not in self.symbols}
         if not all(self.symbols.issuperset(dim.vars) for dim in new.values()):
+            return None
+        if any(
+            s in self.inside and not (dim.symbol or dim.value is not None) for s, dim in new.items()
+        ):
             return None
         self.syms.update(new)
         return binding.value
@@ -241,6 +248,21 @@ class _Canonical(Rewriter):
     def fits(self, value: Expr, annotation: Annotation) -> bool:
         """Does the value keep what the annotation promises?"""
         return accepts(annotation, deduce(value, self.mod), None, equal) is Verdict.YES
+
+
+def _symbols_inside(function: Function) -> frozenset[SymVar]:
+    """The symbols that the functions inside a function mention."""
+    visitor = _Inside()
+    visitor.visit(function.body)
+    return frozenset(visitor.found)
+
+
+class _Inside(Visitor):
+    def __init__(self) -> None:
+        self.found: set[SymVar] = set()
+
+    def visit_Function(self, node: Function) -> None:
+        self.found.update(used_symbols(node))
 
 
 def _transposed(value: Expr | None) -> tuple[int, ...] | None:

@@ -255,3 +255,24 @@ def main(x: R.Tensor(("n", 4), "float32"), w: R.Tensor((8, 4), "float32")) -> R.
     return R.add(x, b)
 """)
     assert "R.match_cast(" in CanonicalizeBindings()(with_bounds(mod, {"n": 8})).script()
+
+
+@pytest.mark.parametrize(("columns", "gone"), [("m", True), ("m * 2", False)])
+def test_symbols_of_functions_inside_stay_symbols(columns: str, gone: bool) -> None:
+    """A call of a function over k elements says that its result has k; over m * 2 it would find no m."""
+    mod = module(
+        f"""k = T.int64()
+y = R.zeros((n, {columns}), "float32")
+b = R.match_cast(y, R.Tensor((n, k), "float32"))
+@R.function
+def inner(p: R.Tensor((n, k), "float32")) -> R.Tensor((n, k), "float32"):
+    q = R.exp(p)
+    return q
+c = inner(b)
+return c"""
+    )
+    found = CanonicalizeBindings()(mod)
+    assert ("R.match_cast" not in found.script()) is gone
+    assert relaxpy.structural_equal(found, relaxpy.parse(found.script()))
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(interpret(found, "main", x), interpret(mod, "main", x))
