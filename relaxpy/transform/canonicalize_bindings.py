@@ -185,9 +185,8 @@ class _Canonical(Rewriter):
         new = {s: bound[s] for s in free_sym_vars([binding.annotation]) if s not in self.symbols}
         if not all(self.symbols.issuperset(dim.vars) for dim in new.values()):
             return None
-        if any(
-            s in self.inside and not (dim.symbol or dim.value is not None) for s, dim in new.items()
-        ):
+        compound = {s for s, dim in new.items() if dim.symbol is None and dim.value is None}
+        if not self.inside.isdisjoint(compound):
             return None
         self.syms.update(new)
         return binding.value
