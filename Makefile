@@ -2,7 +2,7 @@
 # make test        set up and pass all tests
 # make test-fast   the subset that takes less than a minute
 # make check       format, lint, types, tests: what a change must pass
-# make bench-NAME  benchmarks/NAME.py: overhead, matmul, ops, embed, ablation, equality, language (docs/benchmarks.md)
+# make bench-NAME  benchmarks/NAME.py: overhead, matmul, ops, embed, compile, ablation, equality, language (docs/benchmarks.md)
 # make clean       remove what the above made
 #
 # Needs Python 3.11 or newer and make, nothing else (no C compiler). Set-up goes into .venv, once: a stamp a set of
