@@ -328,6 +328,27 @@ def report(bench: Bench, only: str | None, path: Path | None) -> None:
             "results": [asdict(result) for result in results],
         }
         path.write_text(json.dumps(data, indent=1) + "\n")
+        if only == "weights":
+            write_section(data)
+
+
+def write_section(data: dict[str, Any]) -> None:
+    """The table of packed weights in docs/benchmarks.md, from what is written as JSON."""
+    from benchmarks.report import markdown_table, replace_section
+
+    libraries = ("relaxpy", "numpy", "torch")
+    rows: list[list[str]] = []
+    for result in data["results"]:
+        found = (result["gflops"].get(library) for library in libraries)
+        cells = ("" if value is None else f"{value:.0f}" for value in found)
+        rows.append([result["name"], *cells, f"{result['limit_share']:.0%}"])
+    peaks = ", ".join(f"{dtype} {peak:.0f}" for dtype, peak in data["peak_gflops"].items())
+    table = markdown_table(["rows x depth x columns", *libraries, "of the limit"], rows, " rrrr")
+    replace_section(
+        "Products with packed weights, out of the caches, GFLOP/s",
+        f"`python benchmarks/matmul.py --only weights --json benchmarks/results/matmul_packed.json`, "
+        f"{data['threads']} threads. Limits: {peaks} GFLOP/s, {data['memory_gbytes']:.1f} GB/s.\n\n{table}",
+    )
 
 
 if __name__ == "__main__":
