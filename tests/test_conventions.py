@@ -35,6 +35,7 @@ ALLOWED = {
     "script": {*LAYERS[: LAYERS.index("transform")], "script"},
     "nn": {*LAYERS[: LAYERS.index("transform")], "nn"},
     "runtime": {"runtime"},
+    "explain": {*LAYERS, *PRODUCERS, "runtime", "explain"},
     "testing": {*LAYERS, *PRODUCERS, "runtime", "testing"},
 }
 """Package → packages of relaxpy that it may import. `cli` is on top and may import all."""

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from relaxpy.build.explain import explain as explain_build
-from relaxpy.build.explain_page import page
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.progress import progress_bar
 from relaxpy.cli.inputs import read_arrays
 from relaxpy.cli.source import read_module
 from relaxpy.cli.tune import parse_sizes
+from relaxpy.explain import explain as explain_build
+from relaxpy.explain import page
 
 
 @click.command(

@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from relaxpy.build.explain import ExplainedKernel, Explanation, FusedBlock, PassRun
 from relaxpy.errors import RelaxError
+from relaxpy.explain.explanation import ExplainedKernel, Explanation, FusedBlock, PassRun
 from relaxpy.version import __version__
 
 ROW = 22

@@ -1,7 +1,7 @@
 """What a build does to a module, kept for people: the module after each pass, what was fused and why not, the kernels,
 the memory, where the time went.
 
-    page(explain(mod, bounds={"n": 2048}))       # one HTML file: relaxpy.build.explain_page
+    page(explain(mod, bounds={"n": 2048}))       # one HTML file: relaxpy.explain.page
 
 A build that fails is explained as far as it came. `relaxpy explain` is this on the command line.
 """

@@ -12,10 +12,10 @@ from typing import ClassVar
 import pytest
 
 import relaxpy
-from relaxpy.build.explain import Explanation, explain
-from relaxpy.build.explain_page import page
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import BuildError
+from relaxpy.explain.explanation import Explanation, explain
+from relaxpy.explain.page import page
 from relaxpy.ir.module import IRModule
 from relaxpy.transform.base import Pass, PassContext
 

@@ -1,0 +1,8 @@
+"""What a build does to a program, for people: `page(explain(mod))` is one HTML page."""
+
+from __future__ import annotations
+
+from relaxpy.explain.explanation import Explanation, explain
+from relaxpy.explain.page import page
+
+__all__ = ["Explanation", "explain", "page"]
