@@ -27,9 +27,7 @@ NAME = "relaxpy_cpu"
 def _compact_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Buffers of the size that is used of them, in programs of blocks. Those that the schedule wrote without have
     that already, and TVM's pass ends with an internal error at a vector of indices such as `x[lanes // 2]`."""
-    blocks = {
-        var: func for var, func in mod.functions.items() if _found(func, s_tir.SBlockRealize)
-    }
+    blocks = {var: func for var, func in mod.functions.items() if _found(func, s_tir.SBlockRealize)}
     if not blocks:
         return mod
     compact = s_tir.transform.CompactBufferAllocation()(tvm.IRModule(blocks))

@@ -179,9 +179,7 @@ def executable(*functions: FunctionCode, **fields: Any) -> Executable:
     from relaxpy.tir.target import Target
 
     target = {"kind": "llvm", "features": Target.host().required_features}
-    return Executable(
-        functions, kernels=KERNELS, objects=(object_code(),), target=target, **fields
-    )
+    return Executable(functions, kernels=KERNELS, objects=(object_code(),), target=target, **fields)
 
 
 def floats(*values: float) -> np.ndarray[Any, np.dtype[np.float32]]:
