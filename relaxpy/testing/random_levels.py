@@ -111,11 +111,14 @@ def gather(_: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
 
 def reduction(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
-    """A sum or maximum over an axis."""
+    """A sum or maximum over an axis; the maximum is of numbers: what `T.max` gives of a NaN depends on the order."""
     axis = g.rng.choice("01")
     out, index = ("n", "vi") if axis == "1" else ("m", "vj")
     kinds = "SR" if axis == "1" else "RS"
-    step = g.rng.choice((f"o[{index}] + x[vi, vj]", f"T.max(o[{index}], x[vi, vj])"))
+    number = "T.if_then_else(x[vi, vj] == x[vi, vj], x[vi, vj], T.Cast({dtype!r}, 0))"
+    step = g.rng.choice(
+        (f"o[{index}] + x[vi, vj]", f"T.max(o[{index}], {number.format(dtype=dtype)})")
+    )
     text = f'''x: T.Buffer(("n", "m"), "{dtype}"), o: T.Buffer(("{out}",), "{dtype}")):
     n, m = T.int64(), T.int64()
     for i, j in T.grid(n, m):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,9 +80,32 @@ def _placed(step: Step, buffers: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     block = realize.block
     for buffer in _buffers_inside(realize, params):
         table[buffer] = _substituted(buffer, table)
-    body = tvm_ffi.structural_map(block.body, (tvm.ir.Var, lambda var: table.get(var, var)))
+    known = (tvm.ir.Var, lambda var: table.get(var, var))
+    body = tvm_ffi.structural_map(block.body, [known, (tuple(_FOLDS), _folded)])
     stmts = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
     return stmts, [table[b] for b in block.alloc_buffers]
+
+
+_FOLDS: dict[Any, Any] = {
+    tirx.Add: operator.add,
+    tirx.Sub: operator.sub,
+    tirx.Mul: operator.mul,
+    tirx.FloorDiv: tirx.floordiv,
+    tirx.FloorMod: tirx.floormod,
+    tirx.Min: tirx.min,
+    tirx.Max: tirx.max,
+}
+
+
+def _folded(node: Any) -> Any:
+    """Arithmetic of sizes and indices as it is written when they are known: `n * 2` with n = 1 is 2, as the parser of
+    the printed program has it."""
+    by_zero = isinstance(node.b, tirx.IntImm) and node.b.value == 0
+    if str(node.ty.dtype) != "int64" or (
+        by_zero and isinstance(node, (tirx.FloorDiv, tirx.FloorMod))
+    ):
+        return node
+    return _FOLDS[type(node)](node.a, node.b)
 
 
 def _symbols(step: Step, func: Any) -> dict[Any, Any]:

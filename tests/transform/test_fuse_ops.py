@@ -381,3 +381,33 @@ gv = R.add(c, f)""",
     assert "does not read the product element by element" in told["e", "f"].reason
     assert all(d.fused == (d.reason == "") for d in report.decisions)
     assert sorted(n for group in report.groups for n in group) == list(range(len(names)))
+
+
+def test_sizes_that_are_known_only_where_programs_meet() -> None:
+    """Found by `relaxpy fuzz`, seed 50304: `n * 2` with n = 1 stayed as it was, and the text read as something else."""
+    mod = relaxpy.parse(
+        HEADER
+        + """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def spread(x: T.Buffer(("n",), "float32"), o: T.Buffer(("n * 2",), "float32")):
+        n = T.int64()
+        for i in range(n * 2):
+            with T.sblock("b"):
+                vi = T.axis.spatial(n * 2, i)
+                o[vi] = T.if_then_else(x[vi // 2] < x[vi % n], x[vi % n], x[vi // 2])
+
+    @R.function
+    def main(x: R.Tensor((1,), dtype="float32")) -> R.Tensor((2,), dtype="float32"):
+        cls = Module
+        with R.dataflow():
+            y = R.exp(x)
+            gv = R.call_tir(cls.spread, (y,), out_ty=R.Tensor((2,), dtype="float32"))
+            R.output(gv)
+        return gv
+"""
+    )
+    fused = FuseTensorIR()(FuseOps()(LegalizeOps()(mod)))
+    assert "fused_exp_spread" in fused.prim_funcs
+    relaxpy.assert_structural_equal(relaxpy.parse(fused.script()), fused)
