@@ -333,6 +333,21 @@ def free_sym_vars(annotations: Iterable[Annotation]) -> tuple[SymVar, ...]:
     return tuple(found)
 
 
+def symbols_of_local_functions(function: Function) -> frozenset[SymVar]:
+    """The symbols that the functions inside a function mention."""
+    visitor = _LocalFunctions()
+    visitor.visit(function.body)
+    return frozenset(visitor.found)
+
+
+class _LocalFunctions(Visitor):
+    def __init__(self) -> None:
+        self.found: set[SymVar] = set()
+
+    def visit_Function(self, node: Function) -> None:
+        self.found.update(used_symbols(node))
+
+
 __all__ = [
     "Rewriter",
     "UsedVars",

@@ -31,7 +31,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
-from relaxpy.ir.visitor import Rewriter, Visitor, free_sym_vars, used_symbols, used_vars
+from relaxpy.ir.visitor import Rewriter, free_sym_vars, symbols_of_local_functions, used_vars
 from relaxpy.op.datatype import Astype
 from relaxpy.op.deduce import deduce
 from relaxpy.op.manipulate import BroadcastTo, ExpandDims, PermuteDims, Squeeze
@@ -121,7 +121,7 @@ class _Canonical(Rewriter):
 
     def rewrite_Function(self, node: Function) -> Function:
         outer = self.symbols, self.kept, self.pure, self.inside
-        self.inside |= _symbols_inside(node)
+        self.inside |= symbols_of_local_functions(node)
         self.symbols = self.symbols | set(free_sym_vars(p.annotation for p in node.params))
         self.pure = node.pure
         self.kept = state(node) | escaping(node)
@@ -247,21 +247,6 @@ class _Canonical(Rewriter):
     def fits(self, value: Expr, annotation: Annotation) -> bool:
         """Does the value keep what the annotation promises?"""
         return accepts(annotation, deduce(value, self.mod), None, equal) is Verdict.YES
-
-
-def _symbols_inside(function: Function) -> frozenset[SymVar]:
-    """The symbols that the functions inside a function mention."""
-    visitor = _Inside()
-    visitor.visit(function.body)
-    return frozenset(visitor.found)
-
-
-class _Inside(Visitor):
-    def __init__(self) -> None:
-        self.found: set[SymVar] = set()
-
-    def visit_Function(self, node: Function) -> None:
-        self.found.update(used_symbols(node))
 
 
 def _transposed(value: Expr | None) -> tuple[int, ...] | None:

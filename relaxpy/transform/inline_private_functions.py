@@ -28,7 +28,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.recursion import deep_recursion
-from relaxpy.ir.visitor import Visitor, free_sym_vars, used_symbols
+from relaxpy.ir.visitor import Visitor, free_sym_vars, symbols_of_local_functions, used_symbols
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.lattice import Verdict, accepts, rounds
 from relaxpy.shape.prove import equal
@@ -185,7 +185,13 @@ class _Inliner(Rebuilder):
                 default=Verdict.YES,
             )
         needed = set(free_sym_vars(param.annotation for param in callee.params))
-        return bound if fit is Verdict.YES and needed <= bound.keys() else None
+        if fit is not Verdict.YES or not needed <= bound.keys():
+            return None
+        # A call of a local function binds the symbols that it mentions: it could not bind an expression of others.
+        inside = symbols_of_local_functions(callee)
+        if any(bound[s].symbol is None and bound[s].value is None for s in needed & inside):
+            return None
+        return bound
 
 
 class _Copy(FreshSymbols):
