@@ -43,7 +43,7 @@ def collapse(
             for run in _runs(axes, accesses, bare)
             if len(run) > 1 or any(access.hides(run[0][0], names) for access in accesses)
         ]
-    return _joined(p, stage, joined) if joined else stage
+    return _joined(p, stage, joined, shared) if joined else stage
 
 
 def _in_order_of_memory(stage: Stage) -> Stage:
@@ -141,8 +141,9 @@ def _in_order(
     )
 
 
-def _joined(p: Program, stage: Stage, runs: Sequence[Axes]) -> Stage:
-    """The stage with one axis for each of these runs."""
+def _joined(p: Program, stage: Stage, runs: Sequence[Axes], shared: Collection[Buffer]) -> Stage:
+    """The stage with one axis for each of these runs. An access that must stay moves with an axis only where that is a
+    run of its own."""
     last: dict[
         Var, Var
     ] = {}  # the fastest axis of a run, and the axis that takes the place of all of them
@@ -177,6 +178,8 @@ def _joined(p: Program, stage: Stage, runs: Sequence[Axes]) -> Stage:
     def read(node: Load) -> Expr:
         if not any(s.uses(index, axis) for index in node.indices for axis in gone):
             return node
+        if node.source in shared:
+            return tirx.BufferLoad(node.source, [s.substitute(i, last) for i in node.indices])
         return tirx.BufferLoad(view(node.source), [flat(node.indices, node.source.shape)])
 
     def axes(old: Sequence[Var], sizes: Sequence[Expr]) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
@@ -190,7 +193,10 @@ def _joined(p: Program, stage: Stage, runs: Sequence[Axes]) -> Stage:
     value = s.map_loads(stage.value, read)
     buffer, index = stage.buffer, stage.index
     if any(s.uses(place, axis) for place in index for axis in gone):
-        buffer, index = view(stage.buffer), (flat(stage.index, stage.buffer.shape),)
+        if buffer in shared:
+            index = tuple(s.substitute(place, last) for place in index)
+        else:
+            buffer, index = view(buffer), (flat(index, buffer.shape),)
     free, sizes = axes(stage.axes, stage.extents)
     reduced, lengths = axes(stage.reduce_axes, stage.reduce_extents)
     return replace(
