@@ -113,6 +113,8 @@ class _Canonical(Rewriter):
         """What variables were bound to: tuples and transpositions."""
         self.symbols: set[SymVar] = set()
         """The symbols that have a value here."""
+        self.results: set[Var] = set()
+        """Variables that are the value of a body."""
         self.kept: frozenset[Var] = frozenset()
         """Variables that must stay tensors of their own: what leaves the function, and memory of the caller."""
         self.pure = True
@@ -131,6 +133,8 @@ class _Canonical(Rewriter):
 
     def rewrite_SeqExpr(self, node: SeqExpr) -> Any:
         symbols = set(self.symbols)
+        if isinstance(node.body, Var):
+            self.results.add(node.body)
         blocks = tuple(b for old in node.blocks if (b := self.block(old)) is not None)
         body = self.rewrite(node.body)
         self.symbols = symbols
@@ -144,6 +148,8 @@ class _Canonical(Rewriter):
         for old in block.bindings:
             binding = self.rewrite(old)
             other = self.named(binding)
+            if isinstance(other, GlobalVar) and old.var in self.results:
+                other = None  # a function that is the value of a branch has a name there
             if other is not None:
                 # later uses were, until now, of the binding's variable, new or old
                 self.vars[old.var] = self.vars[binding.var] = other

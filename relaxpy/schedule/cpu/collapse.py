@@ -73,13 +73,17 @@ def stride(
     any of `axes` stand, or on memory."""
     if any(s.loads_var(index, axis) for index in indices):
         return None
+    after = [
+        tvm_ffi.structural_map(index, (Var, lambda v: v + int64(1) if v.same_as(axis) else v))
+        for index in indices
+    ]
     moves: Expr = int64(0)
-    for index, extent in zip(indices, shape, strict=True):
+    for index, moved, extent in zip(indices, after, shape, strict=True):
         # Dimension by dimension: products of symbols that a difference would leave standing do not arise.
-        after = tvm_ffi.structural_map(
-            index, (Var, lambda v: v + int64(1) if v.same_as(axis) else v)
-        )
-        moves = simplify(moves * int64(extent) + simplify(after - index))
+        moves = simplify(moves * int64(extent) + simplify(moved - index))
+    if any(s.uses(moves, other) for other in axes):
+        # `x[i // 4, i % 4]` moves evenly all the same.
+        moves = simplify(s.flat_index(after, shape) - s.flat_index(indices, shape))
     return None if s.loads_of(moves) or any(s.uses(moves, other) for other in axes) else moves
 
 
@@ -100,8 +104,12 @@ class _Access:
 
     def hides(self, axis: Var, axes: Sequence[Var]) -> bool:
         """Whether neighbours along the axis are neighbours in memory, but not along the last dimension: those behind
-        are of extent 1. There are no vectors of such an access unless it becomes flat."""
-        if self.is_kept or not self.indices or s.uses(self.indices[-1], axis):
+        are of extent 1, or it is gone through as in `x[i // 4, i % 4]`. There are no vectors of such an access unless
+        it becomes flat."""
+        if self.is_kept or not self.indices or not any(s.uses(i, axis) for i in self.indices):
+            return False
+        last = stride(self.indices[-1:], self.shape[-1:], axis, axes)
+        if last is not None and constant(last) != 0:
             return False
         moves = self.stride(axis, axes)
         return moves is not None and constant(moves) == 1
