@@ -16,13 +16,23 @@ class Lifetimes:
     def __init__(self, code: FunctionCode, analysis: Analysis | None = None) -> None:
         found = analysis or analyse(code)
         self._roots: dict[Value, frozenset[int]] = {}
+        self._fields: dict[Value, tuple[Value, ...]] = {}
+        """Of tuples that are put together here: their fields."""
         self.taken: list[frozenset[int]] = []
         """For each instruction the tensors that it takes; a `Kill` takes none."""
         self.last: dict[int, int] = {}
         """Tensor → the last instruction that takes it."""
         for at, instr in enumerate(code.code):
-            taken = frozenset[int]().union(*map(self._roots_of, found.reads.get(at, ())))
+            reads = found.reads.get(at, ())
             made = found.defines.get(at)
+            if isinstance(instr, Item) and (fields := self._fields.get(reads[0])) is not None:
+                # Of a tuple that was put together here an item is one of its fields, and takes no other.
+                reads = (fields[instr.index],)
+                if made is not None and (inner := self._fields.get(reads[0])) is not None:
+                    self._fields[made] = inner
+            elif made is not None and isinstance(instr, MakeTuple):
+                self._fields[made] = reads
+            taken = frozenset[int]().union(*map(self._roots_of, reads))
             if made is not None and isinstance(instr, Alloc):
                 self._roots[made] = frozenset({at})
             elif made is not None and isinstance(instr, (View, MakeTuple, Item)):
