@@ -150,8 +150,8 @@ def _in_order(
 
 
 def _joined(p: Program, stage: Stage, runs: Sequence[Axes], shared: Collection[Buffer]) -> Stage:
-    """The stage with one axis for each of these runs. An access that must stay moves with an axis only where that is a
-    run of its own."""
+    """The stage with one axis for each of these runs. An access that must stay, or does not move evenly, moves with an
+    axis only where that is a run of its own."""
     last: dict[
         Var, Var
     ] = {}  # the fastest axis of a run, and the axis that takes the place of all of them
@@ -176,6 +176,10 @@ def _joined(p: Program, stage: Stage, runs: Sequence[Axes], shared: Collection[B
             index = index + moves * new
         return simplify(index)
 
+    def stays(buffer: Buffer, indices: Sequence[Expr]) -> bool:
+        moves = (stride(indices, buffer.shape, old, list(gone)) for old in last)
+        return buffer in shared or any(step is None for step in moves)
+
     def view(buffer: Buffer) -> Buffer:
         if len(buffer.shape) == 1:
             return buffer
@@ -186,7 +190,7 @@ def _joined(p: Program, stage: Stage, runs: Sequence[Axes], shared: Collection[B
     def read(node: Load) -> Expr:
         if not any(s.uses(index, axis) for index in node.indices for axis in gone):
             return node
-        if node.source in shared:
+        if stays(node.source, node.indices):
             return tirx.BufferLoad(node.source, [s.substitute(i, last) for i in node.indices])
         return tirx.BufferLoad(view(node.source), [flat(node.indices, node.source.shape)])
 
@@ -201,7 +205,7 @@ def _joined(p: Program, stage: Stage, runs: Sequence[Axes], shared: Collection[B
     value = s.map_loads(stage.value, read)
     buffer, index = stage.buffer, stage.index
     if any(s.uses(place, axis) for place in index for axis in gone):
-        if buffer in shared:
+        if stays(buffer, index):
             index = tuple(s.substitute(place, last) for place in index)
         else:
             buffer, index = view(buffer), (flat(index, buffer.shape),)
