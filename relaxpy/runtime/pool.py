@@ -8,6 +8,7 @@ a kernel. A pool is bounded: it keeps `limit` bytes at most, and gives up what h
 from __future__ import annotations
 
 import math
+import weakref
 from collections import deque
 from dataclasses import dataclass
 from threading import Lock
@@ -53,19 +54,24 @@ class MemoryUse:
 class Block:
     """Memory in use; goes back to its pool when nothing refers to it."""
 
-    __slots__ = ("__weakref__", "_piece", "planned", "pool")
+    __slots__ = ("__weakref__", "_piece")
 
-    def __init__(self, pool: MemoryPool, piece: _Piece, planned: bool) -> None:
-        self.pool = pool
-        self.planned = planned
+    def __init__(self, piece: _Piece) -> None:
         self._piece = piece
 
     @property
     def nbytes(self) -> int:
         return self._piece[0]
 
-    def __del__(self) -> None:
-        self.pool.give_back(self._piece, self.planned)
+
+class _Loan(weakref.ref[Block]):
+    """A block's place in its pool's books. What happens when the block goes is one call of C: in a `__del__` Python
+    would deliver signals, and lose a KeyboardInterrupt there."""
+
+    __slots__ = ("piece", "planned")
+
+    piece: _Piece
+    planned: bool
 
 
 class MemoryPool:
@@ -75,8 +81,10 @@ class MemoryPool:
         self.limit = limit
         self._free: list[_Piece] = []
         """What is kept, the oldest first."""
-        self._returned: deque[tuple[_Piece, bool]] = deque()
-        """What came back. That may be at any time, in a garbage collection inside `allocate` too."""
+        self._loans: set[_Loan] = set()
+        self._returned: deque[_Loan] = deque()
+        """Of blocks that are gone, until somebody looks. They go at any time, in a garbage collection inside `allocate`
+        too."""
         self._lock = Lock()
         self._kept = 0
         self._used = 0
@@ -108,16 +116,11 @@ class MemoryPool:
             self._used += piece[0]
             self._planned += planned * piece[0]
             self._peak = max(self._peak, self._used)
-        return Block(self, piece, planned), piece[1]
-
-    def give_back(self, piece: _Piece, planned: bool) -> None:
-        """Memory that nothing refers to any more. Waits for no lock, which its own thread may hold."""
-        self._returned.append((piece, planned))
-        if self._lock.acquire(blocking=False):
-            try:
-                self._collect()
-            finally:
-                self._lock.release()
+            block = Block(piece)
+            loan = _Loan(block, self._returned.append)
+            loan.piece, loan.planned = piece, planned
+            self._loans.add(loan)
+        return block, piece[1]
 
     def release(self) -> int:
         """Give up all that is kept. Returns the bytes."""
@@ -137,9 +140,11 @@ class MemoryPool:
 
     def _collect(self) -> None:
         while self._returned:
-            piece, planned = self._returned.popleft()
+            loan = self._returned.popleft()
+            self._loans.discard(loan)
+            piece = loan.piece
             self._used -= piece[0]
-            self._planned -= planned * piece[0]
+            self._planned -= loan.planned * piece[0]
             self._free.append(piece)
             self._kept += piece[0]
         while self._free and (self._kept > self.limit or len(self._free) > MOST):
