@@ -178,6 +178,7 @@ INTERRUPTED = """
 import os, signal, sys, threading, time
 import numpy as np
 from relaxpy.runtime import VirtualMachine, load
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits that it is ignored
 vm = VirtualMachine(load(sys.argv[1]))
 x = np.zeros(200_000, np.float32)
 vm["heavy"](x)
