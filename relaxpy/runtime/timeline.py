@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from html import escape
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def _tensor(function: FunctionPlan, tensor: PlannedTensor, top: int, start: int)
 
     x, right = _x(function, tensor.begin), _x(function, tensor.end + 1)
     y, height = _y(function, top, start + tensor.offset), _height(function, tensor.nbytes)
-    where = f" {tensor.place.file}:{tensor.place.line}" if tensor.place.file else ""
+    # The file's name only: a picture goes to other machines.
+    where = f" {PurePath(tensor.place.file).name}:{tensor.place.line}" if tensor.place.file else ""
     time = f"instructions {tensor.begin} to {tensor.end}"
     about = f"{tensor.name}: {shown(tensor.nbytes)} at {tensor.offset}, {time}{where}"
     colour = COLOURS[zlib.crc32(tensor.name.encode()) % len(COLOURS)]
