@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
-from relaxpy.build.kernel_cache import KernelCache
 from relaxpy.build.kernels import CompiledKernel, Progress, compile_kernels, default_jobs
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.progress import progress_bar
@@ -72,7 +72,7 @@ def build(
             help="decorate a class with @I.ir_module, or parse text with relaxpy.parse(text)",
         )
     resolved = Target.parse(target)
-    kernel_cache, records = _cache(cache), _tuning(tuning)
+    build_cache, records = _cache(cache), _tuning(tuning)
     clock = Clock()
     mod = with_bounds(mod, bounds or {})
     check_well_formed(mod)
@@ -86,7 +86,7 @@ def build(
             lowered,
             program,
             resolved,
-            kernel_cache=kernel_cache,
+            build_cache=build_cache,
             jobs=jobs,
             check_arguments=check_arguments,
             tuning=records,
@@ -100,7 +100,7 @@ def link(
     program: Program,
     target: Target,
     *,
-    kernel_cache: KernelCache | None = None,
+    build_cache: BuildCache | None = None,
     jobs: int | None = None,
     check_arguments: bool = False,
     tuning: TuningRecords | None = None,
@@ -118,7 +118,7 @@ def link(
     kernels = compile_kernels(
         programs,
         target,
-        kernel_cache=kernel_cache,
+        build_cache=build_cache,
         jobs=jobs,
         check_arguments=check_arguments,
         tuning=tuning,
@@ -154,10 +154,10 @@ def link(
     )
 
 
-def _cache(choice: bool | str | os.PathLike[str]) -> KernelCache | None:
+def _cache(choice: bool | str | os.PathLike[str]) -> BuildCache | None:
     if isinstance(choice, bool):
-        return KernelCache.default() if choice else None
-    return KernelCache(Path(choice))
+        return BuildCache.default() if choice else None
+    return BuildCache(Path(choice))
 
 
 def _tuning(choice: bool | str | os.PathLike[str] | TuningRecords) -> TuningRecords | None:

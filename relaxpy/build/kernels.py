@@ -24,7 +24,7 @@ from pathlib import Path
 from time import perf_counter
 
 import relaxpy.version
-from relaxpy.build.kernel_cache import KernelCache
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.tuning import TuningRecords
 from relaxpy.schedule import ScheduledKernel, schedule_kernel
 from relaxpy.schedule.knobs import Choices
@@ -82,7 +82,7 @@ def compile_kernels(
     programs: Mapping[str, PrimFunc],
     target: Target,
     *,
-    kernel_cache: KernelCache | None = None,
+    build_cache: BuildCache | None = None,
     jobs: int | None = None,
     check_arguments: bool = False,
     tuning: TuningRecords | None = None,
@@ -104,23 +104,23 @@ def compile_kernels(
         name: program_text(program, target, check_arguments, choices.get(name))
         for name, program in wanted.items()
     }
-    id = compiler_id() if kernel_cache is not None else None
+    id = compiler_id() if build_cache is not None else None
     keys = {name: hashlib.sha256(f"{id}\n{text}".encode()).digest() for name, text in texts.items()}
     found: dict[str, CompiledKernel] = {}
-    if kernel_cache is not None and id is not None:
+    if build_cache is not None and id is not None:
         for name in wanted:
-            data = kernel_cache.get(keys[name])
+            data = build_cache.get(keys[name])
             if data is not None:
                 found[name] = CompiledKernel.decode(data)
     missing = {name: wanted[name] for name in wanted if name not in found}
     compiled = _compile_all(
         missing, texts, choices, target, jobs or default_jobs(), check_arguments, progress
     )
-    if kernel_cache is not None and id is not None:
-        kernel_cache.record(len(found), len(missing))
+    if build_cache is not None and id is not None:
+        build_cache.record(len(found), len(missing))
         # `all` stops at the first that the disk refuses: the next would fare no better.
-        if missing and all(kernel_cache.put(keys[n], k.encode()) for n, k in compiled.items()):
-            kernel_cache.trim()
+        if missing and all(build_cache.put(keys[n], k.encode()) for n, k in compiled.items()):
+            build_cache.trim()
     found |= compiled
     return {name: found[leader] for name, leader in leaders.items()}
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from relaxpy.build.kernel_cache import default_folder
+from relaxpy.build.build_cache import default_folder
 from relaxpy.errors import UsageError
 from relaxpy.schedule.knobs import Choices
 from relaxpy.tir.prim_func import PrimFunc

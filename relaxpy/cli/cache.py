@@ -7,7 +7,7 @@ import time
 
 import click
 
-from relaxpy.build.kernel_cache import Entry, KernelCache
+from relaxpy.build.build_cache import BuildCache, Entry
 
 _OFF = "the cache is off (RELAXPY_CACHE_SIZE is 0, or there is no home folder to keep it in)"
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -37,7 +37,7 @@ def cache(ctx: click.Context) -> None:
 @cache.command()
 def show() -> None:
     """The folder, how much is in it, how often it helped."""
-    kept = KernelCache.default()
+    kept = BuildCache.default()
     if kept is None:
         click.echo(_OFF)
         return
@@ -57,7 +57,7 @@ def show() -> None:
 @cache.command()
 def clear() -> None:
     """Delete all entries."""
-    kept = KernelCache.default()
+    kept = BuildCache.default()
     if kept is None:
         click.echo(_OFF)
         return
@@ -72,7 +72,7 @@ def clear() -> None:
 @cache.command(short_help="Read every entry, delete damaged ones.")
 def verify() -> None:
     """Read every entry, and delete those that are damaged; the next build compiles them again."""
-    kept = KernelCache.default()
+    kept = BuildCache.default()
     if kept is None:
         click.echo(_OFF)
         return

@@ -15,8 +15,8 @@ from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.build.build import link
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
-from relaxpy.build.kernel_cache import KernelCache
 from relaxpy.build.kernels import Progress
 from relaxpy.build.phases import Pipeline
 from relaxpy.build.pipeline import default_pipeline
@@ -148,8 +148,8 @@ def explain(
             result.failed = "codegen"
             program = generate(lowered)
             result.failed = "kernels"
-            kernel_cache = KernelCache.default() if cache else None
-            exe = link(lowered, program, resolved, kernel_cache=kernel_cache, progress=progress)
+            build_cache = BuildCache.default() if cache else None
+            exe = link(lowered, program, resolved, build_cache=build_cache, progress=progress)
     except RelaxError as error:
         result.error = error
         return result

@@ -12,7 +12,7 @@ import pytest
 import relaxpy
 import relaxpy.version
 from relaxpy.build import kernels
-from relaxpy.build.kernel_cache import KernelCache
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.kernels import CompiledKernel, compile_kernels, compiler_id
 from relaxpy.errors import BuildError, RelaxError
 from relaxpy.ir import IRModule
@@ -80,7 +80,7 @@ def test_the_same_bytes_with_and_without_the_cache(tmp_path: Path) -> None:
 def test_a_damaged_entry_is_compiled_again(tmp_path: Path) -> None:
     mod = relaxpy.parse(PROGRAM)
     first = relaxpy.build(mod, QUICK, cache=tmp_path / "cache")
-    for entry in KernelCache(tmp_path / "cache").entries():
+    for entry in BuildCache(tmp_path / "cache").entries():
         content = bytearray(entry.path.read_bytes())
         content[len(content) // 2] ^= 1
         entry.path.write_bytes(content)
@@ -112,11 +112,11 @@ def test_equal_programs_are_compiled_once() -> None:
 
 
 def test_the_key_tells_what_makes_a_difference(tmp_path: Path) -> None:
-    kernel_cache = KernelCache(tmp_path)
+    build_cache = BuildCache(tmp_path)
 
     def is_cached(program: PrimFunc, target: Target, check_arguments: bool = False) -> bool:
         (kernel,) = compile_kernels(
-            {"k": program}, target, kernel_cache=kernel_cache, check_arguments=check_arguments
+            {"k": program}, target, build_cache=build_cache, check_arguments=check_arguments
         ).values()
         return kernel.cached
 
@@ -138,9 +138,9 @@ def test_nothing_is_kept_of_a_compiler_whose_source_has_changed(
     monkeypatch.setattr(relaxpy.version, "LOADED_AT", 0.0)
     assert compiler_id() is None
     for _ in range(2):
-        found = compile_kernels({"k": plus(1.0)}, QUICK, kernel_cache=KernelCache(tmp_path))
+        found = compile_kernels({"k": plus(1.0)}, QUICK, build_cache=BuildCache(tmp_path))
         assert not found["k"].cached
-    assert KernelCache(tmp_path).entries() == []
+    assert BuildCache(tmp_path).entries() == []
 
 
 def test_the_compiler_is_told_by_its_source(
@@ -172,7 +172,7 @@ def test_progress_counts_what_is_compiled(tmp_path: Path) -> None:
         compile_kernels(
             programs,
             QUICK,
-            kernel_cache=KernelCache(tmp_path),
+            build_cache=BuildCache(tmp_path),
             progress=lambda *args: seen.append(args),
         )
     assert [(done, count) for done, count, _ in seen] == [(1, 3), (2, 3), (3, 3)]

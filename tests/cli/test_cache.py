@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import relaxpy.version
-from relaxpy.build.kernel_cache import KernelCache
+from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.kernels import compiler_id
 from tests.cli.test_compile import PROGRAM, run
 
@@ -42,7 +42,7 @@ def test_a_build_is_found_in_it(
 
 
 def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = KernelCache(folder)
+    kept = BuildCache(folder)
     for i in range(3):
         kept.put(bytes([i] * 32), b"data")
     damaged = kept.entries()[1].path
@@ -52,7 +52,7 @@ def test_verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_clear(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    KernelCache(folder).put(bytes(32), bytes(2048))
+    BuildCache(folder).put(bytes(32), bytes(2048))
     assert run(capsys, "cache", "clear")[:2] == (0, "deleted 1 entry, 2.1 KiB\n")
     assert "entries  0\n" in run(capsys, "cache")[1]
 

@@ -52,14 +52,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelCache:
+class BuildCache:
     """The entries of one folder. Methods never raise for what the disk does."""
 
     folder: Path
     max_bytes: int = DEFAULT_SIZE
 
     @classmethod
-    def default(cls) -> KernelCache | None:
+    def default(cls) -> BuildCache | None:
         """The user's cache: `RELAXPY_CACHE_DIR` or the platform's place for caches, at most `RELAXPY_CACHE_SIZE`
         (1 GiB); None where that size is 0 or the user has no home.
 

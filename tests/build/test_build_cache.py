@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from relaxpy.build import kernel_cache
-from relaxpy.build.kernel_cache import KernelCache, parse_size
+from relaxpy.build import build_cache
+from relaxpy.build.build_cache import BuildCache, parse_size
 from relaxpy.errors import UsageError
 
 
@@ -22,11 +22,11 @@ def key(number: int) -> bytes:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> KernelCache:
-    return KernelCache(tmp_path / "not" / "there" / "yet")
+def kept(tmp_path: Path) -> BuildCache:
+    return BuildCache(tmp_path / "not" / "there" / "yet")
 
 
-def test_what_was_put_is_found(kept: KernelCache) -> None:
+def test_what_was_put_is_found(kept: BuildCache) -> None:
     assert kept.get(key(1)) is None
     assert kept.put(key(1), b"one")
     assert kept.put(key(2), b"")
@@ -36,7 +36,7 @@ def test_what_was_put_is_found(kept: KernelCache) -> None:
     assert len(kept.entries()) == 2
 
 
-def test_a_damaged_entry_is_no_entry(kept: KernelCache) -> None:
+def test_a_damaged_entry_is_no_entry(kept: BuildCache) -> None:
     """Whatever byte is changed, and wherever the file is cut off."""
     data = bytes(range(40))
     kept.put(key(1), data)
@@ -52,7 +52,7 @@ def test_a_damaged_entry_is_no_entry(kept: KernelCache) -> None:
     assert kept.get(key(1)) == data
 
 
-def test_an_entry_under_the_name_of_another_is_no_entry(kept: KernelCache) -> None:
+def test_an_entry_under_the_name_of_another_is_no_entry(kept: BuildCache) -> None:
     kept.put(key(1), b"one")
     kept.put(key(2), b"two")
     one, two = (kept.folder / "v1" / key(i).hex()[:2] / key(i).hex() for i in (1, 2))
@@ -61,7 +61,7 @@ def test_an_entry_under_the_name_of_another_is_no_entry(kept: KernelCache) -> No
     assert kept.get(key(1)) == b"one"
 
 
-def test_verify_deletes_what_is_damaged(kept: KernelCache) -> None:
+def test_verify_deletes_what_is_damaged(kept: BuildCache) -> None:
     for i in range(4):
         kept.put(key(i), b"x" * i)
     first, second, *_ = kept.entries()
@@ -74,7 +74,7 @@ def test_verify_deletes_what_is_damaged(kept: KernelCache) -> None:
 
 
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
-    kept = KernelCache(tmp_path, max_bytes=1)
+    kept = BuildCache(tmp_path, max_bytes=1)
     long_ago = time.time() - 1000
     for i in range(10):
         kept.put(key(i), bytes(1000))
@@ -82,13 +82,13 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
         os.utime(path, (long_ago + i, long_ago + i))
     size = kept.entries()[0].size
     assert kept.get(key(0)) is not None  # is used now
-    kept = KernelCache(tmp_path, max_bytes=5 * size)
+    kept = BuildCache(tmp_path, max_bytes=5 * size)
     assert kept.trim() == 6
     assert [i for i in range(10) if kept.get(key(i)) is not None] == [0, 7, 8, 9]
     assert kept.trim() == 0
 
 
-def test_clear(kept: KernelCache) -> None:
+def test_clear(kept: BuildCache) -> None:
     for i in range(5):
         kept.put(key(i), b"x")
     kept.record(1, 2)
@@ -98,8 +98,8 @@ def test_clear(kept: KernelCache) -> None:
     assert kept.clear() == 0
 
 
-def test_usage_is_summed(kept: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_cache, "_USAGE_BYTES", 50)
+def test_usage_is_summed(kept: BuildCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_cache, "_USAGE_BYTES", 50)
     for _ in range(100):
         kept.record(2, 3)
     assert kept.usage() == (200, 300)
@@ -112,14 +112,14 @@ def test_usage_is_summed(kept: KernelCache, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     """A file is where the folder should be (permissions do not stop root)."""
     (tmp_path / "file").write_text("")
-    kept = KernelCache(tmp_path / "file")
+    kept = BuildCache(tmp_path / "file")
     assert not kept.put(key(1), b"one")
     assert kept.get(key(1)) is None
     kept.record(1, 1)
     assert (kept.entries(), kept.trim(), kept.clear(), kept.verify()) == ([], 0, 0, [])
 
 
-def test_a_full_disk_leaves_nothing(kept: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_nothing(kept: BuildCache, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -131,8 +131,8 @@ def test_a_full_disk_leaves_nothing(kept: KernelCache, monkeypatch: pytest.Monke
 WRITER = """
 import sys, hashlib
 from pathlib import Path
-from relaxpy.build.kernel_cache import KernelCache
-kept = KernelCache(Path(sys.argv[1]), max_bytes=40_000)
+from relaxpy.build.build_cache import BuildCache
+kept = BuildCache(Path(sys.argv[1]), max_bytes=40_000)
 for turn in range(25):
     for i in range(20):
         key = hashlib.sha256(str(i).encode()).digest()
@@ -154,7 +154,7 @@ def test_several_processes(tmp_path: Path) -> None:
     for process in processes:
         _, err = process.communicate()
         assert process.returncode == 0, err.decode()
-    kept = KernelCache(tmp_path)
+    kept = BuildCache(tmp_path)
     assert kept.verify() == []
     assert kept.usage() == (75, 75)
 
@@ -177,9 +177,9 @@ def test_no_sizes(text: str) -> None:
 def test_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RELAXPY_CACHE_DIR", str(tmp_path / "here"))
     monkeypatch.setenv("RELAXPY_CACHE_SIZE", "5M")
-    assert KernelCache.default() == KernelCache(tmp_path / "here", 5 << 20)
+    assert BuildCache.default() == BuildCache(tmp_path / "here", 5 << 20)
     monkeypatch.setenv("RELAXPY_CACHE_SIZE", "off")
-    assert KernelCache.default() is None
+    assert BuildCache.default() is None
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_the_platforms_place(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "platform", platform)
-    kept = KernelCache.default()
+    kept = BuildCache.default()
     assert kept is not None
     assert kept.folder == Path(place)
 
@@ -210,4 +210,4 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.setattr(sys, "platform", "linux")
-    assert KernelCache.default() is None
+    assert BuildCache.default() is None
