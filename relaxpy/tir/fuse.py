@@ -14,6 +14,7 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import to_tvm, to_tvm_var
+from relaxpy.tir.extents import with_parsed_extents
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
 
 
@@ -59,7 +60,7 @@ def fuse_programs(
     realize = s_tir.SBlockRealize([], tirx.const(True, "bool"), root)
     attrs = tvm.ir.make_node("ir.DictAttrs", **{"s_tir": True, "tirx.noalias": True})
     func = tirx.PrimFunc(params, realize, attrs=attrs)
-    return PrimFunc(_distinct_blocks(s_tir.renew_defs(func)))
+    return PrimFunc(with_parsed_extents(_distinct_blocks(s_tir.renew_defs(func))))
 
 
 def _buffer(value: Value) -> Any:

@@ -16,6 +16,7 @@ from relaxpy.tir import te
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir._tvm import te as _te
 from relaxpy.tir.analyzer import VarTable, int64, to_tvm_var
+from relaxpy.tir.extents import with_parsed_extents
 from relaxpy.tir.serial import with_regions
 
 
@@ -84,7 +85,8 @@ class PrimFunc(TensorProgram):
         """The program that computes `outputs` from `inputs`; `scalars` become int64 parameters at
         the end."""
         func = _te.create_prim_func([*inputs, *outputs, *map(to_tvm_var, scalars)])
-        return PrimFunc(with_regions(_int64_ranges(func.without_attr("global_symbol"))))
+        func = with_regions(_int64_ranges(func.without_attr("global_symbol")))
+        return PrimFunc(with_parsed_extents(func))
 
 
 def _int64_ranges(func: Any) -> Any:

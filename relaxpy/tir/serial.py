@@ -21,6 +21,7 @@ from relaxpy.ir.dim import Dim, DimLike
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir._tvm import te as _te
 from relaxpy.tir.analyzer import to_tvm
+from relaxpy.tir.extents import whole
 from relaxpy.tir.loops import Buffer, Expr, Index, Program, int64
 
 
@@ -126,7 +127,5 @@ def _accessed(block: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _whole(buffer: Buffer) -> Any:
-    """All of a buffer, with extents in the form in which the parser has them."""
-    simplify = tvm.sym.Analyzer().simplify
-    ranges = [tvm.ir.Range.from_min_extent(int64(0), simplify(size)) for size in buffer.shape]
-    return tirx.BufferRegion(buffer, ranges)
+    """All of a buffer."""
+    return tirx.BufferRegion(buffer, list(map(whole, buffer.shape)))
