@@ -93,9 +93,28 @@ def dependencies(bindings: Sequence[Binding]) -> list[set[int]]:
     """For each binding, the positions of those that must come before it: that compute variables it uses, define symbols
     it mentions (`match_cast`), or check dimensions, on which what follows relies."""
     position = {binding.var: i for i, binding in enumerate(bindings)}
+    definition = _definitions(bindings)
+    used = UsedVars()
+    check: int | None = None
+    found: list[set[int]] = []
+    for i, binding in enumerate(bindings):
+        needed = {position[var] for var in used(binding.value) if var in position}
+        if definition:
+            needed |= {definition[s] for s in used_symbols(binding) if s in definition}
+        if check is not None:
+            needed.add(check)  # which comes behind the one before it
+        found.append(needed - {i})
+        if isinstance(binding.value, Call) and isinstance(binding.value.op, CheckDim):
+            check = i
+    return found
+
+
+def _definitions(bindings: Sequence[Binding]) -> dict[SymVar, int]:
+    """The symbols that the bindings define, and the position of the `match_cast` that does."""
+    last = max((i for i, b in enumerate(bindings) if isinstance(b, MatchCast)), default=-1)
     definition: dict[SymVar, int] = {}
     mentioned: set[SymVar] = set()
-    for i, binding in enumerate(bindings):
+    for i, binding in enumerate(bindings[: last + 1]):
         if isinstance(binding, MatchCast):
             # what was mentioned before is defined outside, and only checked here
             mentioned.update(used_symbols(binding.value))
@@ -103,15 +122,4 @@ def dependencies(bindings: Sequence[Binding]) -> list[set[int]]:
                 if symbol not in mentioned:
                     definition[symbol] = i
         mentioned.update(used_symbols(binding))
-    used = UsedVars()
-    check: int | None = None
-    found: list[set[int]] = []
-    for i, binding in enumerate(bindings):
-        needed = {position[var] for var in used(binding.value) if var in position}
-        needed |= {definition[s] for s in used_symbols(binding) if s in definition}
-        if check is not None:
-            needed.add(check)  # which comes behind the one before it
-        found.append(needed - {i})
-        if isinstance(binding.value, Call) and isinstance(binding.value.op, CheckDim):
-            check = i
-    return found
+    return definition

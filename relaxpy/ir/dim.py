@@ -142,6 +142,8 @@ class Dim:
 
     def __add__(self, other: DimLike) -> Dim:
         other = Dim.of(other)
+        if self.value is not None and other.value is not None:
+            return _constant(self.value + other.value)
         sums = dict(self.terms)
         for monomial, coefficient in other.terms:
             sums[monomial] = sums.get(monomial, 0) + coefficient
@@ -160,6 +162,10 @@ class Dim:
 
     def __mul__(self, other: DimLike) -> Dim:
         other = Dim.of(other)
+        if self.value is not None and other.value is not None:
+            return _constant(self.value * other.value)
+        if self.value == 1 or other.value == 1:
+            return other if self.value == 1 else self
         products: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in other.terms:

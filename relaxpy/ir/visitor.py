@@ -8,8 +8,9 @@ costs nothing to detect.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from relaxpy.ir.annotation import (
     Annotation,
@@ -24,6 +25,7 @@ from relaxpy.ir.expr import (
     Constant,
     Expr,
     Function,
+    If,
     MatchCast,
     Node,
     PrimValue,
@@ -55,27 +57,37 @@ class Visitor:
     `self.generic(node)` for the children. Annotations and dimensions come through
     `visit_annotation` and `visit_dim`."""
 
+    _methods: ClassVar[dict[type, Callable[[Any, Any], None]]] = {}
+    """How this class visits a value, by the value's class: looked up once. Programs are walked by most passes."""
+    _sees_dims: ClassVar[bool] = False
+    """Does this class do anything with dimensions?"""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._methods = {}
+        cls._sees_dims = cls.visit_dim is not Visitor.visit_dim
+
     def visit(self, node: Any) -> None:
-        method = getattr(self, "visit_" + type(node).__name__, None)
-        if method is not None:
-            method(node)
-        else:
-            self.generic(node)
+        """Visit a node, or whatever a field of one may hold."""
+        kind = type(node)
+        method = self._methods.get(kind)
+        if method is None:
+            method = self._methods[kind] = self._method(kind)
+        method(self, node)
+
+    @classmethod
+    def _method(cls, kind: type) -> Callable[[Any, Any], None]:
+        if issubclass(kind, Node):
+            return getattr(cls, "visit_" + kind.__name__, cls.generic)
+        if issubclass(kind, tuple):
+            return _visit_items
+        if issubclass(kind, Annotation):
+            return cls.visit_annotation
+        return cls.visit_dim if issubclass(kind, Dim) else _visit_nothing
 
     def generic(self, node: Any) -> None:
         for name in child_fields(type(node)):
-            self._visit_value(getattr(node, name))
-
-    def _visit_value(self, value: Any) -> None:
-        if isinstance(value, Node):
-            self.visit(value)
-        elif isinstance(value, tuple):
-            for item in value:
-                self._visit_value(item)
-        elif isinstance(value, Annotation):
-            self.visit_annotation(value)
-        elif isinstance(value, Dim):
-            self.visit_dim(value)
+            self.visit(getattr(node, name))
 
     def visit_VarBinding(self, node: VarBinding) -> None:
         self.visit(node.value)
@@ -93,12 +105,22 @@ class Visitor:
     visit_DataflowVar = visit_Var
 
     def visit_annotation(self, annotation: Annotation) -> None:
-        for_each_dim(annotation, self.visit_dim)
+        if self._sees_dims:
+            for_each_dim(annotation, self.visit_dim)
         if isinstance(annotation, TensorType) and isinstance(annotation.shape, Var):
             self.visit(annotation.shape)
 
     def visit_dim(self, dim: Dim) -> None:
         pass
+
+
+def _visit_items(visitor: Visitor, values: tuple[Any, ...]) -> None:
+    for value in values:
+        visitor.visit(value)
+
+
+def _visit_nothing(_visitor: Visitor, _value: object) -> None:
+    """Numbers, texts, operators: nothing to walk through."""
 
 
 class Rewriter:
@@ -108,34 +130,46 @@ class Rewriter:
     that changes an annotation at its definition changes it at every use.
     """
 
+    _methods: ClassVar[dict[type, Callable[[Any, Any], Any]]] = {}
+    """How this class rewrites a value, by the value's class: looked up once."""
+    _changes_dims: ClassVar[bool] = False
+    """Does this class do more with dimensions than replace symbols?"""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._methods = {}
+        cls._changes_dims = cls.rewrite_dim is not Rewriter.rewrite_dim
+
     def __init__(self) -> None:
         self.vars: dict[Var, Any] = {}
         self.syms: dict[SymVar, DimLike] = {}
 
     def rewrite(self, node: Any) -> Any:
-        method = getattr(self, "rewrite_" + type(node).__name__, None)
-        return method(node) if method is not None else self.generic(node)
+        """What becomes of a node, or of whatever a field of one may hold."""
+        kind = type(node)
+        method = self._methods.get(kind)
+        if method is None:
+            method = self._methods[kind] = self._method(kind)
+        return method(self, node)
+
+    @classmethod
+    def _method(cls, kind: type) -> Callable[[Any, Any], Any]:
+        if issubclass(kind, Node):
+            return getattr(cls, "rewrite_" + kind.__name__, cls.generic)
+        if issubclass(kind, tuple):
+            return _rewrite_items
+        if issubclass(kind, Annotation):
+            return cls.rewrite_annotation
+        return cls.rewrite_dim if issubclass(kind, Dim) else _unchanged
 
     def generic(self, node: N) -> N:
         changed: dict[str, Any] = {}
         for name in child_fields(type(node)):
             old = getattr(node, name)
-            new = self._rewrite_value(old)
+            new = self.rewrite(old)
             if new is not old:
                 changed[name] = new
         return rebuild(node, changed) if changed else node
-
-    def _rewrite_value(self, value: Any) -> Any:
-        if isinstance(value, Node):
-            return self.rewrite(value)
-        if isinstance(value, tuple):
-            new = tuple(self._rewrite_value(item) for item in value)
-            return value if all(a is b for a, b in zip(new, value, strict=True)) else new
-        if isinstance(value, Annotation):
-            return self.rewrite_annotation(value)
-        if isinstance(value, Dim):
-            return self.rewrite_dim(value)
-        return value
 
     def rewrite_Var(self, node: Var) -> Any:
         return self.vars.get(node, node)
@@ -184,10 +218,26 @@ class Rewriter:
         return dataclasses.replace(node, params=params, body=body, ret=ret)
 
     def rewrite_annotation(self, annotation: A) -> A:
+        if (
+            isinstance(annotation, TensorType)
+            and not (self._changes_dims or self.syms)
+            and not isinstance(annotation.shape, Var)
+        ):
+            return annotation  # most annotations of most rewriters
         return map_annotation(annotation, self.rewrite_dim, self.rewrite)
 
     def rewrite_dim(self, dim: Dim) -> Dim:
         return dim.substitute(self.syms) if self.syms else dim
+
+
+def _rewrite_items(rewriter: Rewriter, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    new = tuple(map(rewriter.rewrite, values))
+    return values if all(map(operator.is_, new, values)) else new
+
+
+def _unchanged(_rewriter: Rewriter, value: Any) -> Any:
+    """Numbers, texts, operators: nothing to rewrite."""
+    return value
 
 
 def rebuild(node: N, changes: dict[str, Any]) -> N:
@@ -266,8 +316,11 @@ class UsedVars(Visitor):
         if isinstance(expr, Var):
             return (expr,)
         self._found = {}
-        with deep_recursion():
-            self.visit(expr)
+        if isinstance(expr, (SeqExpr, If, Function)):
+            with deep_recursion():
+                self.visit(expr)
+        else:
+            self.visit(expr)  # flat
         return tuple(self._found)
 
     def visit_Var(self, node: Var) -> None:

@@ -8,6 +8,7 @@ Annotations of variables follow: one whose value became more precise is replaced
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -144,7 +145,7 @@ class Rebuilder:
             case Call(op=op, args=args):
                 new_op = self.use(op) if isinstance(op, Expr) else op
                 new_args = self.uses(args)
-                ty_args = tuple(map(self.annotation, expr.ty_args))
+                ty_args = self.annotations(expr.ty_args)
                 if new_op is op and new_args is args and ty_args == expr.ty_args:
                     return expr
                 return dataclasses.replace(expr, op=new_op, args=new_args, ty_args=ty_args)
@@ -172,7 +173,11 @@ class Rebuilder:
 
     def uses(self, exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
         new = tuple(map(self.use, exprs))
-        return exprs if all(a is b for a, b in zip(new, exprs, strict=True)) else new
+        return exprs if all(map(operator.is_, new, exprs)) else new
+
+    def annotations(self, annotations: tuple[Annotation, ...]) -> tuple[Annotation, ...]:
+        """Annotations with shape variables mapped."""
+        return tuple(map(self.annotation, annotations)) if self.vars else annotations
 
     def annotation(self, annotation: Annotation) -> Annotation:
         """An annotation with shape variables mapped."""
