@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
+from relaxpy.build.kept_builds import find, keep, key_of
 from relaxpy.build.kernels import CompiledKernel, Progress, compile_kernels, default_jobs
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.progress import progress_bar
@@ -54,11 +56,12 @@ def build(
     `instruments` are called after each pass. The same module and target give the same bytes in
     any process.
 
-    Compiled kernels are kept on disk (`relaxpy cache`) and found again by what they were compiled from: `cache` is a
-    folder for them instead of the user's, or False for none. `jobs` kernels are compiled at a time (as many as there
-    are processors). With `check_arguments` every kernel checks what it is called with, for those who write bytecode or
-    call kernels themselves. `tuning` are records of schedules that `relaxpy tune` measured: the user's, those of a
-    file, or none (False). `progress` shows a bar; None does so on a terminal for builds that take long.
+    Builds are kept on disk (`relaxpy cache`), whole and kernel by kernel, and found again by all that they were made
+    from: `cache` is a folder for them instead of the user's, or False for none. Where `instruments` look on, the
+    passes run. `jobs` kernels are compiled at a time (as many as there are processors). With `check_arguments` every
+    kernel checks what it is called with, for those who write bytecode or call kernels themselves. `tuning` are records
+    of schedules that `relaxpy tune` measured: the user's, those of a file, or none (False). `progress` shows a bar;
+    None does so on a terminal for builds that take long.
     `Executable.build_report` says where the time went.
 
     Raises: RelaxError, located where the program says what cannot be built.
@@ -75,14 +78,24 @@ def build(
     build_cache, records = _cache(cache), _tuning(tuning)
     clock = Clock()
     mod = with_bounds(mod, bounds or {})
+    passes, arrays, key = pipeline or default_pipeline(), dict(params or {}), None
+    if build_cache is not None and not instruments:  # those want to see the passes run
+        key = key_of(build_cache, mod, passes, resolved, arrays, records, check_arguments)
+        clock.lap("key")
+        found = None if key is None else find(build_cache, key)
+        if found is not None:
+            clock.lap("load")
+            assert found.build_report is not None
+            report = replace(found.build_report, steps=tuple(clock.laps))
+            return replace(found, build_report=report)
     check_well_formed(mod)
     clock.lap("check")
-    context = PassContext(resolved, dict(params or {}), (*instruments, clock.after_pass))
+    context = PassContext(resolved, arrays, (*instruments, clock.after_pass))
     with deep_recursion(), progress_bar(progress) as on_kernel:
-        lowered = (pipeline or default_pipeline()).run(mod, context)
+        lowered = passes.run(mod, context)
         program = generate(lowered)
         clock.lap("codegen")
-        return link(
+        exe = link(
             lowered,
             program,
             resolved,
@@ -93,6 +106,9 @@ def build(
             progress=on_kernel,
             clock=clock,
         )
+    if build_cache is not None and key is not None:
+        keep(build_cache, key, exe)
+    return exe
 
 
 def link(

@@ -1,12 +1,12 @@
-"""A folder of compiled kernels, found by what they were compiled from.
+"""A folder of what builds made, executables and kernels, found by what they were made from.
 
     <folder>/v1/3f/3f09…c2      an entry: magic, key, checksum, data
     <folder>/v1/usage           a line a build: hits and misses
 
-An entry's name is its key, a SHA-256 of everything that its data depends on (`relaxpy.build.kernels` makes both), so
-entries are never out of date and never change: builds in any number of processes read and write one folder without
-locks. An entry is written beside its place and moved there; what is cut off, damaged, or under another's name has the
-wrong checksum, is deleted, and compiled again.
+An entry's name is its key, a SHA-256 of everything that its data depends on (made by `relaxpy.build.kernels` and
+`relaxpy.build.kept_builds`), so entries are never out of date and never change: builds in any number of processes read
+and write one folder without locks. An entry is written beside its place and moved there; what is cut off, damaged, or
+under another's name has the wrong checksum, is deleted, and made again.
 
 Nothing that goes wrong here fails a build: a folder that cannot be read or written, or a full disk, is a folder without
 entries. The folder is bounded: whoever adds to it deletes the entries that were used longest ago.
@@ -24,7 +24,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from relaxpy.errors import UsageError
+from relaxpy.runtime.container import ALIGNMENT
 
 FORMAT = "v1"
 MAGIC = b"RXKERNEL"
@@ -69,11 +72,12 @@ class BuildCache:
         folder = default_folder()
         return cls(Path(folder), size) if folder and size else None
 
-    def get(self, key: bytes) -> bytes | None:
-        """The data of an entry, which counts as used now; None where there is none, or none that is whole."""
+    def get(self, key: bytes) -> memoryview | None:
+        """The data of an entry, which counts as used now, in memory that is aligned to 64 bytes; None where there is
+        no entry, or none that is whole."""
         path = self._path(key)
         try:
-            stored = path.read_bytes()
+            stored = _read(path)
         except OSError:
             return None
         data = _data(stored, key)
@@ -84,8 +88,8 @@ class BuildCache:
                 os.utime(path)
         return data
 
-    def put(self, key: bytes, data: bytes) -> bool:
-        """Keep `data`; False where the disk does not let us."""
+    def put(self, key: bytes, *data: bytes | memoryview) -> bool:
+        """Keep `data`, given in pieces; False where the disk does not let us."""
         path = self._path(key)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,8 +97,12 @@ class BuildCache:
         except OSError:
             return False
         try:
+            digest = hashlib.sha256(key)
+            for piece in data:
+                digest.update(piece)
             with os.fdopen(handle, "wb") as file:
-                file.write(MAGIC + key + hashlib.sha256(key + data).digest() + data)
+                for piece in (MAGIC, key, digest.digest(), *data):
+                    file.write(piece)
             os.replace(beside, path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -224,11 +232,25 @@ def _platform_folder() -> str:
     return os.path.join(base, "relaxpy") if os.path.isabs(base) else ""
 
 
-def _data(stored: bytes, key: bytes) -> bytes | None:
+def _read(path: Path) -> memoryview:
+    """A file, laid into memory so that what follows an entry's header is aligned. Raises OSError."""
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        memory = np.empty(size + 2 * ALIGNMENT, np.uint8)
+        first = -(memory.ctypes.data + _HEADER) % ALIGNMENT
+        stored = memory[first : first + size].data
+        there = 0
+        while there < size and (count := file.readinto(stored[there:])):
+            there += count
+        return stored[:there]
+
+
+def _data(stored: memoryview, key: bytes) -> memoryview | None:
     """What an entry holds, if all of it is as it was written."""
-    magic, checked, data = stored[: len(MAGIC)], stored[len(MAGIC) : _HEADER], stored[_HEADER:]
-    whole = magic == MAGIC and checked == key + hashlib.sha256(key + data).digest()
-    return data if whole else None
+    header, data = bytes(stored[:_HEADER]), stored[_HEADER:]
+    digest = hashlib.sha256(key)
+    digest.update(data)
+    return data if header == MAGIC + key + digest.digest() else None
 
 
 def _is_whole(path: Path) -> bool:
@@ -236,4 +258,4 @@ def _is_whole(path: Path) -> bool:
         key = bytes.fromhex(path.name)
     except ValueError:
         return False  # left by a writer that was killed
-    return _data(path.read_bytes(), key) is not None
+    return _data(_read(path), key) is not None

@@ -33,7 +33,7 @@ from relaxpy.tir.compile import compile_object
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 
-_COMPILER = ("errors.py", "ir", "tir", "shape", "schedule", "build/kernels.py")
+_KERNEL_SOURCES = ("errors.py", "ir", "tir", "shape", "schedule", "build/kernels.py")
 """Sources that decide what becomes of a tensor program."""
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy")
 _SYMBOL_DIGITS = 24
@@ -68,9 +68,9 @@ class CompiledKernel:
         return json.dumps(facts).encode() + b"\n" + self.object_code
 
     @classmethod
-    def decode(cls, data: bytes) -> CompiledKernel:
+    def decode(cls, data: memoryview) -> CompiledKernel:
         """An entry of the cache as it was."""
-        facts, object_code = data.split(b"\n", 1)
+        facts, object_code = bytes(data).split(b"\n", 1)
         return cls(**json.loads(facts), object_code=object_code, cached=True)
 
 
@@ -209,9 +209,10 @@ def _compile(
 
 
 @cache
-def compiler_id() -> str | None:
-    """What this compiler is: a digest of versions and of the sources that decide what becomes of a program. None where
-    a source has changed since this process loaded relaxpy: what runs is not what the files say."""
+def compiler_id(sources: tuple[str, ...] = _KERNEL_SOURCES) -> str | None:
+    """What this compiler is: a digest of versions and of its sources, of those that decide what becomes of a tensor
+    program unless others are named. None where a source has changed since this process loaded relaxpy: what runs is not
+    what the files say."""
     digest = hashlib.sha256(relaxpy.version.__version__.encode())
     for package in _PACKAGES:
         try:
@@ -219,7 +220,7 @@ def compiler_id() -> str | None:
         except PackageNotFoundError:
             digest.update(f"{package}\n".encode())
     root = Path(relaxpy.version.__file__).parent
-    files = [path for part in _COMPILER for path in _sources(root / part)]
+    files = [path for part in sources for path in _sources(root / part)]
     for path in files:
         if path.stat().st_mtime > relaxpy.version.LOADED_AT:
             return None

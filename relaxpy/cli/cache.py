@@ -1,4 +1,4 @@
-"""`relaxpy cache`: the compiled kernels that are kept on disk."""
+"""`relaxpy cache`: the builds and compiled kernels that are kept on disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 @click.group(
-    short_help="Compiled kernels kept on disk: show, clear, verify.",
+    short_help="Builds and kernels kept on disk: show, clear, verify.",
     invoke_without_command=True,
     epilog="""
 \b
@@ -23,13 +23,14 @@ Examples:
   relaxpy cache verify   read every entry, and delete those that are damaged
   relaxpy cache clear    delete all entries
 
-Builds find a kernel again by what it was compiled from. RELAXPY_CACHE_DIR is another folder, RELAXPY_CACHE_SIZE
-another bound than 1 GiB (500M; 0 or off: no cache). relaxpy.build(..., cache=False) goes without.
+A build is found again by all that it is made from, and so is each of its kernels. RELAXPY_CACHE_DIR is another
+folder, RELAXPY_CACHE_SIZE another bound than 1 GiB (500M; 0 or off: no cache). relaxpy.build(..., cache=False) goes
+without.
 """,
 )
 @click.pass_context
 def cache(ctx: click.Context) -> None:
-    """The compiled kernels that builds keep on disk and use again."""
+    """What builds keep on disk and use again: executables, and kernels one by one."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(show)
 
@@ -43,7 +44,7 @@ def show() -> None:
         return
     entries = kept.entries()
     click.echo(f"folder   {kept.folder}")
-    click.echo(f"entries  {len(entries):,}")
+    click.echo(f"entries  {len(entries):,} builds and kernels")
     click.echo(f"size     {_bytes(_size(entries))} of at most {_bytes(kept.max_bytes)}")
     hits, misses = kept.usage()
     share = f" ({hits / (hits + misses):.0%})" if hits + misses else ""

@@ -37,6 +37,8 @@ class BuildReport:
     """Distinct kernels: several names of equal programs are one."""
     jobs: int
     """Threads that compiled."""
+    whole: bool = False
+    """The executable itself came from the cache: no pass ran."""
 
     @property
     def seconds(self) -> float:
@@ -53,15 +55,16 @@ class BuildReport:
         lines += [f"{name:<28} {seconds * 1e3:>9.1f}" for name, seconds in self.steps]
         lines.append(f"{'in all':<28} {self.seconds * 1e3:>9.1f}")
         count = len(self.kernels)
-        lines += [
-            "",
-            f"{count} kernel{'' if count == 1 else 's'}, {self.hits} from the cache, "
-            f"{sum(kernel.size for kernel in self.kernels) / 1024:,.0f} KiB, {self.jobs} at a time",
-        ]
+        kernels = f"{count} kernel{'' if count == 1 else 's'}"
+        size = f"{sum(kernel.size for kernel in self.kernels) / 1024:,.0f} KiB"
+        if self.whole:
+            lines += ["", f"all of it from the cache; {kernels}, {size}, once took:"]
+        else:
+            lines += ["", f"{kernels}, {self.hits} from the cache, {size}, {self.jobs} at a time"]
         slowest = sorted(self.kernels, key=lambda kernel: -kernel.seconds)[:_LISTED]
         width = max((len(kernel.name) for kernel in slowest), default=0)
         for kernel in slowest:
-            note = "  (from the cache)" if kernel.cached else ""
+            note = "  (from the cache)" if kernel.cached and not self.whole else ""
             name = f"{kernel.name:<{width}}  {kernel.rule:<12}"
             lines.append(
                 f"  {name} {kernel.seconds * 1e3:>8.1f} ms {kernel.size / 1024:>7.1f} KiB{note}"

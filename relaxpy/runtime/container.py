@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import struct
 import tempfile
@@ -162,6 +163,46 @@ class Container:
         if section.length == 0:
             return np.zeros(0, np.uint8)
         return np.memmap(self.path, np.uint8, "r", section.offset, (section.length,))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryContainer:
+    """Sections in memory, without checksums: whoever keeps them has to know that they are whole."""
+
+    memory: NDArray[np.uint8]
+    places: Mapping[str, tuple[int, int]]
+    """Section → where it begins and ends."""
+
+    @staticmethod
+    def pieces(sections: Mapping[str, Data]) -> list[memoryview]:
+        """The sections as one run of bytes, in pieces: a line of JSON that tells where they are, then each at a
+        multiple of 64 bytes."""
+        places: dict[str, tuple[int, int]] = {}
+        pieces: list[memoryview] = []
+        end = 0
+        for name, data in sections.items():
+            padding = _pad(end) - end
+            begin = end + padding
+            pieces += [memoryview(bytes(padding)), *_pieces(data)]
+            end = begin + sum(len(piece) for piece in _pieces(data))
+            places[name] = (begin, end)
+        line = json.dumps(places).encode()
+        return [memoryview(line.ljust(_pad(len(line) + 1) - 1) + b"\n"), *pieces]
+
+    @classmethod
+    def of(cls, memory: memoryview) -> MemoryContainer:
+        """The sections in what `pieces` gave, not copied, read-only. Raises ValueError for anything else."""
+        line, _, _ = bytes(memory[: 1 << 16]).partition(b"\n")
+        return cls(np.frombuffer(memory[len(line) + 1 :].toreadonly(), np.uint8), json.loads(line))
+
+    def read(self, name: str) -> bytes:
+        """A section's bytes."""
+        return self.map(name).tobytes()
+
+    def map(self, name: str) -> NDArray[np.uint8]:
+        """A section's bytes, not copied."""
+        begin, end = self.places[name]
+        return self.memory[begin:end]
 
 
 def open_container(path: Path, what: str = "an executable") -> Container:

@@ -22,7 +22,13 @@ from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.build_report import BuildReport
 from relaxpy.runtime.bytecode import FunctionCode, KernelInfo
 from relaxpy.runtime.codec import decode, encode
-from relaxpy.runtime.container import ALIGNMENT, Container, open_container, write_container
+from relaxpy.runtime.container import (
+    ALIGNMENT,
+    Container,
+    MemoryContainer,
+    open_container,
+    write_container,
+)
 from relaxpy.runtime.cpu import missing_features
 from relaxpy.runtime.listing import listing, signature
 from relaxpy.runtime.memory_plan import MemoryPlan, plan_of
@@ -121,6 +127,16 @@ class Executable:
         if weights not in ("inside", "beside"):
             raise UsageError("weights", f"weights are 'inside' or 'beside', not {weights!r}")
         file = Path(path)
+        sections = self.sections()
+        if weights == "beside":
+            beside = _weights_path(file)
+            digests = write_container(beside, {"weights": sections.pop("weights")})
+            facts = {"file": beside.name, "sha256": digests["weights"]}
+            sections["meta"] = _json({**json.loads(sections["meta"]), "weights": facts})
+        write_container(file, sections)
+
+    def sections(self) -> dict[str, Any]:
+        """What a container holds of the executable, weights not copied; `from_sections` reads them."""
         table, pieces = _lay_out(self.constants)
         meta: dict[str, Any] = {
             "functions": encode(self.functions),
@@ -131,17 +147,35 @@ class Executable:
             "constants": table,
             "objects": [len(each) for each in self.objects],
         }
-        sections: dict[str, Any] = {
+        return {
+            "meta": _json(meta),
             "object": self.objects,
             "sources": _json(dict(self.sources)),
+            "weights": pieces,
         }
-        if weights == "beside":
-            beside = _weights_path(file)
-            digests = write_container(beside, {"weights": pieces})
-            meta["weights"] = {"file": beside.name, "sha256": digests["weights"]}
-        else:
-            sections["weights"] = pieces
-        write_container(file, {"meta": _json(meta), **sections})
+
+    @staticmethod
+    def from_sections(
+        container: Container | MemoryContainer, weights: Container | None = None
+    ) -> Executable:
+        """The executable whose `sections` these are, weights (in another container, if it is given) not copied.
+
+        Raises: KeyError, TypeError, ValueError, AssertionError for other sections.
+        """
+        meta = json.loads(container.read("meta"))
+        target: dict[str, Any] = {
+            key: tuple(v) if isinstance(v, list) else v for key, v in meta["target"].items()
+        }
+        return Executable(
+            functions=decode(meta["functions"]),
+            constants=tuple(_constants(weights or container, meta["constants"])),
+            kernels=decode(meta["kernels"]),
+            libraries=tuple(meta["libraries"]),
+            packed=tuple(meta["packed"]),
+            objects=_cut(container.read("object"), meta["objects"]),
+            target=target,
+            sources=json.loads(container.read("sources")),
+        )
 
 
 def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
@@ -155,32 +189,15 @@ def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
     file = Path(path)
     container = open_container(file)
     try:
-        exe = _decode(container, file)
+        beside = json.loads(container.read("meta")).get("weights")
+        weights = _open_weights(beside, file) if beside is not None else None
+        exe = Executable.from_sections(container, weights)
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         # Checksums are right, so some other program wrote this.
         raise ExecutableError("file-damaged", f"{file} cannot be understood: {error!r}") from error
     if not any_cpu:
         exe.require_host()
     return exe
-
-
-def _decode(container: Container, file: Path) -> Executable:
-    meta = json.loads(container.read("meta"))
-    table: list[dict[str, Any]] = meta["constants"]
-    weights = _open_weights(meta["weights"], file) if "weights" in meta else container
-    target: dict[str, Any] = {
-        key: tuple(v) if isinstance(v, list) else v for key, v in meta["target"].items()
-    }
-    return Executable(
-        functions=decode(meta["functions"]),
-        constants=tuple(_constants(weights, table)),
-        kernels=decode(meta["kernels"]),
-        libraries=tuple(meta["libraries"]),
-        packed=tuple(meta["packed"]),
-        objects=_cut(container.read("object"), meta["objects"]),
-        target=target,
-        sources=json.loads(container.read("sources")),
-    )
 
 
 def _cut(data: bytes, lengths: Sequence[int]) -> tuple[bytes, ...]:
@@ -214,7 +231,7 @@ def _weights_path(file: Path) -> Path:
     return file.with_name(file.name + ".weights")
 
 
-def _constants(container: Container, table: list[dict[str, Any]]) -> list[Array]:
+def _constants(container: Container | MemoryContainer, table: list[dict[str, Any]]) -> list[Array]:
     """Arrays over the mapped section."""
     memory = container.map("weights")
     arrays: list[Array] = []

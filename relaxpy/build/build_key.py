@@ -1,0 +1,199 @@
+"""What an executable is made from, as a key: two builds of one key give the same bytes.
+
+The key is a SHA-256 over the module, the pipeline, the target, the parameters' values and whatever else `build` is
+told. A module is spelled out completely, names and places in source files included, since both end in the executable;
+variables and symbols are numbered in the order in which they are met, so that the same program has the same key in any
+process. What cannot be told by its value (a pass or an operator of the user's own, a function in an attribute) has no
+key: such a build is made anew each time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from relaxpy.errors import Span
+from relaxpy.ir.annotation import Annotation
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Constant, DataflowVar, Var
+from relaxpy.ir.recursion import deep_recursion
+from relaxpy.tir.prim_func import PrimFunc
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def build_key(*parts: Any, most_bytes: int) -> bytes | None:
+    """A digest of values: modules, passes, parameters, options. None where something in them cannot be told by its
+    value, or where their arrays have more than `most_bytes` bytes."""
+    spelling = _Spelling(most_bytes)
+    try:
+        with deep_recursion():
+            text = spelling.complete(parts)
+    except _Unknown:
+        return None
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    with ThreadPoolExecutor(2) as pool:  # hashlib works without the interpreter's lock
+        for part in pool.map(_array_digest, spelling.arrays):
+            digest.update(part)
+    return digest.digest()
+
+
+class _Unknown(Exception):
+    """A value that has no key."""
+
+
+class _Spelling:
+    """Values as text. What has an identity is numbered, and told in a table behind the text."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.arrays: list[np.ndarray[Any, Any]] = []
+        """In the order in which they are met."""
+        self._places: dict[int, int] = {}
+        """Of arrays, by identity."""
+        self._bytes = 0
+        self._numbers: dict[Var | SymVar, str] = {}
+        self._texts: dict[int, str] = {}
+        """Texts of values that are shared, by identity; all of them live as long as what is spelled."""
+
+    def complete(self, value: Any) -> str:
+        """The text of a value with its table."""
+        lines = [self.text(value)]
+        told = 0
+        while told < len(self._numbers):  # an annotation may mention more
+            for item in list(self._numbers)[told:]:
+                lines.append(self._entry(item))
+                told += 1
+        return "\n".join(lines)
+
+    def text(self, value: Any) -> str:
+        """The text of a value."""
+        spell = _SPELLINGS.get(type(value))
+        if spell is not None:
+            return spell(self, value)
+        if isinstance(value, (Annotation, Dim)):
+            return self._shared(value)
+        return self._object(value)
+
+    def _object(self, value: Any) -> str:
+        if isinstance(value, np.generic):
+            return f"{value.dtype}:{value.tobytes().hex()}"
+        fields = _fields(type(value))
+        if fields is None:
+            raise _Unknown(type(value).__qualname__)
+        name, read, count = fields
+        if count == 0:
+            return name
+        values = read(value) if count > 1 else (read(value),)
+        return f"{name}({','.join([self.text(each) for each in values])})"
+
+    def _shared(self, value: Annotation | Dim) -> str:
+        found = self._texts.get(id(value))
+        if found is None:
+            made = value.format(self._number) if isinstance(value, Dim) else self._object(value)
+            found = self._texts[id(value)] = made
+        return found
+
+    def _number(self, item: Var | SymVar) -> str:
+        found = self._numbers.get(item)
+        if found is None:
+            found = self._numbers[item] = f"%{len(self._numbers)}"
+        return found
+
+    def _entry(self, item: Var | SymVar) -> str:
+        if isinstance(item, SymVar):
+            return f"{self._numbers[item]}={item.name!r}:{item.dtype}"
+        kind = type(item).__name__
+        parts = f"{item.name!r},{self.text(item.annotation)},{self.text(item.span)}"
+        return f"{self._numbers[item]}={kind}({parts})"
+
+    def _sequence(self, value: tuple[Any, ...] | list[Any]) -> str:
+        return f"({','.join([self.text(each) for each in value])})"
+
+    def _mapping(self, value: Mapping[Any, Any]) -> str:
+        return f"{{{','.join([f'{self.text(k)}:{self.text(v)}' for k, v in value.items()])}}}"
+
+    def _set(self, value: frozenset[Any]) -> str:
+        return f"set({','.join(sorted(self.text(each) for each in value))})"
+
+    def _array(self, value: np.ndarray[Any, Any]) -> str:
+        if value.dtype.hasobject:
+            raise _Unknown("an array of Python objects")
+        place = self._places.setdefault(id(value), len(self.arrays))
+        if place == len(self.arrays):
+            self.arrays.append(value)
+            self._bytes += value.nbytes
+            if self._bytes > self.most_bytes:
+                raise _Unknown("large arrays")
+        return f"array:{value.dtype}:{value.shape}:{place}"
+
+    def _constant(self, value: Constant) -> str:
+        return f"Constant({self._array(value.data)},{self.text(value.span)})"
+
+    def _span(self, value: Span) -> str:
+        found = self._texts.get(id(value))
+        if found is None:
+            where = f"{value.line}:{value.column}:{value.end_line}:{value.end_column}"
+            found = self._texts[id(value)] = f"@{value.file!r}:{where}"
+        return found
+
+    def _program(self, value: PrimFunc) -> str:
+        symbol = value.attrs.get("global_symbol")  # all other attributes are in the text
+        return f"PrimFunc({str(symbol)!r},{value.full_text()!r},{self.text(value.span)})"
+
+
+def _repr(_: _Spelling, value: Any) -> str:
+    return repr(value)
+
+
+_SPELLINGS: dict[type[Any], Callable[[_Spelling, Any], str]] = {
+    **dict.fromkeys((type(None), bool, int, str, bytes), _repr),
+    DType: lambda _, value: str(value),
+    float: lambda _, value: value.hex(),
+    tuple: _Spelling._sequence,
+    list: _Spelling._sequence,
+    dict: _Spelling._mapping,
+    MappingProxyType: _Spelling._mapping,
+    frozenset: _Spelling._set,
+    np.ndarray: _Spelling._array,
+    np.memmap: _Spelling._array,
+    Var: _Spelling._number,
+    DataflowVar: _Spelling._number,
+    SymVar: _Spelling._number,
+    Constant: _Spelling._constant,
+    Span: _Spelling._span,
+    PrimFunc: _Spelling._program,
+}
+
+
+@cache
+def _fields(kind: type[Any]) -> tuple[str, Callable[[Any], Any], int] | None:
+    """How a class of relaxpy's own is told by its fields: its name, what reads them, how many there are. None for other
+    classes: what they do is not known by their fields."""
+    own = kind.__module__.partition(".")[0] == _PACKAGE
+    if not own or not dataclasses.is_dataclass(kind):
+        return None
+    names = [field.name for field in dataclasses.fields(kind)]
+    return (
+        f"{kind.__module__}.{kind.__qualname__}",
+        attrgetter(*names) if names else _none,
+        len(names),
+    )
+
+
+def _none(_: Any) -> None:
+    return None
+
+
+def _array_digest(array: np.ndarray[Any, Any]) -> bytes:
+    whole = np.ascontiguousarray(array).reshape(-1)
+    return hashlib.sha256(whole.view(np.uint8).data).digest()
