@@ -202,7 +202,8 @@ def _joined(p: Program, stage: Stage, runs: Sequence[Axes], shared: Collection[B
         ]
         return tuple(a for a, _ in kept), tuple(extents.get(a, e) for a, e in kept)
 
-    value = s.map_loads(stage.value, read)
+    # An axis whose number is itself a value is a run of its own: only its name changes there.
+    value = s.substitute(s.map_loads(stage.value, read), last)
     buffer, index = stage.buffer, stage.index
     if any(s.uses(place, axis) for place in index for axis in gone):
         if stays(buffer, index):

@@ -35,6 +35,17 @@ def test_what_can_be_joined() -> None:
     assert axes_left(shape, lambda i, j, k: x[i, j, k] * k.astype("float32"), x) == 2
 
 
+@pytest.mark.parametrize("rows", [n, 3])
+def test_an_axis_that_is_a_value(tmp_path: Path, rows: Any) -> None:
+    """The number of a column's row, which becomes a flat axis: the value has it under its new name."""
+    x = tensor(rows, 1)
+    kernel = Kernel(tmp_path, [x, compute((rows, 1), lambda i, _: x[i, 0] * i.astype("float32"))])
+    for size in (3,) if rows == 3 else (0, 1, 3, 16, 33):
+        value = normal(size, 1)
+        expected = value * np.arange(size, dtype="float32")[:, None]
+        np.testing.assert_array_equal(kernel(value, out=(size, 1)), expected)
+
+
 def test_a_buffer_that_others_access_stays() -> None:
     x = tensor(n, m)
     assert axes_left((n, m), lambda i, j: x[i, j], x, shared=True) == 2
