@@ -1,7 +1,7 @@
 """A folder of what builds made, executables and kernels, found by what they were made from.
 
-    <folder>/v1/3f/3f09…c2      an entry: magic, key, checksum, data
-    <folder>/v1/usage           a line a build: hits and misses
+    <folder>/v2/3f/3f09…c2      an entry: magic, key, checksum, zeros to 128 bytes, data
+    <folder>/v2/usage           a line a build: hits and misses
 
 An entry's name is its key, a SHA-256 of everything that its data depends on (made by `relaxpy.build.kernels` and
 `relaxpy.build.kept_builds`), so entries are never out of date and never change: builds in any number of processes read
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import mmap
 import os
 import re
 import sys
@@ -24,18 +25,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from relaxpy.errors import UsageError
-from relaxpy.runtime.container import ALIGNMENT
 
-FORMAT = "v1"
+FORMAT = "v2"
 MAGIC = b"RXKERNEL"
 DEFAULT_SIZE = 1 << 30
 """Bytes that the folder may take, unless `RELAXPY_CACHE_SIZE` says otherwise."""
 
-_KEY_BYTES = 32
-_HEADER = len(MAGIC) + 2 * _KEY_BYTES
+_HEADER = 128
+"""Bytes before the data, which is aligned to cache lines so."""
 _KEPT = 0.9
 """A cache that is over its bound is brought down to this share of it."""
 _USAGE_BYTES = 1 << 16
@@ -73,14 +71,15 @@ class BuildCache:
         return cls(Path(folder), size) if folder and size else None
 
     def get(self, key: bytes) -> memoryview | None:
-        """The data of an entry, which counts as used now, in memory that is aligned to 64 bytes; None where there is
-        no entry, or none that is whole."""
+        """The data of an entry, which counts as used now: mapped, aligned to 64 bytes. None where there is no entry,
+        or none that is whole."""
         path = self._path(key)
         try:
-            stored = _read(path)
+            data = _data(_map(path), key)
         except OSError:
             return None
-        data = _data(stored, key)
+        except ValueError:
+            data = None  # an empty file
         with contextlib.suppress(OSError):
             if data is None:
                 path.unlink()
@@ -101,7 +100,7 @@ class BuildCache:
             for piece in data:
                 digest.update(piece)
             with os.fdopen(handle, "wb") as file:
-                for piece in (MAGIC, key, digest.digest(), *data):
+                for piece in (_header(key, digest.digest()), *data):
                     file.write(piece)
             os.replace(beside, path)
         except OSError:
@@ -232,30 +231,26 @@ def _platform_folder() -> str:
     return os.path.join(base, "relaxpy") if os.path.isabs(base) else ""
 
 
-def _read(path: Path) -> memoryview:
-    """A file, laid into memory so that what follows an entry's header is aligned. Raises OSError."""
-    with path.open("rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        memory = np.empty(size + 2 * ALIGNMENT, np.uint8)
-        first = -(memory.ctypes.data + _HEADER) % ALIGNMENT
-        stored = memory[first : first + size].data
-        there = 0
-        while there < size and (count := file.readinto(stored[there:])):
-            there += count
-        return stored[:there]
+def _map(path: Path) -> memoryview:
+    """A file's bytes, mapped and not read. Raises OSError; ValueError for an empty file."""
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _data(stored: memoryview, key: bytes) -> memoryview | None:
     """What an entry holds, if all of it is as it was written."""
-    header, data = bytes(stored[:_HEADER]), stored[_HEADER:]
+    data = stored[_HEADER:]
     digest = hashlib.sha256(key)
     digest.update(data)
-    return data if header == MAGIC + key + digest.digest() else None
+    return data if stored[:_HEADER] == _header(key, digest.digest()) else None
+
+
+def _header(key: bytes, digest: bytes) -> bytes:
+    return (MAGIC + key + digest).ljust(_HEADER, b"\0")
 
 
 def _is_whole(path: Path) -> bool:
     try:
-        key = bytes.fromhex(path.name)
+        return _data(_map(path), bytes.fromhex(path.name)) is not None
     except ValueError:
-        return False  # left by a writer that was killed
-    return _data(_read(path), key) is not None
+        return False  # empty, or left by a writer that was killed

@@ -18,6 +18,7 @@ from relaxpy.build.kernels import compiler_id
 from relaxpy.build.tuning import TuningRecords
 from relaxpy.errors import RelaxError
 from relaxpy.ir.expr import Constant
+from relaxpy.ir.garbage import garbage_kept
 from relaxpy.ir.module import IRModule
 from relaxpy.runtime.build_report import BuildReport, KernelTime
 from relaxpy.runtime.container import MemoryContainer
@@ -80,9 +81,9 @@ def find(build_cache: BuildCache, key: bytes) -> Executable | None:
     facts = json.loads(container.read(_REPORT))
     kernels = tuple(KernelTime(*each, cached=True) for each in facts)
     build_cache.record(len(kernels), 0)
-    return replace(
-        Executable.from_sections(container), build_report=BuildReport((), kernels, 0, whole=True)
-    )
+    with garbage_kept():
+        exe = Executable.from_sections(container)
+    return replace(exe, build_report=BuildReport((), kernels, 0, whole=True))
 
 
 def keep(build_cache: BuildCache, key: bytes, exe: Executable) -> None:

@@ -41,8 +41,13 @@ def decode(value: Any) -> Any:
     Raises: KeyError, TypeError, ValueError for what `encode` does not make.
     """
     if isinstance(value, list):
-        return tuple(decode(item) for item in value)
+        return tuple(_items(value))
     if isinstance(value, dict):
         ((name, args),) = value.items()
-        return _CLASSES[name](*(decode(item) for item in args))
+        return _CLASSES[name](*_items(args))
     return value
+
+
+def _items(values: list[Any]) -> list[Any]:
+    """Most items are numbers and names, which take no call."""
+    return [decode(item) if isinstance(item, (list, dict)) else item for item in values]

@@ -55,7 +55,7 @@ def test_a_damaged_entry_is_no_entry(kept: BuildCache) -> None:
 def test_an_entry_under_the_name_of_another_is_no_entry(kept: BuildCache) -> None:
     kept.put(key(1), b"one")
     kept.put(key(2), b"two")
-    one, two = (kept.folder / "v1" / key(i).hex()[:2] / key(i).hex() for i in (1, 2))
+    one, two = (kept.folder / "v2" / key(i).hex()[:2] / key(i).hex() for i in (1, 2))
     two.write_bytes(one.read_bytes())
     assert kept.get(key(2)) is None
     assert kept.get(key(1)) == b"one"
@@ -78,7 +78,7 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     long_ago = time.time() - 1000
     for i in range(10):
         kept.put(key(i), bytes(1000))
-        path = tmp_path / "v1" / key(i).hex()[:2] / key(i).hex()
+        path = tmp_path / "v2" / key(i).hex()[:2] / key(i).hex()
         os.utime(path, (long_ago + i, long_ago + i))
     size = kept.entries()[0].size
     assert kept.get(key(0)) is not None  # is used now
