@@ -4,7 +4,7 @@ errors included."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ def disagreement(
     atol: float = 1e-6,
     rtol: float = 1e-4,
     others: Callable[[], Sequence[Any]] = tuple,
+    private: Collection[str] = (),
 ) -> str:
     """How `got` differs from `wanted`, in words; "" if it does not. Tensors may be anything with
     `.numpy()`.
@@ -26,14 +27,15 @@ def disagreement(
     Integers, shapes, dtypes and the number of fields must be the same; floats may differ by `atol
     + rtol * |wanted|` (but half floats by their own precision), NaN and infinities not at all; an
     error agrees with an error of the same class, code and message, whatever it calls unknown sizes.
-    Functions are not compared.
+    Functions are not compared. What goes wrong in a function of `private`, or in one defined inside it, may do so in
+    another, of which its body has become a part; the sizes have the names that they have there.
 
     `others` are results of perturbed runs (`perturbation`), asked for where there is a difference:
     an element may differ as far as those do, times `MAGNIFIED`, and at will if it is an integer
     that is not the same in all of them; so may all that has another shape or is an error in some.
     """
     if isinstance(wanted, Exception) or isinstance(got, Exception):
-        if _error(got) == _error(wanted):
+        if _error(got) == _error(wanted) or _same_elsewhere(got, wanted, private):
             return ""
         stable = all(_error(other) == _error(wanted) for other in others())
         return f"{_short(got)} where {_short(wanted)} was wanted" if stable else ""
@@ -152,12 +154,27 @@ def _error(value: Any) -> Any:
     return (type(value),) if isinstance(value, Exception) else None
 
 
+def _same_elsewhere(got: Any, wanted: Any, private: Collection[str]) -> bool:
+    """Are these the same error, but for the function in which it is? The wanted one is in a function of `private`."""
+    if not isinstance(got, RelaxError) or not isinstance(wanted, RelaxError):
+        return False
+    place = wanted.message.partition(": ")[0]
+    if not any(place == name or place.startswith(f"{name}_") for name in private):
+        return False
+    return (type(got), got.code, _demands(got)) == (type(wanted), wanted.code, _demands(wanted))
+
+
+def _demands(error: RelaxError) -> str | None:
+    """The operator whose demand on dimensions is not met, None for an error of another kind."""
+    _, *rest = error.message.split(": ", 2)
+    return rest[0] if error.code == "check" and len(rest) == 2 and rest[0] in OPS else None
+
+
 def _without_relation(error: RelaxError) -> str:
     """The message; of an operator's demand on dimensions only whose it is. It names symbols, and passes may replace one
     by another that is known to be the same."""
-    place, *rest = error.message.split(": ", 2)
-    demand = error.code == "check" and len(rest) == 2 and rest[0] in OPS
-    return f"{place}: {rest[0]}" if demand else error.message
+    operator = _demands(error)
+    return error.message if operator is None else f"{error.message.partition(': ')[0]}: {operator}"
 
 
 def _array(value: Any) -> np.ndarray:

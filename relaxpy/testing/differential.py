@@ -121,7 +121,12 @@ class Call:
 
     def disagreement(self, got: Any) -> str:
         """How an outcome differs from the one that is expected; "" if it does not."""
-        return disagreement(got, self.expected, atol=1e-6, rtol=1e-5, others=self.others)
+        private = [
+            name for name, f in self.mod.graph_functions.items() if "global_symbol" not in f.attrs
+        ]
+        return disagreement(
+            got, self.expected, atol=1e-6, rtol=1e-5, others=self.others, private=private
+        )
 
 
 @dataclass(frozen=True)

@@ -167,13 +167,7 @@ def interpret(
     """
     if isinstance(mod, Function):
         mod = IRModule({name: mod})
-    function = mod.functions.get(name)
-    if not isinstance(function, Function):
-        raise UsageError(
-            "unknown-function",
-            f"the module has no graph function {name!r}",
-            help=f"it has {', '.join(mod.graph_functions) or 'none'}",
-        )
+    function = mod.graph_function(name)
     values = _arguments(name, function, args)
     machine = Interpreter(mod, dict(libraries or {}), observe, perturb, trace)
     with np.errstate(all="ignore"):
@@ -416,9 +410,12 @@ class Interpreter:
         try:
             deduced = deduction.run()
         except DeduceError as error:
-            self.check_sizes(call, scope)
-            message = self.unmet(op, call, scope) or error.message
-            raise RuntimeCheckError("check", f"{scope.function}: {message}") from None
+            message = self.unmet(op, call, scope)
+            if not message:
+                self.check_sizes(call, scope)
+            raise RuntimeCheckError(
+                "check", f"{scope.function}: {message or error.message}"
+            ) from None
         if isinstance(deduced, TensorType) and any((d.value or 0) < 0 for d in deduced.dims or ()):
             self.check_sizes(call, scope)
         return deduced

@@ -68,6 +68,22 @@ def test_symbols_of_a_demand() -> None:
     assert disagreement(got, wanted) == ""
 
 
+def test_errors_of_functions_that_became_parts_of_others() -> None:
+    """The same operator's demand, or the same kind of error, said of the caller."""
+    outer, inner, inside = (
+        RuntimeCheckError("check", f"{where}: add: n, m") for where in ("main", "f", "f_g")
+    )
+    assert disagreement(outer, inner, private=["f"]) == ""
+    assert disagreement(outer, inside, private=["f"]) == ""
+    assert "main: add" in disagreement(outer, inner, private=["g"])
+    assert "f: add" in disagreement(inner, outer, private=["f"])
+    other = RuntimeCheckError("check", "main: sum: n, m")
+    assert "main: sum" in disagreement(other, inner, private=["f"])
+    here, there = (RuntimeCheckError("size", f"{s}: {s[0]} is too large") for s in ("main", "f"))
+    assert disagreement(here, there, private=["f"]) == ""
+    assert disagreement(ONES, there, private=["f"])
+
+
 def test_rounding_that_decides() -> None:
     """Elements that perturbed runs do not agree on may be anything; others may not."""
     wanted = np.array([True, False, True])

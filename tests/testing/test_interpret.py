@@ -256,6 +256,9 @@ WRONG_CALLS = {
     "assert": (VECTOR, 'z = R.assert_op(R.const(False), x, format="no {}")\n    y = x', (zeros(2),)),
     "negative shape": ('x: R.Tensor((2,), "int64")', "y = R.tensor_to_shape(x)", (np.array([-1, 3]),)),
     "negative size": (VECTOR, 'y = R.zeros(R.shape([n - 3]), dtype="float32")', (zeros(2),)),
+    "demand before negative size": (
+        'x: R.Tensor(("n", "m", "a"), "float32")', "y = R.nn.conv1d_transpose(x, x)", (zeros(1, 7, 0),),
+    ),
     "division": (
         'x: R.Tensor(("n", "m"), "float32")', 'y = R.zeros(R.shape([n // m]), dtype="float32")', (zeros(2, 0),),
     ),
