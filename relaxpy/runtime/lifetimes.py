@@ -7,7 +7,7 @@ moves and branches; what a call or a library gives is something new.
 from __future__ import annotations
 
 from relaxpy.runtime.bytecode import Alloc, FunctionCode, Item, Kill, MakeTuple, View
-from relaxpy.runtime.link import Analysis, Value, analyse
+from relaxpy.runtime.operands import Analysis, Value, analyse
 
 
 class Lifetimes:

@@ -28,7 +28,6 @@ from relaxpy.runtime.bytecode import (
     Alloc,
     Assert,
     Call,
-    CallablePattern,
     Closure,
     Const,
     Eval,
@@ -48,63 +47,22 @@ from relaxpy.runtime.bytecode import (
     MakeTuple,
     Match,
     Move,
-    ObjectPattern,
     Operand,
     Packed,
-    Pattern,
-    PrimPattern,
     Reg,
     Return,
-    ShapePattern,
     TensorPattern,
-    TuplePattern,
     View,
 )
-from relaxpy.runtime.frame import FramePlan, RecordPlan
+from relaxpy.runtime.frame import FramePlan
+from relaxpy.runtime.integers import compute, mentions, python_op
 from relaxpy.runtime.kernels import LARGE_WORK, SMALL_WORK
+from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
+from relaxpy.runtime.operands import Analysis, Value, analyse
 
 MAX_ROW = 64
 """Kernels of a row. Its arguments are on the frame's stack, which takes memory at each level of a recursion."""
-
-
-@dataclass(eq=False, slots=True)
-class Value:
-    """What a register holds from one definition on."""
-
-    ndim: int = -1
-    dtype: str = ""
-    shape: int = -1
-    """Heap slot where its shape starts; -1: the shape is known only to the object."""
-    storage: int = -1
-    """Storage that it lies in."""
-    offset: int = 0
-    """Bytes from the storage's start."""
-    constant: int = -1
-    """Constant that it is."""
-    scalar: bool = False
-    record: int = -1
-    """Record of the frame, once something needs it."""
-    object: bool = False
-    """Something needs the Python object."""
-    arms: tuple[Value, ...] = ()
-    """Behind an `If`: what either arm made."""
-
-    def want_object(self) -> None:
-        """Note that something needs the Python object."""
-        self.object = True
-        for value in self.arms:
-            if not value.object:
-                value.want_object()
-
-    @property
-    def has_local(self) -> bool:
-        """Whether the register's local variable holds the object."""
-        return self.object or (self.storage < 0 and self.constant < 0 and not self.arms)
-
-
-_NOTHING = Value()
-"""What a register holds that nothing was written to."""
 
 
 @dataclass(slots=True)
@@ -138,190 +96,6 @@ def translate(
     """The Python of a function. `generators` are the functions whose calls must be yielded; `emitter` writes it in
     another way (`relaxpy.runtime.watch`)."""
     return (emitter or Emitter)(code, analyse(code), generators, generator).function()
-
-
-def analyse(code: FunctionCode) -> Analysis:
-    """Which value each operand of a function is."""
-    analysis = Analysis(code)
-    analysis.block(0, len(code.code), {i: Value() for i in range(len(code.params))}, {})
-    return analysis
-
-
-class Analysis:
-    """Which value each operand is, and what each value needs: a record, an object, both, nothing."""
-
-    def __init__(self, code: FunctionCode) -> None:
-        self.code = code
-        self.plan = FramePlan(list(code.heap_init))
-        self._shared: dict[RecordPlan, int] = {}
-        self.reads: dict[int, tuple[Value, ...]] = {}
-        """Instruction → values of the registers that it reads, in its own order."""
-        self.defines: dict[int, Value] = {}
-        self.match_records: dict[int, int] = {}
-        """`Match` → record that it fills for the value that it checks."""
-        self.kernel_records: dict[int, tuple[int, ...]] = {}
-        """`Kernel` → record of each register argument; -1: from the object, at run time."""
-        self.written = _written_slots(code)
-
-    def block(self, start: int, end: int, env: dict[int, Value], matched: dict[Value, int]) -> None:
-        """Walk instructions start…end. `matched`: values whose shape a dominating `Match` has bound, and where."""
-        at = start
-        while at < end:
-            instr = self.code.code[at]
-            if isinstance(instr, If):
-                self._read(at, env, (instr.cond,), wanted=True)
-                middle = at + 1 + instr.then_len
-                after = middle + instr.else_len
-                arms = (dict(env), dict(env))
-                self.block(at + 1, middle, arms[0], dict(matched))
-                self.block(middle, after, arms[1], dict(matched))
-                _join(env, *arms)
-                at = after
-                continue
-            self._instr(at, instr, env, matched)
-            at += 1
-
-    def _read(
-        self, at: int, env: dict[int, Value], regs: Sequence[int], wanted: bool
-    ) -> tuple[Value, ...]:
-        values = tuple(env[reg] for reg in regs)
-        self.reads[at] = values
-        if wanted:
-            for value in values:
-                value.want_object()
-        return values
-
-    def _instr(  # noqa: C901  (a case an instruction)
-        self, at: int, instr: Instr, env: dict[int, Value], matched: dict[Value, int]
-    ) -> None:
-        made: Value | None = None
-        match instr:
-            case Match(src=src, pattern=pattern):
-                value = env[src]
-                known = value.shape >= 0 and isinstance(pattern, TensorPattern)
-                self._read(at, env, (src,), wanted=not known)
-                if isinstance(pattern, PrimPattern):
-                    value.scalar = True
-                if (
-                    isinstance(pattern, TensorPattern)
-                    and pattern.shape is not None
-                    and pattern.dtype
-                ):
-                    matched.setdefault(value, at)
-            case Alloc(shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset):
-                made = Value(ndim, dtype, shape, storage, offset)
-            case View(src=src, shape=shape, ndim=ndim, dtype=dtype):
-                (value,) = self._read(at, env, (src,), wanted=env[src].storage < 0)
-                made = Value(ndim, dtype, shape, value.storage, value.offset)
-            case Const(index=index):
-                made = Value(constant=index)
-            case MakePrim():
-                made = Value(scalar=True, object=True)
-            case Kernel(args=args):
-                values = self._read(at, env, _registers(args), wanted=False)
-                self.kernel_records[at] = tuple(self._record(value, matched) for value in values)
-            case Move(dst=dst, src=src):
-                self._read(at, env, (src,), wanted=False)
-                env[dst] = env[src]
-            case Library(args=args) | Packed(args=args):
-                self._read(at, env, _registers(args), wanted=True)
-                made = Value()
-            case Call(args=args):
-                self._read(at, env, args, wanted=True)
-                made = Value()
-            case Closure(captured=captured):
-                self._read(at, env, captured, wanted=True)
-                made = Value()
-            case Invoke(closure=closure, args=args):
-                self._read(at, env, (closure, *args), wanted=True)
-                made = Value()
-            case MakeTuple(fields=fields):
-                self._read(at, env, fields, wanted=True)
-                made = Value()
-            case Item(src=src) | Return(src=src):
-                self._read(at, env, (src,), wanted=True)
-                made = Value()
-            case MakeShape():
-                made = Value()
-            case Kill(regs=regs):
-                self.reads[at] = tuple(env.get(reg, _NOTHING) for reg in regs)
-                return
-            case _:
-                return
-        dst = getattr(instr, "dst", -1)
-        if made is not None and dst >= 0:
-            self.defines[at] = made
-            env[dst] = made
-
-    def _record(self, value: Value, matched: dict[Value, int]) -> int:
-        """The record by which kernels see a value; -1 if only its object, or a constant's own record, will do."""
-        if value.constant >= 0:
-            return -1
-        if value.shape >= 0:
-            if value.record < 0:
-                plan = RecordPlan(value.ndim, value.dtype, value.shape, value.storage, value.offset)
-                # Tensors of one type that take turns in a storage are one record.
-                shared = self._shared.get(plan) if plan.storage >= 0 else None
-                if shared is None:
-                    shared = self._shared[plan] = len(self.plan.records)
-                    self.plan.records.append(plan)
-                value.record = shared
-            return value.record
-        value.want_object()
-        if value.scalar or value not in matched:
-            return -1
-        at = matched[value]
-        if at not in self.match_records:
-            pattern = self._pattern(at)
-            assert pattern.shape is not None
-            self.match_records[at] = len(self.plan.records)
-            offset = len(self.plan.heap)
-            self.plan.heap.extend(size if isinstance(size, int) else 0 for size in pattern.shape)
-            self.plan.records.append(RecordPlan(len(pattern.shape), pattern.dtype, offset, -1))
-        return self.match_records[at]
-
-    def _pattern(self, at: int) -> TensorPattern:
-        instr = self.code.code[at]
-        assert isinstance(instr, Match)
-        assert isinstance(instr.pattern, TensorPattern)
-        return instr.pattern
-
-
-def _join(env: dict[int, Value], then: dict[int, Value], other: dict[int, Value]) -> None:
-    """What registers hold behind an `If`: where its arms differ, an object that either of them made."""
-    for reg in then.keys() & other.keys():
-        if then[reg] is other[reg]:
-            env[reg] = then[reg]
-        else:
-            env[reg] = Value(arms=(then[reg], other[reg]))
-
-
-def _registers(args: Sequence[Operand]) -> tuple[int, ...]:
-    return tuple(arg.index for arg in args if isinstance(arg, Reg))
-
-
-def _written_slots(code: FunctionCode) -> frozenset[int]:
-    """Heap slots that instructions write; the others are constants."""
-    found: set[int] = set()
-    for instr in code.code:
-        if isinstance(instr, Eval):
-            found.add(instr.dst)
-        elif isinstance(instr, Match):
-            found.update(_pattern_slots(instr.pattern))
-    return frozenset(found)
-
-
-def _pattern_slots(pattern: Pattern) -> list[int]:
-    """Heap slots that a pattern binds."""
-    match pattern:
-        case TensorPattern(shape=sizes) | ShapePattern(dims=sizes):
-            return [size.index for size in sizes or () if isinstance(size, Heap)]
-        case PrimPattern(value=Heap(index)):
-            return [index]
-        case TuplePattern(fields):
-            return [slot for item in fields for slot in _pattern_slots(item)]
-        case _:
-            return []
 
 
 @dataclass(slots=True)
@@ -381,6 +155,7 @@ class Emitter:
         self.slots_change = False
         """A slot was written twice."""
         self.registers_set = set(range(len(code.params)))
+        self.matches = MatchLines(self.emit, self.temp)
         self._plan_storages()
         self._plan_groups()
 
@@ -433,7 +208,7 @@ class Emitter:
         if isinstance(expr, Heap):
             return f"s{expr.index}"
         if isinstance(expr, IntOp):
-            return _python_op(expr.op, [self.expr(arg) for arg in expr.args])
+            return python_op(expr.op, [self.expr(arg) for arg in expr.args])
         return repr(expr)
 
     def dims(self, shape: int, ndim: int) -> str:
@@ -688,8 +463,8 @@ class Emitter:
         if slot in self.in_heap:
             self.emit(f"h[{slot}] = s{slot}")
         # A slot may be written again (in the other arm of an `If`, or by reuse): what was computed from it is stale.
-        scope.groups = {g for g in scope.groups if not _mentions(self.group_exprs[g], slot)}
-        scope.storages = {g for g in scope.storages if not _mentions(self.storage_exprs[g], slot)}
+        scope.groups = {g for g in scope.groups if not mentions(self.group_exprs[g], slot)}
+        scope.storages = {g for g in scope.storages if not mentions(self.storage_exprs[g], slot)}
 
     def alloc(self, at: int, instr: Alloc, scope: Scope) -> None:
         value = self.info.defines[at]
@@ -772,7 +547,7 @@ class Emitter:
             self.match_known(instr, instr.pattern, value, scope)
             return
         bound: list[int] = []
-        sizes = self.match_pattern(instr.pattern, src, bad.format(src), bound)
+        sizes = self.matches.value(instr.pattern, src, bad.format(src), bound)
         for slot in bound:
             self.slot_written(slot, scope)
         record = self.info.match_records.get(at, -1)
@@ -805,111 +580,7 @@ class Emitter:
             elif want is not None and str(want) != size:
                 self.emit(f"if {size} != {want}: {bad}")
 
-    def match_pattern(self, pattern: Pattern, src: str, bad: str, bound: list[int]) -> list[str]:
-        """Check `src`, bind slots (appended to `bound`), and return the sizes as expressions, for a tensor."""
-        match pattern:
-            case TensorPattern(shape, ndim, dtype):
-                test = f"{src}.__class__ is not Tensor"
-                if dtype:
-                    test += f" or {src}.dtype != {dtype!r}"
-                return self.match_sizes(test, f"{src}.shape", shape, ndim, bad, bound)
-            case ShapePattern(dims, ndim):
-                self.match_sizes(f"{src}.__class__ is not Shape", src, dims, ndim, bad, bound)
-            case PrimPattern(dtype, wanted):
-                test = f"not prim_fits({src}, {dtype!r})"
-                if isinstance(wanted, int):
-                    test += f" or {src} != {wanted}"
-                self.emit(f"if {test}: {bad}")
-                if isinstance(wanted, Heap):
-                    self.emit(f"s{wanted.index} = int({src})")
-                    bound.append(wanted.index)
-            case TuplePattern(fields):
-                self.emit(f"if {src}.__class__ is not tuple or len({src}) != {len(fields)}: {bad}")
-                for index, item in enumerate(fields):
-                    name = self.temp()
-                    self.emit(f"{name} = {src}[{index}]")
-                    self.match_pattern(item, name, bad, bound)
-            case CallablePattern(arity):
-                test = f"not callable({src})"
-                if arity >= 0:
-                    test += f" or getattr({src}, 'arity', {arity}) != {arity}"
-                self.emit(f"if {test}: {bad}")
-            case ObjectPattern():
-                pass
-        return []
-
-    def match_sizes(
-        self,
-        test: str,
-        sizes: str,
-        wanted: tuple[None | int | Heap, ...] | None,
-        ndim: int,
-        bad: str,
-        bound: list[int],
-    ) -> list[str]:
-        if wanted is None:
-            if ndim >= 0:
-                test += f" or len({sizes}) != {ndim}"
-            self.emit(f"if {test}: {bad}")
-            return []
-        self.emit(f"if {test} or len({sizes}) != {len(wanted)}: {bad}")
-        if not wanted:
-            return []
-        names: list[str] = []
-        fixed: list[tuple[str, int]] = []
-        for want in wanted:
-            if isinstance(want, Heap):
-                names.append(f"s{want.index}")
-                bound.append(want.index)
-            else:
-                names.append(self.temp())
-                if want is not None:
-                    fixed.append((names[-1], want))
-        if len(fixed) == len(wanted):
-            self.emit(f"if {sizes} != {wanted!r}: {bad}")
-            return [str(want) for want in wanted]
-        self.emit(f"({', '.join(names)},) = {sizes}")
-        if fixed:
-            test = " or ".join(f"{name} != {want}" for name, want in fixed)
-            self.emit(f"if {test}: {bad}")
-        constants = dict(fixed)
-        return [str(constants.get(name, name)) for name in names]
-
 
 def _regs(regs: Sequence[int], end: str = "") -> str:
     """Registers as an argument list; with `end` a comma, as the inside of a tuple."""
     return ", ".join(f"r{reg}" for reg in regs) + (end if regs else "")
-
-
-def _mentions(expr: IntExpr, slot: int) -> bool:
-    if isinstance(expr, Heap):
-        return expr.index == slot
-    return isinstance(expr, IntOp) and any(_mentions(arg, slot) for arg in expr.args)
-
-
-_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%"}
-_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
-
-
-def compute(op: str, args: Sequence[int]) -> int:
-    """An integer operation on numbers. ZeroDivisionError as Python raises it."""
-    return int(eval(_python_op(op, list(map(repr, args))), {}))
-
-
-def _python_op(op: str, args: list[str]) -> str:
-    """An integer operation as a Python expression over its operands."""
-    if op in _SYMBOLS:
-        return f"({args[0]} {_SYMBOLS[op]} {args[1]})"
-    if op in _COMPARISONS:
-        return f"(1 if {args[0]} {_COMPARISONS[op]} {args[1]} else 0)"
-    match op:
-        case "min" | "max":
-            return f"{op}({', '.join(args)})"
-        case "and" | "or":
-            return f"(1 if {f' {op} '.join(args)} else 0)"
-        case "not":
-            return f"(0 if {args[0]} else 1)"
-        case "select":
-            return f"({args[1]} if {args[0]} else {args[2]})"
-        case _:
-            raise AssertionError(f"unknown integer operation {op}")

@@ -34,8 +34,8 @@ from relaxpy.runtime.bytecode import (
     Packed,
     Return,
 )
+from relaxpy.runtime.integers import compute
 from relaxpy.runtime.lifetimes import Lifetimes
-from relaxpy.runtime.link import compute
 
 WORKSPACE = "workspace"
 """What the names of tensors begin with that a tensor program needs beside its inputs and outputs (paper §4.4)."""

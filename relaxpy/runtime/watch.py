@@ -31,7 +31,8 @@ from relaxpy.runtime.bytecode import (
     View,
 )
 from relaxpy.runtime.lifetimes import Lifetimes
-from relaxpy.runtime.link import Analysis, Emitter, Scope
+from relaxpy.runtime.link import Emitter, Scope
+from relaxpy.runtime.operands import Analysis
 from relaxpy.runtime.tensor import Tensor, allocate
 
 GUARD = 256

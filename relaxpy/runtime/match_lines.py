@@ -1,0 +1,97 @@
+"""The lines that check a value against a pattern, and bind heap slots to its sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from relaxpy.runtime.bytecode import (
+    CallablePattern,
+    Heap,
+    ObjectPattern,
+    Pattern,
+    PrimPattern,
+    ShapePattern,
+    TensorPattern,
+    TuplePattern,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MatchLines:
+    """Writes them, with what the function's lines are written with."""
+
+    _emit: Callable[[str], None]
+    """Adds a line."""
+    _temp: Callable[[], str]
+    """A name that is not used yet."""
+
+    def value(self, pattern: Pattern, src: str, bad: str, bound: list[int]) -> list[str]:
+        """Check `src`, bind slots (appended to `bound`), and return the sizes as expressions, for a tensor."""
+        match pattern:
+            case TensorPattern(shape, ndim, dtype):
+                test = f"{src}.__class__ is not Tensor"
+                if dtype:
+                    test += f" or {src}.dtype != {dtype!r}"
+                return self._sizes(test, f"{src}.shape", shape, ndim, bad, bound)
+            case ShapePattern(dims, ndim):
+                self._sizes(f"{src}.__class__ is not Shape", src, dims, ndim, bad, bound)
+            case PrimPattern(dtype, wanted):
+                test = f"not prim_fits({src}, {dtype!r})"
+                if isinstance(wanted, int):
+                    test += f" or {src} != {wanted}"
+                self._emit(f"if {test}: {bad}")
+                if isinstance(wanted, Heap):
+                    self._emit(f"s{wanted.index} = int({src})")
+                    bound.append(wanted.index)
+            case TuplePattern(fields):
+                self._emit(f"if {src}.__class__ is not tuple or len({src}) != {len(fields)}: {bad}")
+                for index, item in enumerate(fields):
+                    name = self._temp()
+                    self._emit(f"{name} = {src}[{index}]")
+                    self.value(item, name, bad, bound)
+            case CallablePattern(arity):
+                test = f"not callable({src})"
+                if arity >= 0:
+                    test += f" or getattr({src}, 'arity', {arity}) != {arity}"
+                self._emit(f"if {test}: {bad}")
+            case ObjectPattern():
+                pass
+        return []
+
+    def _sizes(
+        self,
+        test: str,
+        sizes: str,
+        wanted: tuple[None | int | Heap, ...] | None,
+        ndim: int,
+        bad: str,
+        bound: list[int],
+    ) -> list[str]:
+        if wanted is None:
+            if ndim >= 0:
+                test += f" or len({sizes}) != {ndim}"
+            self._emit(f"if {test}: {bad}")
+            return []
+        self._emit(f"if {test} or len({sizes}) != {len(wanted)}: {bad}")
+        if not wanted:
+            return []
+        names: list[str] = []
+        fixed: list[tuple[str, int]] = []
+        for want in wanted:
+            if isinstance(want, Heap):
+                names.append(f"s{want.index}")
+                bound.append(want.index)
+            else:
+                names.append(self._temp())
+                if want is not None:
+                    fixed.append((names[-1], want))
+        if len(fixed) == len(wanted):
+            self._emit(f"if {sizes} != {wanted!r}: {bad}")
+            return [str(want) for want in wanted]
+        self._emit(f"({', '.join(names)},) = {sizes}")
+        if fixed:
+            test = " or ".join(f"{name} != {want}" for name, want in fixed)
+            self._emit(f"if {test}: {bad}")
+        constants = dict(fixed)
+        return [str(constants.get(name, name)) for name in names]

@@ -1,0 +1,265 @@
+"""What each operand of a function is: which registers hold tensors that only kernels touch, and which need an object.
+
+`analyse` follows the values of a function's registers once, before `relaxpy.runtime.link` writes its lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relaxpy.runtime.bytecode import (
+    Alloc,
+    Call,
+    Closure,
+    Const,
+    Eval,
+    FunctionCode,
+    Heap,
+    If,
+    Instr,
+    Invoke,
+    Item,
+    Kernel,
+    Kill,
+    Library,
+    MakePrim,
+    MakeShape,
+    MakeTuple,
+    Match,
+    Move,
+    Operand,
+    Packed,
+    Pattern,
+    PrimPattern,
+    Reg,
+    Return,
+    ShapePattern,
+    TensorPattern,
+    TuplePattern,
+    View,
+)
+from relaxpy.runtime.frame import FramePlan, RecordPlan
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """What a register holds from one definition on."""
+
+    ndim: int = -1
+    dtype: str = ""
+    shape: int = -1
+    """Heap slot where its shape starts; -1: the shape is known only to the object."""
+    storage: int = -1
+    """Storage that it lies in."""
+    offset: int = 0
+    """Bytes from the storage's start."""
+    constant: int = -1
+    """Constant that it is."""
+    scalar: bool = False
+    record: int = -1
+    """Record of the frame, once something needs it."""
+    object: bool = False
+    """Something needs the Python object."""
+    arms: tuple[Value, ...] = ()
+    """Behind an `If`: what either arm made."""
+
+    def want_object(self) -> None:
+        """Note that something needs the Python object."""
+        self.object = True
+        for value in self.arms:
+            if not value.object:
+                value.want_object()
+
+    @property
+    def has_local(self) -> bool:
+        """Whether the register's local variable holds the object."""
+        return self.object or (self.storage < 0 and self.constant < 0 and not self.arms)
+
+
+_NOTHING = Value()
+"""What a register holds that nothing was written to."""
+
+
+def analyse(code: FunctionCode) -> Analysis:
+    """Which value each operand of a function is."""
+    analysis = Analysis(code)
+    analysis.block(0, len(code.code), {i: Value() for i in range(len(code.params))}, {})
+    return analysis
+
+
+class Analysis:
+    """Which value each operand is, and what each value needs: a record, an object, both, nothing."""
+
+    def __init__(self, code: FunctionCode) -> None:
+        self.code = code
+        self.plan = FramePlan(list(code.heap_init))
+        self._shared: dict[RecordPlan, int] = {}
+        self.reads: dict[int, tuple[Value, ...]] = {}
+        """Instruction → values of the registers that it reads, in its own order."""
+        self.defines: dict[int, Value] = {}
+        self.match_records: dict[int, int] = {}
+        """`Match` → record that it fills for the value that it checks."""
+        self.kernel_records: dict[int, tuple[int, ...]] = {}
+        """`Kernel` → record of each register argument; -1: from the object, at run time."""
+        self.written = _written_slots(code)
+
+    def block(self, start: int, end: int, env: dict[int, Value], matched: dict[Value, int]) -> None:
+        """Walk instructions start…end. `matched`: values whose shape a dominating `Match` has bound, and where."""
+        at = start
+        while at < end:
+            instr = self.code.code[at]
+            if isinstance(instr, If):
+                self._read(at, env, (instr.cond,), wanted=True)
+                middle = at + 1 + instr.then_len
+                after = middle + instr.else_len
+                arms = (dict(env), dict(env))
+                self.block(at + 1, middle, arms[0], dict(matched))
+                self.block(middle, after, arms[1], dict(matched))
+                _join(env, *arms)
+                at = after
+                continue
+            self._instr(at, instr, env, matched)
+            at += 1
+
+    def _read(
+        self, at: int, env: dict[int, Value], regs: Sequence[int], wanted: bool
+    ) -> tuple[Value, ...]:
+        values = tuple(env[reg] for reg in regs)
+        self.reads[at] = values
+        if wanted:
+            for value in values:
+                value.want_object()
+        return values
+
+    def _instr(  # noqa: C901  (a case an instruction)
+        self, at: int, instr: Instr, env: dict[int, Value], matched: dict[Value, int]
+    ) -> None:
+        made: Value | None = None
+        match instr:
+            case Match(src=src, pattern=pattern):
+                value = env[src]
+                known = value.shape >= 0 and isinstance(pattern, TensorPattern)
+                self._read(at, env, (src,), wanted=not known)
+                if isinstance(pattern, PrimPattern):
+                    value.scalar = True
+                if (
+                    isinstance(pattern, TensorPattern)
+                    and pattern.shape is not None
+                    and pattern.dtype
+                ):
+                    matched.setdefault(value, at)
+            case Alloc(shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset):
+                made = Value(ndim, dtype, shape, storage, offset)
+            case View(src=src, shape=shape, ndim=ndim, dtype=dtype):
+                (value,) = self._read(at, env, (src,), wanted=env[src].storage < 0)
+                made = Value(ndim, dtype, shape, value.storage, value.offset)
+            case Const(index=index):
+                made = Value(constant=index)
+            case MakePrim():
+                made = Value(scalar=True, object=True)
+            case Kernel(args=args):
+                values = self._read(at, env, _registers(args), wanted=False)
+                self.kernel_records[at] = tuple(self._record(value, matched) for value in values)
+            case Move(dst=dst, src=src):
+                self._read(at, env, (src,), wanted=False)
+                env[dst] = env[src]
+            case Library(args=args) | Packed(args=args):
+                self._read(at, env, _registers(args), wanted=True)
+                made = Value()
+            case Call(args=args):
+                self._read(at, env, args, wanted=True)
+                made = Value()
+            case Closure(captured=captured):
+                self._read(at, env, captured, wanted=True)
+                made = Value()
+            case Invoke(closure=closure, args=args):
+                self._read(at, env, (closure, *args), wanted=True)
+                made = Value()
+            case MakeTuple(fields=fields):
+                self._read(at, env, fields, wanted=True)
+                made = Value()
+            case Item(src=src) | Return(src=src):
+                self._read(at, env, (src,), wanted=True)
+                made = Value()
+            case MakeShape():
+                made = Value()
+            case Kill(regs=regs):
+                self.reads[at] = tuple(env.get(reg, _NOTHING) for reg in regs)
+                return
+            case _:
+                return
+        dst = getattr(instr, "dst", -1)
+        if made is not None and dst >= 0:
+            self.defines[at] = made
+            env[dst] = made
+
+    def _record(self, value: Value, matched: dict[Value, int]) -> int:
+        """The record by which kernels see a value; -1 if only its object, or a constant's own record, will do."""
+        if value.constant >= 0:
+            return -1
+        if value.shape >= 0:
+            if value.record < 0:
+                plan = RecordPlan(value.ndim, value.dtype, value.shape, value.storage, value.offset)
+                # Tensors of one type that take turns in a storage are one record.
+                shared = self._shared.get(plan) if plan.storage >= 0 else None
+                if shared is None:
+                    shared = self._shared[plan] = len(self.plan.records)
+                    self.plan.records.append(plan)
+                value.record = shared
+            return value.record
+        value.want_object()
+        if value.scalar or value not in matched:
+            return -1
+        at = matched[value]
+        if at not in self.match_records:
+            pattern = self._pattern(at)
+            assert pattern.shape is not None
+            self.match_records[at] = len(self.plan.records)
+            offset = len(self.plan.heap)
+            self.plan.heap.extend(size if isinstance(size, int) else 0 for size in pattern.shape)
+            self.plan.records.append(RecordPlan(len(pattern.shape), pattern.dtype, offset, -1))
+        return self.match_records[at]
+
+    def _pattern(self, at: int) -> TensorPattern:
+        instr = self.code.code[at]
+        assert isinstance(instr, Match)
+        assert isinstance(instr.pattern, TensorPattern)
+        return instr.pattern
+
+
+def _join(env: dict[int, Value], then: dict[int, Value], other: dict[int, Value]) -> None:
+    """What registers hold behind an `If`: where its arms differ, an object that either of them made."""
+    for reg in then.keys() & other.keys():
+        if then[reg] is other[reg]:
+            env[reg] = then[reg]
+        else:
+            env[reg] = Value(arms=(then[reg], other[reg]))
+
+
+def _registers(args: Sequence[Operand]) -> tuple[int, ...]:
+    return tuple(arg.index for arg in args if isinstance(arg, Reg))
+
+
+def _written_slots(code: FunctionCode) -> frozenset[int]:
+    """Heap slots that instructions write; the others are constants."""
+    found: set[int] = set()
+    for instr in code.code:
+        if isinstance(instr, Eval):
+            found.add(instr.dst)
+        elif isinstance(instr, Match):
+            found.update(_pattern_slots(instr.pattern))
+    return frozenset(found)
+
+
+def _pattern_slots(pattern: Pattern) -> list[int]:
+    """Heap slots that a pattern binds."""
+    match pattern:
+        case TensorPattern(shape=sizes) | ShapePattern(dims=sizes):
+            return [size.index for size in sizes or () if isinstance(size, Heap)]
+        case PrimPattern(value=Heap(index)):
+            return [index]
+        case TuplePattern(fields):
+            return [slot for item in fields for slot in _pattern_slots(item)]
+        case _:
+            return []
