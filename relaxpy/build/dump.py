@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from relaxpy.files import write_text
 from relaxpy.ir.module import IRModule
 from relaxpy.transform.base import Pass
 
@@ -32,5 +33,5 @@ class DumpPasses:
 
     def _write(self, name: str, mod: IRModule) -> None:
         path = self.folder / f"{name}.py"
-        path.write_text(mod.script(constants=path.with_suffix(".npz")), encoding="utf-8")
+        write_text(path, mod.script(constants=path.with_suffix(".npz")))
         self.written.append(path)

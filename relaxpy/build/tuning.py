@@ -10,11 +10,9 @@ old records do no harm. `relaxpy tune` makes records (`relaxpy.build.tune`).
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ from typing import Any
 
 from relaxpy.build.build_cache import default_folder
 from relaxpy.errors import UsageError
+from relaxpy.files import write_text
 from relaxpy.schedule.knobs import Choices
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
@@ -99,22 +98,14 @@ class TuningRecords:
             return cls()
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write a file, with what another process has added to it meanwhile. Raises OSError."""
+        """Write a file, with what another process has added to it meanwhile. Raises UsageError (`file-write`) or
+        OSError."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         there = TuningRecords.read(path, strict=False).records
         merged = {**there, **self.records}
         data = {"version": VERSION, "kernels": {k: merged[k].to_json() for k in sorted(merged)}}
-        handle, beside = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(data, file, indent=1)
-                file.write("\n")
-            os.replace(beside, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(beside)
-            raise
+        write_text(path, json.dumps(data, indent=1) + "\n")
 
     def with_record(self, key: str, record: Record) -> TuningRecords:
         """These, and one more."""

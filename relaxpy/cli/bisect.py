@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -12,11 +12,11 @@ from rich.console import Console
 
 from relaxpy.build.phases import Pipeline
 from relaxpy.build.pipeline import default_pipeline
-from relaxpy.cli.inputs import parse_inputs, read_arrays
+from relaxpy.cli.inputs import parse_inputs, read_arrays, read_sizes
 from relaxpy.cli.source import read_module
 from relaxpy.errors import UsageError
+from relaxpy.files import write_text
 from relaxpy.ir.dim import SymVar
-from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.testing.bisect import Finding
@@ -100,7 +100,8 @@ def bisect(
     """
     mod = read_module(file)
     weights = {} if params is None else read_arrays(params)
-    args = arguments(mod, function, parse_inputs(inputs, seed), parse_sizes(sizes), seed, weights)
+    given, chosen = parse_inputs(inputs, seed), read_sizes(sizes, "--size")
+    args = arguments(mod, function, given, chosen, seed, weights)
     pipeline = default_pipeline() if pipeline_name is None else load_pipeline(pipeline_name)
     if without:
         if not isinstance(pipeline, Pipeline):
@@ -136,21 +137,8 @@ def write(found: Finding, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, step in (("before", found.before), ("after", found.step)):
         path = folder / f"{name}.py"
-        path.write_text(step.mod.script(), encoding="utf-8")
+        write_text(path, step.mod.script())
         click.echo(f"wrote {path}")
-
-
-def parse_sizes(specs: Sequence[str]) -> dict[str, int]:
-    """Name → size of `--size n=17` options."""
-    sizes: dict[str, int] = {}
-    for spec in specs:
-        name, _, text = spec.partition("=")
-        if not name.isidentifier() or not text.isdecimal():
-            raise UsageError(
-                "bad-input", f"{spec!r} is no size", help="a size is NAME=N: --size n=17"
-            )
-        sizes[name] = int(text)
-    return sizes
 
 
 def arguments(
@@ -162,13 +150,7 @@ def arguments(
     params: Mapping[str, object],
 ) -> list[Value]:
     """Arguments of a function: those that are given, the others generated; none for parameters that are bound."""
-    function = mod.functions.get(name)
-    if not isinstance(function, Function):
-        raise UsageError(
-            "unknown-function",
-            f"the module has no graph function {name!r}",
-            help=f"it has {', '.join(mod.graph_functions) or 'none'}",
-        )
+    function = mod.graph_function(name)
     names = [p.name for p in function.params]
     for key in given:
         if key not in names:
@@ -205,8 +187,12 @@ def load_pipeline(text: str) -> Pass:
     sys.path.insert(0, "")
     try:
         value: object = getattr(importlib.import_module(module_name), name, None)
-    except ImportError as error:
-        raise UsageError("bad-pipeline", f"cannot import {module_name}: {error}") from None
+    except SyntaxError as error:
+        where = f"{error.filename}:{error.lineno}: {error.msg}"
+        raise UsageError("bad-pipeline", f"cannot import {module_name}: {where}") from None
+    except Exception as error:  # the module is the user's: it may do anything
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError("bad-pipeline", f"cannot import {module_name}: {reason}") from error
     finally:
         sys.path.remove("")
     if callable(value) and not isinstance(value, Pass):

@@ -11,7 +11,8 @@ import click
 
 import relaxpy
 from relaxpy.build.dump import DumpPasses
-from relaxpy.cli.inputs import read_arrays, read_numbers
+from relaxpy.cli.inputs import read_arrays, read_sizes
+from relaxpy.cli.outputs import OutputFile
 from relaxpy.cli.source import read_module
 
 
@@ -35,7 +36,7 @@ The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in
     "--output",
     "-o",
     required=True,
-    type=click.Path(dir_okay=False),
+    type=OutputFile(),
     help="Where the executable goes.",
 )
 @click.option(
@@ -73,7 +74,7 @@ The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in
 @click.option("--no-cache", is_flag=True, help="Compile every kernel, kept ones too.")
 def compile_command(
     file: str,
-    output: str,
+    output: Path,
     target: str,
     params: str | None,
     weights: Literal["inside", "beside"],
@@ -83,7 +84,7 @@ def compile_command(
     no_cache: bool,
 ) -> None:
     """Compile the program in FILE, once for all shapes it can take."""
-    limits = read_numbers(bounds, "--bound")
+    limits = read_sizes(bounds, "--bound")
     mod = read_module(file)
     arrays = None if params is None else read_arrays(params)
     start = time.perf_counter()

@@ -15,7 +15,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from relaxpy.cli.outputs import OutputFile
 from relaxpy.errors import UsageError
+from relaxpy.files import replacing, write_text
 
 TABLE_SENTENCES = range(2, 9)
 """Numbers of sentences for which a similarity table fits a terminal."""
@@ -45,7 +47,7 @@ and length, and kept in a cache (RELAXPY_CACHE, else ~/.cache/relaxpy).
 @click.option(
     "--save",
     "-s",
-    metavar="PATH",
+    type=OutputFile(),
     help="Save the vectors: .npy (an array) or .json (with the sentences).",
 )
 @click.option(
@@ -65,19 +67,17 @@ and length, and kept in a cache (RELAXPY_CACHE, else ~/.cache/relaxpy).
 def embed(
     sentences: tuple[str, ...],
     file: str | None,
-    save: str | None,
+    save: Path | None,
     model: str | None,
     target: str,
     max_tokens: int | None,
     no_cache: bool,
 ) -> None:
     """Print or save the embeddings of SENTENCES (arguments, a file, or stdin)."""
-    if save is not None and not save.endswith((".npy", ".json")):
+    if save is not None and save.suffix not in (".npy", ".json"):
         raise UsageError(
-            "bad-output", f"cannot save as {save!r}", help="end the name in .npy or .json"
+            "bad-output", f"cannot save as {str(save)!r}", help="end the name in .npy or .json"
         )
-    if save is not None and not Path(save).resolve().parent.is_dir():
-        raise UsageError("bad-output", f"there is no directory {Path(save).parent}")
     texts = read_sentences(sentences, file)
     from models.sentence_embedding import SentenceEmbedder
 
@@ -203,18 +203,17 @@ def similarity_table(texts: Sequence[str], vectors: np.ndarray, width: int = 80)
     return table
 
 
-def write(path: str, texts: Sequence[str], vectors: np.ndarray) -> None:
+def write(path: Path, texts: Sequence[str], vectors: np.ndarray) -> None:
     """Save as .npy (float32, one row a sentence) or .json (a list of sentence and embedding)."""
-    if path.endswith(".npy"):
-        np.save(path, vectors)
+    if path.suffix == ".npy":
+        with replacing(path) as beside, beside.open("wb") as file:
+            np.save(file, vectors)
     else:
         rows = [
             {"sentence": text, "embedding": [float(f"{number:.9g}") for number in vector]}
             for text, vector in zip(texts, vectors, strict=True)
         ]
-        Path(path).write_text(
-            json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
-        )
+        write_text(path, json.dumps(rows, ensure_ascii=False, indent=1) + "\n")
     click.echo(f"saved {path}")
 
 

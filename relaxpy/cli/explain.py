@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,11 +9,12 @@ import click
 
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.progress import progress_bar
-from relaxpy.cli.inputs import read_arrays
+from relaxpy.cli.inputs import read_arrays, read_sizes
+from relaxpy.cli.outputs import OutputFile
 from relaxpy.cli.source import read_module
-from relaxpy.cli.tune import parse_sizes
 from relaxpy.explain import explain as explain_build
 from relaxpy.explain import page
+from relaxpy.files import write_text
 
 
 @click.command(
@@ -33,7 +33,7 @@ The page needs no network and no other file.
 @click.option(
     "--output",
     "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(),
     help="Where the page goes.  [default: the program's name with .html]",
 )
 @click.option(
@@ -52,7 +52,7 @@ The page needs no network and no other file.
     "--bound",
     "bounds",
     multiple=True,
-    metavar="NAME=N",
+    metavar="NAME=INT",
     help="The largest value of a symbol: the memory is shown for it.",
 )
 @click.option("--without", multiple=True, metavar="PASS", help="Leave a pass out.")
@@ -70,24 +70,19 @@ def explain(
     mod = read_module(file)
     title = "stdin" if file == "-" else Path(file).name
     path = output or Path("program.html" if file == "-" else file).with_suffix(".html")
-    sizes = {name: size for part in parse_sizes(bounds) for name, size in part.items()}
+    limits = read_sizes(bounds, "--bound")
     with progress_bar(None) as on_kernel:
         explanation = explain_build(
             mod,
             target,
             None if params is None else read_arrays(params),
             pipeline=default_pipeline(without=without),
-            bounds=sizes,
+            bounds=limits,
             title=title,
             progress=on_kernel,
         )
     text = page(explanation)
-    beside = path.with_name(path.name + ".part")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_text(path, text)
     click.echo(f"{path}: {len(text.encode()) / 1024:,.0f} KiB")
     if explanation.error is not None:
         click.echo(explanation.error.render(), err=True)

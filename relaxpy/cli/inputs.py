@@ -38,6 +38,9 @@ SHAPE = re.compile(r"\((?P<dims>[-\d\s,]*)\)")
 _ARRAY_FILES = (b"\x93NUMPY", b"PK")
 """How .npy and .npz files begin."""
 
+_LARGEST = 2**63 - 1
+"""The largest size: dimensions are int64."""
+
 FORMS = "x=FILE.npy, FILE.npz, x=f32[4,64], x=i64[4]<100, n=3, p=0.5, flag=true or s=(2,3)"
 
 
@@ -156,12 +159,17 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
         raise UsageError("bad-array-file", f"{path} cannot be read as arrays: {error}") from None
 
 
-def read_numbers(given: Sequence[str], option: str) -> dict[str, int]:
-    """Sizes by name, from texts like `n=2048`. click.UsageError for others."""
+def read_sizes(given: Sequence[str], option: str) -> dict[str, int]:
+    """Sizes by name, from texts like `n=2048` and `n=8,main.m=4`. click.UsageError for others."""
     found: dict[str, int] = {}
     for text in given:
-        name, equals, number = text.partition("=")
-        if not (name and equals and number.strip().isdecimal()):
-            raise click.UsageError(f"{option} {text}: NAME=INT is expected, n=2048 for example")
-        found[name.strip()] = int(number)
+        for part in text.split(","):
+            name, _, number = (piece.strip() for piece in part.partition("="))
+            named = all(piece.isidentifier() for piece in name.split("."))
+            if not (named and number.isdecimal() and int(number) <= _LARGEST):
+                raise click.UsageError(
+                    f"{option} {text}: NAME=INT is expected, n=2048 for example, or several with commas"
+                )
+            if found.setdefault(name, int(number)) != int(number):
+                raise click.UsageError(f"{option}: {name} is {found[name]} and {int(number)}")
     return found

@@ -96,7 +96,7 @@ def describe(error: BaseException) -> tuple[str, int]:
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"error: {where}{error.strerror or error}", 1
     if isinstance(error, MemoryError):
-        return f"error: out of memory {error}".rstrip(), 1
+        return f"error: out of memory: {error}".rstrip(": "), 1
     text = " ".join(str(error).split()) or "no message"
     return (
         f"internal error: {type(error).__name__}: {text}\n"

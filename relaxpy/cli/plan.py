@@ -8,9 +8,11 @@ import click
 
 import relaxpy
 from relaxpy.build.plan import memory_plan
-from relaxpy.cli.inputs import read_arrays, read_numbers
+from relaxpy.cli.inputs import read_arrays, read_sizes
+from relaxpy.cli.outputs import OutputFile
 from relaxpy.cli.source import is_executable, read_module
 from relaxpy.errors import UsageError
+from relaxpy.files import write_text
 
 
 @click.command(
@@ -41,7 +43,7 @@ Examples:
 )
 @click.option("--params", type=click.Path(exists=True, dir_okay=False), help="As for `compile`.")
 @click.option("--target", "-t", default="llvm", show_default=True, help="As for `compile`.")
-@click.option("--svg", type=click.Path(dir_okay=False), help="Write the timeline to this file.")
+@click.option("--svg", type=OutputFile(), help="Write the timeline to this file.")
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 def plan(
     file: str,
@@ -49,7 +51,7 @@ def plan(
     sizes: tuple[str, ...],
     params: str | None,
     target: str,
-    svg: str | None,
+    svg: Path | None,
     tensors: bool,
 ) -> None:
     """Say how much memory FILE takes, a program or an executable, and for what: planned for values inside a call,
@@ -57,7 +59,7 @@ def plan(
 
     Kernels are not compiled, and nothing is allocated.
     """
-    limits, values = read_numbers(bounds, "--bound"), read_numbers(sizes, "--size")
+    limits, values = read_sizes(bounds, "--bound"), read_sizes(sizes, "--size")
     if is_executable(file):
         if limits or params is not None:
             raise UsageError(
@@ -79,5 +81,5 @@ def plan(
                     f"{where if tensor.storage >= 0 else 'of its own'}, instructions {tensor.begin}-{tensor.end}"
                 )
     if svg is not None:
-        Path(svg).write_text(found.svg(), encoding="utf-8")
+        write_text(svg, found.svg())
         click.echo(f"{svg}: the timeline")

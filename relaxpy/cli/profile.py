@@ -8,6 +8,7 @@ import click
 
 import relaxpy
 from relaxpy.cli.inputs import parse_inputs, read_arrays
+from relaxpy.cli.outputs import OutputFile
 from relaxpy.cli.run import load
 from relaxpy.cli.source import is_executable, read_module
 
@@ -50,9 +51,7 @@ Inputs are written as for `relaxpy run`.
     "--repeat", default=20, show_default=True, type=click.IntRange(min=1), help="Calls to time."
 )
 @click.option("--lines", is_flag=True, help="By line of the source too.")
-@click.option(
-    "--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write a Chrome trace."
-)
+@click.option("--trace", type=OutputFile(), help="Write a Chrome trace.")
 def profile(
     file: str,
     function: str,

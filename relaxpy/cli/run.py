@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import click
 import numpy as np
 
 import relaxpy
 from relaxpy.cli.inputs import parse_inputs
+from relaxpy.cli.outputs import OutputFile
 from relaxpy.errors import ExecutableError, UsageError
+from relaxpy.files import replacing
 from relaxpy.runtime.tensor import Shape, Tensor
 
 
@@ -43,7 +46,7 @@ Examples:
 @click.option(
     "--save",
     "-s",
-    type=click.Path(dir_okay=False),
+    type=OutputFile(),
     help="Save the results: .npy for one array, .npz for any.",
 )
 @click.option(
@@ -64,14 +67,14 @@ def run(
     executable: str,
     function: str,
     inputs: tuple[str, ...],
-    save: str | None,
+    save: Path | None,
     seed: int,
     repeat: int,
 ) -> None:
     """Run FUNCTION ("main" if not given) of EXECUTABLE and print what it returns."""
-    if save is not None and not save.endswith((".npy", ".npz")):
+    if save is not None and save.suffix not in (".npy", ".npz"):
         raise UsageError(
-            "bad-output", f"cannot save as {save!r}", help="end the name in .npy or .npz"
+            "bad-output", f"cannot save as {str(save)!r}", help="end the name in .npy or .npz"
         )
     values = parse_inputs(inputs, seed)
     vm = relaxpy.VirtualMachine(load(executable))
@@ -119,7 +122,7 @@ def summary(value: object) -> str:
     return repr(value)
 
 
-def save_results(path: str, leaves: dict[str, object]) -> None:
+def save_results(path: Path, leaves: dict[str, object]) -> None:
     """Write the tensors, shapes and numbers among `leaves` to an .npy or .npz file."""
     arrays = {
         name or "result": np.asarray(value.numpy() if isinstance(value, Tensor) else value)
@@ -131,14 +134,16 @@ def save_results(path: str, leaves: dict[str, object]) -> None:
             "bad-output",
             f"result {odd[0]} is neither a tensor, a shape nor a number: it cannot be saved",
         )
-    if path.endswith(".npz"):
-        np.savez(path, **arrays)  # pyright: ignore[reportArgumentType]
-    elif len(arrays) == 1:
-        np.save(path, next(iter(arrays.values())))
-    else:
+    several = path.suffix == ".npz"
+    if not several and len(arrays) != 1:
         raise UsageError(
             "bad-output",
             f"there are {len(arrays)} results: one .npy file holds one",
             help="save as .npz",
         )
+    with replacing(path) as beside, beside.open("wb") as file:
+        if several:
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+        else:
+            np.save(file, next(iter(arrays.values())))
     click.echo(f"saved {path}")

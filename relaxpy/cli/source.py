@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import relaxpy
 from relaxpy.analysis import check_well_formed
 from relaxpy.errors import UsageError
 from relaxpy.ir import IRModule
+from relaxpy.runtime.container import MAGIC
 
 EXECUTABLE_HELP = "`relaxpy show` prints an executable as text, `relaxpy run` runs it"
 
@@ -26,14 +28,23 @@ def read_text(path: str) -> str:
     """The text of `path`, "-" being stdin. UsageError for what is no text."""
     if path == "-":
         return sys.stdin.read()
+    data = Path(path).read_bytes()
+    if data.startswith(MAGIC):
+        raise UsageError(
+            "not-a-script",
+            f"{path} is a compiled program: this command takes its source",
+            help=EXECUTABLE_HELP,
+        )
     try:
-        return Path(path).read_text(encoding="utf-8")
+        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()  # ends lines as files do
     except UnicodeDecodeError as error:
         raise UsageError(
             "not-a-script",
             f"{path} is not a text file in UTF-8 (byte {error.start}: {error.reason})",
-            help=EXECUTABLE_HELP,
         ) from None
+    if "\0" in text:
+        raise UsageError("not-a-script", f"{path} is not a text file: it has bytes that are zero")
+    return text
 
 
 def read_module(path: str) -> IRModule:

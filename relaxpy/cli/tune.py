@@ -13,7 +13,7 @@ from rich.table import Table
 
 from relaxpy.build.tune import TRIALS, Tuned, Tuner
 from relaxpy.build.tuning import TuningRecords
-from relaxpy.cli.inputs import read_arrays
+from relaxpy.cli.inputs import read_arrays, read_sizes
 from relaxpy.cli.source import read_module
 from relaxpy.errors import UsageError
 
@@ -76,8 +76,9 @@ def tune(
             "tuning-file", "there is no place for the records", help="name one: --records FILE"
         )
     known = TuningRecords.read(path)
+    at = [read_sizes([text], "--at") for text in sizes]
     weights = {} if params is None else read_arrays(params)
-    tuner = Tuner(read_module(file), parse_sizes(sizes), params=weights, trials=trials)
+    tuner = Tuner(read_module(file), at, params=weights, trials=trials)
     names = fnmatch.filter(tuner.kernels(), kernel)
     for name in fnmatch.filter(tuner.skipped, kernel):
         click.echo(f"{name}: its shapes are not known; say more symbols with --at", err=True)
@@ -134,19 +135,3 @@ def show(done: Sequence[Tuned]) -> None:
             settings or "the rule's own",
         )
     Console(width=None if Console().is_terminal else 120).print(table)
-
-
-def parse_sizes(specs: Sequence[str]) -> list[dict[str, int]]:
-    """The sets of sizes that `--at n=1,m=4` options say."""
-    found: list[dict[str, int]] = []
-    for spec in specs:
-        sizes: dict[str, int] = {}
-        for part in spec.split(","):
-            name, _, text = part.strip().partition("=")
-            if not name.isidentifier() or not text.isdecimal():
-                raise UsageError(
-                    "bad-input", f"{spec!r} says no sizes", help="write NAME=N,…: --at n=128,m=4"
-                )
-            sizes[name] = int(text)
-        found.append(sizes)
-    return found

@@ -118,6 +118,17 @@ class IRModule:
                 help=f"did you mean {near[0]!r}?" if near else f"it has {known}",
             ) from None
 
+    def graph_function(self, name: str) -> Function:
+        """The graph function of this name. Raises UsageError where there is none."""
+        function = self.functions.get(name)
+        if not isinstance(function, Function):
+            raise UsageError(
+                "unknown-function",
+                f"the module has no graph function {name!r}",
+                help=f"it has {', '.join(self.graph_functions) or 'none'}",
+            )
+        return function
+
     def __contains__(self, name: object) -> bool:
         return name in self.functions
 

@@ -61,7 +61,8 @@ def listing(exe: Executable, kernels: bool) -> str:
     if target.get("features"):
         lines.append(f"# needs: {', '.join(target['features'])}")
     size = sum(map(len, exe.objects))
-    lines.append(f"# {len(exe.kernels)} kernels in {size} bytes of object code")
+    count = f"{len(exe.kernels)} kernel{'s' * (len(exe.kernels) != 1)}"
+    lines.append(f"# {count} in {size} bytes of object code")
     for index, array in enumerate(exe.constants):
         lines.append(f"const c{index}: {array.dtype.name}[{', '.join(map(str, array.shape))}]")
     lines += [f"library {name}" for name in exe.libraries]

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.files import write_text
 from relaxpy.runtime.bytecode import FunctionCode, Instr, Kernel, Library, Packed
 from relaxpy.runtime.frame import record_bytes
 from relaxpy.runtime.link import Emitter, Scope
@@ -105,9 +106,8 @@ class Profile:
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write `chrome_trace` to a file. Raises OSError."""
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(self.chrome_trace(), file)
+        """Write `chrome_trace` to a file. Raises UsageError (`file-write`)."""
+        write_text(path, json.dumps(self.chrome_trace()))
 
     def _rows(self, key: Callable[[Event], str]) -> list[Row]:
         turns: dict[str, list[list[Event]]] = defaultdict(lambda: [[] for _ in range(self.repeat)])

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import ScriptError, Span
+from relaxpy.files import replacing
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant
@@ -84,7 +85,8 @@ class ConstantTable:
         if not self.found:
             return ""
         arrays: dict[str, Any] = {name: _storable(data) for name, data in self.found.items()}
-        np.savez(file, **arrays)
+        with replacing(file) as beside_it, beside_it.open("wb") as stream:
+            np.savez(stream, **arrays)
         return f'\n# The data of the constants is in the file beside this one.\nmetadata = I.metadata("{file.name}")\n'
 
     def summary(self) -> str:

@@ -120,6 +120,12 @@ def bisect(
     is not right to begin with, or a call that does not fit it.
     """
     check_well_formed(mod)
+    if "global_symbol" not in mod.graph_function(name).attrs:
+        raise UsageError(
+            "unknown-function",
+            f"{name} is private: passes may inline it, change what it takes, and remove it",
+            help="take a function that calls it, or make it public for this",
+        )
     steps, crash = _steps(mod, pipeline or default_pipeline(), target or Target.host(), params)
     count = steps[-1].number if crash is None else crash.count
     # Where parameters are bound, the program that can be called with the rest is the one in which they are.

@@ -8,7 +8,10 @@ and end the process, inside a vector move, on anything else.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +25,8 @@ from relaxpy.tir.target import Target
 Expr = tvm.ir.Expr
 
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
+_ROOM = 64 << 20
+"""Bytes of a disk that are room enough for an object file."""
 
 
 def compile_object(
@@ -49,8 +54,18 @@ def compile_object(
 
 
 def object_of(library: tvm.runtime.Module) -> bytes:
-    """The object file of a compiled module."""
+    """The object file of a compiled module.
+
+    LLVM ends the process where a disk is full, so that the file is in memory where the system has such files. Raises
+    OSError where it has not, and the folder for temporary files is full.
+    """
+    if hasattr(os, "memfd_create"):
+        with open(os.memfd_create("relaxpy-kernels"), "rb") as file:
+            library.write_to_file(f"/proc/self/fd/{file.fileno()}", "o")
+            return file.read()
     with tempfile.TemporaryDirectory(prefix="relaxpy-") as folder:
+        if shutil.disk_usage(folder).free < _ROOM:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
         path = Path(folder, "kernels.o")
         library.write_to_file(str(path), "o")
         return path.read_bytes()

@@ -48,6 +48,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(PROGRAM)
     (tmp_path / "planted_passes.py").write_text(PASSES)
+    (tmp_path / "broken.py").write_text("def x(:")
+    (tmp_path / "failing.py").write_text("1 / 0")
     return tmp_path
 
 
@@ -78,6 +80,16 @@ def test_a_planted_pass_is_named(here: Path, capsys: pytest.CaptureFixture[str])
     assert code == 0
 
 
+def test_a_private_function(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Passes may remove it: that is nothing wrong."""
+    private = PROGRAM.replace("@R.function", "@R.function(private=True)")
+    (here / "model.py").write_text(private)
+    code, out, err = bisect(capsys, "model.py")
+    assert code == 1
+    assert out == ""
+    assert "main is private" in err
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -85,10 +97,12 @@ def test_a_planted_pass_is_named(here: Path, capsys: pytest.CaptureFixture[str])
         (["model.py", "other"], "no graph function 'other'"),
         (["model.py", "--input", "y=f32[2]"], "no parameter 'y'"),
         (["model.py", "--size", "k=3"], "no symbol 'k'"),
-        (["model.py", "--size", "n"], "is no size"),
+        (["model.py", "--size", "n"], "NAME=INT is expected"),
         (["model.py", "--pipeline", "planted_passes"], "names no pipeline"),
         (["model.py", "--pipeline", "not_there:x"], "cannot import not_there"),
         (["model.py", "--pipeline", "planted_passes:nothing"], "no pass"),
+        (["model.py", "--pipeline", "broken:x"], "broken.py:1: "),
+        (["model.py", "--pipeline", "failing:x"], "cannot import failing: ZeroDivisionError"),
         (["model.py", "--without", "fuse-op"], "did you mean 'fuse-ops'"),
         (["model.py", "--input", "x=f32[2,5]"], "dimension 1 is 5, not 4"),
     ],

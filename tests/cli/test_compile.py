@@ -111,9 +111,10 @@ def test_parameters_that_the_program_lacks(
 def test_output_that_cannot_be_written(
     program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A missing directory is named."""
+    """A missing directory is named, before anything is compiled."""
     code, _, err = run(capsys, "compile", program, "-o", tmp_path / "nowhere" / "m.rxe")
-    assert code == 1
+    assert code == 2
+    assert "There is no folder" in err
     assert "nowhere" in err
 
 

@@ -110,7 +110,7 @@ def test_long_sentences_are_noted(run: Callable[..., Result]) -> None:
         (("a", "--file", "b"), None, "both as arguments and with --file"),
         (("--file", "no/such/file"), None, "no/such/file cannot be read: No such file"),
         (("a", "--save", "out.txt"), None, "end the name in .npy or .json"),
-        (("a", "--save", "no/such/out.npy"), None, "no directory no/such"),
+        (("a", "--save", "no/such/out.npy"), None, "There is no folder 'no/such'"),
     ],
 )
 def test_mistakes(

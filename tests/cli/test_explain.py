@@ -54,9 +54,11 @@ def test_a_build_that_fails_has_a_page_too(here: Path, capsys: pytest.CaptureFix
     ("args", "message"),
     [
         (["nothing.py"], "does not exist"),
-        (["model.py", "--bound", "n"], "says no sizes"),
+        (["model.py", "--bound", "n"], "NAME=INT is expected"),
+        (["model.py", "--bound", "n=9999999999999999999"], "NAME=INT is expected"),
+        (["model.py", "--bound", "n=3,n=4"], "n is 3 and 4"),
         (["model.py", "--without", "fuse-op"], "did you mean 'fuse-ops'"),
-        (["model.py", "-o", "nowhere/page.html"], "nowhere/page.html"),
+        (["model.py", "-o", "nowhere/page.html"], "no folder 'nowhere'"),
     ],
 )
 def test_errors(

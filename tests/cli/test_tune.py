@@ -53,7 +53,7 @@ def test_kernels_by_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     [
         (["nothing.py"], "does not exist"),
         (["model.py"], "no kernel of model.py can be measured"),
-        (["model.py", "--at", "n"], "says no sizes"),
+        (["model.py", "--at", "n"], "NAME=INT is expected"),
         (["model.py", "--at", "k=3"], "no symbol 'k'"),
         (["model.py", "--at", "n=3", "--kernel", "conv*"], "matches 'conv*'"),
         (["model.py", "--at", "n=3", "--records", "model.py"], "does not hold tuning records"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from relaxpy.errors import BuildError
+from relaxpy.tir import compile
 from relaxpy.tir._tvm import s_tir, te, tirx
 from relaxpy.tir.compile import compile_object, compile_source, relax_alignment
 from relaxpy.tir.target import Target
@@ -73,6 +76,22 @@ def test_parameters_ask_for_the_alignment_of_their_items() -> None:
 def test_text_of_the_kernels() -> None:
     assert "__tvm_ffi_k" in compile_source({"k": plus(1.0)}, HOST)
     assert "float" in compile_source({"k": plus(1.0)}, Target.parse("c"))
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs files in memory")
+def test_no_disk_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM ends the process where it cannot write."""
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    assert compile_object({"k": plus(2.0)}, HOST).startswith(b"\x7fELF")
+
+
+def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where files are on disk, room is asked for first."""
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    assert compile_object({"k": plus(2.0)}, HOST).startswith(b"\x7fELF")
+    monkeypatch.setattr(compile, "_ROOM", 1 << 62)
+    with pytest.raises(OSError, match="No space left"):
+        compile_object({"k": plus(2.0)}, HOST)
 
 
 def test_c_has_no_object() -> None:

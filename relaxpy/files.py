@@ -1,0 +1,44 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from relaxpy.errors import UsageError
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A path to write to, whose file takes the place of `path` when the block ends well: readers see the old file or
+    the new one. Where the block fails nothing is left of it. It lies in the same folder; links are followed, and what
+    is no regular file (`/dev/stdout`, a pipe) is written as it is.
+
+    Raises: UsageError (`file-write`) for what the disk refuses: OSError in the block, too.
+    """
+    try:
+        place = Path(path).resolve()
+        if place.exists() and not place.is_file() and not place.is_dir():
+            yield Path(path)
+            return
+        beside = place.with_name(f".relaxpy-{os.urandom(8).hex()}")
+        try:
+            yield beside
+            if place.exists():
+                beside.chmod(place.stat().st_mode & 0o777)
+            os.replace(beside, place)
+        finally:
+            beside.unlink(missing_ok=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError("file-write", f"cannot write {path}: {reason}") from error
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Make `text` the content of a file, in UTF-8. Raises UsageError (`file-write`)."""
+    with replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8")

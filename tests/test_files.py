@@ -1,0 +1,71 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from relaxpy.errors import UsageError
+from relaxpy.files import replacing, write_text
+
+
+def test_a_file_takes_the_place_of_another(tmp_path: Path) -> None:
+    """It keeps who may read it; a link stays a link."""
+    file, link = tmp_path / "a.txt", tmp_path / "link.txt"
+    write_text(file, "one")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    write_text(link, "zwölf")
+    assert file.read_text(encoding="utf-8") == "zwölf"
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "link.txt"]
+
+
+def test_a_new_file_is_as_others_are(tmp_path: Path) -> None:
+    write_text(tmp_path / "a", "x")
+    (tmp_path / "b").write_text("x")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def write_half(file: Path, failure: BaseException) -> None:
+    with replacing(file) as beside:
+        beside.write_text("half of i")
+        raise failure
+
+
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_leaves_what_was_there(tmp_path: Path, failure: BaseException) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("before")
+    raised = UsageError if isinstance(failure, OSError) else KeyboardInterrupt
+    with pytest.raises(raised) as caught:
+        write_half(file, failure)
+    if isinstance(caught.value, UsageError):
+        assert caught.value.message == f"cannot write {file}: No space left on device"
+        assert caught.value.code == "file-write"
+    assert file.read_text() == "before"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_no_such_folder(tmp_path: Path) -> None:
+    """The file that was asked for is named, not the one beside it."""
+    with pytest.raises(UsageError, match=r"cannot write .*a\.txt: No such file"):
+        write_text(tmp_path / "nowhere" / "a.txt", "x")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match="Is a directory"):
+        write_text(tmp_path / "folder", "x")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_a_pipe_is_written_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=write_text, args=(pipe, "through"))
+    writer.start()
+    assert pipe.read_text() == "through"
+    writer.join()
+    assert pipe.is_fifo()
