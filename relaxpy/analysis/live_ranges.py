@@ -8,11 +8,13 @@ that may keep it: Python, a function value, a function of the module that does a
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar, product
+from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
     Call,
     Expr,
@@ -55,11 +57,17 @@ class LiveRange:
     """May it be seen after the call?"""
 
 
+_NONE: frozenset[Var] = frozenset()
+
+
 class Liveness:
     """What is known of a function's tensors."""
 
     def __init__(self, function: Function, leaks: Leaks) -> None:
+        self._function = function
         self.leaks = leaks
+        self.calls: set[str] = set()
+        """The functions of the module that it calls."""
         self.ranges: dict[Var, LiveRange] = {}
         self.leaked: set[Var] = set()
         """Parameters whose tensors may be seen after the call."""
@@ -68,6 +76,7 @@ class Liveness:
         self._params = {param: frozenset({param}) for param in function.params}
         self._names: dict[Var, frozenset[Var]] = dict(self._params)
         self._fields: dict[Var, tuple[Expr, ...]] = {}
+        self._sizes: dict[tuple[tuple[Dim, ...], DType], Dim] = {}
         self._used = UsedVars()
         self._at = 0
         self._path: Path = ()
@@ -75,11 +84,18 @@ class Liveness:
         self._known = set(known)
         self._escape(self._seq(function.body))
 
+    def leaked_parameters(self) -> frozenset[int]:
+        """Positions of the parameters whose tensors may outlive a call."""
+        params = self._function.params
+        return frozenset(i for i, param in enumerate(params) if param in self.leaked)
+
     def roots(self, expr: Expr) -> frozenset[Var]:
         """The allocations and parameters whose memory a value is, or contains."""
+        if isinstance(expr, Var):
+            return self._names.get(expr, _NONE)
         found: set[Var] = set()
         for var in self._used(expr):
-            found |= self._names.get(var, frozenset())
+            found |= self._names.get(var, _NONE)
         return frozenset(found)
 
     def _seq(self, seq: SeqExpr) -> frozenset[Var]:
@@ -116,6 +132,7 @@ class Liveness:
             case Call(op=Intrinsic()):
                 self._use(value)
             case Call(op=GlobalVar(name=name), args=args) if name in self.leaks:
+                self.calls.add(name)
                 self._use(value)
                 for i in self.leaks[name]:
                     self._escape(self.roots(args[i]))
@@ -147,7 +164,9 @@ class Liveness:
         tensor = var.annotation
         assert isinstance(tensor, TensorType)
         assert tensor.dtype is not None
-        size = product(dims) * tensor.dtype.itemsize
+        size = self._sizes.get((dims, tensor.dtype))
+        if size is None:
+            size = self._sizes[dims, tensor.dtype] = product(dims) * tensor.dtype.itemsize
         return LiveRange(var, call, size, self._at, self._path, self._at)
 
     def _alias(self, var: Var, source: Expr) -> None:
@@ -173,15 +192,22 @@ class Liveness:
                 self.leaked.add(root)
 
 
-def leaking(mod: IRModule) -> Leaks:
-    """For each graph function of a module, the parameters whose tensors may outlive a call of it."""
-    leaks: dict[str, frozenset[int]] = {name: frozenset() for name in mod.graph_functions}
-    changed = True
-    while changed:  # what a function hands on leaks where its callee's parameter does
-        changed = False
-        for name, function in mod.graph_functions.items():
-            leaked = Liveness(function, leaks).leaked
-            found = frozenset(i for i, param in enumerate(function.params) if param in leaked)
-            changed |= found != leaks[name]
-            leaks[name] = found
-    return leaks
+def liveness(mod: IRModule) -> dict[str, Liveness]:
+    """What is known of the tensors of each graph function of a module. What a function hands on leaks where its
+    callee's parameter does: who calls a function of which more is known is looked at again."""
+    functions = mod.graph_functions
+    leaks: dict[str, frozenset[int]] = dict.fromkeys(functions, frozenset())
+    callers: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    found: dict[str, Liveness] = {}
+    waiting = dict.fromkeys(functions)
+    while waiting:
+        name = next(iter(waiting))
+        del waiting[name]
+        live = found[name] = Liveness(functions[name], leaks)
+        for callee in live.calls:
+            callers[callee][name] = None
+        leaked = live.leaked_parameters()
+        if leaked != leaks[name]:
+            leaks[name] = leaked
+            waiting.update(callers[name])
+    return found

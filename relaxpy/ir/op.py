@@ -3,7 +3,6 @@ place."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,8 +12,12 @@ if TYPE_CHECKING:
     from relaxpy.ir.expr import Call, Expr
 
 
-class Operator(ABC):
-    """An operator with its attributes: an immutable value, compared and hashed by its fields."""
+class Operator:
+    """An operator with its attributes: an immutable value, compared and hashed by its fields.
+
+    A base to derive from, but no `ABC`: passes ask all the time of which class an operator is, and `isinstance` of an
+    abstract class takes five times as long.
+    """
 
     __slots__ = ()
     name: ClassVar[str]
@@ -22,12 +25,12 @@ class Operator(ABC):
     pure: ClassVar[bool] = True
     """False if a call has an effect, and so must not be removed, moved or repeated."""
 
-    @abstractmethod
     def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
         """The annotation of this call's result. Raises `DeduceError`, located, if the arguments
         cannot fit."""
+        raise NotImplementedError
 
-    @abstractmethod
     def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
         """The call's arguments and attributes as script, in order (`["x", "axis=1"]`). `arg`
         prints an expression or an annotation."""
+        raise NotImplementedError

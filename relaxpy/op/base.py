@@ -24,7 +24,7 @@ import inspect
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
@@ -53,6 +53,7 @@ from relaxpy.ir.expr import (
     Var,
 )
 from relaxpy.ir.op import Operator
+from relaxpy.shape.bounds import assumed
 from relaxpy.shape.lattice import Verdict, equal_dims, erase, join
 from relaxpy.shape.prove import equal, prove
 
@@ -477,11 +478,22 @@ class Deduction:
         self.requirements: list[Requirement] = []
 
     def run(self) -> Annotation:
+        """The annotation of the result. It follows from the operator, the arguments' annotations and what is assumed of
+        symbols, so it is remembered: the layers of a model ask the same, and every pass asks again."""
         args = self.arguments()
+        key = (self.op, self.exact, tuple(args), tuple(assumed().items()))
+        found = _deduced.get(key)
+        if found is None:
+            found = self._result(args)
+            if not self.requirements:  # they name the arguments as the program does
+                if len(_deduced) >= REMEMBERED:
+                    _deduced.clear()
+                _deduced[key] = found
+        return found
+
+    def _result(self, args: list[Annotation | None]) -> Annotation:
         dtypes = [a.dtype for a in _tensors(args)]
-        if None in dtypes:
-            return self._unknown_dtype(args)
-        return self._unknown_shape(args)
+        return self._unknown_dtype(args) if None in dtypes else self._unknown_shape(args)
 
     def arguments(self) -> list[Annotation | None]:
         """The arguments' annotations, each checked to be of the kind that the operator takes."""
@@ -755,6 +767,11 @@ class Deduction:
     ) -> TensorType:
         return TensorType(None if shape is None else tuple(shape), dtype, ndim)
 
+
+_deduced: dict[Hashable, Annotation] = {}
+"""Results of deductions. These hold symbols, and variables of shapes, but no program."""
+REMEMBERED = 4096
+"""How many there may be: then all are forgotten."""
 
 _GUESSES = ("float32", "int64", "bool", "float16")
 """Dtypes that stand for one that is not known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, Expr, GlobalVar, PrimValue, ShapeExpr, Tuple, TupleGetItem
 from relaxpy.ir.module import IRModule
+from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import free_sym_vars, map_annotation
 from relaxpy.op.base import Deduction, Op, Requirement
 from relaxpy.op.call import CallTIR
@@ -68,7 +69,11 @@ class _Legalizer(Rebuilder):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.programs: dict[str, Any] = {}
-        self.cache: dict[Any, tuple[str, tuple[int, ...] | None]] = {}
+        self.program_names = FreshNames(mod)
+        self.called: dict[Hashable, tuple[str, tuple[Dim, ...] | None]] = {}
+        """By operator and annotations: the program's name, and the scalars that it takes."""
+        self.canonical: dict[Hashable, tuple[str, tuple[int, ...] | None]] = {}
+        """By operator and annotations with canonical symbols: the program's name, and which symbols it takes."""
 
     def value(self, value: Expr) -> Expr:
         if not isinstance(value, Call) or not isinstance(value.op, Op):
@@ -122,33 +127,16 @@ class _Legalizer(Rebuilder):
                 pass
 
     def call_program(self, call: Call, args: Sequence[Annotation | None], out: Annotation) -> Expr:
-        from relaxpy.tir.te_call import legal_program
-
-        op = call.op
-        assert isinstance(op, Op)
-        canonical = _Canonical()
-        key_args = [None if a is None else canonical.annotation(a) for a in args]
-        key_out = canonical.annotation(out)
-        key = (op, tuple(key_args), key_out)
+        assert isinstance(call.op, Op)
+        key = (call.op, tuple(args), out)
+        found = self.called.get(key)
+        if found is None:
+            found = self.called[key] = self.program(call.op, args, out)
+        name, scalars = found
         tensors = [
             e for e, a in zip(call.args, args, strict=False) for e in _tensor_leaves(e, a, self)
         ]
-        found = self.cache.get(key)
-        if found is None:
-            names = canonical.symbols
-            program, tir_vars = legal_program(op, key_args, key_out)
-            name = self._fresh_program(op.name.rsplit(".", 1)[-1])
-            self.programs[name] = program
-            order = list(names.values())
-            picked = (
-                None if tir_vars is None else tuple(_index(order, dim) for dim in tir_vars.dims)
-            )
-            found = self.cache[key] = (name, picked)
-        name, picked = found
-        extra: tuple[Expr, ...] = ()
-        if picked is not None:
-            actual = list(canonical.symbols)
-            extra = (ShapeExpr([actual[i].dim for i in picked]),)
+        extra: tuple[Expr, ...] = () if scalars is None else (ShapeExpr(scalars),)
         outs = out.fields if isinstance(out, TupleType) else (out,)
         made = Call(
             CallTIR(), (GlobalVar(name), Tuple(tuple(tensors)), *extra), tuple(outs), span=call.span
@@ -157,12 +145,30 @@ class _Legalizer(Rebuilder):
             return Tuple((self.emit(made),), span=call.span)
         return made
 
-    def _fresh_program(self, hint: str) -> str:
-        name, count = hint, 0
-        while name in self.mod or name in self.programs:
-            count += 1
-            name = f"{hint}{count}"
-        return name
+    def program(
+        self, op: Op, args: Sequence[Annotation | None], out: Annotation
+    ) -> tuple[str, tuple[Dim, ...] | None]:
+        """The name of the tensor program for these arguments, made if there is none alike, and the scalars to call it
+        with."""
+        from relaxpy.tir.te_call import legal_program
+
+        canonical = _Canonical()
+        key_args = [None if a is None else canonical.annotation(a) for a in args]
+        key_out = canonical.annotation(out)
+        key = (op, tuple(key_args), key_out)
+        found = self.canonical.get(key)
+        if found is None:
+            program, tir_vars = legal_program(op, key_args, key_out)
+            name = self.program_names.fresh(op.name.rsplit(".", 1)[-1])
+            self.programs[name] = program
+            order = list(canonical.symbols.values())
+            picked = (
+                None if tir_vars is None else tuple(_index(order, dim) for dim in tir_vars.dims)
+            )
+            found = self.canonical[key] = (name, picked)
+        name, picked = found
+        symbols = list(canonical.symbols)
+        return name, None if picked is None else tuple(symbols[i].dim for i in picked)
 
 
 class _Canonical:

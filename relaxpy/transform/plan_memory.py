@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from relaxpy.analysis.live_ranges import Leaks, Liveness, LiveRange, Path, leaking
+from relaxpy.analysis.live_ranges import Liveness, LiveRange, Path, liveness
 from relaxpy.analysis.memory_layout import Block, lay_out
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.expr import (
@@ -108,12 +108,11 @@ class PlanMemory(Pass):
     """Are tensors whose largest size is known laid out in one storage?"""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        leaks = leaking(mod)
-        return mod.map_graph_functions(lambda _, f: self.plan(mod, f, leaks))
+        live = liveness(mod)
+        return mod.map_graph_functions(lambda name, f: self.plan(mod, f, live[name]))
 
-    def plan(self, mod: IRModule, function: Function, leaks: Leaks) -> Function:
+    def plan(self, mod: IRModule, function: Function, live: Liveness) -> Function:
         """The function with its tensors in storages."""
-        live = Liveness(function, leaks)
         tensors = [r for r in live.ranges.values() if len(r.call.args) == 1 and not r.escapes]
         plan = _Plan(live)
         if self.static:

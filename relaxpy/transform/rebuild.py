@@ -131,7 +131,8 @@ class Rebuilder:
 
     def define(self, var: Var, annotation: Annotation, value: Expr) -> Var:
         """The variable of a binding: a new one where deduction knows something else than before."""
-        if annotation == var.annotation or isinstance(value, Function):
+        known = var.annotation
+        if annotation is known or annotation == known or isinstance(value, Function):
             return var
         fresh = type(var)(var.name, annotation, span=var.span)
         self.vars[var] = fresh

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.analysis.live_ranges import Leaks, Liveness, leaking
+from relaxpy.analysis.live_ranges import Liveness, liveness
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.expr import (
     Binding,
@@ -85,15 +85,15 @@ class RewriteReshapes(Pass):
         programs = (p for p in mod.prim_funcs.values() if isinstance(p, PrimFunc))
         if all(reshaped(program) is None for program in programs):
             return mod
-        leaks = leaking(mod)
-        return mod.map_graph_functions(lambda _, f: _Reshapes(mod, f, leaks).function())
+        live = liveness(mod)
+        return mod.map_graph_functions(lambda name, f: _Reshapes(mod, f, live[name]).function())
 
 
 class _Reshapes:
-    def __init__(self, mod: IRModule, function: Function, leaks: Leaks) -> None:
+    def __init__(self, mod: IRModule, function: Function, live: Liveness) -> None:
         self.mod = mod
         self.original = function
-        self.live = Liveness(function, leaks)
+        self.live = live
         self.params = frozenset(function.params)
         self.writes: Counter[Var] = Counter()
         """How many bindings may write to the memory of an allocation; of all parameters together for each of them."""

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.analysis.live_ranges import Leaks, Liveness, LiveRange, leaking
+from relaxpy.analysis.live_ranges import Liveness, LiveRange, liveness
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.expr import (
     Binding,
@@ -84,19 +84,21 @@ class UpdateInPlace(Pass):
     name: ClassVar[str] = "update-in-place"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        leaks = leaking(mod)
+        live = liveness(mod)
         shared: dict[str, PrimFunc] = {}
-        new = mod.map_graph_functions(lambda _, f: _Updater(mod, f, leaks, shared).function())
+        new = mod.map_graph_functions(
+            lambda name, f: _Updater(mod, f, live[name], shared).function()
+        )
         return new.with_functions({**new.functions, **shared})
 
 
 class _Updater:
     def __init__(
-        self, mod: IRModule, function: Function, leaks: Leaks, shared: dict[str, PrimFunc]
+        self, mod: IRModule, function: Function, live: Liveness, shared: dict[str, PrimFunc]
     ) -> None:
         self.mod = mod
         self.original = function
-        self.live = Liveness(function, leaks)
+        self.live = live
         self.shared = shared
         """Programs of which a call has an input and an output in one piece of memory."""
         self.views: dict[Var, Var] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import relaxpy
-from relaxpy.analysis.live_ranges import Liveness, leaking
+from relaxpy.analysis.live_ranges import Liveness, liveness
 from relaxpy.ir import IRModule
 
 TEXT = """
@@ -35,7 +35,7 @@ class Module:
 
 def live(text: str, name: str = "main") -> Liveness:
     mod = relaxpy.parse(text)
-    return Liveness(mod.graph_functions[name], leaking(mod))
+    return liveness(mod)[name]
 
 
 def test_ranges() -> None:
@@ -112,6 +112,31 @@ class Module:
         return z
 """)
     # what `calls` gets from `reads` is new to it; that `x` goes where it is kept, it knows
-    assert dict(leaking(mod)) == {
-        "reads": frozenset({1}), "calls": frozenset({0}), "again": frozenset({1, 2})
-    }  # fmt: skip
+    found = {name: live.leaked_parameters() for name, live in liveness(mod).items()}
+    assert found == {"reads": {1}, "calls": {0}, "again": {1, 2}}
+
+
+def test_what_callees_keep_is_known_whatever_the_order() -> None:
+    """A caller that is looked at before its callees: through two calls."""
+    functions = """
+    @R.function(private=True)
+    def outer(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        cls = Module
+        return cls.middle(x)
+
+    @R.function(private=True)
+    def middle(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        cls = Module
+        return cls.inner(x)
+
+    @R.function(private=True)
+    def inner(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        return x
+"""
+    forward = relaxpy.parse("@I.ir_module\nclass Module:" + functions)
+    parts = functions.split("\n    @R")[1:]
+    backward = relaxpy.parse(
+        "@I.ir_module\nclass Module:\n" + "".join(f"\n    @R{part}" for part in reversed(parts))
+    )
+    for mod in (forward, backward):
+        assert all(live.leaked_parameters() == {0} for live in liveness(mod).values())
