@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 
-from relaxpy.ir import Call, Constant, Function, IRModule, SymVar, TensorType, Var, VarBinding
+from relaxpy.ir import Call, Constant, Function, SymVar, TensorType, Var, VarBinding
 from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.expr import seq
 from relaxpy.op import base
@@ -57,15 +57,15 @@ def test_what_is_assumed_is_part_of_the_question() -> None:
 
 
 def test_no_program_is_kept_alive() -> None:
-    """Annotations are remembered, not the calls or modules that asked."""
+    """Annotations are remembered, not the calls and functions that asked."""
     data = np.zeros((3, 4), "float32")
     gone = weakref.ref(data)
     weight = Constant.shared(data)
     call = Call(Exp(), (weight,))
     y = Var("y", deduce(call))
-    mod = IRModule({"main": Function((), seq([VarBinding(y, call)], y), y.annotation)})
+    function = Function((), seq([VarBinding(y, call)], y), y.annotation)
     assert gone() is not None
-    del mod, weight, call, y, data
+    del function, weight, call, y, data
     gc.collect()
     assert gone() is None
 
