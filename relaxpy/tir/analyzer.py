@@ -170,6 +170,17 @@ class VarTable:
                 )
 
 
+def equal(a: PrimExpr, b: PrimExpr) -> bool:
+    """Whether two index expressions are equal for all values of their variables."""
+    if tvm.sym.Analyzer().can_prove_equal(a, b):
+        return True
+    table = VarTable()  # TVM leaves the factors of a product in the order in which they are written
+    try:
+        return table.to_dim(a) == table.to_dim(b)
+    except PassError:
+        return False
+
+
 def can_prove(
     condition: Dim,
     bounds: tuple[tuple[SymVar, int | None, int | None], ...],

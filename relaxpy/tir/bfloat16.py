@@ -5,13 +5,13 @@ just rounded, a `Let` or a choice among such values as the integer that its bits
 rounds. So everything that a program computes in bfloat16 is written in float32 here, before that pass runs. Rounding,
 to nearest, ties to even, NaN kept, is where the program says so (a cast) and where a value is stored.
 
-What is left to TVM are elements in memory that are moved as they are, and buffers that the program allocates, which it
-makes float32.
+Buffers that the program allocates become float32, too: values are rounded where the program says so. (TVM's pass does
+that by halves: it forgets them inside a `Let`.) What is left to TVM are elements in memory that are moved as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import ml_dtypes
 
@@ -39,8 +39,8 @@ class _Rewriter:
     """Rewrites nodes whose parts are rewritten: of a part that was bfloat16, only elements in memory still are."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
-        self.allocated: list[Expr] = []
-        """Buffers that the function allocates."""
+        self.buffers: dict[tvm.ir.Var, tvm.ir.Var] = {}
+        """Buffers of bfloat16 that the function allocates, and those of float32 in their place."""
         self.names: dict[tvm.ir.Var, tvm.ir.Var] = {}
         """Variables that stand for a bfloat16, and those of float32 in their place."""
 
@@ -48,9 +48,12 @@ class _Rewriter:
             if _is_bfloat16(node.value):
                 self.names[node.var] = tirx.Var(node.var.name, _like(node.value, "float32"))
 
+        def allocate(buffers: Iterable[Expr]) -> None:
+            self.buffers |= {b: _of_float32(b) for b in buffers if _is_bfloat16_memory(b)}
+
         visits = [
-            (s_tir.SBlock, lambda block: self.allocated.extend(block.alloc_buffers)),
-            (tirx.AllocBuffer, lambda stmt: self.allocated.append(stmt.buffer)),
+            (s_tir.SBlock, lambda block: allocate(block.alloc_buffers)),
+            (tirx.AllocBuffer, lambda stmt: allocate([stmt.buffer])),
             ((tirx.Let, tirx.Bind), bind),
         ]
         tvm_ffi.structural_walk(func.body, visits)
@@ -60,7 +63,8 @@ class _Rewriter:
         return (
             (_BINARY, self.binary),
             (tirx.FloatImm, self.number),
-            (tvm.ir.Var, lambda var: self.names.get(var, var)),
+            (tvm.ir.Var, lambda var: self.names.get(var, self.buffers.get(var, var))),
+            (tvm.ir.TensorLoad, self.load),
             (tirx.Cast, self.cast),
             (tirx.Select, self.select),
             (tirx.Broadcast, self.broadcast),
@@ -75,13 +79,12 @@ class _Rewriter:
         """A bfloat16 in memory as float32; what is none, as it is."""
         if not _is_bfloat16(value):
             return value
-        if isinstance(value, tvm.ir.TensorLoad) and self.is_allocated(value.source):
-            return value.astype(_like(value, "float32"))
         return _widened(tirx.reinterpret(_like(value, "uint16"), value))
 
-    def is_allocated(self, buffer: Expr) -> bool:
-        """Is there a float32 in its place, when TVM is done?"""
-        return any(buffer.same_as(other) for other in self.allocated)
+    def load(self, node: Expr) -> Expr:
+        if not _is_bfloat16(node) or _is_bfloat16_memory(node.source):
+            return node
+        return tirx.BufferLoad(node.source, list(node.indices))
 
     def binary(self, node: Expr) -> Expr:
         if _is_bfloat16(node) or _is_bfloat16(node.a) or _is_bfloat16(node.b):
@@ -133,12 +136,15 @@ class _Rewriter:
         name = str(getattr(node.op, "name", ""))
         match name:
             case "tirx.masked_load":
-                return node
+                if not _is_bfloat16(node) or _is_bfloat16_memory(node.args[0]):
+                    return node
+                return tirx.call_intrin(_like(node, "float32"), name, *node.args)
             case "tirx.masked_store":
                 buffer, value, *place = node.args
-                if not _is_bfloat16_memory(buffer):
+                stored = self.stored(buffer, value)
+                if stored.same_as(value):
                     return node
-                return tirx.call_intrin("void", name, buffer, self.stored(buffer, value), *place)
+                return tirx.call_intrin("void", name, buffer, stored, *place)
             case "tirx.reinterpret" if isinstance(node.ty, tvm.ir.PrimType):
                 (value,) = node.args
                 if _is_bfloat16(node):
@@ -153,20 +159,26 @@ class _Rewriter:
         return tvm.ir.Call(node.op, list(map(self.wide, node.args)), node.attrs, ret_ty=result)
 
     def store(self, node: tirx.BufferStore) -> Stmt:
-        if not _is_bfloat16_memory(node.buffer):
-            return node
         value = self.stored(node.buffer, node.value)
         if value.same_as(node.value):
             return node
         return tirx.BufferStore(node.buffer, value, list(node.indices))
 
     def stored(self, buffer: Expr, value: Expr) -> Expr:
-        """A value as it goes to a buffer of bfloat16."""
+        """A value as it goes to a buffer."""
+        if not _is_bfloat16_memory(buffer):
+            return self.wide(value)
         if _is_bfloat16(value):
             return value
-        if self.is_allocated(buffer):
-            return value.astype(_like(value, "bfloat16"))
         return tirx.reinterpret(_like(value, "bfloat16"), _rounded(value))
+
+
+def _of_float32(buffer: Expr) -> Expr:
+    """A buffer like this one for wider numbers."""
+    return tirx.decl_buffer(
+        buffer.shape, "float32", buffer.name, strides=buffer.strides, elem_offset=buffer.elem_offset,
+        scope=buffer.scope(), layout=buffer.layout,
+    )  # fmt: skip
 
 
 def _is_bfloat16(value: Expr) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from relaxpy.tir import loops
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.analyzer import equal
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc
 from relaxpy.tir.stages import Stage, equal_indices, inline_stages, is_output, read_stages
 from relaxpy.tir.stages import substitute as substitute_axes
@@ -212,11 +213,6 @@ def substitute(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
     """The expression with variables replaced, simplified."""
     replaced = tvm_ffi.structural_map(expr, (tvm.ir.Var, lambda var: values.get(var, var)))
     return loops.simplify(replaced)
-
-
-def equal(a: Expr, b: Expr) -> bool:
-    """Whether two index expressions are equal for all values of their variables."""
-    return bool(tvm.sym.Analyzer().can_prove_equal(a, b))
 
 
 def _single_block(func: PrimFunc) -> tuple[list[Expr], s_tir.SBlock] | None:

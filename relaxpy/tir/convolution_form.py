@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from relaxpy.tir import loops
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx, tvm_ffi
+from relaxpy.tir.analyzer import equal
 from relaxpy.tir.contraction import (
     Axis,
     Epilogue,
     Operand,
-    equal,
     is_zero,
     places_behind,
     read_operand,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from relaxpy.tir import loops
+from relaxpy.tir.analyzer import equal
 from relaxpy.tir.arithmetic import Arithmetic, is_summable
 from relaxpy.tir.contraction import (
     Axis,
@@ -18,7 +19,6 @@ from relaxpy.tir.contraction import (
     Epilogue,
     Operand,
     Panels,
-    equal,
     read_contraction,
 )
 from relaxpy.tir.loops import Expr, PrimFunc

@@ -9,6 +9,7 @@ from typing import Any
 
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.analyzer import equal
 from relaxpy.tir.loops import int64
 from relaxpy.tir.prim_func import PrimFunc
 
@@ -50,7 +51,7 @@ def _in_order(stage: s.Stage, read: s.Load) -> bool:
     for axis, extent in zip(stage.axes, stage.extents, strict=True):
         analyzer.bind(axis, tvm.ir.Range(int64(0), int64(extent)))
     source, output = list(read.source.shape), list(stage.buffer.shape)
-    if not analyzer.can_prove_equal(_product(source), _product(output)):
+    if not equal(_product(source), _product(output)):
         return False
     sizes = [*output, *(_product(source[i:]) for i in range(len(source))), *source]
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.analyzer import equal
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc, Stmt, constant, int64
 
 Var = tvm.ir.Var
@@ -278,8 +279,7 @@ def same_extents(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
     """Whether two shapes are provably equal."""
     if len(a) != len(b):
         return False
-    analyzer = tvm.sym.Analyzer()
-    return all(analyzer.can_prove_equal(int64(x), int64(y)) for x, y in zip(a, b, strict=True))
+    return all(equal(int64(x), int64(y)) for x, y in zip(a, b, strict=True))
 
 
 def equal_indices(a: Sequence[Expr], b: Sequence[Expr]) -> bool:

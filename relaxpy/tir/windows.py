@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from relaxpy.tir import loops
 from relaxpy.tir import stages as s
 from relaxpy.tir._tvm import tirx, tvm
-from relaxpy.tir.contraction import equal, linear_part
+from relaxpy.tir.analyzer import equal
+from relaxpy.tir.contraction import linear_part
 from relaxpy.tir.loops import Expr, PrimFunc
 from relaxpy.tir.stages import Load, Stage
 

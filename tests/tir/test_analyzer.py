@@ -9,7 +9,7 @@ import pytest
 from relaxpy.errors import PassError
 from relaxpy.ir.dim import Dim, SymVar, dim_op, maximum, minimum
 from relaxpy.tir._tvm import tirx, tvm_ffi
-from relaxpy.tir.analyzer import VarTable, can_prove, int64, to_tvm, to_tvm_var
+from relaxpy.tir.analyzer import VarTable, can_prove, equal, int64, to_tvm, to_tvm_var
 
 n, m = SymVar("n"), SymVar("m")
 
@@ -83,6 +83,16 @@ def test_new_variables() -> None:
 def test_not_a_dimension() -> None:
     with pytest.raises(PassError, match="integer expression"):
         VarTable().to_dim(tirx.FloatImm("float32", 1.0))
+
+
+def test_equal() -> None:
+    """However the factors of a product are ordered, which TVM's analyser leaves as they are."""
+    a, b = to_tvm(n.dim), to_tvm(m.dim // 2)
+    assert equal(a * b * int64(2), int64(2) * b * a)
+    assert equal(a * tirx.floordiv(b, int64(2)) * b, b * tirx.floordiv(b, int64(2)) * a)
+    assert equal((a + b) * int64(2), b * int64(2) + a * int64(2))
+    assert not equal(a * b, a * b * b)
+    assert not equal(tirx.truncdiv(a, b), tirx.truncdiv(b, a))
 
 
 PROVED = {

@@ -96,3 +96,35 @@ def test_a_stored_conversion_is_rounded_once() -> None:
     y = expressions.compute((n,), lambda i: x(i).astype("bfloat16"), "y")
     text = without_bfloat16(PrimFunc.from_te([x], [y]).func).script()
     assert text.count("where={wide") == 1
+
+
+def test_a_buffer_that_is_read_inside_a_rounding() -> None:
+    """Of a program that no rule arranges: what its loops have between them is read where the result is rounded."""
+    mod = relaxpy.parse("""
+from relaxpy.script import ir as I, relax as R, tir as T
+
+@I.ir_module
+class Module:
+    @T.prim_func
+    def main(x: T.Buffer(("n",), "bfloat16"), y: T.Buffer(("n",), "bfloat16")):
+        n = T.int64()
+        moved = T.sblock_alloc_buffer((n,), "bfloat16")
+        for i in range(n):
+            with T.sblock("moved"):
+                v = T.axis.spatial(n, i)
+                moved[v] = x[v]
+        for i in range(n):
+            with T.sblock("y"):
+                v = T.axis.spatial(n, i)
+                y[v] = moved[v] * T.Cast("bfloat16", T.Cast("float32", moved[n - 1 - v]) * T.float32(1.01))
+""")
+    x = np.array([1.5, -2.25, np.nan, 3e18, 0.1], ml_dtypes.bfloat16)
+    got = np.empty_like(x)
+    program = mod["main"]
+    assert isinstance(program, PrimFunc)
+    Kernels({"main": program}, schedule=False).run("main", [x], [got])
+    wide = x.astype("float32")
+    factor = (wide[::-1] * np.float32(1.01)).astype(x.dtype).astype("float32")
+    np.testing.assert_array_equal(
+        got.astype("float32"), (wide * factor).astype(x.dtype).astype("float32")
+    )

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from relaxpy.script.parser import parse
 from relaxpy.tir import math as tir_math
 from relaxpy.tir import scalar
 from relaxpy.tir._tvm import te, tirx
+from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.stages import common_rows, inline_stages, is_expensive, read_stages, step
 from tests.schedule.support import compute, f32, m, n, over, tensor
 
@@ -118,3 +120,22 @@ def test_what_is_expensive(value: Any, expensive: bool) -> None:
     x = tensor(n)
     _, (stage,) = stages_of(x, compute((n,), lambda i: value(x[i].asobject())))
     assert is_expensive(stage.value) is expensive
+
+
+def test_extents_are_those_of_the_buffer_however_they_are_written() -> None:
+    """A product of three dimensions, of which TVM's analyser does not change the order."""
+    mod = parse("""
+from relaxpy.script import ir as I, relax as R, tir as T
+
+@I.ir_module
+class Module:
+    @T.prim_func
+    def main(x: T.Buffer(("n * (m // 2) * (n // 3)",), "float32"), y: T.Buffer(("n * (m // 2) * (n // 3)",), "float32"), n: T.int64, m: T.int64):
+        for i in range((n // 3) * (m // 2) * n):
+            with T.sblock("y"):
+                v = T.axis.spatial((n // 3) * (m // 2) * n, i)
+                y[v] = x[v] + T.float32(1)
+""")
+    program = mod["main"]
+    assert isinstance(program, PrimFunc)
+    assert [stage.name for stage in read_stages(program.func) or ()] == ["y"]

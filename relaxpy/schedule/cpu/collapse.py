@@ -11,7 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from relaxpy.tir import stages as s
-from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir._tvm import tirx, tvm_ffi
+from relaxpy.tir.analyzer import equal
 from relaxpy.tir.loops import Buffer, Expr, Program, constant, int64, simplify
 from relaxpy.tir.stages import Load, Stage, Var
 
@@ -142,9 +143,8 @@ def _in_order(
     """Whether one step of the outer axis is as far as all of the inner one, in every access."""
     if outer is None or inner is None:
         return False
-    analyzer = tvm.sym.Analyzer()
     return all(
-        a is not None and b is not None and analyzer.can_prove_equal(a, b * int64(extent))
+        a is not None and b is not None and equal(a, b * int64(extent))
         for a, b in zip(outer, inner, strict=True)
     )
 

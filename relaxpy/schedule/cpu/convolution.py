@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from relaxpy.schedule.cpu.matmul_finish import Finish, Total
 from relaxpy.schedule.knobs import knob
 from relaxpy.tir import loops
-from relaxpy.tir.contraction import Epilogue, Operand, equal
+from relaxpy.tir.analyzer import equal
+from relaxpy.tir.contraction import Epilogue, Operand
 from relaxpy.tir.convolution_form import SUMMED_IN, ConvolutionForm, Walk, read_convolution
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc, Program, Stmt
 from relaxpy.tir.matmul_form import Dimension
