@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
@@ -86,6 +88,12 @@ def export_module(
     module: Module, method_specs: Mapping[str, Mapping[str, Any]]
 ) -> tuple[IRModule, dict[str, np.ndarray]]:
     """See `Module.export`."""
+    if not isinstance(method_specs, Mapping):
+        raise UsageError(
+            "bad-spec",
+            f"a spec is a dictionary of methods, got {type(method_specs).__name__}",
+            help='write {"forward": {"x": nn.spec.Tensor(("n", 4), "float32")}}',
+        )
     builder = BlockBuilder(IRModule(name=type(module).__name__))
     parameters = {
         name.replace(".", "_"): parameter for name, parameter in module.named_parameters()
@@ -105,9 +113,7 @@ def _export_method(
     args: Mapping[str, Any],
     parameters: Mapping[str, Parameter],
 ) -> None:
-    method = getattr(module, name, None)
-    if not callable(method):
-        raise UsageError("bad-spec", f"{type(module).__name__} has no method {name!r}")
+    method = _method(module, name, args)
     symbols: dict[str, SymVar] = {}
     inputs = {arg: _input(arg, given, symbols) for arg, given in args.items()}
     if both := inputs.keys() & parameters.keys():
@@ -126,6 +132,44 @@ def _export_method(
             builder.emit_func_output(output)
     finally:
         _current.reset(token)
+
+
+def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[..., Any]:
+    """The method of this name, which takes these arguments. Raises UsageError (`bad-spec`)."""
+    kind = type(module).__name__
+    method = getattr(module, name, None)
+    if not callable(method):
+        own = [n for n in dir(module) if not n.startswith("_") and n not in dir(Module)]
+        methods = ["forward"] * hasattr(module, "forward") + own
+        known = [
+            n
+            for n in methods
+            if callable(getattr(module, n)) and not isinstance(getattr(module, n), Module)
+        ]
+        near = difflib.get_close_matches(name, known, 1)
+        raise UsageError(
+            "bad-spec",
+            f"{kind} has no method {name!r}",
+            help=f"did you mean {near[0]!r}?"
+            if near
+            else f"it has {', '.join(known) or 'none of its own'}",
+        )
+    if not isinstance(args, Mapping):
+        raise UsageError(
+            "bad-spec",
+            f"the spec of {name} is a {type(args).__name__}, not a dictionary of its arguments",
+            help=f'write {{"{name}": {{"x": nn.spec.Tensor(("n", 4), "float32")}}}}',
+        )
+    signature = inspect.signature(method)
+    try:
+        signature.bind(**dict.fromkeys(args))
+    except TypeError as error:
+        raise UsageError(
+            "bad-spec",
+            f"the spec of {name} does not fit its arguments: {error}",
+            help=f"{name} is def {name}{signature}; the spec has {', '.join(map(str, args)) or 'none'}",
+        ) from None
+    return method
 
 
 def _input(arg: str, given: Any, symbols: dict[str, SymVar]) -> Var:

@@ -15,15 +15,31 @@ M = TypeVar("M", bound="Module")
 
 
 class Parameter(Value):
-    """A weight of fixed shape and dtype; `data` is None until it is loaded."""
+    """A weight of fixed shape and dtype; `data` is None until it is loaded.
+
+    Raises: UsageError (`bad-spec`) for a dimension that is no integer from 0 up.
+    """
 
     def __init__(self, shape: Sequence[int], dtype: str = "float32") -> None:
-        self.shape = tuple(int(dim) for dim in shape)
+        for dim in shape:
+            if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)) or dim < 0:
+                raise UsageError(
+                    "bad-spec",
+                    f"{dim!r} in a parameter's shape {tuple(shape)} is no integer from 0 up",
+                    help="sizes of parameters are numbers; only those of arguments can be symbolic",
+                )
+        self._shape = tuple(int(dim) for dim in shape)
         self.dtype = DType(dtype)
         self._data: np.ndarray | None = None
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Its dimensions."""
+        return self._shape
+
+    @property
     def data(self) -> np.ndarray | None:
+        """Its numbers, once they are loaded."""
         return self._data
 
     @data.setter

@@ -11,18 +11,23 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from relaxpy.errors import RelaxError
-from relaxpy.ir import TensorType
-from relaxpy.ir.dim import DimLike
+import numpy as np
+
+from relaxpy.errors import RelaxError, UsageError
+from relaxpy.ir import Constant, TensorType
+from relaxpy.ir.dim import Dim, DimLike, SymVar
 from relaxpy.nn.export import Exporter, caller_span
 from relaxpy.nn.tensor import Tensor, Value
 from relaxpy.op import OPS
 from relaxpy.op.deduce import deduce
+from relaxpy.op.indexing import index_tensor
 
 
 def apply(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Call the operator `name` and bind the result: a `Tensor`, or a tuple of them for several results."""
+    """Call the operator `name` and bind the result: a `Tensor`, or a tuple of them for several results. numpy's arrays
+    and numbers are constants."""
     span = caller_span()
+    args = tuple(Constant(a) if isinstance(a, (np.generic, np.ndarray)) else a for a in args)
     try:
         return Exporter.current().emit(OPS[name].make(*args, **kwargs), name.rsplit(".")[-1], span)
     except RelaxError as error:
@@ -36,6 +41,49 @@ def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None = None) -> 
     if dtype is None and isinstance(known, TensorType):
         dtype = known.dtype
     return Exporter.current().match_cast(expr, TensorType(tuple(shape), dtype), caller_span())
+
+
+def index(x: Value, items: Sequence[Any]) -> Tensor:
+    """`x[items]`, as numpy means it (`relaxpy.op.indexing`)."""
+    span, exporter = caller_span(), Exporter.current()
+    base = x.__relax_expr__
+    annotation = deduce(base)
+    try:
+        assert isinstance(annotation, TensorType)
+        exprs = [_index(item) for item in items]
+        return exporter.emit(
+            index_tensor(
+                base,
+                annotation,
+                exprs,
+                lambda value: exporter.builder.emit(value, "index", span=span),
+            ),
+            "index",
+            span,
+        )
+    except RelaxError as error:
+        raise error.located(span) from None
+
+
+def _index(item: Any) -> Any:
+    """An item of a subscript, as `relaxpy.op.indexing` takes it. Raises UsageError (`tensor-index`)."""
+    if isinstance(item, Value):
+        return item.__relax_expr__
+    if isinstance(item, slice):
+        return slice(
+            *(None if p is None else _index(p) for p in (item.start, item.stop, item.step))
+        )
+    if item is None or item is ...:
+        return item
+    if isinstance(item, (Dim, SymVar)):
+        return Dim.of(item)
+    if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+        return int(item)
+    raise UsageError(
+        "tensor-index",
+        f"{item!r} is no index of a tensor",
+        help="an integer or dimension, a slice, None, ..., or one tensor of integers",
+    )
 
 
 class Namespace:

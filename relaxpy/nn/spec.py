@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from relaxpy.errors import UsageError
 from relaxpy.ir import DType
@@ -18,13 +21,17 @@ class Tensor:
 
     def __init__(self, shape: Sequence[int | str], dtype: str = "float32") -> None:
         for dim in shape:
-            if isinstance(dim, str) and not dim.isidentifier():
+            number = isinstance(dim, (int, np.integer)) and not isinstance(dim, bool) and dim >= 0
+            name = isinstance(dim, str) and dim.isidentifier() and not keyword.iskeyword(dim)
+            if not number and not name:
                 raise UsageError(
                     "bad-spec",
-                    f"dimension {dim!r} is neither an integer nor a name",
+                    f"dimension {dim!r} is neither an integer from 0 up nor a name",
                     help='write e.g. nn.spec.Tensor(("batch", 128), "float32")',
                 )
-        object.__setattr__(self, "shape", tuple(shape))
+        object.__setattr__(
+            self, "shape", tuple(dim if isinstance(dim, str) else int(dim) for dim in shape)
+        )
         object.__setattr__(self, "dtype", DType(dtype))
 
 

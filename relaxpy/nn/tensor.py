@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,11 +44,139 @@ class Value:
     def __rtruediv__(self, other: Any) -> Tensor:
         return _op("divide")(other, self)
 
+    def __floordiv__(self, other: Any) -> Tensor:
+        return _op("floor_divide")(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return _op("floor_divide")(other, self)
+
+    def __mod__(self, other: Any) -> Tensor:
+        return _op("floor_mod")(self, other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return _op("floor_mod")(other, self)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return _op("power")(self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return _op("power")(other, self)
+
     def __matmul__(self, other: Any) -> Tensor:
         return _op("matmul")(self, other)
 
+    def __and__(self, other: Any) -> Tensor:
+        return _op("bitwise_and")(self, other)
+
+    def __rand__(self, other: Any) -> Tensor:
+        return _op("bitwise_and")(other, self)
+
+    def __or__(self, other: Any) -> Tensor:
+        return _op("bitwise_or")(self, other)
+
+    def __ror__(self, other: Any) -> Tensor:
+        return _op("bitwise_or")(other, self)
+
+    def __xor__(self, other: Any) -> Tensor:
+        return _op("bitwise_xor")(self, other)
+
+    def __rxor__(self, other: Any) -> Tensor:
+        return _op("bitwise_xor")(other, self)
+
+    def __lshift__(self, other: Any) -> Tensor:
+        return _op("left_shift")(self, other)
+
+    def __rshift__(self, other: Any) -> Tensor:
+        return _op("right_shift")(self, other)
+
+    def __lt__(self, other: Any) -> Tensor:
+        return _op("less")(self, other)
+
+    def __le__(self, other: Any) -> Tensor:
+        return _op("less_equal")(self, other)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return _op("greater")(self, other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return _op("greater_equal")(self, other)
+
+    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        return _op("equal")(self, other)
+
+    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
+        return _op("not_equal")(self, other)
+
+    __hash__ = object.__hash__
+
     def __neg__(self) -> Tensor:
         return _op("negative")(self)
+
+    def __invert__(self) -> Tensor:
+        return _op("bitwise_not")(self)
+
+    def __abs__(self) -> Tensor:
+        return _op("abs")(self)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """As numpy: integers and dimensions, slices, `None`, `...`, one tensor of integers."""
+        from relaxpy.nn import op
+
+        return op.index(self, index if isinstance(index, tuple) else (index,))
+
+    def __len__(self) -> int:
+        """The size of its first axis. UsageError (`tensor-as-python`) where that is symbolic, or there is none."""
+        size = Dim.of(self.shape[0]).value if self.shape else None
+        if size is None:
+            raise _not_python(
+                "the length of a tensor without axes is asked for"
+                if not self.shape
+                else f"the length of a tensor is asked for, which is {self.shape[0]}, a number that only a call has",
+                "loops of `forward` run while the module is exported: compute on whole tensors, or write nn.op calls",
+            )
+        return size
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Its parts along the first axis. UsageError as `len`."""
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        raise _not_python(
+            "the truth of a tensor is asked for, which only a call has",
+            "`if` and `while` of `forward` run while the module is exported: choose with nn.op.where(condition, a, b); "
+            "whether there is a tensor at all is asked by `x is not None`",
+        )
+
+    def __float__(self) -> float:
+        raise _not_python("the number in a tensor is asked for, which only a call has", _COMPUTE)
+
+    __int__ = __index__ = __float__  # type: ignore[assignment]
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise _not_python("the numbers of a tensor are asked for, which only a call has", _COMPUTE)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Tensor:
+        """Numpy's functions, and its numbers beside Python's operators, where we have the same operator."""
+        from relaxpy.op import OPS
+
+        name = _NUMPY_NAMES.get(ufunc.__name__, ufunc.__name__)
+        if method != "__call__" or options or name not in OPS:
+            raise _not_python(
+                f"numpy.{ufunc.__name__} does not compute on tensors of `forward`", _COMPUTE
+            )
+        return _op(name)(*inputs)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Its dimensions."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        from relaxpy.op import OPS
+
+        found = next((n for n in (name, f"nn.{name}") if n in OPS), None)
+        advice = f": write nn.op.{found}(x, ...)" if found else ""
+        raise AttributeError(f"a tensor of `forward` has no attribute {name!r}{advice}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +213,18 @@ class Tensor(Value):
         if dtype is None:
             raise UsageError("unknown-dtype", f"the dtype of a {self.annotation} is not known here")
         return dtype
+
+
+_NUMPY_NAMES = {"remainder": "floor_mod", "absolute": "abs", "invert": "bitwise_not"}
+"""Operators that numpy calls otherwise."""
+
+_COMPUTE = "`forward` runs while the module is exported, on tensors without numbers: use nn.op and Python's operators"
+
+
+def _not_python(what: str, help: str) -> UsageError:
+    from relaxpy.nn.export import caller_span
+
+    return UsageError("tensor-as-python", what, span=caller_span(), help=help)
 
 
 def _op(name: str) -> Callable[..., Tensor]:

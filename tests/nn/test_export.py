@@ -145,3 +145,29 @@ def test_argument_with_the_name_of_a_parameter() -> None:
 
     with pytest.raises(UsageError, match="'w' is both an argument"):
         Clash().export({"forward": {"w": X}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (["forward"], "a spec is a dictionary of methods, got list"),
+        ({"forwards": {"x": X}}, "Model has no method 'forwards'"),
+        ({"inner": {"x": X}, "forward": {}}, "forward does not fit"),
+        ({"forward": X}, "the spec of forward is a Tensor"),
+        ({"forward": {"y": X}}, "the spec of forward does not fit its arguments"),
+        ({"pair": {"x": X}}, "missing a required argument: 'y'"),
+    ],
+)
+def test_specs_that_do_not_fit(spec: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        Model().export(spec)
+    assert caught.value.code == "bad-spec"
+    assert caught.value.help
+
+
+@pytest.mark.parametrize("dim", [-1, 1.5, True, "n m", "for", None])
+def test_dimensions_that_are_none(dim: Any) -> None:
+    with pytest.raises(UsageError, match="is neither an integer from 0 up nor a name"):
+        nn.spec.Tensor((dim,), "float32")
+    with pytest.raises(UsageError, match="is no integer from 0 up"):
+        nn.Parameter((dim,))
