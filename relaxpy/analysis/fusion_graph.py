@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from relaxpy.analysis.scope import dependencies
@@ -56,6 +56,8 @@ class FusionGraph:
     def __init__(self, block: DataflowBlock, mod: IRModule) -> None:
         self._mod = mod
         self._numbers: dict[Var, int] = {}
+        self._decompresses: dict[Hashable, bool] = {}
+        """By the annotations of inputs and outputs."""
         self.nodes: list[Node] = []
         self._users: list[list[int]] = []
         needs = dependencies(block.bindings)
@@ -86,12 +88,11 @@ class FusionGraph:
             return False
         inputs = call.args[1]
         assert isinstance(inputs, Tuple)
-        read = _bytes([deduce(arg, self._mod) for arg in inputs.fields])
-        written = _bytes(call.ty_args)
-        # clearly fewer, for sizes that are 0 too
-        return (
-            read is not None and written is not None and prove(dim_op("le", read * 4, written * 3))
-        )
+        given = tuple(deduce(arg, self._mod) for arg in inputs.fields)
+        key = (given, call.ty_args)
+        if key not in self._decompresses:
+            self._decompresses[key] = _is_less(given, call.ty_args)
+        return self._decompresses[key]
 
     def _read(self, binding: Binding) -> Node:
         escapes = not isinstance(binding.var, DataflowVar)
@@ -171,6 +172,12 @@ def _further(way: PostDominator, tree: Sequence[PostDominator | None]) -> PostDo
     return (
         None if following is None else PostDominator(following.node, max(way.edge, following.edge))
     )
+
+
+def _is_less(read: Sequence[object], written: Sequence[object]) -> bool:
+    """Are tensors of clearly fewer bytes read than written, for sizes that are 0 too?"""
+    less, more = _bytes(read), _bytes(written)
+    return less is not None and more is not None and prove(dim_op("le", less * 4, more * 3))
 
 
 def _bytes(annotations: Sequence[object]) -> Dim | None:

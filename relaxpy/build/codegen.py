@@ -7,7 +7,7 @@ variable is dead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,7 @@ from relaxpy.runtime import bytecode as bc
 from relaxpy.shape.lattice import accepts
 from relaxpy.transform.lower_shapes import HEAP_ATTR
 
-UNKNOWN_WORK = -1
+UNKNOWN_COST = -1
 
 
 @dataclass
@@ -73,10 +73,10 @@ class Program:
 
     functions: list[bc.FunctionCode] = field(default_factory=list)
     constants: list[np.ndarray] = field(default_factory=list)
-    kernels: list[str] = field(default_factory=list)
-    """Names of tensor programs, in order of first use."""
-    libraries: list[str] = field(default_factory=list)
-    packed: list[str] = field(default_factory=list)
+    kernels: dict[str, int] = field(default_factory=dict)
+    """Names of tensor programs with their numbers, in order of first use; likewise the others."""
+    libraries: dict[str, int] = field(default_factory=dict)
+    packed: dict[str, int] = field(default_factory=dict)
 
 
 def generate(mod: IRModule) -> Program:
@@ -117,6 +117,8 @@ class _FunctionWriter:
         self.heap: list[int] = [0] * int(function.attrs.get(HEAP_ATTR, 0))
         self.storages: list[bc.IntExpr] = []
         self.storage_of: dict[Var, int] = {}
+        self.costs: dict[Hashable, tuple[Dim | None, ...]] = {}
+        """The costs of kernels by what they are called with."""
         self.used_vars = UsedVars()
 
     def write(self) -> bc.FunctionCode:
@@ -378,23 +380,17 @@ class _FunctionWriter:
         kernel = self.mod[callee.name]
         assert isinstance(kernel, TensorProgram)
         index = _intern(self.program.kernels, callee.name)
-        self.emit(bc.Kernel, index, operands, self.work(kernel, args))
+        self.emit(bc.Kernel, index, operands, *self.costs_of(callee.name, kernel, args))
 
-    def work(self, kernel: TensorProgram, args: tuple[Expr, ...]) -> bc.IntExpr:
-        """The kernel's cost at this call's dimensions."""
-        work = kernel.work
-        if work is None:
-            return UNKNOWN_WORK
-        bound: dict[SymVar, Dim] = {}
-        for param, arg in zip(kernel.params, args, strict=False):
-            if isinstance(param, BufferParam):
-                if isinstance(arg, Var):
-                    accepts(TensorType(param.shape, param.dtype), arg.annotation, bound)
-            elif isinstance(arg, PrimValue) and isinstance(arg.value, Dim):
-                bound[param.var] = arg.value
-        if any(var not in bound for var in work.vars):
-            return UNKNOWN_WORK
-        return self.int_expr(work.substitute(bound))
+    def costs_of(
+        self, name: str, kernel: TensorProgram, args: tuple[Expr, ...]
+    ) -> list[bc.IntExpr]:
+        """The kernel's work and floating-point operations at this call's dimensions."""
+        given = tuple(map(_given, args))
+        key = (name, given)
+        if key not in self.costs:
+            self.costs[key] = _costs(kernel, given)
+        return [UNKNOWN_COST if c is None else self.int_expr(c) for c in self.costs[key]]
 
     # The heap
 
@@ -473,6 +469,32 @@ class _FunctionWriter:
         return total
 
 
+def _given(arg: Expr) -> Annotation | Dim | None:
+    """What a kernel's cost depends on in an argument."""
+    if isinstance(arg, Var):
+        return arg.annotation
+    return arg.value if isinstance(arg, PrimValue) and isinstance(arg.value, Dim) else None
+
+
+def _costs(
+    kernel: TensorProgram, args: Sequence[Annotation | Dim | None]
+) -> tuple[Dim | None, ...]:
+    """The kernel's work and floating-point operations at a call's dimensions; None where they are not known."""
+    bound: dict[SymVar, Dim] = {}
+    for param, arg in zip(kernel.params, args, strict=False):
+        if isinstance(param, BufferParam):
+            if isinstance(arg, Annotation):
+                accepts(TensorType(param.shape, param.dtype), arg, bound)
+        elif isinstance(arg, Dim):
+            bound[param.var] = arg
+
+    def here(cost: Dim | None) -> Dim | None:
+        known = cost is not None and all(var in bound for var in cost.vars)
+        return cost.substitute(bound) if known else None
+
+    return here(kernel.work), here(kernel.flops)
+
+
 def _pattern(annotation: Annotation, dim: Any) -> bc.Pattern:
     match annotation:
         case TensorType(ndim=ndim, dtype=dtype):
@@ -512,10 +534,8 @@ def _ndim(shape: Expr) -> int:
     return len(shape.dims)
 
 
-def _intern(names: list[str], name: str) -> int:
-    if name not in names:
-        names.append(name)
-    return names.index(name)
+def _intern(names: dict[str, int], name: str) -> int:
+    return names.setdefault(name, len(names))
 
 
 def _attr_args(op: Op) -> tuple[Expr, ...]:

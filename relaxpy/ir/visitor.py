@@ -22,6 +22,7 @@ from relaxpy.ir.annotation import (
 )
 from relaxpy.ir.dim import Dim, DimLike, SymVar
 from relaxpy.ir.expr import (
+    Call,
     Constant,
     Expr,
     Function,
@@ -88,6 +89,15 @@ class Visitor:
     def generic(self, node: Any) -> None:
         for name in child_fields(type(node)):
             self.visit(getattr(node, name))
+
+    def visit_Call(self, node: Call) -> None:
+        """As `generic` would: most nodes are calls."""
+        if isinstance(node.op, Expr):
+            self.visit(node.op)
+        for arg in node.args:
+            self.visit(arg)
+        for annotation in node.ty_args:
+            self.visit_annotation(annotation)
 
     def visit_VarBinding(self, node: VarBinding) -> None:
         self.visit(node.value)

@@ -80,8 +80,9 @@ class _Outliner:
         self.made: dict[str, Function] = {}
         self.alike: dict[int, list[str]] = {}
         """Names of `made` by structural hash."""
-        self.known: dict[Hashable, str] = {}
-        """Names of `made` by `_key`, which is found without making the function: models repeat themselves."""
+        self.known: dict[Hashable, tuple[str, Sequence[SymVar]]] = {}
+        """Names of `made`, and the symbols that they are passed, by `_key`, which is found without making the function:
+        models repeat themselves."""
 
     def block(self, block: DataflowBlock) -> DataflowBlock:
         regions = self.regions(block, self.mod)
@@ -106,14 +107,15 @@ class _Outliner:
         if not outputs:
             return []  # nothing uses what it computes, and dataflow has no effects
         inputs = _inputs(members)
-        symbols = _uncarried_symbols(inputs, members)
         key = _key(members, inputs, outputs, region.attrs)
-        name = self.known.get(key) if key is not None else None
-        if name is None:
+        known = None if key is None else self.known.get(key)
+        if known is None:
+            symbols = _uncarried_symbols(inputs, members)
             function = _function(members, inputs, symbols, outputs, region.attrs)
-            name = self.named(region.name, function)
+            known = self.named(region.name, function), symbols
         if key is not None:
-            self.known[key] = name
+            self.known[key] = known
+        name, symbols = known
         args: list[Expr] = list(inputs)
         if symbols:
             args.append(ShapeExpr([s.dim for s in symbols]))

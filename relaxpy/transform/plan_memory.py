@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_left, insort_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -133,27 +134,54 @@ def _largest_sizes(function: Function, tensors: Sequence[LiveRange]) -> dict[Var
 
 @dataclass(eq=False)
 class _Storage:
-    """Memory that tensors share."""
+    """Memory that tensors share, one after the other."""
 
     size: Dim
-    tensors: list[LiveRange]
     whole: bool = False
     """Does it belong to the whole function, and not to the place of its first tensor?"""
+    tensors: list[LiveRange] = field(default_factory=list)
+    """By their beginning."""
+    home: Path = ()
+    """The arms that all its tensors lie in."""
     var: Var | None = None
     """Its variable, once the allocation is written."""
 
-    def home(self) -> Path:
-        """The arms that all its tensors lie in."""
-        paths = [tensor.path for tensor in self.tensors]
-        count = 0
-        while all(len(p) > count and p[: count + 1] == paths[0][: count + 1] for p in paths):
-            count += 1
-        return paths[0][:count]
+    def is_free(self, tensor: LiveRange) -> bool:
+        """Is none of its tensors in use while this one is?"""
+        at = self._place(tensor)
+        before, after = self.tensors[max(0, at - 1) : at], self.tensors[at : at + 1]
+        return all(t.end < tensor.begin for t in before) and all(
+            tensor.end < t.begin for t in after
+        )
 
-    def begin(self) -> int:
-        """The position before which it is allocated: that of its first tensor, or of the branch around it."""
-        first, depth = min((t.begin, t.path) for t in self.tensors), len(self.home())
-        return first[0] if len(first[1]) == depth else first[1][depth] // 2
+    def take(self, tensor: LiveRange) -> None:
+        """Give memory to a tensor that it is free for."""
+        self.home = self.home_with(tensor)
+        self.tensors.insert(self._place(tensor), tensor)
+
+    def home_with(self, tensor: LiveRange) -> Path:
+        """Its home once this tensor lies in it."""
+        return _common(self.home, tensor.path) if self.tensors else tensor.path
+
+    def begin(self, tensor: LiveRange | None = None) -> int:
+        """The position before which it is allocated, if this tensor lies in it too: that of its first tensor, or of the
+        branch around it."""
+        first = self.tensors[0] if self.tensors else tensor
+        assert first is not None
+        home = self.home
+        if tensor is not None:
+            home = self.home_with(tensor)
+            first = min(first, tensor, key=lambda t: t.begin)
+        return first.begin if len(first.path) == len(home) else first.path[len(home)] // 2
+
+    def _place(self, tensor: LiveRange) -> int:
+        return bisect_left(self.tensors, tensor.begin, key=lambda t: t.begin)
+
+
+def _common(a: Path, b: Path) -> Path:
+    """What two paths begin with."""
+    count = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+    return a[: min(len(a), len(b))] if count is None else a[:count]
 
 
 @dataclass
@@ -169,36 +197,36 @@ class _Plan:
         if not known:
             return
         layout = lay_out([Block(sizes[t.var], t.begin, t.end) for t in known])
-        storage = _Storage(Dim.of(layout.size), known, whole=True)
+        storage = _Storage(Dim.of(layout.size), whole=True)
         for tensor, offset in zip(known, layout.offsets, strict=True):
             self.places[tensor.var] = storage, offset
 
     def share(self, tensors: Sequence[LiveRange], larger: bool) -> None:
         """Let tensors of sizes that are known at run time take turns in storages."""
+        typical = {size: _typical(size) for size in dict.fromkeys(t.size for t in tensors)}
         storages: list[_Storage] = []
-        for tensor in sorted(tensors, key=lambda t: (-_typical(t.size), t.begin)):
-            free = [s for s in storages if self.fits(tensor, s, larger)]
-            if free:
-                storage = min(free, key=lambda s: _typical(s.size))
-                storage.tensors.append(tensor)
-            else:
-                storage = _Storage(tensor.size, [tensor])
-                storages.append(storage)
+        """The smallest first, of those of one size the oldest."""
+        for tensor in sorted(tensors, key=lambda t: (-typical[t.size], t.begin)):
+            storage = next((s for s in storages if self.fits(tensor, s, larger)), None)
+            if storage is None:
+                storage = _Storage(tensor.size)
+                insort_right(storages, storage, key=lambda s: typical[s.size])
+            storage.take(tensor)
             self.places[tensor.var] = storage, 0
 
     def fits(self, tensor: LiveRange, storage: _Storage, larger: bool) -> bool:
         """May the tensor take turns with those that lie in a storage?"""
-        if any(t.begin <= tensor.end and tensor.begin <= t.end for t in storage.tensors):
+        if not storage.is_free(tensor):
             return False
         if tensor.size != storage.size:
             relation = "le" if larger else "eq"
             if not prove(dim_op(relation, tensor.size, storage.size)):
                 return False
-        return self.is_known(_Storage(storage.size, [*storage.tensors, tensor]))
+        return self.is_known(storage, tensor)
 
-    def is_known(self, storage: _Storage) -> bool:
-        """Do the variables of its size have values where the storage is allocated?"""
-        home, begin = storage.home(), storage.begin()
+    def is_known(self, storage: _Storage, tensor: LiveRange) -> bool:
+        """Do the variables of its size have values where the storage is allocated, if the tensor lies in it too?"""
+        home, begin = storage.home_with(tensor), storage.begin(tensor)
         for symbol in storage.size.vars:
             at, path = self.live.symbols.get(symbol, (-1, ()))
             if at >= begin or home[: len(path)] != path:
