@@ -84,7 +84,7 @@ class ExplainedKernel:
     calls: int
     """Places that call it."""
     flops: str
-    """About how many scalar operations a run does, over the program's symbols; "" where that is not known."""
+    """Floating-point operations of a run, over the program's symbols; "" where that is not known."""
     nbytes: str
     """Bytes of its parameters; "" where that is not known."""
     program: str
@@ -267,13 +267,13 @@ def _kernels(
         if time is None or not isinstance(func, PrimFunc):
             continue  # the same program as one of another name
         scheduled = schedule_kernel(func.func, target)
-        work, nbytes = cost.work(func.func), cost.bytes_touched(func.func)
+        flops, nbytes = cost.flops(func.func), cost.bytes_touched(func.func)
         found.append(
             ExplainedKernel(
                 name,
                 time.rule,
                 calls.get(name, 0),
-                "" if work is None else str(work),
+                "" if flops is None else str(flops),
                 "" if nbytes is None else str(nbytes),
                 func.listing(name),
                 PrimFunc(scheduled.parallel).listing(name),

@@ -233,7 +233,7 @@ def _kernels(kernels: Sequence[ExplainedKernel]) -> str:
     )
     return (
         "<p>Operations and bytes are over the program's own symbols: what a run does and what its parameters hold.</p>"
-        '<table class="kernels"><tr><th>kernel</th><th>rule</th><th>calls</th><th>operations</th><th>bytes</th>'
+        '<table class="kernels"><tr><th>kernel</th><th>rule</th><th>calls</th><th>FLOPs</th><th>bytes</th>'
         f"<th>compiled in</th><th>size</th></tr>{rows}</table>"
     )
 

@@ -69,6 +69,11 @@ class TensorProgram(ABC):
 
     @property
     @abstractmethod
+    def flops(self) -> Dim | None:
+        """Floating-point operations of a run, over the variables of `params`; None where unknown."""
+
+    @property
+    @abstractmethod
     def written(self) -> frozenset[int]:
         """Positions in `params` of the buffers that a run stores to."""
 

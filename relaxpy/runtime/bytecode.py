@@ -215,6 +215,8 @@ class Kernel(Instr):
     work: IntExpr
     """About how many scalar operations this call does; -1: unknown. Picks serial or parallel, GIL
     kept or not."""
+    flops: IntExpr = -1
+    """Floating-point operations of this call; -1: unknown. For profiles, which alone evaluate it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,10 @@ _DIVISION, _FUNCTION = 4, 8
 """What a division and an elementary function cost in additions, when vectorised."""
 _FREE_CALLS = frozenset({"prim.if_then_else", "prim.likely", "tirx.reinterpret", "tirx.fma"})
 
+_FLOATING = frozenset({"Add", "Sub", "Mul", "Div", "Min", "Max"})
+_FLOAT_CALLS = {**dict.fromkeys(_FREE_CALLS, 0), "tirx.fma": 2}
+"""Floating-point operations of calls; of others one."""
+
 
 @lru_cache(maxsize=512)  # a program is called from many places
 def work(func: Any) -> Dim | None:
@@ -57,6 +61,17 @@ def product_flops(func: Any) -> Dim | None:
     """Floating-point operations of the sums of products in a run, two a product (what the speed of matrix products is
     given in), over the program's symbols; None as for `work`."""
     return _Products(func).total(func.body)
+
+
+@lru_cache(maxsize=512)
+def flops(func: Any) -> Dim | None:
+    """Floating-point operations of a run, over the program's symbols; None as for `work`.
+
+    Additions, subtractions, multiplications, divisions, minima, maxima and elementary functions of floats count one
+    each, whatever they cost (a multiply-add two); comparisons, choices, conversions, and integers none. Both arms of a
+    branch count.
+    """
+    return _Floats(func).total(func.body)
 
 
 @lru_cache(maxsize=512)
@@ -138,6 +153,17 @@ class _Products(_Counter):
                 return super().stmt(node)
 
 
+class _Floats(_Counter):
+    """Counts the floating-point operations."""
+
+    def stmt(self, node: Any) -> Dim:
+        match type(node).__name__:
+            case "BufferStore" | "Evaluate" | "Bind":
+                return Dim.of(_float_operations(node.value))
+            case _:
+                return super().stmt(node)
+
+
 class _Loads(_Counter):
     """Counts the loads of one buffer."""
 
@@ -189,6 +215,26 @@ def _has_product(value: Any) -> bool:
 
     tvm_ffi.structural_walk(value, (tvm.ir.Expr, visit), order="pre")
     return found
+
+
+def _float_operations(value: Any) -> int:
+    """The floating-point operations of one expression, counted with their lanes."""
+    count = 0
+
+    def visit(node: Any) -> Any:
+        nonlocal count
+        kind = type(node).__name__
+        if kind == "TensorLoad":
+            return tvm_ffi.WalkResult.SKIP
+        name = str(getattr(node.op, "name", "")) if kind == "Call" else ""
+        each = _FLOAT_CALLS.get(name, 1) if kind == "Call" else int(kind in _FLOATING)
+        dtype = tvm.DataType(str(node.ty.dtype)) if each else None
+        if dtype is not None and "float" in str(dtype):
+            count += each * dtype.lanes
+        return None
+
+    tvm_ffi.structural_walk(value, (tvm.ir.Expr, visit), order="pre")
+    return count
 
 
 def operations(value: Any) -> int:

@@ -71,6 +71,12 @@ class PrimFunc(TensorProgram):
         return work(self.func)
 
     @property
+    def flops(self) -> Dim | None:
+        from relaxpy.tir.cost import flops
+
+        return flops(self.func)
+
+    @property
     def written(self) -> frozenset[int]:
         stored: list[Any] = []
         tvm_ffi.structural_walk(

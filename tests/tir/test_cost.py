@@ -7,7 +7,7 @@ import ast
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
 from relaxpy.tir import te
-from relaxpy.tir.cost import bytes_touched, loads, product_flops
+from relaxpy.tir.cost import bytes_touched, flops, loads, product_flops
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
 
@@ -50,6 +50,22 @@ def test_flops_of_products() -> None:
     x, w = te.placeholder((n, 8), "float32", "x"), te.placeholder((8, m), "float32", "w")
     fused = PrimFunc.from_te([x, w], [te.topi.exp(te.topi.matmul(x, w))])
     assert at(fused, product_flops(fused.func), n=3, m=5) == 2 * 3 * 5 * 8
+
+
+def test_flops_are_operations_of_floats() -> None:
+    """A product and a sum each count one, an exponential too; conversions, choices and integers none."""
+    product = matmul()
+    assert at(product, product.flops, n=3, m=5) == 2 * 3 * 5 * 8
+    n = SymVar("n")
+    x, i = te.placeholder((n,), "float32", "x"), te.placeholder((n,), "int32", "i")
+    for value, count in (
+        (te.topi.exp(te.topi.add(x, x)), 2),
+        (te.topi.divide(te.topi.maximum(x, x), x), 2),
+        (te.topi.cast(te.topi.add(i, i), "float32"), 0),
+        (te.topi.where(te.topi.greater(x, x), x, x), 0),
+    ):
+        func = PrimFunc.from_te([x, i], [value])
+        assert at(func, flops(func.func), n=7) == 7 * count
 
 
 def test_products_that_are_not_summed() -> None:
