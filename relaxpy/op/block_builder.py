@@ -145,6 +145,13 @@ class BlockBuilder:
         span: Span | None = None,
     ) -> Iterator[None]:
         """Build a function of the module; its body ends with `emit_func_output`."""
+        for param in params:
+            if not isinstance(param, Var):
+                raise UsageError(
+                    "builder",
+                    f"a parameter of {name} is a variable, got {param!r}",
+                    help='write Var("x", TensorType((n, 4), "float32"))',
+                )
         outer_names, self._names = self._names, FreshNames(param.name for param in params)
         outer_output, self._output = self._output, None
         scope = self._open()

@@ -328,3 +328,10 @@ def test_the_place_of_a_foreign_variable() -> None:
     with pytest.raises(RelaxError) as caught, bb.function("main", [x]):
         bb.emit(Exp()(tensor("y")), span=place)
     assert caught.value.span == place
+
+
+def test_parameters_are_variables() -> None:
+    with pytest.raises(UsageError, match="a parameter of main is a variable, got 'x'") as caught:
+        with BlockBuilder().function("main", ["x"]):  # type: ignore[list-item]
+            pass
+    assert caught.value.code == "builder"
