@@ -331,7 +331,11 @@ def test_the_place_of_a_foreign_variable() -> None:
 
 
 def test_parameters_are_variables() -> None:
-    with pytest.raises(UsageError, match="a parameter of main is a variable, got 'x'") as caught:
-        with BlockBuilder().function("main", ["x"]):  # type: ignore[list-item]
-            pass
+    message = "a parameter of main is a variable, got 'x'"
+    wrong: Any = ["x"]
+    with (
+        pytest.raises(UsageError, match=message) as caught,
+        BlockBuilder().function("main", wrong),
+    ):
+        pass
     assert caught.value.code == "builder"
