@@ -30,6 +30,11 @@ class Operator:
         cannot fit."""
         raise NotImplementedError
 
+    def normal(self, call: Call) -> Call:
+        """A call of this operator as it is written with these arguments. Asked when a call is made and when its
+        arguments become others, of which more may be known."""
+        return call
+
     def print_args(self, call: Call, arg: Callable[[Any], str]) -> Sequence[str]:
         """The call's arguments and attributes as script, in order (`["x", "axis=1"]`). `arg`
         prints an expression or an annotation."""

@@ -35,6 +35,7 @@ from relaxpy.ir.expr import (
     Var,
     VarBinding,
 )
+from relaxpy.ir.op import Operator
 from relaxpy.ir.recursion import deep_recursion
 
 N = TypeVar("N", bound=Node)
@@ -258,7 +259,10 @@ def rebuild(node: N, changes: dict[str, Any]) -> N:
         return PrimValue(changes["value"], node.dtype, span=node.span)  # type: ignore[return-value]
     if isinstance(node, Constant):
         return node
-    return dataclasses.replace(node, **changes)
+    new = dataclasses.replace(node, **changes)
+    if isinstance(new, Call) and isinstance(new.op, Operator):
+        return new.op.normal(new)  # type: ignore[return-value]
+    return new
 
 
 def for_each_dim(annotation: Annotation, visit: Callable[[Dim], None]) -> None:

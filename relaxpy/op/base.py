@@ -230,7 +230,7 @@ class Op(Operator):
             if value is None:
                 value = Tuple(())  # an optional argument left out before one that is given
             exprs.append(self._argument(spec, value, dtype))
-        return Call(self, tuple(exprs), span=span)
+        return self.normal(Call(self, tuple(exprs), span=span))
 
     def _argument(self, spec: ArgSpec, value: Any, dtype: DType | None) -> Expr:
         if isinstance(value, (bool, int, float)) and spec.kind is TensorType and self.scalar_args:

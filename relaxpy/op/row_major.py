@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.errors import DeduceError, Span
+from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, product
 from relaxpy.ir.expr import Call, ShapeExpr
@@ -139,10 +139,9 @@ class Reshape(Op):
         self._same_size(d, total, size * rest)
         return size
 
-    def __call__(self, *args: Any, span: Span | None = None) -> Call:
+    def normal(self, call: Call) -> Call:
         """The call, with what -1 stands for in its place where that is known: beside a dimension that may be 0 only the
         symbols say it."""
-        call = super().__call__(*args, span=span)
         if (
             len(call.args) != 2
             or not isinstance(shape := call.args[1], ShapeExpr)

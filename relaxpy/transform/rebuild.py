@@ -31,7 +31,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
-from relaxpy.ir.visitor import Rewriter
+from relaxpy.ir.visitor import Rewriter, rebuild
 from relaxpy.op.deduce import deduce
 
 
@@ -149,7 +149,7 @@ class Rebuilder:
                 ty_args = self.annotations(expr.ty_args)
                 if new_op is op and new_args is args and ty_args == expr.ty_args:
                     return expr
-                return dataclasses.replace(expr, op=new_op, args=new_args, ty_args=ty_args)
+                return rebuild(expr, {"op": new_op, "args": new_args, "ty_args": ty_args})
             case Tuple(fields=fields):
                 new = self.uses(fields)
                 return expr if new is fields else Tuple(new, span=expr.span)

@@ -9,6 +9,7 @@ import relaxpy
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule
+from relaxpy.ir.structural import assert_structural_equal
 from relaxpy.shape.declare import with_bounds
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
@@ -115,6 +116,15 @@ def test_match_casts() -> None:
     assert (
         len(after('a = R.match_cast(x, R.Tensor((n, n), "float32"))\nb = R.exp(a)\nreturn b')) == 2
     )
+
+
+def test_a_reshape_of_something_better_known_is_written_as_the_parser_writes_it() -> None:
+    """What -1 stands for is known where the match_cast that forgot it is gone: with or without new annotations."""
+    body = 'a = R.match_cast(x, R.Tensor(ndim=2, dtype="float32"))\nb = R.reshape(a, R.shape([-1, m]))\nreturn b'
+    assert after(body) == ["b = R.reshape(x, R.shape([n, m]))"]
+    made = CanonicalizeBindings()(module(body))
+    for mod in (made, Normalize()(made)):
+        assert_structural_equal(mod, relaxpy.parse(mod.script()))
 
 
 def test_a_match_cast_that_forgets_is_gone_and_what_was_deduced_from_it_stays_right() -> None:
