@@ -13,7 +13,7 @@ from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.analyzer import to_tvm, to_tvm_var
+from relaxpy.tir.analyzer import int64, to_tvm, to_tvm_var
 from relaxpy.tir.extents import with_parsed_extents
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
 
@@ -100,12 +100,13 @@ _FOLDS: dict[Any, Any] = {
 
 def _folded(node: Any) -> Any:
     """Arithmetic of sizes and indices as it is written when they are known: `n * 2` with n = 1 is 2, as the parser of
-    the printed program has it."""
-    by_zero = isinstance(node.b, tirx.IntImm) and node.b.value == 0
-    if str(node.ty.dtype) != "int64" or (
-        by_zero and isinstance(node, (tirx.FloorDiv, tirx.FloorMod))
-    ):
+    the printed program has it. A division by 0, in a loop that does not run, gives 0 (`tir.compile.without_traps`): TVM
+    refuses to print or simplify one by a constant."""
+    if str(node.ty.dtype) != "int64":
         return node
+    by_zero = isinstance(node.b, tirx.IntImm) and node.b.value == 0
+    if by_zero and isinstance(node, (tirx.FloorDiv, tirx.FloorMod)):
+        return int64(0)
     return _FOLDS[type(node)](node.a, node.b)
 
 

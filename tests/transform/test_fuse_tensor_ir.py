@@ -8,8 +8,10 @@ import pytest
 import relaxpy
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.errors import PassError
+from relaxpy.ir.structural import assert_structural_equal
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
+from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 
 PROGRAMS = """
@@ -99,3 +101,32 @@ def test_what_is_no_tensor_program_is_refused() -> None:
         FuseTensorIR()(mod)
     assert caught.value.code == "fuse-not-a-program"
     assert caught.value.span is not None
+
+
+def test_a_division_by_a_size_that_becomes_0() -> None:
+    """In a loop that does not run: the program prints, parses and runs all the same."""
+    mod = relaxpy.parse("""
+from relaxpy.script import ir as I, relax as R, tir as T
+
+@I.ir_module
+class Module:
+    @T.prim_func
+    def spread(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n * 2",), "float32")):
+        for i in range(n * 2):
+            with T.sblock("b"):
+                v = T.axis.spatial(n * 2, i)
+                y[v] = x[v // 2] + x[v % n]
+
+    @R.function
+    def main(x: R.Tensor((0,), "float32")) -> R.Tensor((0,), "float32"):
+        with R.dataflow():
+            y = R.call_tir(Module.spread, (x,), out_ty=R.Tensor((0,), "float32"))
+            z = R.call_tir(Module.spread, (y,), out_ty=R.Tensor((0,), "float32"))
+            R.output(z)
+        return z
+""")
+    fused = FuseTensorIR()(FuseOps()(mod))
+    assert "fused_spread_spread" in fused.prim_funcs
+    assert_structural_equal(fused, relaxpy.parse(fused.script()))
+    run = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
+    assert run(np.zeros(0, "float32")).numpy().shape == (0,)
