@@ -17,17 +17,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.turns import timed
+from relaxpy.build.peak import argument, loaded, multiply_adds
 from relaxpy.op import te
-from relaxpy.runtime.bytecode import KernelInfo
-from relaxpy.runtime.kernels import KernelHandles, load_kernels
-from relaxpy.schedule import schedule_kernel
+from relaxpy.runtime.kernels import KernelHandles
 from relaxpy.tir import loops
-from relaxpy.tir.arithmetic import Arithmetic
-from relaxpy.tir.compile import compile_object
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 
-CHAINS, STEPS = 12, 1 << 14
 SECONDS = 0.02
 """For which a loop is repeated."""
 STREAMS = 8
@@ -51,8 +47,8 @@ class Limits:
 
     def peak(self, dtype: str) -> float:
         """Operations a second of products of this dtype."""
-        flops, run = _multiply_adds(dtype, self.threads, self.target)
-        self._peaks[dtype] = max(self._peaks.get(dtype, 0.0), flops / run())
+        flops, run = multiply_adds(dtype, self.threads, self.target)
+        self._peaks[dtype] = max(self._peaks.get(dtype, 0.0), flops / min(timed(run, 3, SECONDS)))
         return self._peaks[dtype]
 
     def memory_seconds(self, read: float, written: float) -> float:
@@ -75,37 +71,6 @@ class Limits:
     def _measured_cost(self, kind: str, log2: int) -> float:
         measured = _read_seconds if kind == "read" else _copy_seconds
         return measured(1 << log2, self.threads, self.target)
-
-
-@cache
-def _multiply_adds(dtype: str, threads: int, target: Target) -> tuple[int, Callable[[], float]]:
-    """A loop of multiply-adds on registers: its operations, and what measures its seconds."""
-    total = "int32" if dtype in ("int8", "uint8") else "float32"
-    arithmetic = Arithmetic.of(dtype, dtype, total, target)
-    lanes, tasks = arithmetic.lanes, threads * 4
-    x = te.placeholder((tasks, lanes), arithmetic.word, "X")
-    y = te.compute((tasks, lanes), lambda i, j: te.cast(te.element(x(i, j)), total), "Y")
-    func = PrimFunc.from_te([x], [y]).func
-    p: Any = loops.Program()
-    source, out = (p.flat_view(buffer) for buffer in func.params)
-    with p.loop("task", tasks, parallel=True) as task:
-        value = p.let("value", loops.load(source, task * lanes, lanes))
-        sums = [p.allocate(f"sum{n}", lanes, total) for n in range(CHAINS)]
-        for chain in sums:
-            p.store(chain, 0, loops.zero(total, lanes), lanes)
-        with p.loop("step", STEPS):
-            for chain in sums:
-                before = loops.load(chain, 0, lanes)
-                p.store(chain, 0, arithmetic.add_product(before, value, value), lanes)
-        for chain in sums:
-            so_far: Any = loops.load(out, task * lanes, lanes)
-            p.store(out, task * lanes, so_far + loops.load(chain, 0, lanes), lanes)
-    kernel = _loaded(loops.finished(func, arithmetic.around(p.body())), target)
-    arrays = [
-        np.full((tasks, lanes), 0.5).astype(kind).view(kind) for kind in (arithmetic.word, total)
-    ]
-    flops = 2 * tasks * lanes * CHAINS * STEPS * arithmetic.group
-    return flops, lambda: min(_times(kernel.parallel, arrays))
 
 
 def _read_seconds(nbytes: int, threads: int, target: Target) -> float:
@@ -153,13 +118,7 @@ def _stream(threads: int, target: Target, *, copies: bool) -> KernelHandles:
             for chain in sums:
                 so_far: Any = loops.load(out, task * 64, lanes)
                 p.store(out, task * 64, so_far + loops.load(chain, 0, lanes), lanes)
-    return _loaded(loops.finished(func, p.body()), target)
-
-
-def _loaded(func: Any, target: Target) -> KernelHandles:
-    kernel = schedule_kernel(func, target)
-    code = compile_object({"p": kernel.parallel, "s": kernel.serial}, target)
-    return load_kernels([code], [KernelInfo("limit", "p", "s")])[0]
+    return loaded(loops.finished(func, p.body()), target)
 
 
 def _usual_seconds(kernel: KernelHandles, arrays: list[np.ndarray]) -> float:
@@ -169,8 +128,6 @@ def _usual_seconds(kernel: KernelHandles, arrays: list[np.ndarray]) -> float:
 
 def _times(run: Callable[..., object], arrays: list[np.ndarray]) -> list[float]:
     """Seconds of each of some calls."""
-    import tvm_ffi
-
-    args = [tvm_ffi.from_dlpack(array, require_alignment=4) for array in arrays]
+    args = [argument(array) for array in arrays]
     run(*args)
     return timed(partial(run, *args), 3, SECONDS)

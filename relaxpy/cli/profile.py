@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
 import relaxpy
+from relaxpy.build import build
 from relaxpy.cli.inputs import parse_inputs, read_arrays
 from relaxpy.cli.outputs import OutputFile
 from relaxpy.cli.run import load
 from relaxpy.cli.source import is_executable, read_module
+from relaxpy.files import write_text
 
 
 @click.command(
@@ -52,6 +55,7 @@ Inputs are written as for `relaxpy run`.
 )
 @click.option("--lines", is_flag=True, help="By line of the source too.")
 @click.option("--trace", type=OutputFile(), help="Write a Chrome trace.")
+@click.option("--json", "json_file", type=OutputFile(), help="Write both tables as JSON.")
 def profile(
     file: str,
     function: str,
@@ -61,16 +65,18 @@ def profile(
     repeat: int,
     lines: bool,
     trace: Path | None,
+    json_file: Path | None,
 ) -> None:
     """Run FUNCTION ("main" if not given) of an executable, or of a program that is compiled first, and print how long
-    each kernel took, how many bytes it moved, and how near that is to what memory allows.
+    each kernel took, how many bytes it moved, how many floating-point operations it did, and how near that is to what
+    this machine's memory and arithmetic allow.
     """
     values = parse_inputs(inputs, seed)
     if file.endswith(".rxe") or is_executable(file):
         executable = load(file)
     else:
         weights = None if params is None else read_arrays(params)
-        executable = relaxpy.build(read_module(file), params=weights)
+        executable = build(read_module(file), params=weights)
     found = relaxpy.VirtualMachine(executable).profile(function, repeat=repeat, **values)
     click.echo(str(found))
     if lines:
@@ -79,3 +85,6 @@ def profile(
     if trace is not None:
         found.save_trace(trace)
         click.echo(f"wrote {trace}")
+    if json_file is not None:
+        write_text(json_file, json.dumps(found.as_json(), indent=1) + "\n")
+        click.echo(f"wrote {json_file}")

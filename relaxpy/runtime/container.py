@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from relaxpy.errors import ExecutableError
 
 MAGIC = b"RELAXPY\n"
-VERSION = 2
+VERSION = 3
 ALIGNMENT = 64
 
 _HEAD = struct.Struct("<8sIIQI4x")

@@ -7,7 +7,9 @@
 
 The functions are linked once more, with a clock read before and after every kernel, library call and call into Python
 (0.1 µs each); the machine itself stays as it is. Bytes are those of the tensors that a kernel is given, each once: what
-it must move at least. The limit beside them is what copying memory reaches here.
+it must move at least. Floating-point operations are counted by the compiler in the tensor program: additions,
+subtractions, multiplications, divisions, minima, maxima and elementary functions one each, a multiply-add two. Beside
+both is what this machine reaches (`relaxpy.runtime.limits`): what lies in caches moves faster than copied memory.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from time import perf_counter
 from typing import Any
 
@@ -26,11 +27,16 @@ import numpy as np
 from relaxpy.files import write_text
 from relaxpy.runtime.bytecode import FunctionCode, Instr, Kernel, Library, Packed
 from relaxpy.runtime.frame import record_bytes
+from relaxpy.runtime.limits import copy_bandwidth, peak_flops
 from relaxpy.runtime.link import Emitter, Scope
 
 MACHINE = "(the machine itself)"
 """What is in no kernel: checks, shapes, allocation, the calls."""
 _BETWEEN = (Library, Packed)
+_SHORT = 10e-3
+"""Calls below this are told in µs, in seconds."""
+_WIDEST = 60
+"""Characters of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class Event:
     seconds: float
     nbytes: int
     """Bytes of the tensors that it was given; 0 where that is not known."""
+    flops: int
+    """Floating-point operations; 0 where they are not known."""
     turn: int
     """Which of the repeated calls, from 0."""
 
@@ -61,11 +69,17 @@ class Row:
     """In one call of the function."""
     seconds: float
     nbytes: int
+    flops: int
 
     @property
     def gigabytes(self) -> float:
         """GB/s."""
         return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
+
+    @property
+    def gigaflops(self) -> float:
+        """GFLOP/s."""
+        return self.flops / self.seconds / 1e9 if self.seconds else 0.0
 
 
 @dataclass(frozen=True)
@@ -82,14 +96,42 @@ class Profile:
         """Kernels, library functions and Python functions, longest first; at the end what the machine does itself."""
         rows = self._rows(lambda event: event.name)
         rest = max(0.0, self.seconds - sum(row.seconds for row in rows))
-        return [*rows, Row(MACHINE, 0, rest, 0)]
+        return [*rows, Row(MACHINE, 0, rest, 0, 0)]
 
     def by_line(self) -> str:
         """The table by line of the source."""
-        return self._table(self._rows(lambda event: event.place), "line")
+        return self._table(self._lines(), "line")
+
+    def _lines(self) -> list[Row]:
+        return self._rows(lambda event: event.place)
 
     def __str__(self) -> str:
         return self._table(self.by_kernel(), "kernel")
+
+    def as_json(self) -> dict[str, Any]:
+        """Both tables and the machine's limits, for `json.dumps`. Seconds, bytes, and operations are of a call of the
+        function; `peak_flops` is 0 where it is not known."""
+
+        def plain(rows: Sequence[Row]) -> list[dict[str, Any]]:
+            return [
+                {
+                    "name": row.name,
+                    "calls": row.calls,
+                    "seconds": row.seconds,
+                    "bytes": row.nbytes,
+                    "flops": row.flops,
+                }
+                for row in rows
+            ]
+
+        return {
+            "function": self.function,
+            "seconds": self.seconds,
+            "repeat": self.repeat,
+            "limits": {"copy_bytes": copy_bandwidth(), "peak_flops": peak_flops()},
+            "kernels": plain(self.by_kernel()),
+            "lines": plain(self._lines()),
+        }
 
     def chrome_trace(self) -> dict[str, Any]:
         """All calls as the JSON object that chrome://tracing and Perfetto read. Times in µs."""
@@ -100,6 +142,7 @@ class Profile:
             events.append(_trace_event(self.function, "call", offset, end, {}))
             for event in mine:
                 facts = {"function": event.function, "place": event.place, "bytes": event.nbytes}
+                facts["flops"] = event.flops
                 start = offset + event.start
                 events.append(_trace_event(event.name, event.kind, start, event.seconds, facts))
             offset += end * 1.02
@@ -119,27 +162,54 @@ class Profile:
                 len(seen[-1]),
                 float(np.median([sum(event.seconds for event in turn) for turn in seen])),
                 sum(event.nbytes for event in seen[-1]),
+                sum(event.flops for event in seen[-1]),
             )
             for name, seen in turns.items()
         ]
         return sorted(rows, key=lambda row: -row.seconds)
 
     def _table(self, rows: Sequence[Row], heading: str) -> str:
-        limit = copy_bandwidth()
-        width = min(60, max([len(heading), *(len(row.name) for row in rows)]))
-        lines = [
-            f"{self.function}: {self.seconds * 1e3:.3f} ms a call, median of {self.repeat}; copying memory reaches "
-            f"{limit / 1e9:.0f} GB/s here",
-            f"{heading:<{width}} {'calls':>6} {'ms':>9} {'share':>6} {'MB':>9} {'GB/s':>7} {'of copy':>8}",
+        copy, peak = copy_bandwidth(), peak_flops()
+        limits = f"copying memory reaches {copy / 1e9:.0f} GB/s here"
+        if peak:
+            limits += f", float32 multiply-adds {peak / 1e9:.0f} GFLOP/s"
+        unit, factor = ("µs", 1e6) if self.seconds < _SHORT else ("ms", 1e3)
+        size, most = (
+            ("KB", 1e3) if max((row.nbytes for row in rows), default=0) < 1e6 else ("MB", 1e6)
+        )
+        columns: list[tuple[str, Callable[[Row], str]]] = [
+            (heading, lambda row: row.name),
+            ("calls", lambda row: f"{row.calls:,}" if row.calls else ""),
+            (unit, lambda row: f"{row.seconds * factor:,.2f}"),
+            ("share", lambda row: f"{row.seconds / self.seconds:.1%}" if self.seconds else ""),
+            (size, lambda row: f"{row.nbytes / most:,.2f}" if row.nbytes else ""),
+            ("GB/s", lambda row: f"{row.gigabytes:.1f}" if row.nbytes else ""),
+            ("of copy", lambda row: f"{row.gigabytes * 1e9 / copy:.0%}" if row.nbytes else ""),
         ]
-        for row in rows:
-            share = row.seconds / self.seconds if self.seconds else 0.0
-            name = row.name if len(row.name) <= width else row.name[: width - 1] + "…"
-            line = f"{name:<{width}} {row.calls or '':>6} {row.seconds * 1e3:>9.3f} {share:>6.1%}"
-            if row.nbytes:
-                line += f" {row.nbytes / 1e6:>9.2f} {row.gigabytes:>7.1f} {row.gigabytes * 1e9 / limit:>8.0%}"
-            lines.append(line)
-        return "\n".join(lines)
+        if any(row.flops for row in rows):
+            columns.append(("GFLOP/s", lambda row: f"{row.gigaflops:.1f}" if row.flops else ""))
+            if peak:
+                shares = {id(row): f"{row.gigaflops * 1e9 / peak:.0%}" for row in rows if row.flops}
+                columns.append(("of peak", lambda row: shares.get(id(row), "")))
+        cells = [[text(row) for _, text in columns] for row in rows]
+        title = f"{self.function}: {self.seconds * factor:,.2f} {unit} a call, median of {self.repeat}; {limits}"
+        return "\n".join([title, *_aligned([[name for name, _ in columns], *cells])])
+
+
+def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: the first column to the left, cut where it is long, the others to the right."""
+    names = [[row[0] if len(row[0]) <= _WIDEST else row[0][: _WIDEST - 1] + "…"] for row in cells]
+    rows = [[*name, *row[1:]] for name, row in zip(names, cells, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)),
+            ]
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _trace_event(
@@ -158,24 +228,6 @@ def _trace_event(
     }
 
 
-@cache
-def copy_bandwidth() -> float:
-    """Bytes a second that copying memory reads and writes, on all threads: 64 MB each, more than caches hold."""
-    threads = max(
-        1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    pairs = [(np.ones(1 << 24, np.float32), np.empty(1 << 24, np.float32)) for _ in range(threads)]
-    from concurrent.futures import ThreadPoolExecutor  # it takes long to import
-
-    times: list[float] = []
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(4):
-            start = perf_counter()
-            list(pool.map(lambda pair: np.copyto(pair[1], pair[0]), pairs))
-            times.append(perf_counter() - start)
-    return 2 * sum(pair[0].nbytes for pair in pairs) / min(times)
-
-
 @dataclass
 class Recorder:
     """Collects what the clocks say: the `note` of the functions' source."""
@@ -192,8 +244,10 @@ class Recorder:
         """A call starts."""
         self.turn, self.began = turn, perf_counter()
 
-    def note(self, function: str, at: int, start: float, args: Iterable[Any]) -> None:
-        """The instruction `at` ran from `start` until now."""
+    def note(
+        self, function: str, at: int, start: float, args: Iterable[Any], flops: int = 0
+    ) -> None:
+        """The instruction `at` ran from `start` until now, and did so many floating-point operations (-1: unknown)."""
         seconds = perf_counter() - start
         code = self.codes[function]
         instr = code.code[at]
@@ -212,6 +266,7 @@ class Recorder:
                 start - self.began,
                 seconds,
                 nbytes,
+                max(0, flops),
                 self.turn,
             )
         )
@@ -245,7 +300,9 @@ class ProfilingEmitter(Emitter):
             self.emit("clock_began = clock()")
             super().launch([launch])
             tensors = ", ".join([*launch.args, ""])
-            self.emit(f"note({self.code.name!r}, {launch.at}, clock_began, ({tensors}))")
+            instr = self.code.code[launch.at]
+            flops = self.expr(instr.flops) if isinstance(instr, Kernel) else "0"
+            self.emit(f"note({self.code.name!r}, {launch.at}, clock_began, ({tensors}), {flops})")
 
     def instr(self, at: int, instr: Instr, scope: Scope) -> None:
         if not isinstance(instr, _BETWEEN):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 
 import relaxpy
 from relaxpy.errors import RuntimeCheckError, UsageError
-from relaxpy.runtime.profile import MACHINE, copy_bandwidth
+from relaxpy.runtime import limits
+from relaxpy.runtime.limits import copy_bandwidth, peak_flops, peak_is_measured_by
+from relaxpy.runtime.profile import MACHINE, Event, Profile
 
 MOD = relaxpy.parse(
     """
@@ -53,6 +56,10 @@ def test_kernels_calls_and_bytes(vm: relaxpy.VirtualMachine) -> None:
     rows = {row.name: row for row in found.by_kernel()}
     assert rows["matmul"].calls == 1
     assert rows["matmul"].nbytes == 4 * (3 * 8 + 8 * 8 + 3 * 8)
+    assert rows["matmul"].flops == 2 * 3 * 8 * 8
+    assert rows["matmul"].gigaflops == pytest.approx(384e-9 / rows["matmul"].seconds)
+    assert rows["relaxpy.unique"].flops == 0
+    assert rows["sum"].flops == 2 * 3 * 8
     assert rows["sum"].calls == 2
     assert rows["sum"].nbytes == 2 * 4 * (3 * 8 + 3)
     assert rows["relaxpy.unique"].calls == 1
@@ -73,12 +80,62 @@ def test_the_tables_say_kernels_and_lines(vm: relaxpy.VirtualMachine) -> None:
     assert copy_bandwidth() > 1e8
 
 
+def test_the_peak_of_arithmetic(
+    vm: relaxpy.VirtualMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured where a compiler is, once for each number of threads; where none is it is not told."""
+    assert peak_flops() > 1e8
+    found = vm.profile("main", X, W, True, repeat=1)
+    assert "of peak" in str(found)
+    asked: list[float] = []
+    monkeypatch.setattr(limits, "_measures", [])
+    assert peak_flops() == 0.0
+    assert "GFLOP/s" in str(found)
+    assert "of peak" not in str(found)
+    peak_is_measured_by(lambda: asked.append(1.0) or 2e9)
+    assert (peak_flops(), peak_flops(), asked) == (2e9, 2e9, [1.0])
+    limits._measured_peak.cache_clear()
+
+
+def test_as_json(vm: relaxpy.VirtualMachine) -> None:
+    found = vm.profile("main", X, W, True, repeat=2)
+    data = json.loads(json.dumps(found.as_json()))
+    assert data["function"] == "main"
+    assert data["limits"]["copy_bytes"] > 1e8
+    by_name = {row["name"]: row for row in data["kernels"]}
+    assert by_name["matmul"]["flops"] == 384
+    assert sum(row["flops"] for row in data["lines"]) == sum(r["flops"] for r in data["kernels"])
+
+
+def test_kernels_without_floats_have_no_rate() -> None:
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n",), dtype="int32")) -> R.Tensor(("n",), dtype="int32"):
+    y = R.add(x, x)
+    return y
+""")
+    found = relaxpy.VirtualMachine(relaxpy.build(mod)).profile("main", np.ones(3, np.int32))
+    assert "GFLOP/s" not in str(found).partition("\n")[2]
+
+
+def test_long_and_short_calls() -> None:
+    """The unit is what people read; names that are long are cut, columns stay under their headings."""
+    event = Event("k" * 99, "kernel", "main", "a.py:1", 0.0, 0.0, 2_000_000, 0, 0)
+    for seconds, unit in ((0.5, "500.00 ms"), (5e-6, "5.00 µs")):
+        text = str(Profile("main", seconds, 1, (replace(event, seconds=seconds),)))
+        title, heading, row, _ = text.splitlines()
+        assert title.startswith(f"main: {unit} a call")
+        assert "k" * 59 + "…" in row
+        assert row.index("100.0%") + len("100.0%") == heading.index("share") + len("share")
+
+
 def test_a_trace(vm: relaxpy.VirtualMachine, tmp_path: Path) -> None:
     found = vm.profile("main", X, W, True, repeat=2)
     found.save_trace(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     calls = [event for event in events if event["cat"] == "call"]
     assert len(calls) == 2
+    assert {e["args"]["flops"] for e in events if e["name"] == "matmul"} == {384}
     for event in events:
         assert event["ph"] == "X"
         inside = [

@@ -1,0 +1,84 @@
+"""What the processor's arithmetic can do at most: loops of multiply-adds that stay in registers, compiled and timed.
+
+`benchmarks/limits.py` puts measured kernels beside it, and profiles do (`relaxpy.runtime.limits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from relaxpy.op import te
+from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.kernels import KernelHandles, ffi, load_kernels
+from relaxpy.runtime.threads import num_threads
+from relaxpy.schedule import schedule_kernel
+from relaxpy.tir import loops
+from relaxpy.tir.arithmetic import Arithmetic
+from relaxpy.tir.compile import compile_object
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.target import Target
+
+CHAINS, STEPS = 12, 1 << 14
+"""Sums that do not wait for each other: enough to fill the units, few enough for the registers. Products of each."""
+_SECONDS = 0.02
+"""For which the loop is repeated."""
+
+
+@cache
+def multiply_adds(dtype: str, threads: int, target: Target) -> tuple[int, Callable[[], object]]:
+    """A loop of multiply-adds of `dtype` on registers, for that many threads: its operations, and a call of it."""
+    total = "int32" if dtype in ("int8", "uint8") else "float32"
+    arithmetic = Arithmetic.of(dtype, dtype, total, target)
+    lanes, tasks = arithmetic.lanes, threads * 4
+    x = te.placeholder((tasks, lanes), arithmetic.word, "X")
+    y = te.compute((tasks, lanes), lambda i, j: te.cast(te.element(x(i, j)), total), "Y")
+    func = PrimFunc.from_te([x], [y]).func
+    p: Any = loops.Program()
+    source, out = (p.flat_view(buffer) for buffer in func.params)
+    with p.loop("task", tasks, parallel=True) as task:
+        value = p.let("value", loops.load(source, task * lanes, lanes))
+        sums = [p.allocate(f"sum{n}", lanes, total) for n in range(CHAINS)]
+        for chain in sums:
+            p.store(chain, 0, loops.zero(total, lanes), lanes)
+        with p.loop("step", STEPS):
+            for chain in sums:
+                before = loops.load(chain, 0, lanes)
+                p.store(chain, 0, arithmetic.add_product(before, value, value), lanes)
+        for chain in sums:
+            so_far: Any = loops.load(out, task * lanes, lanes)
+            p.store(out, task * lanes, so_far + loops.load(chain, 0, lanes), lanes)
+    kernel = loaded(loops.finished(func, arithmetic.around(p.body())), target)
+    words = (arithmetic.word, total)
+    args = [argument(np.full((tasks, lanes), 0.5).astype(word)) for word in words]
+    flops = 2 * tasks * lanes * CHAINS * STEPS * arithmetic.group
+    return flops, partial(kernel.parallel, *args)
+
+
+def loaded(func: Any, target: Target) -> KernelHandles:
+    """A program of loops as a kernel that can be called."""
+    kernel = schedule_kernel(func, target)
+    code = compile_object({"p": kernel.parallel, "s": kernel.serial}, target)
+    return load_kernels([code], [KernelInfo("limit", "p", "s")])[0]
+
+
+def argument(array: np.ndarray) -> Any:
+    """An array as kernels take it."""
+    return ffi().from_dlpack(array, require_alignment=4)
+
+
+def peak_flops() -> float:
+    """Operations a second of float32 multiply-adds, two each, on the threads that kernels use: the best of some
+    runs."""
+    flops, run = multiply_adds("float32", num_threads(), Target.host())
+    run()  # threads start, the clock rises
+    end, best = perf_counter() + _SECONDS, float("inf")
+    while perf_counter() < end:
+        start = perf_counter()
+        run()
+        best = min(best, perf_counter() - start)
+    return flops / best
