@@ -19,11 +19,10 @@ from relaxpy.tir.stages import (
     Load,
     Stage,
     Var,
-    inline_stages,
     is_output,
     loads_of,
     map_loads,
-    read_stages,
+    stages_of,
     substitute,
     uses,
 )
@@ -99,10 +98,9 @@ _LOWEST = -3.4028234663852886e38
 def attention_of(func: PrimFunc) -> AttentionForm | None:
     """The program as attention in float32 (of float32 or narrower floats) whose mask is an interval of keys, and
     whose head sizes are known; None for everything else."""
-    stages = read_stages(func)
+    stages = stages_of(func)
     if stages is None:
         return None
-    stages = inline_stages(stages, func)
     if len(stages) != _STAGES:
         return None
     return _Reader(func, stages).read()

@@ -14,7 +14,7 @@ from relaxpy.tir import loops
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import equal
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc
-from relaxpy.tir.stages import Stage, equal_indices, inline_stages, is_output, read_stages
+from relaxpy.tir.stages import Stage, equal_indices, is_output, stages_of
 from relaxpy.tir.stages import substitute as substitute_axes
 
 _REDUCE = 2
@@ -111,10 +111,9 @@ def read_contraction(func: PrimFunc) -> Contraction | None:
 def _with_epilogue(func: PrimFunc) -> Contraction | None:
     """A contraction of what may be read at other places (a transposition, heads split), and perhaps a stage behind it
     that makes one element of the output of each sum, at another place perhaps."""
-    stages = read_stages(func)
+    stages = stages_of(func)
     if stages is None:
         return None
-    stages = inline_stages(stages, func)
     if len(stages) > 2:
         return None
     product, last = stages[0], stages[-1]

@@ -80,10 +80,10 @@ def read_convolution(func: PrimFunc) -> ConvolutionForm | None:
     None too for a product of two matrices, for what has no rows (depthwise convolutions: nothing is read twice but what
     is in the window), and where the output's contiguous axis does not walk along data's last dimension.
     """
-    stages = s.read_stages(func)
-    if stages is None:
+    found = s.stages_of(func)
+    if found is None:
         return None
-    stages = with_padding_inlined(s.inline_stages(stages, func), func)
+    stages = with_padding_inlined(found, func)
     if len(stages) > 2 or not s.is_output(stages[-1], func):
         return None
     product, last = stages[0], stages[-1]

@@ -33,10 +33,9 @@ def with_shared_memory(program: PrimFunc) -> PrimFunc:
 
 @lru_cache(maxsize=4096)
 def _overwritable(func: Any) -> frozenset[tuple[int, int]]:
-    stages = s.read_stages(func)
+    stages = s.stages_of(func)
     if stages is None:
         return frozenset()
-    stages = s.inline_stages(stages, func)
     if len(stages) != 1 or stages[0].combiner is not None or not s.is_output(stages[0], func):
         return frozenset()
     stage = stages[0]

@@ -27,10 +27,9 @@ def reshaped(program: PrimFunc) -> tuple[int, int] | None:
 def _reshaped(func: Any) -> tuple[int, int] | None:
     if not all(isinstance(param.ty, s.tirx.BufferType) for param in func.params):
         return None
-    stages = s.read_stages(func)
+    stages = s.stages_of(func)
     if stages is None:
         return None
-    stages = s.inline_stages(stages, func)
     if len(stages) != 1 or stages[0].combiner is not None or not s.is_output(stages[0], func):
         return None
     stage = stages[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import equal
@@ -84,12 +85,33 @@ class Stage:
     value: Expr
     combiner: Combiner | None
 
-    def loads(self) -> list[Load]:
+    @cached_property
+    def loads(self) -> tuple[Load, ...]:
         """Every read of the value, repeated ones too."""
-        return loads_of(self.value)
+        return tuple(loads_of(self.value))
+
+    @cached_property
+    def is_expensive(self) -> bool:
+        """See the function of this name."""
+        return is_expensive(self.value)
+
+    @cached_property
+    def size(self) -> int:
+        """How many nodes its value has."""
+        return _size(self.value)
 
     def reads(self, buffer: Buffer) -> list[Load]:
-        return [load for load in self.loads() if load.source.same_as(buffer)]
+        """The reads of this buffer."""
+        return [load for load in self.loads if load.source.same_as(buffer)]
+
+
+@lru_cache(
+    maxsize=256
+)  # passes and rules ask for one program after the other, many of them for each
+def stages_of(func: PrimFunc) -> tuple[Stage, ...] | None:
+    """The stages that a program comes down to: `read_stages`, with `inline_stages`; None where there are none."""
+    stages = read_stages(func)
+    return None if stages is None else tuple(inline_stages(stages, func))
 
 
 def read_stages(func: PrimFunc) -> list[Stage] | None:
@@ -109,7 +131,7 @@ def read_stages(func: PrimFunc) -> list[Stage] | None:
             return None
         if any(other.reads(stage.buffer) for other in [*stages, stage]):
             return None
-        if any(not any(load.source.same_as(b) for b in buffers) for load in stage.loads()):
+        if any(not any(load.source.same_as(b) for b in buffers) for load in stage.loads):
             return None
         if any(buffer.strides or constant(buffer.elem_offset) != 0 for buffer in _touched(stage)):
             return None
@@ -138,7 +160,7 @@ def inline_stages(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]:
         if not all(_may_inline(producer, user) for user in users):
             continue
         inlined = [inlined_into(producer, other) if other in users else other for other in current]
-        if any(_size(other.value) > _LARGEST_VALUE for other in inlined):
+        if any(other.size > _LARGEST_VALUE for other in inlined):
             continue
         current = [other for other in inlined if not other.buffer.same_as(producer.buffer)]
     return current
@@ -158,7 +180,7 @@ def share_output(stages: list[Stage], func: PrimFunc) -> list[Stage]:
             stage.combiner is not None
             or is_output(stage, func)
             or len(readers) < 2
-            or not is_expensive(stage.value)
+            or not stage.is_expensive
             or str(stage.buffer.dtype) != str(last.buffer.dtype)
             or not same_extents(stage.buffer.shape, last.buffer.shape)
             or not last.reads(stage.buffer)
@@ -187,6 +209,8 @@ def common_rows(stages: Sequence[Stage]) -> int:
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     """The expression with variables replaced and every variable that it defines itself made anew."""
+    if isinstance(expr, Var):
+        return values.get(expr, expr)
     table = dict(values)
 
     def let(node: tirx.Let) -> Expr:
@@ -194,8 +218,9 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
         body = tvm_ffi.structural_map(node.body, (Var, lambda v: var if v.same_as(node.var) else v))
         return tirx.Let(var, node.value, body)
 
-    replaced = tvm_ffi.structural_map(expr, (Var, lambda var: table.get(var, var)))
-    return tvm_ffi.structural_map(replaced, (tirx.Let, let))
+    if table:
+        expr = tvm_ffi.structural_map(expr, (Var, lambda var: table.get(var, var)))
+    return tvm_ffi.structural_map(expr, (tirx.Let, let))
 
 
 def rebuffer(expr: Expr, change: Mapping[Buffer, tuple[Buffer, int]]) -> Expr:
@@ -420,12 +445,12 @@ def _join_with_nan(a: Expr, b: Expr, compare: type) -> Expr:
 
 
 def _touched(stage: Stage) -> list[Buffer]:
-    return [stage.buffer, *(load.source for load in stage.loads())]
+    return [stage.buffer, *(load.source for load in stage.loads)]
 
 
 def _may_inline(producer: Stage, user: Stage) -> bool:
     """Whether computing the producer's value at each of its reads in `user` is no more than a few times the work."""
-    if not is_expensive(producer.value):
+    if not producer.is_expensive:
         return True
     axes = [*user.axes, *user.reduce_axes]
     return all(

@@ -29,8 +29,8 @@ def test_a_cheap_intermediate_is_inlined_everywhere() -> None:
     func, stages = stages_of(x, out)
     assert [stage.name for stage in stages] == ["twice", "out"]
     (only,) = inline_stages(stages, func)
-    assert len(only.loads()) == 2
-    assert all(load.source.same_as(func.params[0]) for load in only.loads())
+    assert len(only.loads) == 2
+    assert all(load.source.same_as(func.params[0]) for load in only.loads)
 
 
 def test_an_expensive_value_of_a_row_stays_a_stage() -> None:
@@ -73,7 +73,7 @@ def test_combiners(reduce: Any, kind: str) -> None:
     _, (stage,) = stages_of(x, compute((n,), lambda i: reduce(x[i, k], axis=k)))
     assert stage.combiner is not None
     assert stage.combiner.kind == kind
-    assert len(stage.loads()) == 1
+    assert len(stage.loads) == 1
 
 
 def test_a_pair_of_results_is_not_a_stage() -> None:

@@ -38,7 +38,7 @@ def as_bits(p: Program, stage: Stage, shared: Collection[Buffer] = ()) -> Stage:
         place = simplify(s.flat_index(node.indices, node.source.shape))
         return tirx.BufferLoad(view(node.source), [place])
 
-    if any(buffer in shared for buffer in (stage.buffer, *(r.source for r in stage.loads()))):
+    if any(buffer in shared for buffer in (stage.buffer, *(r.source for r in stage.loads))):
         return stage
     if not _is_moved(stage.value, dtype):
         return stage

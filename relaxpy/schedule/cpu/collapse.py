@@ -51,7 +51,7 @@ def _in_order_of_memory(stage: Stage) -> Stage:
     """The stage with its reduced axes in the order of the dimensions that they go through in the first read of all."""
     if len(stage.reduce_axes) < 2:
         return stage
-    for read in stage.loads():
+    for read in stage.loads:
         found = [
             next((d for d, index in enumerate(read.indices) if s.uses(index, axis)), None)
             for axis in stage.reduce_axes
@@ -118,7 +118,7 @@ class _Access:
 
 def _accesses(stage: Stage, shared: Collection[Buffer]) -> list[_Access]:
     own = _Access(stage.index, stage.buffer.shape, stage.buffer in shared)
-    return [own, *(_Access(r.indices, r.source.shape, r.source in shared) for r in stage.loads())]
+    return [own, *(_Access(r.indices, r.source.shape, r.source in shared) for r in stage.loads)]
 
 
 def _runs(axes: Axes, accesses: Sequence[_Access], bare: Expr) -> list[Axes]:

@@ -25,10 +25,9 @@ CHUNK = 4096
 
 def schedule_elementwise(func: PrimFunc, target: Target) -> PrimFunc | None:
     """A program whose intermediates all inline into one element-wise stage; None for others."""
-    stages = s.read_stages(func)
+    stages = s.stages_of(func)
     if stages is None:
         return None
-    stages = s.inline_stages(stages, func)
     if len(stages) != 1 or stages[0].combiner is not None or not s.is_output(stages[0], func):
         return None
     writer = StageWriter(Program(), target)

@@ -81,7 +81,7 @@ class StageWriter:
 
     def lanes(self, stage: Stage) -> int:
         """Elements a vector: as many as the widest type that the stage touches allows."""
-        dtypes = [stage.buffer.dtype, *(read.source.dtype for read in stage.loads())]
+        dtypes = [stage.buffer.dtype, *(read.source.dtype for read in stage.loads)]
         types = [tvm.DataType(str(dtype)) for dtype in dtypes]
         # Half precision is computed as float32.
         half = any(str(dtype) in ("float16", "bfloat16") for dtype in dtypes)
@@ -320,7 +320,7 @@ def extent_of(stage: Stage, axis: Var) -> Expr:
 
 def is_side_by_side(stage: Stage, axis: Var) -> bool:
     """Whether every read stays where it is, or moves to the neighbouring element, as the axis advances."""
-    return all(s.step(read.indices, read.source.shape, axis) in (0, 1) for read in stage.loads())
+    return all(s.step(read.indices, read.source.shape, axis) in (0, 1) for read in stage.loads)
 
 
 def _combiner(stage: Stage) -> Combiner:

@@ -194,7 +194,7 @@ class _Squares:
 
 def _crossing(stage: Stage, last: Var) -> list[Load]:
     """The reads that are not of neighbours along the last axis."""
-    return [r for r in stage.loads() if s.step(r.indices, r.source.shape, last) not in (0, 1)]
+    return [r for r in stage.loads if s.step(r.indices, r.source.shape, last) not in (0, 1)]
 
 
 def _has_choice(value: Expr) -> bool:

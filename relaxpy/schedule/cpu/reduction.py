@@ -35,10 +35,9 @@ from relaxpy.tir.target import Target
 
 def schedule_reduction(func: PrimFunc, target: Target) -> PrimFunc | None:
     """A program of element-wise stages and reductions; None for what is not one."""
-    stages = s.read_stages(func)
+    stages = s.stages_of(func)
     if stages is None:
         return None
-    stages = s.inline_stages(stages, func)
     writer = _sharing(StageWriter(Program(), target), stages)
     rows = s.common_rows(stages)
     if len(stages) > 1 and constant(product(stages[-1].buffer.shape[:rows])) != 1:

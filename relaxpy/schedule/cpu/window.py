@@ -33,10 +33,10 @@ def window_program(func: PrimFunc, target: Target) -> PrimFunc | None:
     what every axis walks along by itself, and those that have no vectors along the output's last axis."""
     if target.kind != "llvm":
         return None
-    stages = s.read_stages(func)
-    if stages is None:
+    found = s.stages_of(func)
+    if found is None:
         return None
-    stages = with_padding_inlined(s.inline_stages(stages, func), func)
+    stages = with_padding_inlined(found, func)
     if len(stages) > 2 or not s.is_output(stages[-1], func):
         return None
     window, last = stages[0], stages[-1]
@@ -142,7 +142,7 @@ class _Writer:
         self.dtype = str(window.buffer.dtype)
         self.lanes = target.lanes(max(32, tvm.DataType(self.dtype).bits))
         self.program = p = Program()
-        sources = [load.source for load in (*window.loads(), *last.loads())]
+        sources = [load.source for load in (*window.loads, *last.loads)]
         sources = [x for x in sources if last is window or not x.same_as(window.buffer)]
         self.views: dict[Buffer, Buffer] = {}
         for buffer in (*sources, last.buffer):
