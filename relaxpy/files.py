@@ -1,8 +1,9 @@
-"""Files that are written whole or not at all."""
+"""Files: written whole or not at all; where those are that can be made again."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,3 +43,23 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Make `text` the content of a file, in UTF-8. Raises UsageError (`file-write`)."""
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def cache_folder() -> str:
+    """Where the user's caches are: `RELAXPY_CACHE_DIR` or the platform's place; "" for a user without a home."""
+    return os.environ.get("RELAXPY_CACHE_DIR") or _platform_folder()
+
+
+def _platform_folder() -> str:
+    """Where this platform keeps what can be made again; "" for a user without a home."""
+    home = os.path.expanduser("~")
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
+        return os.path.join(base, "relaxpy", "Cache")
+    if sys.platform == "darwin":
+        base = os.path.join(home, "Library", "Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(base):  # the XDG specification: others are to be ignored
+            base = os.path.join(home, ".cache")
+    return os.path.join(base, "relaxpy") if os.path.isabs(base) else ""

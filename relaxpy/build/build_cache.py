@@ -19,13 +19,13 @@ import hashlib
 import mmap
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from relaxpy.errors import UsageError
+from relaxpy.files import cache_folder
 
 FORMAT = "v2"
 MAGIC = b"RXKERNEL"
@@ -67,7 +67,7 @@ class BuildCache:
         Raises: UsageError (`cache-size`).
         """
         size = parse_size(os.environ.get("RELAXPY_CACHE_SIZE", "") or str(DEFAULT_SIZE))
-        folder = default_folder()
+        folder = cache_folder()
         return cls(Path(folder), size) if folder and size else None
 
     def get(self, key: bytes) -> memoryview | None:
@@ -209,26 +209,6 @@ def parse_size(text: str) -> int:
             help="RELAXPY_CACHE_SIZE is a number of bytes, or of K, M, G: 500M; 0 or off: no cache",
         )
     return int(float(match[1]) * _UNITS[match[2].upper()])
-
-
-def default_folder() -> str:
-    """Where the user's caches are: `RELAXPY_CACHE_DIR` or the platform's place; "" for a user without a home."""
-    return os.environ.get("RELAXPY_CACHE_DIR") or _platform_folder()
-
-
-def _platform_folder() -> str:
-    """Where this platform keeps what can be made again; "" for a user without a home."""
-    home = os.path.expanduser("~")
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
-        return os.path.join(base, "relaxpy", "Cache")
-    if sys.platform == "darwin":
-        base = os.path.join(home, "Library", "Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME", "")
-        if not os.path.isabs(base):  # the XDG specification: others are to be ignored
-            base = os.path.join(home, ".cache")
-    return os.path.join(base, "relaxpy") if os.path.isabs(base) else ""
 
 
 def _map(path: Path) -> memoryview:

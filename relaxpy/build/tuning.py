@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from relaxpy.build.build_cache import default_folder
 from relaxpy.errors import UsageError
-from relaxpy.files import write_text
+from relaxpy.files import cache_folder, write_text
 from relaxpy.schedule.knobs import Choices
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
@@ -72,7 +71,7 @@ class TuningRecords:
         named = os.environ.get("RELAXPY_TUNING")
         if named is not None:
             return Path(named) if named else None
-        folder = default_folder()
+        folder = cache_folder()
         return Path(folder) / "tuning.json" if folder else None
 
     @classmethod

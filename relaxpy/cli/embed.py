@@ -37,7 +37,7 @@ Examples:
   relaxpy embed --model ./my-bert "A sentence."      another BERT checkpoint
 
 The model is all-MiniLM-L6-v2 unless --model says otherwise. It is compiled at the first use, once for every batch size
-and length, and kept in a cache (RELAXPY_CACHE, else ~/.cache/relaxpy).
+and length, and kept in a cache (RELAXPY_CACHE, else the folder that `relaxpy cache` tells).
 """
 )
 @click.argument("sentences", nargs=-1)

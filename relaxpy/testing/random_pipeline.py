@@ -8,64 +8,38 @@ from __future__ import annotations
 
 import random
 
-from relaxpy.transform import (
-    BindParams,
-    BindUnknownShapes,
-    CanonicalizeBindings,
-    CombineParallelMatmul,
-    ConvertToDataflow,
-    DeadCodeElimination,
-    EliminateCommonSubexpr,
-    FoldBatchNorm,
-    FoldConstant,
-    FuseAttention,
-    FuseOps,
-    FuseTensorIR,
-    InlinePrivateFunctions,
-    LambdaLift,
-    LegalizeOps,
-    LiftWorkspace,
-    LowerCallTIR,
-    LowerShapes,
-    Normalize,
-    PackWeights,
-    Pass,
-    PlanMemory,
-    RemoveUnusedOutputs,
-    RewriteReshapes,
-    Sequential,
-    UpdateInPlace,
-)
+from relaxpy.build.pipeline import DEFAULT
+from relaxpy.transform import ConvertToDataflow, DeadCodeElimination, Pass, Sequential
 
-ANYWHERE: tuple[Pass, ...] = (
-    CanonicalizeBindings(),
-    CombineParallelMatmul(),
-    ConvertToDataflow(),
-    DeadCodeElimination(),
-    EliminateCommonSubexpr(),
-    FoldBatchNorm(),
-    FoldConstant(),
-    FuseAttention(),
-    InlinePrivateFunctions(),
-    RemoveUnusedOutputs(),
+_PHASES = {phase.name: phase.passes for phase in DEFAULT}
+
+ANYWHERE: tuple[Pass, ...] = tuple(
+    sorted(
+        {*_PHASES["simplify"], ConvertToDataflow(), *_PHASES["match"]}, key=lambda step: step.name
+    )
 )
 """May stand at any place between the first normal form and the lowering of functions."""
-MEMORY: tuple[Pass, ...] = (LiftWorkspace(), RewriteReshapes(), UpdateInPlace(), PlanMemory())
-"""May each be left out."""
+NECESSARY: tuple[Pass, ...] = (
+    *(step for step in _PHASES["normalise"] if step not in ANYWHERE),
+    *_PHASES["legalise"],
+)
+LOWERING: tuple[Pass, ...] = tuple(
+    step for step in _PHASES["lower"] if step != DeadCodeElimination()
+)
 MOST = 6
-"""How many of them a pipeline has at most."""
+"""How many of those that may stand anywhere a pipeline has at most."""
 
 
 def random_pipeline(seed: int) -> Sequential:
-    """The necessary passes in their order, some of the others anywhere. The same seed gives the same pipeline."""
+    """The necessary passes in their order, some of the others anywhere; fusion, layout and each pass of the memory
+    plan may be left out. The same seed gives the same pipeline."""
     rng = random.Random(seed)
-    middle: list[Pass] = [BindUnknownShapes(), LegalizeOps()]
+    middle = list(NECESSARY)
     if rng.random() < 0.7:
-        middle += [FuseOps(), FuseTensorIR()]
+        middle += _PHASES["fuse"]
     if rng.random() < 0.5:
-        middle.append(PackWeights())
+        middle += _PHASES["layout"]
     for step in rng.choices(ANYWHERE, k=rng.randint(1, MOST)):
         middle.insert(rng.randint(0, len(middle)), step)
-    memory = [step for step in MEMORY if rng.random() < 0.8]
-    lowering = [LambdaLift(), LowerCallTIR(), *memory, LowerShapes()]
-    return Sequential((BindParams(), Normalize(), *middle, *lowering))
+    memory = [step for step in _PHASES["memory"] if rng.random() < 0.8]
+    return Sequential((*_PHASES["prepare"], *middle, *LOWERING, *memory, *_PHASES["shapes"]))

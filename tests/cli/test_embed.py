@@ -110,13 +110,18 @@ def test_long_sentences_are_noted(run: Callable[..., Result]) -> None:
         (("a", "--file", "b"), None, "both as arguments and with --file"),
         (("--file", "no/such/file"), None, "no/such/file cannot be read: No such file"),
         (("a", "--save", "out.txt"), None, "end the name in .npy or .json"),
-        (("a", "--save", "no/such/out.npy"), None, "There is no folder 'no/such'"),
     ],
 )
 def test_mistakes(
     run: Callable[..., Result], args: tuple[str, ...], text: str | None, message: str
 ) -> None:
     assert message in error_of(run(*args, text=text))
+
+
+def test_a_folder_that_is_not_there(run: Callable[..., Result]) -> None:
+    result = run("a", "--save", "no/such/out.npy")
+    assert result.exit_code == 2
+    assert "There is no folder 'no/such'" in result.output
 
 
 def test_file_that_is_no_text(run: Callable[..., Result], tmp_path: Path) -> None:
