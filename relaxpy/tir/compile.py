@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from relaxpy.errors import BuildError
@@ -21,8 +21,7 @@ from relaxpy.tir import pipeline
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.bfloat16 import without_bfloat16
 from relaxpy.tir.target import Target
-
-Expr = tvm.ir.Expr
+from relaxpy.tir.traps import without_traps
 
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 _ROOM = 64 << 20
@@ -100,37 +99,6 @@ def relax_alignment(func: tirx.PrimFunc) -> tirx.PrimFunc:
     if not relaxed:
         return func
     return tvm_ffi.structural_map(func, (tvm.ir.Var, lambda var: relaxed.get(var, var)))
-
-
-def without_traps(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same function, in which an integer divided by a 0 that is known only at run time gives 0, as in numpy.
-
-    The processor ends the process at a division by zero, and LLVM may divide by a symbol before it knows that the
-    loop around the division runs at all: sizes of 0 got there in programs that never divide by them.
-    """
-
-    def guarded(kind: Callable[..., Expr]) -> Callable[[Expr], Expr]:
-        def replace(node: Expr) -> Expr:
-            if _may_be_zero(node.b):
-                zero, one = (tirx.const(value, node.b.ty.dtype) for value in (0, 1))
-                is_zero = tirx.EQ(node.b, zero)
-                return tirx.Select(is_zero, zero, kind(node.a, tirx.Select(is_zero, one, node.b)))
-            return node
-
-        return replace
-
-    divisions = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
-    body = tvm_ffi.structural_map(func.body, tuple((kind, guarded(kind)) for kind in divisions))
-    return func if body.same_as(func.body) else func.with_body(body)
-
-
-def _may_be_zero(divisor: Expr) -> bool:
-    """Is this an integer that is neither a constant (TVM refuses 0) nor at least 1 by construction?"""
-    if "int" not in str(divisor.ty.dtype) or isinstance(divisor, (tirx.IntImm, tirx.Broadcast)):
-        return isinstance(divisor, tirx.Broadcast) and _may_be_zero(divisor.value)
-    if isinstance(divisor, tirx.Max):
-        return not any(isinstance(e, tirx.IntImm) and e.value > 0 for e in (divisor.a, divisor.b))
-    return True
 
 
 def _build(

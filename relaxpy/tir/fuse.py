@@ -100,7 +100,7 @@ _FOLDS: dict[Any, Any] = {
 
 def _folded(node: Any) -> Any:
     """Arithmetic of sizes and indices as it is written when they are known: `n * 2` with n = 1 is 2, as the parser of
-    the printed program has it. A division by 0, in a loop that does not run, gives 0 (`tir.compile.without_traps`): TVM
+    the printed program has it. A division by 0, in a loop that does not run, gives 0 (`relaxpy.tir.traps`): TVM
     refuses to print or simplify one by a constant."""
     if str(node.ty.dtype) != "int64":
         return node

@@ -12,6 +12,7 @@ from __future__ import annotations
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.exact import sealed, unsealed
 from relaxpy.tir.intrinsics import lower_intrinsics
+from relaxpy.tir.traps import without_traps
 
 FINISHED = "relaxpy.finished"
 """Attribute of a function that only needs its calling convention."""
@@ -39,6 +40,13 @@ def _found(func: tirx.PrimFunc, kind: type[object]) -> bool:
     stop = tvm_ffi.VisitInterrupt
     found = tvm_ffi.structural_walk(func.body, (kind, lambda _: stop(True)), order="pre")
     return found is not None
+
+
+@tvm.transform.module_pass(opt_level=0, name="relaxpy.WithoutTraps")
+def _without_traps(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Divisions by 0 give 0, after what simplified and moved them. The guards that were there before are gone where a
+    condition makes them superfluous, though TVM computes both sides of a choice, and allocates before it."""
+    return tvm.IRModule({var: without_traps(func) for var, func in mod.functions.items()})
 
 
 def block_passes() -> list[tvm.transform.Pass]:
@@ -69,6 +77,7 @@ def block_passes() -> list[tvm.transform.Pass]:
         tirx.transform.StmtSimplify(),
         tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),
+        _without_traps,
     ]
 
 
