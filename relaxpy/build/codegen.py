@@ -489,8 +489,9 @@ def _costs(
             bound[param.var] = arg
 
     def here(cost: Dim | None) -> Dim | None:
-        known = cost is not None and all(var in bound for var in cost.vars)
-        return cost.substitute(bound) if known else None
+        if cost is None or any(var not in bound for var in cost.vars):
+            return None
+        return cost.substitute(bound)
 
     return here(kernel.work), here(kernel.flops)
 
