@@ -287,7 +287,7 @@ class _Matcher:
                 if op.name == name:
                     yield state.cover(way)
             case CallPattern(), Call():
-                yield from self._call(pattern, value, state.cover(way))
+                yield from self._call(pattern, value, state, way)
             case CallTIRPattern(), Call(op=CallTIR()):
                 yield from self._call_tir(pattern, value, state.cover(way))
             case _ if self._is_leaf(pattern, value):
@@ -313,15 +313,16 @@ class _Matcher:
             case _:
                 return False
 
-    def _call(self, pattern: CallPattern, call: Call, state: _State) -> Iterator[_State]:
+    def _call(
+        self, pattern: CallPattern, call: Call, state: _State, way: Iterable[Var]
+    ) -> Iterator[_State]:
         count = len(pattern.args)
         if count > len(call.args) or (count < len(call.args) and not pattern.more):
             return
         args = call.args[:count]
-        orders = itertools.permutations(args) if pattern.any_order else [args]
         for after in self.match(pattern.callee, call.op, state):
-            for order in orders:
-                yield from self.match_all(pattern.args, order, after)
+            for order in itertools.permutations(args) if pattern.any_order else [args]:
+                yield from self.match_all(pattern.args, order, after.cover(way))
 
     def _call_tir(self, pattern: CallTIRPattern, call: Call, state: _State) -> Iterator[_State]:
         callee, args = call.args[0], call.args[1]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from relaxpy.analysis.dataflow_match import Match, find_matches
-from relaxpy.analysis.scope import Scope, dependencies
+from relaxpy.analysis.scope import Scope, dependencies, scope_of
 from relaxpy.errors import Span
 from relaxpy.ir.expr import DataflowBlock, Var
 from relaxpy.ir.module import IRModule
@@ -67,8 +67,8 @@ def warn_unmatched(reports: Iterable[PatternReport]) -> None:
 class PatternRegions:
     """The regions of one block, claimed pattern after pattern; what is claimed is not found again."""
 
-    def __init__(self, block: DataflowBlock, mod: IRModule) -> None:
-        self._scope = Scope(block.bindings, mod, None)
+    def __init__(self, block: DataflowBlock | Scope, mod: IRModule) -> None:
+        self._scope = scope_of(block, mod)
         self._mod = mod
         self._home: dict[int, frozenset[int]] = {}
         """The region that a binding belongs to."""

@@ -80,7 +80,7 @@ class TensorType(Annotation):
         vdevice: str | None = None,
     ) -> None:
         if shape is not None and isinstance(shape, (tuple, list)):
-            shape = tuple(Dim.of(dim) for dim in shape)
+            shape = tuple(map(Dim.of, shape))
             ndim = len(shape)
         elif shape is not None and isinstance(shape, (int, str, Dim)):
             raise TypeError(f"a shape is a tuple of dimensions, got {shape!r}: write ({shape!r},)")

@@ -112,7 +112,7 @@ class ShapeExpr(Expr):
     dims: tuple[Dim, ...]
 
     def __init__(self, dims: Iterable[DimLike], *, span: Span | None = None) -> None:
-        object.__setattr__(self, "dims", tuple(Dim.of(dim) for dim in dims))
+        object.__setattr__(self, "dims", tuple(map(Dim.of, dims)))
         object.__setattr__(self, "span", span)
 
 

@@ -187,6 +187,14 @@ class Rewriter:
 
     rewrite_DataflowVar = rewrite_Var
 
+    def rewrite_Call(self, node: Call) -> Any:
+        """As `generic` would: most nodes are calls."""
+        op = self.rewrite(node.op) if isinstance(node.op, Expr) else node.op
+        args, ty_args = _rewrite_items(self, node.args), _rewrite_items(self, node.ty_args)
+        if op is node.op and args is node.args and ty_args is node.ty_args:
+            return node
+        return rebuild(node, {"op": op, "args": args, "ty_args": ty_args})
+
     def define(self, var: Var, annotation: Annotation | None = None) -> Var:
         """The variable at its definition: a new one if its annotation changes, and every later
         use with it."""

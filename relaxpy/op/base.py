@@ -475,12 +475,14 @@ class Deduction:
         self.call = call
         self.annotation_of = annotation_of
         self.exact = exact
+        self.args: Sequence[Annotation | None] = ()
+        """The arguments' annotations, once it has run."""
         self.requirements: list[Requirement] = []
 
     def run(self) -> Annotation:
         """The annotation of the result. It follows from the operator, the arguments' annotations and what is assumed of
         symbols, so it is remembered: the layers of a model ask the same, and every pass asks again."""
-        args = self.arguments()
+        args = self.args = self.arguments()
         key = (self.op, self.exact, tuple(args), tuple(assumed().items()))
         found = _deduced.get(key)
         if found is None:

@@ -78,11 +78,7 @@ class PrimFunc(TensorProgram):
 
     @property
     def written(self) -> frozenset[int]:
-        stored: list[Any] = []
-        tvm_ffi.structural_walk(
-            self.func.body, [(tirx.BufferStore, lambda store: stored.append(store.buffer))]
-        )
-        return frozenset(i for i, param in enumerate(self.func.params) if param in stored)
+        return _written(self.func)
 
     @staticmethod
     def from_te(
@@ -93,6 +89,18 @@ class PrimFunc(TensorProgram):
         func = _te.create_prim_func([*inputs, *outputs, *map(to_tvm_var, scalars)])
         func = with_regions(_int64_ranges(func.without_attr("global_symbol")))
         return PrimFunc(with_parsed_extents(func))
+
+
+@lru_cache(maxsize=4096)
+def _written(func: Any) -> frozenset[int]:
+    """Positions of the parameters that something is stored in."""
+    stored: list[Any] = []
+    tvm_ffi.structural_walk(
+        func.body, [(tirx.BufferStore, lambda store: stored.append(store.buffer))]
+    )
+    return frozenset(
+        i for i, param in enumerate(func.params) if any(param.same_as(s) for s in stored)
+    )
 
 
 def _int64_ranges(func: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from relaxpy.ir.expr import (
     Binding,
+    BindingBlock,
     DataflowBlock,
     DataflowVar,
     Function,
@@ -22,6 +23,8 @@ def with_outputs(function: Function) -> Function:
     uses; itself if they are. Before, a `DataflowVar` may be used, or bound, outside."""
     uses = _UsesOutside()
     uses.visit(function)
+    if all(type(var) is uses.kind(var) for var in (*uses.home, *uses.plain)):
+        return function
     rewriter = _Kinds(uses)
     body = rewriter.rewrite_SeqExpr(function.body)
     if body is function.body:
@@ -33,9 +36,20 @@ def with_outputs(function: Function) -> Function:
 class _UsesOutside(Visitor):
     def __init__(self) -> None:
         self.home: dict[Var, DataflowBlock] = {}
-        """The block that a variable is bound in."""
+        """The dataflow block that a variable is bound in."""
+        self.plain: list[Var] = []
+        """Variables that are bound in plain blocks."""
         self.found: set[Var] = set()
         self._open: list[DataflowBlock] = []
+
+    def kind(self, var: Var) -> type[Var]:
+        """What a variable is to be."""
+        return DataflowVar if var in self.home and var not in self.found else Var
+
+    def visit_BindingBlock(self, node: BindingBlock) -> None:
+        for binding in node.bindings:
+            self.plain.append(binding.var)
+            self.visit(binding)
 
     def visit_DataflowBlock(self, node: DataflowBlock) -> None:
         self._open.append(node)
@@ -68,15 +82,13 @@ class _Kinds(Rewriter):
 
     def rewrite_SeqExpr(self, node: SeqExpr) -> Any:
         """Definitions come before uses, so each is settled when it is met."""
-        for block in node.blocks:
-            inside = isinstance(block, DataflowBlock)
-            for binding in block.bindings:
-                self.settle(binding, inside)
+        for binding in node.bindings:
+            self.settle(binding)
         return self.generic(node)
 
-    def settle(self, binding: Binding, inside: bool) -> None:
+    def settle(self, binding: Binding) -> None:
         var = binding.var
-        kind = DataflowVar if inside and var not in self.uses.found else Var
+        kind = self.uses.kind(var)
         if type(var) is not kind:
             annotation = self.rewrite_annotation(var.annotation)
             self.vars[var] = kind(var.name, annotation, span=var.span)

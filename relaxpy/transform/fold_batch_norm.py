@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from relaxpy.analysis.called_operators import calls_operator
 from relaxpy.analysis.use_def import Use, UseDef, use_def
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.expr import (
@@ -69,9 +70,12 @@ class FoldBatchNorm(Pass):
     name: ClassVar[str] = "fold-batch-norm"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        return mod.map_graph_functions(
-            lambda _, function: _Folder(mod, function).function(function)
-        )
+        def change(_: str, function: Function) -> Function:
+            if not calls_operator(function, BatchNorm):
+                return function
+            return _Folder(mod, function).function(function)
+
+        return mod.map_graph_functions(change)
 
 
 class _Folder(Rebuilder):

@@ -11,7 +11,7 @@ import numpy as np
 
 from relaxpy.analysis.dataflow_match import Match
 from relaxpy.analysis.pattern_regions import PatternRegions, PatternReport
-from relaxpy.analysis.scope import Scope, scope_of
+from relaxpy.analysis.scope import scope_of
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import (
@@ -133,13 +133,13 @@ class _Fuser:
 
     def __init__(self, block: DataflowBlock, mod: IRModule) -> None:
         self.block, self.mod = block, mod
-        self.scope: Scope = scope_of(block)
+        self.scope = scope_of(block, mod)
         self.new: list[Binding] = []
         self.passed: set[Var] = set()
         """Variables on the way from what attention now reads to what it read."""
 
     def run(self) -> DataflowBlock:
-        found = PatternRegions(self.block, self.mod)
+        found = PatternRegions(self.scope, self.mod)
         gone: set[int] = set()
         roots: dict[Var, Match] = {}
         for region in found.claim(ATTENTION, self.refusal, PatternReport("attention")):

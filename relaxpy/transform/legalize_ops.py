@@ -86,11 +86,9 @@ class _Legalizer(Rebuilder):
         out = deduction.run()
         if value.op.packed and isinstance(out, TensorType) and out.ndim < 0:
             return value  # the runtime's function takes any rank
-        args = deduction.arguments()
-        for annotation in (*args, out):
-            self.require_dims(value.op, annotation)
+        program = self.called_program(value.op, deduction.args, out)
         self.check(deduction.requirements)
-        return self.call_program(value, args, out)
+        return self.call_program(value, deduction.args, out, *program)
 
     def require_sizes(self, op: Op, call: Call) -> None:
         """Check what a function of the runtime takes for granted, as far as sizes are known here."""
@@ -126,13 +124,15 @@ class _Legalizer(Rebuilder):
             case _:
                 pass
 
-    def call_program(self, call: Call, args: Sequence[Annotation | None], out: Annotation) -> Expr:
-        assert isinstance(call.op, Op)
-        key = (call.op, tuple(args), out)
-        found = self.called.get(key)
-        if found is None:
-            found = self.called[key] = self.program(call.op, args, out)
-        name, scalars = found
+    def call_program(
+        self,
+        call: Call,
+        args: Sequence[Annotation | None],
+        out: Annotation,
+        name: str,
+        scalars: tuple[Dim, ...] | None,
+    ) -> Expr:
+        """The call of a program instead of an operator's."""
         tensors = [
             e for e, a in zip(call.args, args, strict=False) for e in _tensor_leaves(e, a, self)
         ]
@@ -145,11 +145,22 @@ class _Legalizer(Rebuilder):
             return Tuple((self.emit(made),), span=call.span)
         return made
 
+    def called_program(
+        self, op: Op, args: Sequence[Annotation | None], out: Annotation
+    ) -> tuple[str, tuple[Dim, ...] | None]:
+        """The name of the tensor program for these arguments, and the scalars to call it with."""
+        key = (op, tuple(args), out)
+        found = self.called.get(key)
+        if found is None:
+            for annotation in (*args, out):
+                self.require_dims(op, annotation)
+            found = self.called[key] = self.program(op, args, out)
+        return found
+
     def program(
         self, op: Op, args: Sequence[Annotation | None], out: Annotation
     ) -> tuple[str, tuple[Dim, ...] | None]:
-        """The name of the tensor program for these arguments, made if there is none alike, and the scalars to call it
-        with."""
+        """The same, made if there is no program alike."""
         from relaxpy.tir.te_call import legal_program
 
         canonical = _Canonical()

@@ -1,0 +1,23 @@
+"""Does a function call operators of some kinds, in its branches and local functions too? What a pass asks before it
+walks through a program that there is nothing for it to do in."""
+
+from __future__ import annotations
+
+from relaxpy.ir.expr import Call, Function, If
+from relaxpy.ir.op import Operator
+
+
+def calls_operator(function: Function, *kinds: type[Operator]) -> bool:
+    """Whether one of the function's bindings is a call of an operator of these kinds."""
+    waiting = [function.body]
+    while waiting:
+        for binding in waiting.pop().bindings:
+            value = binding.value
+            if isinstance(value, Call):
+                if isinstance(value.op, kinds):
+                    return True
+            elif isinstance(value, If):
+                waiting += (value.then, value.otherwise)
+            elif isinstance(value, Function):
+                waiting.append(value.body)
+    return False
