@@ -64,7 +64,8 @@ class CanonicalizeBindings(Pass):
     are one, or none.
 
     A function that got a fresh tensor to return does not return its argument instead. Where effects are in sight
-    (impure functions) tensors stay different tensors.
+    (impure functions) tensors stay different tensors. A function that has a call which then cannot work stays as it is:
+    if it comes to that call, the program says so.
 
     Before:
         @R.function
@@ -97,7 +98,10 @@ class CanonicalizeBindings(Pass):
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         def change(_: str, function: Function) -> Function:
             with assuming(bounds_of(function)):
-                return with_outputs(_Canonical(mod).rewrite_Function(function))
+                try:
+                    return with_outputs(_Canonical(mod).rewrite_Function(function))
+                except DeduceError:
+                    return function
 
         return mod.map_graph_functions(change)
 
@@ -147,6 +151,8 @@ class _Canonical(Rewriter):
         bindings: list[Binding] = []
         for old in block.bindings:
             binding = self.rewrite(old)
+            if binding.value is not old.value and isinstance(binding.value, Call):
+                deduce(binding.value, self.mod)  # raises for what cannot work
             other = self.named(binding)
             if isinstance(other, GlobalVar) and old.var in self.results:
                 other = None  # a function that is the value of a branch has a name there

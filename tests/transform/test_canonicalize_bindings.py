@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule
@@ -125,6 +126,24 @@ def test_a_reshape_of_something_better_known_is_written_as_the_parser_writes_it(
     made = CanonicalizeBindings()(module(body))
     for mod in (made, Normalize()(made)):
         assert_structural_equal(mod, relaxpy.parse(mod.script()))
+
+
+def test_what_would_be_known_to_be_wrong_stays() -> None:
+    """A call that cannot work, which only the program says if it comes to it: here it may not."""
+    params = 'x: R.Tensor(("n", 3), "float32"), p: R.Tensor((), "bool")'
+    mod = module(
+        "k = T.int64()\na = x\nif p:\n"
+        '    b = R.match_cast(a, R.Tensor((n, k), "float32"))\n'
+        "    c = R.add(b, R.const([1, 2], 'float32'))\n    r = R.sum(c)\n"
+        "else:\n    r = R.sum(a)\nreturn r",
+        params,
+    )
+    made = CanonicalizeBindings()(mod)
+    check_well_formed(made)
+    x = np.ones((2, 3), np.float32)
+    assert interpret(made, "main", x, np.array(False)) == 6
+    with pytest.raises(RuntimeCheckError, match="add"):
+        interpret(made, "main", x, np.array(True))
 
 
 def test_a_match_cast_that_forgets_is_gone_and_what_was_deduced_from_it_stays_right() -> None:
