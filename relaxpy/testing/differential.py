@@ -27,7 +27,7 @@ from relaxpy.build.build import link
 from relaxpy.build.codegen import generate
 from relaxpy.build.phases import Pipeline
 from relaxpy.build.pipeline import default_pipeline
-from relaxpy.errors import PassError, RelaxError
+from relaxpy.errors import DeduceError, PassError, RelaxError, VerifyError
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import Function
@@ -97,6 +97,11 @@ class Call:
             self._expected.append(self.run())
         return self._expected[0]
 
+    @property
+    def fails(self) -> bool:
+        """Does the program as it was written fail in this call?"""
+        return isinstance(self.expected, RelaxError)
+
     def sizes(self) -> dict[SymVar, int]:
         """The symbolic variables that stand alone in the parameters, and what they are in this call."""
         function = self.mod[self.name]
@@ -146,7 +151,7 @@ def check(calls: Sequence[Call], ways: Ways | None = None) -> list[Failure]:
     trial = _Trial(calls, ways or Ways())
     for stage in (trial.read, trial.interpret, trial.build, trial.lower, trial.run, trial.replay):
         stage()
-        if trial.found:
+        if trial.found or trial.refused:
             break
     return trial.found
 
@@ -165,6 +170,8 @@ class _Trial:
         self.found: list[Failure] = []
         self.steps: list[tuple[Pass, IRModule]] = []
         """The passes that changed something, and what they made."""
+        self.refused = False
+        """The compiler found out that the program can only fail."""
 
     def read(self) -> None:
         """Verify the program, print and parse it."""
@@ -191,7 +198,14 @@ class _Trial:
 
         target = self.ways.target
         with _reported("build", self.found), deep_recursion():
-            lowered = self.ways.pipeline.run(self.mod, PassContext(target, {}, (keep,)))
+            try:
+                lowered = self.ways.pipeline.run(self.mod, PassContext(target, {}, (keep,)))
+            except (DeduceError, VerifyError) as error:
+                told = error.code == "shape-mismatch"
+                self.refused = told and all(call.fails for call in self.calls)
+                if not self.refused:
+                    raise
+                return
             self.executable = link(lowered, generate(lowered), target)
 
     def lower(self) -> None:

@@ -12,14 +12,17 @@ from __future__ import annotations
 import multiprocessing
 import queue
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
+from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.analysis.well_formed import well_formed
 from relaxpy.build.pipeline import default_pipeline
-from relaxpy.errors import UsageError
+from relaxpy.errors import RelaxError, UsageError
+from relaxpy.ir.module import IRModule
 from relaxpy.shape.declare import with_bounds
 from relaxpy.testing.differential import Call, Failure, Ways, check
 from relaxpy.testing.kept import text_of
@@ -71,14 +74,31 @@ def is_bounded(seed: int) -> bool:
 
 
 def bounded(calls: Sequence[Call]) -> list[Call]:
-    """The calls, of functions that declare the largest sizes which their arguments have as upper bounds."""
-    limits: dict[str, int] = {}
+    """The calls, of functions that declare the largest sizes which their arguments have as upper bounds; those that
+    would contradict themselves with them (`n` is at most 3, and added to 5 elements) declare none."""
+    mod = calls[0].mod
+    limits: dict[str, dict[str, int]] = {}
     for call in calls:
+        own = limits.setdefault(call.name, {})
         for symbol, size in call.sizes().items():
             key = f"{call.name}.{symbol.name}"
-            limits[key] = max(size, limits.get(key, 0))
-    mod = with_bounds(calls[0].mod, limits)
+            own[key] = max(size, own.get(key, 0))
+    given = list(limits.values())
+    if _contradict(mod, given):
+        given = [own for own in given if not _contradict(mod, [own])]
+    mod = with_bounds(mod, {key: limit for own in given for key, limit in own.items()})
     return [Call(mod, call.name, call.args, call.label) for call in calls]
+
+
+def _contradict(mod: IRModule, limits: Sequence[Mapping[str, int]]) -> bool:
+    """Is the module refused once its functions declare these bounds?"""
+    try:
+        check_well_formed(
+            with_bounds(mod, {key: limit for own in limits for key, limit in own.items()})
+        )
+    except RelaxError:
+        return True
+    return False
 
 
 def ways_of(seed: int) -> Ways:
@@ -95,6 +115,13 @@ def check_seeds(seeds: Sequence[int]) -> list[Failure]:
     try:
         _, programs = random_module(seeds)
         calls = [call for program in programs for call in calls_of(program)]
+        always_fail = [p.seed for p in programs if all(c.fails for c in calls if c.name == p.name)]
+        if (
+            always_fail and len(seeds) > 1
+        ):  # the compiler may refuse those, and so would refuse them all
+            apart = [[seed] for seed in always_fail]
+            rest = [seed for seed in seeds if seed not in always_fail]
+            return [f for part in (rest, *apart) if part for f in check_seeds(part)]
         if is_bounded(seeds[0]):
             calls = bounded(calls)
     except Exception:

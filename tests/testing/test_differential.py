@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.errors import UsageError
+from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.module import IRModule
@@ -161,6 +161,25 @@ class Module:
     x = np.ones(3, np.float32)
     assert check([Call(mod, "main", [x])]) == []
     assert x.tolist() == [1, 1, 1]
+
+
+REFUSED = """
+@R.function
+def main(x: R.Tensor(("m", 1), "float32"), y: R.Tensor(("m", 3), "float32")):
+    m, u = T.int64(), T.int64()
+    z = R.match_cast(y, R.Tensor((m, u), "float32"))
+    return R.nn.cross_entropy_with_logits(x, z)
+"""
+
+
+def test_a_program_that_can_only_fail_may_be_refused() -> None:
+    """`u` is 3, as a pass finds out: at every call the program fails, and the compiler says so."""
+    mod = relaxpy.parse(REFUSED)
+    call = Call(mod, "main", [np.zeros((2, 1), np.float32), np.zeros((2, 3), np.float32)])
+    assert call.fails
+    assert check([call]) == []
+    with pytest.raises(RelaxError, match="sizes"):
+        relaxpy.build(mod)
 
 
 def test_malformed_programs_are_found() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy.errors import UsageError
 from relaxpy.testing import fuzz as module
-from relaxpy.testing.differential import Failure
+from relaxpy.testing.differential import Call, Failure
 from relaxpy.testing.fuzz import Outcome, fuzz
 
 
@@ -44,6 +47,67 @@ def test_stops_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = Workers({4})
     monkeypatch.setattr(module._Worker, "ask", lambda self, *args: answers(self, *args))
     assert len(list(fuzz(count=100, keep_going=False))) == module.BATCH
+
+
+CONTRADICTED = relaxpy.parse("""
+@I.ir_module
+class Module:
+    @R.function
+    def five(x: R.Tensor(("k",), "float32")):
+        scale, zero = R.const([0.5] * 5, "float32"), R.const([0] * 5, "int8")
+        return R.quantize(x, scale, zero, axis=0)
+
+    @R.function
+    def free(x: R.Tensor(("k",), "float32")):
+        return R.exp(x)
+""")
+
+
+def test_bounds_that_contradict_the_program_are_left_out() -> None:
+    """`k` is 3 in the call, and must be 5: to declare that it is at most 3 makes another program."""
+    x = np.zeros(3, np.float32)
+    calls = [Call(CONTRADICTED, "five", [x]), Call(CONTRADICTED, "free", [x])]
+    mod = module.bounded(calls)[0].mod
+    assert "tir_var_upper_bound" not in mod.graph_functions["five"].attrs
+    assert mod.graph_functions["free"].attrs["tir_var_upper_bound"] == {"k": 3}
+
+
+def test_a_program_that_always_fails_is_checked_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 400487: a pass finds out that its sizes differ, and refuses it with all programs of its module."""
+    seen: list[list[str]] = []
+
+    def look(calls: Sequence[Call], ways: Any) -> list[Failure]:
+        seen.append(sorted({call.name for call in calls}))
+        return []
+
+    monkeypatch.setattr(module, "check", look)
+    assert module.check_seeds([400486, 400487, 400488]) == []
+    assert [len(names) for names in seen] == [2, 1]
+
+
+def test_bounds_are_declared_where_they_make_nothing_wrong() -> None:
+    """One function has a call that no size within the bound allows: it declares none."""
+    mod = parse("""
+from relaxpy.script import ir as I, relax as R, tir as T
+
+@I.ir_module
+class Module:
+    @R.function
+    def five(x: R.Tensor(("n",), "float32")) -> R.Tensor((5,), "float32"):
+        y = R.reshape(x, (5,))
+        return y
+
+    @R.function
+    def any(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        y = R.exp(x)
+        return y
+""")
+    calls = [Call(mod, name, [np.ones(n, "float32")]) for name in ("five", "any") for n in (1, 3)]
+    declared = {call.mod for call in bounded(calls)}
+    (made,) = declared
+    bounds = {name: f.attrs.get(UPPER) for name, f in made.graph_functions.items()}
+    assert bounds == {"five": None, "any": {"n": 3}}
+    check_well_formed(made)
 
 
 def test_wrong_numbers() -> None:
