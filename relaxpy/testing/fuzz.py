@@ -19,7 +19,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
-from relaxpy.analysis.well_formed import well_formed
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir.module import IRModule

@@ -85,31 +85,6 @@ def test_a_program_that_always_fails_is_checked_by_itself(monkeypatch: pytest.Mo
     assert [len(names) for names in seen] == [2, 1]
 
 
-def test_bounds_are_declared_where_they_make_nothing_wrong() -> None:
-    """One function has a call that no size within the bound allows: it declares none."""
-    mod = parse("""
-from relaxpy.script import ir as I, relax as R, tir as T
-
-@I.ir_module
-class Module:
-    @R.function
-    def five(x: R.Tensor(("n",), "float32")) -> R.Tensor((5,), "float32"):
-        y = R.reshape(x, (5,))
-        return y
-
-    @R.function
-    def any(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
-        y = R.exp(x)
-        return y
-""")
-    calls = [Call(mod, name, [np.ones(n, "float32")]) for name in ("five", "any") for n in (1, 3)]
-    declared = {call.mod for call in bounded(calls)}
-    (made,) = declared
-    bounds = {name: f.attrs.get(UPPER) for name, f in made.graph_functions.items()}
-    assert bounds == {"five": None, "any": {"n": 3}}
-    check_well_formed(made)
-
-
 def test_wrong_numbers() -> None:
     with pytest.raises(UsageError):
         next(fuzz(count=1, jobs=0))
