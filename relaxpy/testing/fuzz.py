@@ -114,13 +114,6 @@ def check_seeds(seeds: Sequence[int]) -> list[Failure]:
     try:
         _, programs = random_module(seeds)
         calls = [call for program in programs for call in calls_of(program)]
-        always_fail = [p.seed for p in programs if all(c.fails for c in calls if c.name == p.name)]
-        if (
-            always_fail and len(seeds) > 1
-        ):  # the compiler may refuse those, and so would refuse them all
-            apart = [[seed] for seed in always_fail]
-            rest = [seed for seed in seeds if seed not in always_fail]
-            return [f for part in (rest, *apart) if part for f in check_seeds(part)]
         if is_bounded(seeds[0]):
             calls = bounded(calls)
     except Exception:

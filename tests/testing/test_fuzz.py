@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -70,19 +69,6 @@ def test_bounds_that_contradict_the_program_are_left_out() -> None:
     mod = module.bounded(calls)[0].mod
     assert "tir_var_upper_bound" not in mod.graph_functions["five"].attrs
     assert mod.graph_functions["free"].attrs["tir_var_upper_bound"] == {"k": 3}
-
-
-def test_a_program_that_always_fails_is_checked_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seed 400487: a pass finds out that its sizes differ, and refuses it with all programs of its module."""
-    seen: list[list[str]] = []
-
-    def look(calls: Sequence[Call], ways: Any) -> list[Failure]:
-        seen.append(sorted({call.name for call in calls}))
-        return []
-
-    monkeypatch.setattr(module, "check", look)
-    assert module.check_seeds([400486, 400487, 400488]) == []
-    assert [len(names) for names in seen] == [2, 1]
 
 
 def test_wrong_numbers() -> None:
