@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect_left, insort_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+from itertools import groupby
 from typing import ClassVar
 
 from relaxpy.analysis.live_ranges import Liveness, LiveRange, Path, liveness
@@ -137,6 +140,8 @@ class _Storage:
     """Memory that tensors share, one after the other."""
 
     size: Dim
+    rank: tuple[int, int] = (0, 0)
+    """Its place among storages: the smallest first, of those of one size the oldest."""
     whole: bool = False
     """Does it belong to the whole function, and not to the place of its first tensor?"""
     tensors: list[LiveRange] = field(default_factory=list)
@@ -145,6 +150,11 @@ class _Storage:
     """The arms that all its tensors lie in."""
     var: Var | None = None
     """Its variable, once the allocation is written."""
+
+    def in_use(self, position: int) -> LiveRange | None:
+        """Which of its tensors is in use there?"""
+        at = bisect_right(self.tensors, position, key=lambda t: t.begin)
+        return self.tensors[at - 1] if at and self.tensors[at - 1].end >= position else None
 
     def is_free(self, tensor: LiveRange) -> bool:
         """Is none of its tensors in use while this one is?"""
@@ -204,17 +214,20 @@ class _Plan:
     def share(self, tensors: Sequence[LiveRange], larger: bool) -> None:
         """Let tensors of sizes that are known at run time take turns in storages."""
         typical = {size: _typical(size) for size in dict.fromkeys(t.size for t in tensors)}
+        order = sorted(tensors, key=lambda t: (-typical[t.size], t.begin))
         storages: list[_Storage] = []
-        """The smallest first, of those of one size the oldest."""
-        for tensor in sorted(tensors, key=lambda t: (-typical[t.size], t.begin)):
-            storage = next((s for s in storages if self.fits(tensor, s, larger)), None)
-            if storage is None:
-                storage = _Storage(tensor.size)
-                insort_right(storages, storage, key=lambda s: typical[s.size])
-            storage.take(tensor)
-            self.places[tensor.var] = storage, 0
+        for size, alike in groupby(order, key=lambda t: typical[t.size]):
+            turns = _Turns(storages)
+            for tensor in alike:
+                storage = turns.first(tensor.begin, partial(self.fits, tensor, larger=larger))
+                if storage is None:
+                    storage = _Storage(tensor.size, (size, len(storages)))
+                    storages.append(storage)
+                storage.take(tensor)
+                turns.use(storage, tensor.end)
+                self.places[tensor.var] = storage, 0
 
-    def fits(self, tensor: LiveRange, storage: _Storage, larger: bool) -> bool:
+    def fits(self, tensor: LiveRange, storage: _Storage, *, larger: bool) -> bool:
         """May the tensor take turns with those that lie in a storage?"""
         if not storage.is_free(tensor):
             return False
@@ -232,6 +245,37 @@ class _Plan:
             if at >= begin or home[: len(path)] != path:
                 return False
         return True
+
+
+class _Turns:
+    """Storages while tensors are looked at in the order of their beginning: those that are in use for long are not
+    asked again and again."""
+
+    def __init__(self, storages: Iterable[_Storage]) -> None:
+        self.idle = sorted(storages, key=lambda s: s.rank)
+        """Those that may be free, by rank."""
+        self.busy: list[tuple[int, tuple[int, int], _Storage]] = []
+        """The others, with the last position that each is in use at: a heap."""
+
+    def first(self, begin: int, fits: Callable[[_Storage], bool]) -> _Storage | None:
+        """The first storage that fits what begins here, of those that nothing uses here."""
+        while self.busy and self.busy[0][0] < begin:
+            insort(self.idle, heappop(self.busy)[-1], key=lambda s: s.rank)
+        at = 0
+        while at < len(self.idle):
+            storage = self.idle[at]
+            user = storage.in_use(begin)
+            if user is not None:
+                self.use(self.idle.pop(at), user.end)
+            elif fits(storage):
+                return self.idle.pop(at)
+            else:
+                at += 1
+        return None
+
+    def use(self, storage: _Storage, end: int) -> None:
+        """Do not ask a storage up to this position."""
+        heappush(self.busy, (end, storage.rank, storage))
 
 
 TYPICAL = 64
