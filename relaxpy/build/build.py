@@ -151,7 +151,9 @@ def link(
     for name, kernel in kernels.items():
         alone = Alone(kernel.switch, RUNNER, len(objects) - 1) if kernel.switch else None
         place = places[kernel.symbol]
-        infos.append(KernelInfo(name, kernel.symbol, kernel.serial_symbol, place, alone))
+        infos.append(
+            KernelInfo(name, kernel.symbol, kernel.serial_symbol, place, alone, kernel.memory)
+        )
     return Executable(
         functions=tuple(program.functions),
         constants=tuple(program.constants),

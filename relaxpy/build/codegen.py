@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.build.int_expr import int_expr
 from relaxpy.errors import BuildError, Span
 from relaxpy.ir.annotation import (
     Annotation,
@@ -441,32 +442,8 @@ class _FunctionWriter:
         return bc.Heap(self.slots[dim])
 
     def int_expr(self, dim: Dim) -> bc.IntExpr:
-        """A dimension as an expression over the heap, in the order of its normal form."""
-        if dim.value is not None:
-            return dim.value
-        if dim in self.slots:
-            return bc.Heap(self.slots[dim])
-        total: bc.IntExpr | None = None
-        for monomial, coefficient in dim.terms:
-            term: bc.IntExpr | None = None
-            for atom, power in monomial:
-                if isinstance(atom, SymVar):
-                    base: bc.IntExpr = bc.Heap(self.slots[atom.dim])
-                else:
-                    base = bc.IntOp(atom.op, tuple(map(self.int_expr, atom.args)))
-                for _ in range(power):
-                    term = base if term is None else bc.IntOp("mul", (term, base))
-            subtracted = total is not None and coefficient < 0
-            factor = -coefficient if subtracted else coefficient
-            if term is None:
-                term = factor
-            elif factor != 1:
-                term = bc.IntOp("mul", (term, factor))
-            total = (
-                term if total is None else bc.IntOp("sub" if subtracted else "add", (total, term))
-            )
-        assert total is not None
-        return total
+        """A dimension over the function's heap."""
+        return int_expr(dim, self.slots)
 
 
 def _given(arg: Expr) -> Annotation | Dim | None:

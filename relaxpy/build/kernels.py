@@ -22,14 +22,21 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import relaxpy.version
 from relaxpy.build.build_cache import BuildCache
+from relaxpy.build.int_expr import int_expr
 from relaxpy.build.tuning import TuningRecords
+from relaxpy.ir.dim import Dim
+from relaxpy.ir.module import BufferParam, ScalarParam
+from relaxpy.runtime.bytecode import KernelMemory
+from relaxpy.runtime.codec import decode, encode
 from relaxpy.schedule import ScheduledKernel, schedule_kernel
 from relaxpy.schedule.knobs import Choices
 from relaxpy.tir import alone
 from relaxpy.tir.compile import compile_object
+from relaxpy.tir.heap import heap_use
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 
@@ -53,6 +60,8 @@ class CompiledKernel:
     seconds: float
     """What scheduling and compiling took."""
     object_code: bytes
+    memory: KernelMemory | None
+    """What a run takes from the heap; None: not known."""
     cached: bool = False
     """It came from the cache."""
 
@@ -64,6 +73,7 @@ class CompiledKernel:
             "switch": self.switch,
             "rule": self.rule,
             "seconds": self.seconds,
+            "memory": encode(self.memory),
         }
         return json.dumps(facts).encode() + b"\n" + self.object_code
 
@@ -71,7 +81,9 @@ class CompiledKernel:
     def decode(cls, data: memoryview) -> CompiledKernel:
         """An entry of the cache as it was."""
         facts, object_code = bytes(data).split(b"\n", 1)
-        return cls(**json.loads(facts), object_code=object_code, cached=True)
+        known = json.loads(facts)
+        memory = decode(known.pop("memory"))
+        return cls(**known, object_code=object_code, memory=memory, cached=True)
 
 
 Progress = Callable[[int, int, str], None]
@@ -205,7 +217,31 @@ def _compile(
         variants[serial_symbol] = scheduled.serial
     code = compile_object(variants, target, check_arguments=check_arguments, called=name)
     seconds += perf_counter() - start
-    return CompiledKernel(symbol, serial_symbol, switch_symbol, scheduled.rule, seconds, code)
+    memory = kernel_memory(scheduled.parallel)
+    return CompiledKernel(
+        symbol, serial_symbol, switch_symbol, scheduled.rule, seconds, code, memory
+    )
+
+
+def kernel_memory(scheduled: Any) -> KernelMemory | None:
+    """What a run of a scheduled program takes from the heap, over the sizes of its arguments; None: not known."""
+    used = heap_use(scheduled)
+    if used is None:
+        return None
+    wanted = {*used.shared.vars, *used.each.vars}
+    sizes: dict[Dim, tuple[int, int]] = {}
+    for position, param in enumerate(PrimFunc(scheduled).params):
+        shape = param.shape if isinstance(param, BufferParam) else ()
+        if isinstance(param, ScalarParam) and param.var in wanted:
+            sizes.setdefault(param.var.dim, (position, -1))
+        for axis, size in enumerate(shape):
+            if any(var.dim == size for var in wanted):
+                sizes.setdefault(size, (position, axis))
+    if any(var.dim not in sizes for var in wanted):
+        return None
+    slots = {size: slot for slot, size in enumerate(sizes)}
+    shared, each = int_expr(used.shared, slots), int_expr(used.each, slots)
+    return KernelMemory(shared, each, tuple(sizes.values()))
 
 
 @cache

@@ -7,11 +7,15 @@ from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.build.codegen import generate
+from relaxpy.build.kernels import kernel_memory
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
+from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.memory_plan import MemoryPlan, plan_of
+from relaxpy.schedule import schedule_kernel
 from relaxpy.shape.declare import with_bounds
+from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import Pass, PassContext
 
@@ -24,16 +28,27 @@ def memory_plan(
     bounds: Mapping[str, int] | None = None,
     sizes: Mapping[str, int] | None = None,
     pipeline: Pass | None = None,
+    inside_kernels: bool = False,
 ) -> MemoryPlan:
     """The plan that `relaxpy.build` with the same arguments would make: passes run, kernels are not compiled. `sizes`
-    are the values of symbolic variables to say it for, if not their bounds.
+    are the values of symbolic variables to say it for, if not their bounds. With `inside_kernels` kernels are
+    scheduled, to say what they take for themselves.
 
     Raises: RelaxError as `relaxpy.build`; UsageError (`plan-sizes`) for a size that is not said.
     """
     mod = with_bounds(mod, bounds or {})
     check_well_formed(mod)
-    context = PassContext(Target.parse(target), dict(params or {}))
+    resolved = Target.parse(target)
+    context = PassContext(resolved, dict(params or {}))
+    kernels: list[KernelInfo] = []
     with deep_recursion():
-        program = generate((pipeline or default_pipeline()).run(mod, context))
+        lowered = (pipeline or default_pipeline()).run(mod, context)
+        program = generate(lowered)
+        for name in program.kernels if inside_kernels else ():
+            func = lowered[name]
+            assert isinstance(func, PrimFunc)
+            scheduled = schedule_kernel(func.func, resolved)
+            memory = kernel_memory(scheduled.parallel)
+            kernels.append(KernelInfo(name, symbol="", serial_symbol="", memory=memory))
     weights = sum(array.nbytes for array in program.constants)
-    return plan_of(program.functions, weights, sizes or {})
+    return plan_of(program.functions, weights, sizes or {}, kernels)

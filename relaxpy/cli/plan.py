@@ -55,7 +55,8 @@ def plan(
     tensors: bool,
 ) -> None:
     """Say how much memory FILE takes, a program or an executable, and for what: planned for values inside a call,
-    beside the least that any plan takes for them and what they would take unshared; results; weights.
+    beside the least that any plan takes for them and what they would take unshared; results; weights; and what kernels
+    take for themselves.
 
     Kernels are not compiled, and nothing is allocated.
     """
@@ -70,7 +71,9 @@ def plan(
         found = relaxpy.load(file, any_cpu=True).memory_plan(values)
     else:
         arrays = None if params is None else read_arrays(params)
-        found = memory_plan(read_module(file), target, arrays, bounds=limits, sizes=values)
+        found = memory_plan(
+            read_module(file), target, arrays, bounds=limits, sizes=values, inside_kernels=True
+        )
     click.echo(str(found))
     if tensors:
         for function in found.functions:

@@ -381,6 +381,18 @@ class Alone:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelMemory:
+    """Bytes that a run of a kernel takes from the heap at most, beside its arguments. `Heap(i)` in them is no slot but
+    a size of an argument: `sizes[i]` says which argument, and which of its dimensions (-1: the argument itself)."""
+
+    shared: IntExpr
+    """Taken once."""
+    each: IntExpr
+    """Taken by each thread that runs it."""
+    sizes: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KernelInfo:
     """A compiled tensor program: the symbols of its variants, and the object that holds them."""
 
@@ -393,5 +405,7 @@ class KernelInfo:
     """Index into the executable's objects."""
     alone: Alone | None = None
     """Set where the serial kernel is the parallel one in a library of its own."""
+    memory: KernelMemory | None = None
+    """None: not known."""
 
     kind: ClassVar[str] = "kernel"

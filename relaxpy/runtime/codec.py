@@ -18,7 +18,8 @@ _CLASSES: dict[str, type[Any]] = {
         bytecode.Reg, bytecode.Heap, bytecode.IntOp,
         bytecode.TensorPattern, bytecode.ShapePattern, bytecode.PrimPattern, bytecode.TuplePattern,
         bytecode.CallablePattern, bytecode.ObjectPattern,
-        bytecode.Check, bytecode.Location, bytecode.Param, bytecode.FunctionCode, bytecode.Alone, bytecode.KernelInfo,
+        bytecode.Check, bytecode.Location, bytecode.Param, bytecode.FunctionCode, bytecode.Alone, bytecode.KernelMemory,
+        bytecode.KernelInfo,
     )
 }  # fmt: skip
 _FIELDS = {cls: tuple(field.name for field in fields(cls)) for cls in _CLASSES.values()}

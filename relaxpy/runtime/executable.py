@@ -89,7 +89,7 @@ class Executable:
         Raises: UsageError (`plan-sizes`) for a name that no function has, and for a variable with neither.
         """
         weights = sum(array.nbytes for array in self.constants)
-        return plan_of(self.functions, weights, {**(sizes or {}), **named})
+        return plan_of(self.functions, weights, {**(sizes or {}), **named}, self.kernels)
 
     def as_text(self, kernels: bool = False) -> str:
         """A listing to read: functions instruction by instruction; with `kernels` the tensor programs as well."""

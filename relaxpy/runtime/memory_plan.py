@@ -5,15 +5,15 @@
     Path("plan.svg").write_text(plan.svg())      which tensor lies where, from when to when
 
 Planned are the tensors that live inside a call: they lie in storages of the function's frames. Results, and what else
-may leave a call, have memory of their own. What depends on the data (`R.unique`) and what kernels allocate for
-themselves is not known here.
+may leave a call, have memory of their own. Kernels take some for themselves, on each thread that runs them: told apart,
+since pools of the threads keep it. What depends on the data (`R.unique`) is not known here.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from relaxpy.errors import UsageError
 from relaxpy.runtime import dtype as dtypes
@@ -28,15 +28,24 @@ from relaxpy.runtime.bytecode import (
     IntExpr,
     IntOp,
     Invoke,
+    Kernel,
+    KernelInfo,
     Location,
     MakeTuple,
     Match,
+    Move,
     Packed,
+    Reg,
     Return,
+    TensorPattern,
+    View,
 )
 from relaxpy.runtime.integers import compute
 from relaxpy.runtime.lifetimes import Lifetimes
+from relaxpy.runtime.threads import num_threads
 
+_NAMED = 4
+"""Kernels that are named, at most."""
 WORKSPACE = "workspace"
 """What the names of tensors begin with that a tensor program needs beside its inputs and outputs (paper §4.4)."""
 
@@ -63,6 +72,22 @@ class PlannedTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class InsideKernel:
+    """What a call of a kernel takes from the heap at most, beside its arguments. Sizes in bytes."""
+
+    name: str
+    known: bool
+    shared: int = 0
+    """Taken once."""
+    each: int = 0
+    """Taken by each thread."""
+
+    def nbytes(self, threads: int) -> int:
+        """On so many threads."""
+        return self.shared + threads * self.each
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionPlan:
     """The memory of one call of a function. Sizes in bytes."""
 
@@ -73,6 +98,8 @@ class FunctionPlan:
     tensors: tuple[PlannedTensor, ...]
     length: int
     """How many instructions there are."""
+    kernels: tuple[InsideKernel, ...] = ()
+    """What the kernels that it calls take for themselves; none where they were not scheduled."""
 
     @property
     def planned(self) -> int:
@@ -124,6 +151,8 @@ class MemoryPlan:
     weights: int
     """Bytes of constants."""
     functions: tuple[FunctionPlan, ...]
+    threads: int = 1
+    """How many run parallel kernels."""
 
     def __getitem__(self, name: str) -> FunctionPlan:
         """The function `name`. KeyError if there is none."""
@@ -151,7 +180,25 @@ class MemoryPlan:
             for row in rows
         ]
         total = f"weights {shown(self.weights)}, with the largest function {shown(self.peak)}"
-        return "\n".join([*lines, "", total])
+        return "\n".join([*lines, "", total, *self._inside()])
+
+    def _inside(self) -> list[str]:
+        """What kernels take for themselves."""
+        kernels = [kernel for function in self.functions for kernel in function.kernels]
+        known = [kernel for kernel in kernels if kernel.nbytes(self.threads)]
+        lines: list[str] = []
+        if known:
+            most = max(known, key=lambda kernel: kernel.nbytes(self.threads))
+            lines.append(
+                f"inside kernels at most {shown(most.nbytes(self.threads))} more, on {self.threads} "
+                f"thread{'s' * (self.threads != 1)}: {most.name}"
+            )
+        elif any(kernel.known for kernel in kernels):
+            lines.append("inside kernels nothing more")
+        if unknown := sorted({kernel.name for kernel in kernels if not kernel.known}):
+            listed = ", ".join(unknown[:_NAMED]) + (", …" if len(unknown) > _NAMED else "")
+            lines.append(f"what these take inside is not known: {listed}")
+        return lines
 
     def svg(self) -> str:
         """The timeline: each function's storages as bands, each tensor a rectangle in its place and time."""
@@ -167,11 +214,17 @@ def shown(nbytes: int) -> str:
     """A number of bytes for people."""
     if nbytes < 10_000:
         return f"{nbytes} B"
-    return f"{nbytes / 1024:.1f} KiB" if nbytes < 10 << 20 else f"{nbytes / (1 << 20):.1f} MiB"
+    for power, unit in ((1, "KiB"), (2, "MiB"), (3, "GiB"), (4, "TiB")):
+        if nbytes < 10 << 10 * (power + 1) or unit == "TiB":
+            break
+    return f"{nbytes / (1 << 10 * power):.1f} {unit}"
 
 
 def plan_of(
-    functions: Sequence[FunctionCode], weights: int, sizes: Mapping[str, int]
+    functions: Sequence[FunctionCode],
+    weights: int,
+    sizes: Mapping[str, int],
+    kernels: Sequence[KernelInfo] = (),
 ) -> MemoryPlan:
     """The plan of these functions where symbolic variables have these values: by name, or by function and name
     (`"main.n"`). What is not given is at its upper bound. A function that is not public is left out where that does not
@@ -196,16 +249,25 @@ def plan_of(
         unknown = _unknown(code, heap)
         if not unknown:
             given = {symbol: size for symbol, size in values.items() if size is not None}
-            plans.append(_function(code, given, heap))
+            inside = _inside_kernels(code, heap, kernels)
+            plans.append(replace(_function(code, given, heap), kernels=inside))
         elif code.public:
             missing = [s for s, v in values.items() if v is None]
             raise UsageError(
                 "plan-sizes",
                 f"{code.name}: how much memory {unknown} takes is known when {', '.join(missing)} is",
-                help=" ".join(f"--bound {name}=2048" for name in missing)
-                + f", or in Python bounds={{{', '.join(f'{name!r}: 2048' for name in missing)}}}",
+                help=f"say it: {_options('--size', missing)}, in Python memory_plan({_arguments(missing)}); "
+                f"or plan for an upper bound: {_options('--bound', missing)}",
             )
-    return MemoryPlan(weights, tuple(plans))
+    return MemoryPlan(weights, tuple(plans), num_threads())
+
+
+def _options(option: str, names: Sequence[str]) -> str:
+    return " ".join(f"{option} {name}=2048" for name in names)
+
+
+def _arguments(names: Sequence[str]) -> str:
+    return ", ".join(f"{name}=2048" for name in names)
 
 
 def _slots(code: FunctionCode) -> dict[str, int]:
@@ -213,15 +275,13 @@ def _slots(code: FunctionCode) -> dict[str, int]:
     found: dict[str, int] = {}
     for instr in code.code:
         if isinstance(instr, Match):
-            for name, slot in code.checks[instr.check].symbols:
-                found.setdefault(name, slot)
-    # What came for a dimension that is no variable is called after the parameter: x_0.
-    params = {param.name for param in code.params}
-    return {
-        name: slot
-        for name, slot in found.items()
-        if not (name.rpartition("_")[0] in params and name.rpartition("_")[2].isdigit())
-    }
+            check = code.checks[instr.check]
+            for name, slot in check.symbols:
+                # What came for a dimension that is no variable is called after the value: x_0.
+                value, _, axis = name.rpartition("_")
+                if not (value == check.name and axis.isdigit()):
+                    found.setdefault(name, slot)
+    return found
 
 
 def _bounds(code: FunctionCode) -> dict[int, int]:
@@ -298,6 +358,57 @@ def _function(
         )
     storages = tuple(_value(size, heap) or 0 for size in code.storages)
     return FunctionPlan(code.name, dict(sizes), storages, tuple(tensors), len(code.code))
+
+
+def _inside_kernels(
+    code: FunctionCode, heap: Sequence[int | None], kernels: Sequence[KernelInfo]
+) -> tuple[InsideKernel, ...]:
+    """What the kernels of a function take, each at the call that takes most."""
+    if not kernels:
+        return ()
+    shapes: dict[int, Sequence[int | None]] = {}
+    """Register → the shape of the tensor in it, where that is known."""
+    found: dict[str, list[InsideKernel]] = {}
+    for instr in code.code:
+        match instr:
+            case Alloc() | View():
+                shapes[instr.dst] = heap[instr.shape : instr.shape + instr.ndim]
+            case Match(src=src, pattern=TensorPattern(shape=tuple(dims))):
+                shapes[src] = [heap[d.index] if isinstance(d, Heap) else d for d in dims]
+            case Move(dst=dst, src=src) if src in shapes:
+                shapes[dst] = shapes[src]
+            case Kernel(index=index):
+                info = kernels[index]
+                found.setdefault(info.name, []).append(_inside(info, instr, shapes, heap))
+            case _:
+                shapes.pop(getattr(instr, "dst", -1), None)
+    return tuple(
+        max(calls, key=lambda call: (not call.known, call.each, call.shared))
+        for calls in found.values()
+    )
+
+
+def _inside(
+    info: KernelInfo,
+    call: Kernel,
+    shapes: Mapping[int, Sequence[int | None]],
+    heap: Sequence[int | None],
+) -> InsideKernel:
+    memory = info.memory
+    if memory is None:
+        return InsideKernel(info.name, known=False)
+    sizes: list[int | None] = []
+    for position, axis in memory.sizes:
+        arg = call.args[position]
+        if isinstance(arg, Reg):
+            shape = shapes.get(arg.index, ())
+            sizes.append(shape[axis] if axis < len(shape) else None)
+        else:
+            sizes.append(_value(arg, heap) if isinstance(arg, (Heap, int)) else None)
+    shared, each = _value(memory.shared, sizes), _value(memory.each, sizes)
+    if shared is None or each is None:
+        return InsideKernel(info.name, known=False)
+    return InsideKernel(info.name, True, shared, each)
 
 
 def _kept(code: FunctionCode, lifetimes: Lifetimes) -> frozenset[int]:

@@ -81,14 +81,47 @@ def loads(func: Any) -> tuple[Dim | None, ...]:
     return tuple(_Loads(func, param).total(func.body) for param in func.params)
 
 
-class _Counter:
+class Extents:
+    """What sizes in a program are at most, over the symbols of its parameters: loops are entered on the way down."""
+
     def __init__(self, func: Any) -> None:
         self.table = VarTable()
         self.table.symbols.update(read_symbols(func).symbols)
         self.known = set(self.table.symbols)
         self.largest: dict[Any, Dim] = {}
-        """Loop variables and axes with the largest value that they take."""
+        """Loop variables, axes and bound values with the largest that they take."""
 
+    def enter(self, node: Any) -> None:
+        """Note what a loop, a block or a binding says of its variables. Raises PassError where it is no expression of
+        what is known."""
+        match type(node).__name__:
+            case "For":
+                self.largest[node.loop_var] = self.dim(node.min) + self.dim(node.extent) - 1
+            case "SBlockRealize":
+                for axis in node.block.iter_vars:
+                    self.largest[axis.var] = self.dim(axis.dom.min) + self.dim(axis.dom.extent) - 1
+            case "Bind":
+                value = node.value
+                if type(value).__name__ == "Div":  # of sizes, which are not negative
+                    value = tirx.FloorDiv(value.a, value.b)
+                self.largest[node.var] = self.dim(value)
+            case _:
+                pass
+
+    def dim(self, expr: Any) -> Dim:
+        """An extent over the program's symbols: what depends on loops around it is taken at its largest."""
+        dim = self.table.to_dim(expr)
+        replaced = {}
+        for var in dim.vars:
+            tvm_var = next(v for v, symbol in self.table.symbols.items() if symbol is var)
+            if tvm_var in self.largest:
+                replaced[var] = self.largest[tvm_var]
+            elif tvm_var not in self.known:
+                raise PassError("dimension", f"{var} is known only when the program runs")
+        return dim.substitute(replaced)
+
+
+class _Counter(Extents):
     def total(self, body: Any) -> Dim | None:
         try:
             return self.stmt(body)
@@ -103,8 +136,7 @@ class _Counter:
                 self.largest[node.loop_var] = self.dim(node.min) + extent - 1
                 return extent * self.stmt(node.body)
             case "SBlockRealize":
-                for axis in node.block.iter_vars:
-                    self.largest[axis.var] = self.dim(axis.dom.min) + self.dim(axis.dom.extent) - 1
+                self.enter(node)
                 return self.stmt(node.block.body)
             case "SeqStmt":
                 return sum((self.stmt(part) for part in node.seq), Dim.of(0))
@@ -125,18 +157,6 @@ class _Counter:
                 return Dim.of(0) if body is None else self.stmt(body)
             case kind:
                 raise PassError("dimension", f"the work of a {kind} is not known")
-
-    def dim(self, expr: Any) -> Dim:
-        """An extent over the program's symbols: what depends on loops around it is taken at its largest."""
-        dim = self.table.to_dim(expr)
-        replaced = {}
-        for var in dim.vars:
-            tvm_var = next(v for v, symbol in self.table.symbols.items() if symbol is var)
-            if tvm_var in self.largest:
-                replaced[var] = self.largest[tvm_var]
-            elif tvm_var not in self.known:
-                raise PassError("dimension", f"{var} is known only when the program runs")
-        return dim.substitute(replaced)
 
 
 class _Products(_Counter):

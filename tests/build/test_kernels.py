@@ -16,6 +16,7 @@ from relaxpy.build.kernels import CompiledKernel, compile_kernels, compiler_id
 from relaxpy.errors import BuildError, RelaxError
 from relaxpy.ir import IRModule
 from relaxpy.runtime import Executable
+from relaxpy.runtime.bytecode import Heap, IntOp, KernelMemory
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
@@ -159,8 +160,9 @@ def test_the_compiler_is_told_by_its_source(
 
 
 def test_an_entry_is_what_was_compiled() -> None:
-    kernel = CompiledKernel("k1", "k1_serial", "", "matmul", 1.5, b"\n\0{object}\n")
-    assert CompiledKernel.decode(kernel.encode()) == replace(kernel, cached=True)
+    memory = KernelMemory(64, IntOp("mul", (Heap(0), 8)), ((1, 0),))
+    kernel = CompiledKernel("k1", "k1_serial", "", "matmul", 1.5, b"\n\0{object}\n", memory)
+    assert CompiledKernel.decode(memoryview(kernel.encode())) == replace(kernel, cached=True)
 
 
 def test_progress_counts_what_is_compiled(tmp_path: Path) -> None:

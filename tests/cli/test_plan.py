@@ -54,6 +54,34 @@ def test_an_executable(tmp_path: Path) -> None:
     assert error.code == "plan-sizes"
 
 
+SORT = """
+@R.function
+def main(x: R.Tensor(("n", "m"), "float32")) -> R.Tensor(("n", "m"), "float32"):
+    a = R.sort(x)
+    return a
+"""
+
+
+def test_what_kernels_take_for_themselves(tmp_path: Path) -> None:
+    """Sorting a row takes twice its size on each thread: told of the program, and of the executable."""
+    source, file = tmp_path / "sort.py", tmp_path / "sort.rxe"
+    source.write_text(SORT)
+    exe = relaxpy.build(relaxpy.parse(SORT))
+    exe.save(file)
+    threads = relaxpy.num_threads()
+    for path in (source, file):
+        last = plan(path, "--size", "n=7", "--size", "m=1000").output.splitlines()[-1]
+        assert last.startswith("inside kernels at most ")
+        assert last.endswith(f"on {threads} thread{'s' * (threads > 1)}: sort")
+    (inside,) = exe.memory_plan(n=7, m=1000)["main"].kernels
+    assert (inside.shared, inside.each) == (0, 8000)
+    assert inside.nbytes(3) == 24000
+
+
+def test_nothing_inside_kernels(program: Path) -> None:
+    assert plan(program, "--bound", "n=8").output.splitlines()[-1] == "inside kernels nothing more"
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -66,6 +94,7 @@ def test_mistakes(program: Path, args: tuple[str, ...], message: str) -> None:
     error = plan(program, *args).exception
     assert isinstance(error, relaxpy.RelaxError)
     assert message in error.message
+    assert "--size n=2048" in str(error) or args
 
 
 @pytest.mark.parametrize("text", ["n", "n=", "=3", "n=x", "n=-1"])

@@ -69,6 +69,7 @@ def test_what_is_missing_is_said(mod: IRModule) -> None:
         memory_plan(mod)
     assert error.value.code == "plan-sizes"
     assert error.value.help is not None
+    assert "--size n=2048" in error.value.help
     assert "--bound n=2048" in error.value.help
     with pytest.raises(UsageError, match="no function has a size 'q'"):
         memory_plan(mod, bounds={"n": 4, "m": 4}, sizes={"q": 3})
@@ -98,7 +99,7 @@ def test_it_comes_from_a_file_too(mod: IRModule, tmp_path) -> None:  # type: ign
     assert (
         str(again.memory_plan())
         == str(exe.memory_plan())
-        == str(memory_plan(mod, bounds={"n": 1000, "m": 1}))
+        == str(memory_plan(mod, bounds={"n": 1000, "m": 1}, inside_kernels=True))
     )
 
 

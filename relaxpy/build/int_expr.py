@@ -1,0 +1,36 @@
+"""Dimensions as expressions that the runtime evaluates over an integer heap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.runtime import bytecode as bc
+
+
+def int_expr(dim: Dim, slots: Mapping[Dim, int]) -> bc.IntExpr:
+    """A dimension over the heap, in the order of its normal form. `slots` are where dimensions stand already: all
+    variables, and what was computed before."""
+    if dim.value is not None:
+        return dim.value
+    if dim in slots:
+        return bc.Heap(slots[dim])
+    total: bc.IntExpr | None = None
+    for monomial, coefficient in dim.terms:
+        term: bc.IntExpr | None = None
+        for atom, power in monomial:
+            if isinstance(atom, SymVar):
+                base: bc.IntExpr = bc.Heap(slots[atom.dim])
+            else:
+                base = bc.IntOp(atom.op, tuple(int_expr(arg, slots) for arg in atom.args))
+            for _ in range(power):
+                term = base if term is None else bc.IntOp("mul", (term, base))
+        subtracted = total is not None and coefficient < 0
+        factor = -coefficient if subtracted else coefficient
+        if term is None:
+            term = factor
+        elif factor != 1:
+            term = bc.IntOp("mul", (term, factor))
+        total = term if total is None else bc.IntOp("sub" if subtracted else "add", (total, term))
+    assert total is not None
+    return total
