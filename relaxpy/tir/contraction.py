@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from relaxpy.tir import loops
-from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir._tvm import s_tir, tirx, tvm
 from relaxpy.tir.analyzer import equal
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc
 from relaxpy.tir.stages import Stage, equal_indices, is_output, stages_of
 from relaxpy.tir.stages import substitute as substitute_axes
+from relaxpy.tir.walk import rewritten, walk
 
 _REDUCE = 2
 """`IterVar.CommReduce`."""
@@ -210,7 +211,7 @@ def _contraction(
 
 def substitute(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
     """The expression with variables replaced, simplified."""
-    replaced = tvm_ffi.structural_map(expr, (tvm.ir.Var, lambda var: values.get(var, var)))
+    replaced = rewritten(expr, (tvm.ir.Var, lambda var: values.get(var, var)))
     return loops.simplify(replaced)
 
 
@@ -376,13 +377,13 @@ def _cut(piece: Expr, inside: Expr, extent: Expr, iters: Sequence[Expr]) -> tupl
 def _is_pure(index: Expr) -> bool:
     """Whether the index is arithmetic on variables: no loads, no calls."""
     impure: list[object] = []
-    tvm_ffi.structural_walk(index, ((tvm.ir.TensorLoad, tvm.ir.Call), impure.append))
+    walk(index, ((tvm.ir.TensorLoad, tvm.ir.Call), impure.append))
     return not impure
 
 
 def _variables(expr: Expr) -> list[Expr]:
     found: list[Expr] = []
-    tvm_ffi.structural_walk(expr, (tvm.ir.Var, found.append))
+    walk(expr, (tvm.ir.Var, found.append))
     return found
 
 

@@ -12,10 +12,11 @@ from relaxpy.errors import PassError
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
-from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir._tvm import s_tir, tirx, tvm
 from relaxpy.tir.analyzer import int64, to_tvm, to_tvm_var
 from relaxpy.tir.extents import with_parsed_extents
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
+from relaxpy.tir.walk import rewritten, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def _placed(step: Step, buffers: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     for buffer in _buffers_inside(realize, params):
         table[buffer] = _substituted(buffer, table)
     known = (tvm.ir.Var, lambda var: table.get(var, var))
-    body = tvm_ffi.structural_map(block.body, [known, (tuple(_FOLDS), _folded)])
+    body = rewritten(block.body, known, (tuple(_FOLDS), _folded))
     stmts = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
     return stmts, [table[b] for b in block.alloc_buffers]
 
@@ -134,15 +135,14 @@ def _buffers_inside(body: Any, params: Sequence[Any]) -> list[Any]:
         if isinstance(var.ty, tirx.BufferType) and not any(var.same_as(p) for p in params):
             found.setdefault(var)
 
-    tvm_ffi.structural_walk(body, (tvm.ir.Var, visit))
+    walk(body, (tvm.ir.Var, visit))
     return list(found)
 
 
 def _substituted(buffer: Any, table: dict[Any, Any]) -> Any:
     """The buffer with what the program's variables stand for in its shape."""
     shape = [
-        tvm_ffi.structural_map(size, (tvm.ir.Var, lambda var: table.get(var, var)))
-        for size in buffer.shape
+        rewritten(size, (tvm.ir.Var, lambda var: table.get(var, var))) for size in buffer.shape
     ]
     scope = str(buffer.scope())
     return tirx.decl_buffer(shape, str(buffer.dtype), str(buffer.name), scope=scope, layout=None)
@@ -162,4 +162,4 @@ def _distinct_blocks(func: Any) -> Any:
             block.init, block.alloc_buffers, block.match_buffers, block.annotations,
         )  # fmt: skip
 
-    return func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlock, rename)))
+    return func.with_body(rewritten(func.body, (s_tir.SBlock, rename)))

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir._tvm import tirx, tvm
 from relaxpy.tir.pipeline import FINISHED
+from relaxpy.tir.walk import rewritten
 
 Expr = tvm.ir.Expr
 Stmt = tirx.Stmt
@@ -68,7 +69,7 @@ def _truncating(expr: Expr) -> Expr:
         (tirx.FloorDiv, lambda node: tirx.Div(node.a, at_least_one(node.b))),
         (tirx.FloorMod, lambda node: tirx.Mod(node.a, at_least_one(node.b))),
     )
-    return tvm_ffi.structural_map(expr, divisions)
+    return rewritten(expr, *divisions)
 
 
 def at_least_one(divisor: Expr) -> Expr:

@@ -14,10 +14,11 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
-from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir._tvm import s_tir, tirx, tvm
 from relaxpy.tir.loops import constant
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.stages import equal_indices, loads_of, same_extents, uses
+from relaxpy.tir.walk import walk
 
 Buffer = Any
 Var = tvm.ir.Var
@@ -117,7 +118,7 @@ def _leaf_blocks(body: Any) -> list[_Block] | None:
 
 def _has_blocks(stmt: Any) -> bool:
     found: list[Any] = []
-    tvm_ffi.structural_walk(stmt, (s_tir.SBlockRealize, found.append))
+    walk(stmt, (s_tir.SBlockRealize, found.append))
     return bool(found)
 
 

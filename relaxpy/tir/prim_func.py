@@ -18,6 +18,7 @@ from relaxpy.tir._tvm import te as _te
 from relaxpy.tir.analyzer import VarTable, int64, to_tvm_var
 from relaxpy.tir.extents import with_parsed_extents
 from relaxpy.tir.serial import with_regions
+from relaxpy.tir.walk import rewritten, walk
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,9 +96,7 @@ class PrimFunc(TensorProgram):
 def _written(func: Any) -> frozenset[int]:
     """Positions of the parameters that something is stored in."""
     stored: list[Any] = []
-    tvm_ffi.structural_walk(
-        func.body, [(tirx.BufferStore, lambda store: stored.append(store.buffer))]
-    )
+    walk(func.body, (tirx.BufferStore, lambda store: stored.append(store.buffer)))
     return frozenset(
         i for i, param in enumerate(func.params) if any(param.same_as(s) for s in stored)
     )
@@ -127,8 +126,8 @@ def _int64_ranges(func: Any) -> Any:
         )  # fmt: skip
         return s_tir.SBlockRealize([int64(0)], realize.predicate, made)
 
-    ranged = tvm_ffi.structural_map(func, (tvm.ir.Range, same))
-    return tvm_ffi.structural_map(ranged, (s_tir.SBlockRealize, wide))
+    ranged = rewritten(func, (tvm.ir.Range, same))
+    return rewritten(ranged, (s_tir.SBlockRealize, wide))
 
 
 def _without_symbol(func: Any) -> Any:

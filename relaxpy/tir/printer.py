@@ -70,7 +70,9 @@ _TYPE_PARAMS = re.compile(r"^(def \w+)\[[^\]]*\]\(", re.MULTILINE)
 
 def _quote_dimensions(text: str) -> str:
     """Dimensions that name symbols in quotes: Python evaluates annotations, where symbols are not defined."""
-    (definition,) = ast.parse(text).body
+    lines = text.splitlines()
+    end = next(i for i, line in enumerate(lines) if line.endswith(":")) + 1
+    (definition,) = ast.parse("\n".join([*lines[:end], "    pass"])).body  # a body may be long
     assert isinstance(definition, ast.FunctionDef)
     edits: list[tuple[int, int, int]] = []
     for arg in definition.args.args:
@@ -82,7 +84,6 @@ def _quote_dimensions(text: str) -> str:
                     end = size.end_col_offset
                     assert end is not None
                     edits.append((size.lineno - 1, size.col_offset, end))
-    lines = text.splitlines()
     for line, start, end in sorted(edits, reverse=True):
         row = lines[line].encode()
         size = row[start:end]

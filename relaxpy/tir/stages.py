@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import equal
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc, Stmt, constant, int64
+from relaxpy.tir.walk import rewritten, walk
 
 Var = tvm.ir.Var
 Load = tvm.ir.TensorLoad
@@ -105,9 +106,7 @@ class Stage:
         return [load for load in self.loads if load.source.same_as(buffer)]
 
 
-@lru_cache(
-    maxsize=256
-)  # passes and rules ask for one program after the other, many of them for each
+@lru_cache(maxsize=4096)  # passes and rules ask again and again
 def stages_of(func: PrimFunc) -> tuple[Stage, ...] | None:
     """The stages that a program comes down to: `read_stages`, with `inline_stages`; None where there are none."""
     stages = read_stages(func)
@@ -215,12 +214,12 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
 
     def let(node: tirx.Let) -> Expr:
         var = tirx.Var(node.var.name, node.var.ty.dtype)
-        body = tvm_ffi.structural_map(node.body, (Var, lambda v: var if v.same_as(node.var) else v))
+        body = rewritten(node.body, (Var, lambda v: var if v.same_as(node.var) else v))
         return tirx.Let(var, node.value, body)
 
     if table:
-        expr = tvm_ffi.structural_map(expr, (Var, lambda var: table.get(var, var)))
-    return tvm_ffi.structural_map(expr, (tirx.Let, let))
+        expr = rewritten(expr, (Var, lambda var: table.get(var, var)))
+    return rewritten(expr, (tirx.Let, let))
 
 
 def rebuffer(expr: Expr, change: Mapping[Buffer, tuple[Buffer, int]]) -> Expr:
@@ -233,18 +232,18 @@ def rebuffer(expr: Expr, change: Mapping[Buffer, tuple[Buffer, int]]) -> Expr:
         indices = list(node.indices)[dropped:]
         return tirx.BufferLoad(buffer, indices or [int64(0)])
 
-    return tvm_ffi.structural_map(expr, (Load, load))
+    return rewritten(expr, (Load, load))
 
 
 def map_loads(expr: Expr, change: Callable[[Load], Expr]) -> Expr:
     """The expression with every read replaced."""
-    return tvm_ffi.structural_map(expr, (Load, change))
+    return rewritten(expr, (Load, change))
 
 
 def loads_of(node: Expr | Stmt) -> list[Load]:
     """Every read in an expression or statement."""
     found: list[Load] = []
-    tvm_ffi.structural_walk(node, (Load, lambda load: found.append(load)))
+    walk(node, (Load, lambda load: found.append(load)))
     return found
 
 
@@ -254,7 +253,7 @@ def step(indices: Sequence[Expr], shape: Sequence[Expr], var: Var) -> int | None
     offset = flat_index(indices, shape)
     if any(loads_var(index, var) for index in indices):
         return None
-    moved = tvm_ffi.structural_map(offset, (Var, lambda v: v + int64(1) if v.same_as(var) else v))
+    moved = rewritten(offset, (Var, lambda v: v + int64(1) if v.same_as(var) else v))
     return constant(analyzer.simplify(moved - offset))
 
 
@@ -271,7 +270,7 @@ def uses(expr: Expr, var: Var) -> bool:
         if other.same_as(var):
             found.append(other)
 
-    tvm_ffi.structural_walk(expr, (Var, visit))
+    walk(expr, (Var, visit))
     return bool(found)
 
 
@@ -296,7 +295,7 @@ def is_expensive(expr: Expr) -> bool:
     def let(node: tirx.Let) -> None:
         found.append(node)
 
-    tvm_ffi.structural_walk(expr, [(tvm.ir.Call, call), (tirx.Div, division), (tirx.Let, let)])
+    walk(expr, (tvm.ir.Call, call), (tirx.Div, division), (tirx.Let, let))
     return bool(found)
 
 
@@ -473,7 +472,7 @@ def inlined_into(producer: Stage, user: Stage) -> Stage:
         }
         return substitute(producer.value, values)
 
-    return replace(user, value=tvm_ffi.structural_map(user.value, (Load, load)))
+    return replace(user, value=rewritten(user.value, (Load, load)))
 
 
 def _rebuffered(stage: Stage, old: Buffer, new: Buffer) -> Stage:
@@ -504,5 +503,5 @@ def _size(expr: Expr) -> int:
         nonlocal count
         count += 1
 
-    tvm_ffi.structural_walk(expr, (tvm.ir.Expr, visit))
+    walk(expr, (tvm.ir.Expr, visit))
     return count

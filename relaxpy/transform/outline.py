@@ -33,6 +33,7 @@ from relaxpy.ir.expr import (
     VarBinding,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
+from relaxpy.ir.names import FreshNames
 from relaxpy.ir.op import Operator
 from relaxpy.ir.structural import structural_equal, structural_hash
 from relaxpy.ir.visitor import used_symbols, used_vars
@@ -77,6 +78,7 @@ class _Outliner:
     def __init__(self, mod: IRModule, regions: Regions) -> None:
         self.mod = mod
         self.regions = regions
+        self.names = FreshNames(mod)
         self.made: dict[str, Function] = {}
         self.alike: dict[int, list[str]] = {}
         """Names of `made` by structural hash."""
@@ -133,10 +135,9 @@ class _Outliner:
         for name in alike:
             if structural_equal(self.made[name], function):
                 return name
-        name = self.mod.fresh_name(hint)
+        name = self.names.fresh(hint)
         alike.append(name)
         self.made[name] = function
-        self.mod = self.mod.with_function(name, function)
         return name
 
 
