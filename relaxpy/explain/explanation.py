@@ -282,4 +282,4 @@ def _kernels(
                 time.cached,
             )
         )
-    return found
+    return sorted(found, key=lambda kernel: -kernel.seconds)

@@ -12,10 +12,13 @@ from html import escape
 
 from relaxpy.errors import RelaxError
 from relaxpy.explain.explanation import ExplainedKernel, Explanation, FusedBlock, PassRun
+from relaxpy.runtime.memory_plan import FunctionPlan, shown
 from relaxpy.version import __version__
 
 ROW = 22
 """Height of a binding in the picture of a block, in pixels."""
+TEXT, LONGEST, LETTER = 178, 130, 8
+"""Where a binding's text begins, right of the kind; its most letters, and the width of one."""
 HUES = (210, 25, 130, 280, 50, 340, 170, 90)
 """Colours of groups, as hues: neighbours differ."""
 
@@ -32,10 +35,11 @@ def page(explanation: Explanation) -> str:
         ("libraries", "Library calls", _libraries(explanation)),
         ("script", "The program as it was written", _code(explanation.script)),
     ]
-    shown = [(name, heading, body) for name, heading, body in sections if body]
-    links = "".join(f'<a href="#{name}">{heading}</a>' for name, heading, _ in shown)
+    present = [(name, heading, body) for name, heading, body in sections if body]
+    links = "".join(f'<a href="#{name}">{heading}</a>' for name, heading, _ in present)
     bodies = "".join(
-        f'<section id="{name}"><h2>{heading}</h2>{body}</section>' for name, heading, body in shown
+        f'<section id="{name}"><h2>{heading}</h2>{body}</section>'
+        for name, heading, body in present
     )
     title = escape(explanation.title)
     return (
@@ -174,7 +178,7 @@ def _bows(block: FusedBlock) -> Iterator[str]:
     farthest = max((abs(d.consumer - d.producer) for d in block.decisions), default=1)
     left = 24 + min(260, 14 * farthest)
     height = ROW * len(block.nodes) + 8
-    width = left + 900
+    width = left + TEXT + LETTER * LONGEST
     yield f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">'
     for decision in block.decisions:
         start, end = (ROW * n + ROW / 2 + 4 for n in (decision.producer, decision.consumer))
@@ -190,13 +194,13 @@ def _bows(block: FusedBlock) -> Iterator[str]:
         )
     for number, node in enumerate(block.nodes):
         y = ROW * number + 4
-        text = node.text if len(node.text) <= 130 else node.text[:129] + "…"
+        text = node.text if len(node.text) <= LONGEST else node.text[: LONGEST - 1] + "…"
         fill = _colour(node.group) if node.group >= 0 else "var(--faint)"
         yield (
             f'<g class="row" data-name="{escape(node.var)} {escape(node.text)}">'
             f'<rect x="{left + 2}" y="{y + 3}" width="8" height="{ROW - 6}" rx="2" style="fill:{fill}"/>'
             f'<text class="kind" x="{left + 16}" y="{y + 15}">{escape(node.kind.replace("_", " "))}</text>'
-            f'<text x="{left + 160}" y="{y + 15}">{escape(text)}<title>{escape(node.text)}</title></text></g>'
+            f'<text x="{left + TEXT}" y="{y + 15}">{escape(text)}<title>{escape(node.text)}</title></text></g>'
         )
     yield "</svg>"
 
@@ -214,7 +218,23 @@ def _memory(explanation: Explanation) -> str:
         return f"<p>{escape(error.message)}.</p>" + (
             f"<p>{escape(error.help)}</p>" if error.help else ""
         )
-    return f'<pre>{escape(str(plan))}</pre><div class="scroll">{plan.svg()}</div>'
+    return (
+        f"<pre>{escape(str(plan))}</pre>{''.join(map(_planning, plan.functions))}"
+        f'<div class="scroll">{plan.svg()}</div>'
+    )
+
+
+def _planning(function: FunctionPlan) -> str:
+    """What planning does to the memory of a function, in words."""
+    count = sum(tensor.storage >= 0 for tensor in function.tensors)
+    if not count:
+        return ""
+    storages = f"{len(function.storages)} storage{'s' * (len(function.storages) != 1)}"
+    return (
+        f"<p><b>{escape(function.name)}</b>: before planning {count} tensors of "
+        f"{shown(function.unshared)}, each with memory of its own; after it {storages} of "
+        f"{shown(function.planned)}. At the busiest moment {shown(function.least)} are in use.</p>"
+    )
 
 
 def _kernels(kernels: Sequence[ExplainedKernel]) -> str:
@@ -232,7 +252,8 @@ def _kernels(kernels: Sequence[ExplainedKernel]) -> str:
         for kernel in kernels
     )
     return (
-        "<p>Operations and bytes are over the program's own symbols: what a run does and what its parameters hold.</p>"
+        "<p>FLOPs and bytes are over the program's own symbols: the floating-point operations of a run (a multiply-add "
+        "is two), and what its parameters hold.</p>"
         '<table class="kernels"><tr><th>kernel</th><th>rule</th><th>calls</th><th>FLOPs</th><th>bytes</th>'
         f"<th>compiled in</th><th>size</th></tr>{rows}</table>"
     )

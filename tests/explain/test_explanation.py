@@ -77,6 +77,8 @@ def test_what_is_noted(explanation: Explanation) -> None:
     assert product.rule == "matmul"
     assert product.calls == 1
     assert "n" in product.flops
+    seconds = [kernel.seconds for kernel in explanation.kernels]
+    assert seconds == sorted(seconds, reverse=True)
     assert "n" in product.nbytes
     assert product.program != product.scheduled
     assert explanation.libraries == {"tests.<lib>": 1}
@@ -110,6 +112,7 @@ def test_the_page_is_whole_and_needs_nothing_else(explanation: Explanation) -> N
     for outside in ("http://", "https://", "src=", "@import", "url("):
         assert outside not in text.replace("http://www.w3.org/2000/svg", "")
     assert '<span class="plus">+' in text
+    assert "each with memory of its own; after it 1 storage of" in text
 
 
 @dataclass(frozen=True)
