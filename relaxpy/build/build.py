@@ -12,6 +12,7 @@ from typing import Any
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
+from relaxpy.build.collection import collection_paused
 from relaxpy.build.kept_builds import find, keep, key_of
 from relaxpy.build.kernels import CompiledKernel, Progress, compile_kernels, default_jobs
 from relaxpy.build.pipeline import default_pipeline
@@ -92,8 +93,9 @@ def build(
     clock.lap("check")
     context = PassContext(resolved, arrays, (*instruments, clock.after_pass))
     with deep_recursion(), progress_bar(progress) as on_kernel:
-        lowered = passes.run(mod, context)
-        program = generate(lowered)
+        with collection_paused():
+            lowered = passes.run(mod, context)
+            program = generate(lowered)
         clock.lap("codegen")
         exe = link(
             lowered,
