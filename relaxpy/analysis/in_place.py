@@ -9,12 +9,15 @@ part of, is used later or was handed to something that may have kept it. Everywh
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from relaxpy.analysis.purity import is_pure
 from relaxpy.ir.expr import (
     Call,
     Expr,
     Function,
+    GlobalVar,
     If,
     MatchCast,
     SeqExpr,
@@ -23,9 +26,16 @@ from relaxpy.ir.expr import (
     Var,
     VarBinding,
 )
+from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import UsedVars, Visitor, used_vars
-from relaxpy.op.call import CallDPSLibrary, CallInplacePacked, CallTIR, CallTIRInplace
+from relaxpy.op.call import (
+    CallDPSLibrary,
+    CallInplacePacked,
+    CallTIR,
+    CallTIRInplace,
+    InvokeClosure,
+)
 from relaxpy.op.memory import View
 
 Place = tuple[Var, tuple[int, ...]]
@@ -59,6 +69,21 @@ def state(function: Function) -> frozenset[Var]:
             }
     roots = taken.intersection(function.params)
     return frozenset(var for var, (root, _) in memory.places.items() if root in roots)
+
+
+def updated_arguments(call: Call, mod: IRModule) -> Sequence[int]:
+    """The arguments of a call of a function, or function value, that it may update in place."""
+    match call.op:
+        case GlobalVar(name=name):
+            function = mod.graph_functions.get(name)
+            if function is None or function.pure:
+                return ()
+            own = state(function)
+            return [i for i, param in enumerate(function.params) if param in own]
+        case Var() | InvokeClosure() if not is_pure(call, mod):
+            return range(0 if isinstance(call.op, Var) else 1, len(call.args))
+        case _:
+            return ()
 
 
 def updated(body: SeqExpr) -> frozenset[Var]:

@@ -46,6 +46,15 @@ def copy(tensor: Tensor) -> Tensor:
     return tensor.copy()
 
 
+def writable(value: object) -> object:
+    """A value with copies in place of the constants of an executable: what a function may update gets these."""
+    if isinstance(value, Tensor):
+        return value.copy() if value.constant else value
+    if isinstance(value, tuple) and not isinstance(value, Shape):
+        return tuple(map(writable, value))
+    return value
+
+
 def reshape(tensor: Tensor, shape: Shape) -> Tensor:
     """The same numbers, in memory of their own, with another shape.
 
@@ -196,6 +205,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "vm.builtin.tensor_to_shape": tensor_to_shape,
     "vm.builtin.shape_to_tensor": shape_to_tensor,
     "vm.builtin.copy": copy,
+    "vm.builtin.writable": writable,
     "vm.builtin.reshape": reshape,
     "vm.builtin.null_value": null_value,
     "vm.builtin.print": print_value,

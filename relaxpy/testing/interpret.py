@@ -459,7 +459,8 @@ class Interpreter:
             assert isinstance(out, TensorType)
             assert out.dims is not None
             if i < len(indices) and (index := indices[i]) >= 0:
-                if (call, index) not in self.updatable:
+                if (call, index) not in self.updatable or not inputs[index].flags.writeable:
+                    # a constant is a value: what updates it, updates a copy
                     inputs[index] = inputs[index].copy()
                 outputs.append(inputs[index])
             else:

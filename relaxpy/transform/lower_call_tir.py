@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.analysis.in_place import updatable
-from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
+from relaxpy.analysis.in_place import updatable, updated_arguments
+from relaxpy.ir.annotation import Annotation, ObjectType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import product
 from relaxpy.ir.expr import (
     Binding,
@@ -29,6 +30,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor
 from relaxpy.op.call import CallTIRInplace, CrossLevelCall, call_pure_packed
+from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
@@ -39,7 +41,8 @@ class LowerCallTIR(Pass):
     """Figure 5: `call_tir(f, args, out, symbols)` becomes an allocation of each output and a call
     of f with inputs, outputs and symbols (`CallTIRRewrite` in TVM); the same for library
     functions. `call_tir_inplace` writes into its argument where nothing sees that afterwards, else
-    into a copy. Since memory is written now, dataflow blocks become plain ones (`ToNonDataflow`).
+    into a copy; a function that may update its argument gets a copy of a constant. Since memory is written now,
+    dataflow blocks become plain ones (`ToNonDataflow`).
 
     Before:
         @I.ir_module
@@ -90,6 +93,8 @@ class _Lowerer(Rebuilder):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.updatable: frozenset[tuple[Call, int]] = frozenset()
+        self.allocated: set[Expr] = set()
+        """Variables that name memory which was allocated for them: no constants."""
         self.whole: set[Var] = set()
         """Variables that are used otherwise than by taking a field of them."""
         self.parts: dict[Var, list[Expr]] = {}
@@ -129,8 +134,12 @@ class _Lowerer(Rebuilder):
             if parts is not None:
                 binding = VarBinding(binding.var, parts[value.index], span=binding.span)
         if not (isinstance(value, Call) and isinstance(value.op, CrossLevelCall)):
+            if isinstance(value, Call) and (may_update := updated_arguments(value, self.mod)):
+                value = self.without_constants(value, may_update)
+                binding = VarBinding(binding.var, value, span=binding.span)
             super().binding(binding)
             return
+        self.allocated.add(binding.var)
         call = self.use(value)
         assert isinstance(call, Call)
         callee, args = call.args[0], call.args[1]
@@ -178,6 +187,20 @@ class _Lowerer(Rebuilder):
             outputs.append(var)
             allocated.append(var)
         return outputs, allocated
+
+    def without_constants(self, call: Call, indices: Sequence[int]) -> Call:
+        """The call with arguments that are no constants of the executable, which the function would change for good.
+        Which values are is known when the program runs."""
+        args = list(call.args)
+        for i in indices:
+            if args[i] in self.allocated:
+                continue
+            arg = self.use(args[i])
+            annotation = deduce(arg, self.mod)
+            if isinstance(annotation, (TensorType, TupleType, ObjectType)):
+                own = call_pure_packed("vm.builtin.writable", arg, ty_args=annotation)
+                args[i] = self.emit(own, "own", annotation)
+        return dataclasses.replace(call, args=tuple(args))
 
     def with_known_shape(self, call: Call) -> Call:
         """An allocation whose shape is a variable, as TVM's lowered programs have it, with the

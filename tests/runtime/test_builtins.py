@@ -35,6 +35,18 @@ def test_copies_are_apart() -> None:
         FUNCTIONS["vm.builtin.reshape"](tensor, Shape((4,)))
 
 
+def test_what_may_be_updated_is_no_constant() -> None:
+    """Constants, in tuples too, are copied; everything else is itself."""
+    own, constant = from_numpy(np.arange(2)), from_numpy(np.arange(2), constant=True)
+    writable = FUNCTIONS["vm.builtin.writable"]
+    assert writable(own) is own
+    assert not writable(constant).constant
+    kept, (copied, shape) = writable((own, (constant, Shape((2, 3)))))
+    assert kept is own
+    assert not copied.constant
+    assert isinstance(shape, Shape)
+
+
 def test_sizes_that_depend_on_data() -> None:
     assert FUNCTIONS["relaxpy.unique"](from_numpy(np.array([[3, 1], [3, 2]]))).numpy().tolist() == [
         1,

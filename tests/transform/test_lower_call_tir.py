@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+import pytest
+
 import relaxpy
+from relaxpy.runtime.executable import load
 from relaxpy.testing.before_after import check_example
+from relaxpy.testing.interpret import interpret
 from relaxpy.transform import LowerCallTIR, PlanMemory
 
 
@@ -62,3 +69,106 @@ def main(x: R.Tensor(("n",), dtype="float32", vdevice="llvm:0:global")) -> R.Obj
     )
     assert 'dtype="float32", vdevice="llvm:0:global")' in lowered.script()
     relaxpy.assert_structural_equal(relaxpy.parse(lowered.script()), lowered)
+
+
+UPDATES = """
+from relaxpy.script import ir as I, relax as R, tir as T
+
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def increment(x: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in range(n):
+            with T.sblock("x"):
+                v = T.axis.spatial(n, i)
+                x[v] = x[v] + T.float32(1)
+
+    @R.function(pure=False)
+    def update(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        n = T.int64()
+        cls = Module
+        y = R.call_tir_inplace(cls.increment, (x,), out_ty=R.Tensor((n,), "float32"), inplace_indices=[0])
+        return y
+
+    @R.function(pure=False)
+    def update_first(t: R.Tuple(R.Tensor(("n",), "float32"), R.Tensor(("n",), "float32"))) -> R.Tensor(("n",), "float32"):
+        n = T.int64()
+        cls = Module
+        x = t[0]
+        y = R.call_tir_inplace(cls.increment, (x,), out_ty=R.Tensor((n,), "float32"), inplace_indices=[0])
+        return y
+
+    @R.function(pure=False)
+    def constant() -> R.Tensor((2,), "float32"):
+        cls = Module
+        y = cls.update(R.const([1.0, 2.0], "float32"))
+        return y
+
+    @R.function(pure=False)
+    def one_of_two(first: R.Tensor((), "bool"), z: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        cls = Module
+        c = R.const([1.0, 2.0], "float32")
+        if first:
+            a = c
+        else:
+            a = z
+        y = cls.update(a)
+        return y
+
+    @R.function(pure=False)
+    def in_a_tuple(z: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        cls = Module
+        t = (R.const([1.0, 2.0], "float32"), z)
+        y = cls.update_first(t)
+        return y
+
+    @R.function(pure=False)
+    def closure(z: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        cls = Module
+        @R.function(pure=False)
+        def own(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+            u = R.call_tir_inplace(cls.increment, (x,), out_ty=R.Tensor((2,), "float32"), inplace_indices=[0])
+            v = R.add(u, z)
+            return v
+        y = own(R.const([1.0, 2.0], "float32"))
+        return y
+
+    @R.function(pure=False)
+    def fresh(z: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        cls = Module
+        a = R.call_dps_library("lib.one", (z,), out_ty=R.Tensor((2,), "float32"))
+        y = cls.update(a)
+        return y
+"""
+
+
+@pytest.mark.parametrize("name", ["constant", "one_of_two", "in_a_tuple", "closure"])
+def test_a_constant_that_a_function_updates_stays_what_it_is(tmp_path: Path, name: str) -> None:
+    """Each call updates a copy, wherever the constant comes from: also where its memory is a file's."""
+    mod = relaxpy.parse(UPDATES)
+    exe = relaxpy.build(
+        mod.with_functions({n: f for n, f in mod.functions.items() if n != "fresh"})
+    )
+    exe.save(tmp_path / "m.rxe")
+    zeros = np.zeros(2, np.float32)
+    args = {"one_of_two": (np.array(True), zeros), "constant": ()}.get(name, (zeros,))
+    for machine in (exe, load(tmp_path / "m.rxe")):
+        run = relaxpy.VirtualMachine(machine)[name]
+        for _ in range(2):
+            np.testing.assert_array_equal(run(*args).numpy(), [2, 3])
+    for _ in range(2):
+        np.testing.assert_array_equal(interpret(mod, name, *args), [2, 3])
+
+
+def test_what_is_no_constant_is_updated() -> None:
+    """Memory of the caller is changed for the caller; what was just allocated needs no look when the program runs."""
+    mod = relaxpy.parse(UPDATES)
+    exe = relaxpy.build(
+        mod.with_functions({n: f for n, f in mod.functions.items() if n != "fresh"})
+    )
+    z = np.zeros(2, np.float32)
+    relaxpy.VirtualMachine(exe)["one_of_two"](np.array(False), z)
+    np.testing.assert_array_equal(z, [1, 1])
+    fresh = LowerCallTIR()(mod).graph_functions["fresh"]
+    assert "vm.builtin.writable" not in fresh.script()
