@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dim import dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.precision import converted
+from relaxpy.shape.lattice import Verdict
+from relaxpy.shape.prove import equal
 
 _NARROW = ("int8", "uint8", "int16", "uint16")
 """What values are quantised to: all of them exact in float32, with a zero point added."""
@@ -39,21 +42,25 @@ class Quantization(Op):
             )
             if x.ndim == 1 and x.dims is not None and x.dims[0] != 1:
                 assert data.dims is not None
-                size = data.dims[d.axis(self.axis, data.ndim)]
-                d.same_dim(
-                    x.dims[0], size, f"{name} does not fit axis {self.axis} of data", arg=name
-                )
+                count, size = x.dims[0], data.dims[d.axis(self.axis, data.ndim)]
+                message = f"{name} does not fit axis {self.axis} of data"
+                if count.value is None and equal(count, size) is Verdict.MAYBE:
+                    fits = dim_op("or", dim_op("eq", count, size), dim_op("eq", count, 1))
+                    d.hold(fits, f"{message}: {count} and {size}", arg=name)
+                else:
+                    d.same_dim(count, size, message, arg=name)
         return TensorType(data.shape, self.out_dtype, vdevice=data.vdevice)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         return TensorType(None, self.out_dtype)
 
-    def parameter(self, x: te.Tensor, index: Sequence[Any]) -> Any:
-        """The scale or zero point for the element at `index`."""
-        dims = te.dims(x)
-        if not dims:
-            return x()
-        return x(0 if dims[0] == 1 else index[self.axis])
+    def parameter(self, x: te.Tensor, out: TensorType, index: Sequence[Any]) -> Any:
+        """The scale or zero point for element `index` of the result."""
+        assert out.dims is not None
+        shape = te.dims(x)
+        if not shape or shape[0] == 1:
+            return x(*(0 for _ in shape))
+        return x(*te.broadcast_index(shape, [out.dims[self.axis]], [index[self.axis]]))
 
     def along(self, x: np.ndarray, data: np.ndarray) -> np.ndarray:
         """The same of an array, such that numpy broadcasts it."""
@@ -87,8 +94,8 @@ class Quantize(Quantization):
         self, out: TensorType, data: te.Tensor, scale: te.Tensor, zero_point: te.Tensor
     ) -> te.Tensor:
         def element(*i: Any) -> Any:
-            step = te.cast(self.parameter(scale, i), "float32")
-            zero = te.cast(self.parameter(zero_point, i), "float32")
+            step = te.cast(self.parameter(scale, out, i), "float32")
+            zero = te.cast(self.parameter(zero_point, out, i), "float32")
             return te.cast(te.round(te.cast(data(*i), "float32") / step) + zero, out.dtype)
 
         return te.compute(out.dims, element)
@@ -104,6 +111,7 @@ class Quantize(Quantization):
         steps, zeros = rand(5, low=0.01, high=0.1), rand(5, dtype="int8", low=-5, high=5)
         yield sample(cls(), rand(3, 5), steps, zeros, dims="n m, m, m")
         yield sample(cls(0, DType("uint8")), rand(5, 3), steps, zeros[:1], dims="n m, n, 1")
+        yield sample(cls(), rand(3, 5), steps[:1], zeros, dims="n 5, k, l")
         half = rand(2, 3, dtype="float16"), np.array(0.01, np.float16)
         yield sample(cls(1, DType("int16")), *half, zero, dims="n 3,,")
         edges = np.array([np.nan, np.inf, -np.inf, 0.5, 1.5, -0.5, 1e30], np.float32)
@@ -146,8 +154,8 @@ class Dequantize(Quantization):
         wide = self.wide(data.dtype, zero_point.dtype)
 
         def element(*i: Any) -> Any:
-            step = te.cast(self.parameter(scale, i), "float32")
-            zero = te.cast(self.parameter(zero_point, i), wide)
+            step = te.cast(self.parameter(scale, out, i), "float32")
+            zero = te.cast(self.parameter(zero_point, out, i), wide)
             value = step * te.cast(te.cast(data(*i), wide) - zero, "float32")
             return te.cast(self.limited(value), out.dtype)
 
@@ -176,6 +184,7 @@ class Dequantize(Quantization):
         steps, zeros = rand(5, low=0.01, high=0.1), rand(5, dtype="int8", low=-5, high=5)
         yield sample(cls(), data, steps, zeros, dims="n m, m, m")
         yield sample(cls(0), data.T.astype("uint8"), steps[:1], zeros, dims="m n, 1, m")
+        yield sample(cls(), data, steps, zeros[:1], dims="n m, k, l")
         large = np.array([-(2**31), 2**31 - 1, 5], np.int32)
         yield sample(cls(), large, one, np.array(-(2**31), np.int32), dims="n,,")
         half = cls(1, DType("float16"))
