@@ -11,7 +11,7 @@ from typing import ClassVar
 from relaxpy.errors import PassError
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import SymVar
-from relaxpy.ir.expr import Function, MatchCast, ShapeExpr, Var, VarBinding
+from relaxpy.ir.expr import Function, If, MatchCast, ShapeExpr, Var, VarBinding
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import map_annotation
 from relaxpy.transform.base import Pass, PassContext
@@ -52,6 +52,8 @@ class BindUnknownShapes(Pass):
 
 class _Binder(Rebuilder):
     def function(self, function: Function) -> Function:
+        if not _is_unknown_in(function):
+            return function
         return super().function(self.signature(function))
 
     def signature(self, function: Function) -> Function:
@@ -128,6 +130,27 @@ def _shape_variables(annotations: Iterable[Annotation]) -> set[Var]:
     for annotation in annotations:
         map_annotation(annotation, lambda dim: dim, use)
     return found
+
+
+def _is_unknown_in(function: Function) -> bool:
+    """Is there a shape of known rank, or one that a variable holds, that is to be named?"""
+    if any(map(_is_open, [*(param.annotation for param in function.params), function.ret])):
+        return True
+    waiting = [function.body]
+    while waiting:
+        for binding in waiting.pop().bindings:
+            value = binding.value
+            if _is_open(binding.var.annotation) or isinstance(value, Function):
+                return True
+            if isinstance(binding, MatchCast) and _is_open(binding.annotation):
+                return True
+            if isinstance(value, If):
+                waiting += (value.then, value.otherwise)
+    return False
+
+
+def _is_open(annotation: Annotation) -> bool:
+    return _has_unknown(annotation) or bool(_shape_variables([annotation]))
 
 
 def _has_unknown(annotation: Annotation) -> bool:

@@ -144,7 +144,7 @@ class _Eliminator(Rewriter):
                 scope.clear()
             return None
         key = self.key(binding)
-        if key is None or not self.state.isdisjoint(used_vars(binding.value)):
+        if key is None or (self.state and not self.state.isdisjoint(used_vars(binding.value))):
             return None
         first = next((s[key] for s in reversed(self.scopes) if key in s), None)
         if first is None or not self.may_stand_for(first, binding.var):

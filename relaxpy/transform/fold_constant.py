@@ -188,7 +188,8 @@ class _Folder(Rebuilder):
             super().binding(binding)
             return
         value = self.use(binding.value)
-        found = self.folded(value) if self.state.isdisjoint(used_vars(value)) else None
+        is_state = bool(self.state) and not self.state.isdisjoint(used_vars(value))
+        found = None if is_state else self.folded(value)
         if isinstance(found, ShapeExpr) or (
             isinstance(found, Constant) and binding.var not in self.kept
         ):
@@ -269,10 +270,13 @@ class _Folder(Rebuilder):
             case TupleGetItem(tuple=Var() as whole, index=index) if whole in self.dims:
                 return self.dims[whole][index]
             case Call(op=Op() as op, args=args) if args:
-                known = [self.known_dims(arg) for arg in args]
-                if any(item is None for item in known):
-                    return None
-                first, *others = known
+                given: list[Any] = []
+                for arg in args:
+                    dims = self.known_dims(arg)
+                    if dims is None:  # nearly always the first
+                        return None
+                    given.append(dims)
+                first, *others = given
                 return evaluate(op, [first, *map(_integers, others)])
             case _:
                 return None
@@ -283,9 +287,12 @@ class _Folder(Rebuilder):
         """The result of an operator on constants, if it is exact and small enough."""
         if not op.pure or op.legalize is None:
             return self.whole(call)
-        args = [self.constant(arg) for arg in call.args]
-        if any(arg is None for arg in args):
-            return self.whole(call)
+        args: list[Any] = []
+        for arg in call.args:
+            value = self.constant(arg)
+            if value is None:
+                return self.whole(call)
+            args.append(value)
         try:
             out = deduce(call, self.mod)
         except DeduceError:

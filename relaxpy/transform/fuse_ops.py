@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
@@ -146,7 +146,7 @@ class FusionReport:
 def explain_fusion(block: DataflowBlock, mod: IRModule, *, relayouts: bool = True) -> FusionReport:
     """The groups that FuseOps makes of a block, with a reason for each pair of a value and a use of it."""
     graph = FusionGraph(block, mod)
-    partition = _Partition(graph, mod, Relayouts() if relayouts else None)
+    partition = _Partition(graph, mod, Relayouts() if relayouts else None, explaining=True)
     partition.run()
     decisions: list[Decision] = []
     for producer in range(len(graph.nodes)):
@@ -188,6 +188,8 @@ class _Partition:
     graph: FusionGraph
     mod: IRModule
     relayouts: Relayouts | None
+    explaining: bool = False
+    """Is `reasons` asked for?"""
     parent: list[int] = field(default_factory=list)
     kind: list[PatternKind] = field(default_factory=list)
     """Of each root: the kind of its group."""
@@ -219,25 +221,36 @@ class _Partition:
     def visit(self, node: int, injective: bool) -> None:
         dominator = self.graph.post_dominator(node)
         if dominator is None:
-            self.reasons[node] = (
-                "its value leaves the block whole"
-                if self.graph.nodes[node].escapes
-                else "its uses come together in no one program"
+            self.refuse(
+                node,
+                lambda: (
+                    "its value leaves the block whole"
+                    if self.graph.nodes[node].escapes
+                    else "its uses come together in no one program"
+                ),
             )
             return
         if self.root(node) == self.root(dominator.node):
             return
         if not self.allowed(node, dominator.node, dominator.edge, injective):
-            self.reasons[node] = self.refusal(node, dominator.node, dominator.edge)
+            self.refuse(node, lambda: self.refusal(node, dominator.node, dominator.edge))
             return
         between = self.between(node, dominator.node)
         if between is None:
-            self.reasons[node] = (
-                f"on a way to {self.name(dominator.node)}, where its uses come together, stands a program that does "
-                "not join"
+            self.refuse(
+                node,
+                lambda: (
+                    f"on a way to {self.name(dominator.node)}, where its uses come together, stands a program that "
+                    "does not join"
+                ),
             )
             return
         self.merge(node, between, dominator.node)
+
+    def refuse(self, node: int, reason: Callable[[], str]) -> None:
+        """Note why a node is not merged, for who asks."""
+        if self.explaining:
+            self.reasons[node] = reason()
 
     def name(self, node: int) -> str:
         """What people call a node: its program, else its variable."""
