@@ -134,8 +134,8 @@ def render() -> str:
         for op in ops:
             text = inspect.cleandoc(op.__doc__ or "").split("\n\n")[0]
             summary = " ".join(text.split()).replace("|", "\\|")
-            usage = f"({', '.join(op._usage())})" if issubclass(op, Op) else ""
-            parts.append(f"| `R.{op.name}{usage}` | {summary} |\n")
+            usage = op._usage().partition("R.")[2] if issubclass(op, Op) else op.name
+            parts.append(f"| `R.{usage}` | {summary} |\n")
     return "".join([*parts, coverage(own, theirs, jax), missing(own, theirs)])
 
 
