@@ -35,11 +35,16 @@ WHOLE_PROGRAMS = ("cli", "docs", "e2e", "fuzz", "models", "op", "schedule")
 """Folders of tests that build and run whole programs, or many kernels: all of them count as slow."""
 
 
+RANDOM = "test_random_programs"
+"""Tests of this name, wherever they are, count as slow, too."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of these folders as slow."""
+    """Mark these tests as slow."""
     root = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(root).parts[0] in WHOLE_PROGRAMS:
+        folder = item.path.relative_to(root).parts[0]
+        if folder in WHOLE_PROGRAMS or item.name.startswith(RANDOM):
             item.add_marker(pytest.mark.slow)
 
 

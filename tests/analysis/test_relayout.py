@@ -140,6 +140,7 @@ def test_one_kernel(name: str) -> None:
     assert matmul_of(program.func) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 def test_the_same_bits(name: str) -> None:
     together, apart = machines(name)

@@ -396,6 +396,7 @@ def test_one_variable_in_two_functions() -> None:
     assert [error.code for error in well_formed(mod)] == ["wf-single-definition"]
 
 
+@pytest.mark.slow
 def test_long_and_deep() -> None:
     """10 000 bindings and 200 nested branches."""
     start = last = var("x")

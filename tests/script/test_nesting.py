@@ -97,6 +97,7 @@ def test_nested_branches(depth: int) -> None:
     np.testing.assert_array_equal(run(np.array(False), x).numpy(), x + x)
 
 
+@pytest.mark.slow
 def test_nested_functions() -> None:
     mod = nested_functions(DEPTH)
     every_stage(mod)

@@ -367,6 +367,7 @@ class Module:
 """)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", [True, False])
 def test_after_every_pass(condition: bool) -> None:
     """Lowered modules are interpreted as those they come from."""

@@ -77,6 +77,7 @@ def wrapped(value: int, dtype: DType) -> int:
     return value - (1 << dtype.bits) if dtype.is_signed and value >> (dtype.bits - 1) else value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
 def test_beside_python(name: str) -> None:
     dtype = DType(name)

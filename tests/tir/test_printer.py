@@ -146,6 +146,7 @@ OPERATORS = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators(name: str) -> None:
     """The program of every operator comes back from its text, and its work is known."""

@@ -110,6 +110,7 @@ def test_a_packed_program_computes_the_same(depth: int, columns: int, transposed
         np.testing.assert_array_equal(interpret(after, "main", x), interpret(mod, "main", x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "target", ["llvm", "llvm -mcpu=haswell", pytest.param(BASELINE, marks=pytest.mark.slow)]
 )

@@ -159,6 +159,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_lifetimes(name: str) -> None:
     """As many storages as are needed, and the right numbers in the checking mode, with a bound and without."""
