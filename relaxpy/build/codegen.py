@@ -386,7 +386,7 @@ class _FunctionWriter:
     def costs_of(
         self, name: str, kernel: TensorProgram, args: tuple[Expr, ...]
     ) -> list[bc.IntExpr]:
-        """The kernel's work and floating-point operations at this call's dimensions."""
+        """The kernel's work, floating-point operations and bytes at this call's dimensions."""
         given = tuple(map(_given, args))
         key = (name, given)
         if key not in self.costs:
@@ -456,7 +456,7 @@ def _given(arg: Expr) -> Annotation | Dim | None:
 def _costs(
     kernel: TensorProgram, args: Sequence[Annotation | Dim | None]
 ) -> tuple[Dim | None, ...]:
-    """The kernel's work and floating-point operations at a call's dimensions; None where they are not known."""
+    """The kernel's work, floating-point operations and bytes at a call's dimensions; None where not known."""
     bound: dict[SymVar, Dim] = {}
     for param, arg in zip(kernel.params, args, strict=False):
         if isinstance(param, BufferParam):
@@ -470,7 +470,7 @@ def _costs(
             return None
         return cost.substitute(bound)
 
-    return here(kernel.work), here(kernel.flops)
+    return here(kernel.work), here(kernel.flops), here(kernel.bytes_moved)
 
 
 def _pattern(annotation: Annotation, dim: Any) -> bc.Pattern:

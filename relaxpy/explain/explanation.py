@@ -86,7 +86,7 @@ class ExplainedKernel:
     flops: str
     """Floating-point operations of a run, over the program's symbols; "" where that is not known."""
     nbytes: str
-    """Bytes of its parameters; "" where that is not known."""
+    """Bytes that a run must move at least; "" where that is not known."""
     program: str
     """As the passes made it."""
     scheduled: str
@@ -267,7 +267,7 @@ def _kernels(
         if time is None or not isinstance(func, PrimFunc):
             continue  # the same program as one of another name
         scheduled = schedule_kernel(func.func, target)
-        flops, nbytes = cost.flops(func.func), cost.bytes_touched(func.func)
+        flops, nbytes = cost.flops(func.func), cost.bytes_moved(func.func)
         found.append(
             ExplainedKernel(
                 name,

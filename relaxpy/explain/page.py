@@ -253,7 +253,7 @@ def _kernels(kernels: Sequence[ExplainedKernel]) -> str:
     )
     return (
         "<p>FLOPs and bytes are over the program's own symbols: the floating-point operations of a run (a multiply-add "
-        "is two), and what its parameters hold.</p>"
+        "is two), and what it must read and write.</p>"
         '<table class="kernels"><tr><th>kernel</th><th>rule</th><th>calls</th><th>FLOPs</th><th>bytes</th>'
         f"<th>compiled in</th><th>size</th></tr>{rows}</table>"
     )

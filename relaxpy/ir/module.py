@@ -74,6 +74,11 @@ class TensorProgram(ABC):
 
     @property
     @abstractmethod
+    def bytes_moved(self) -> Dim | None:
+        """Bytes of `params` that a run must read or write, each once; None where unknown."""
+
+    @property
+    @abstractmethod
     def written(self) -> frozenset[int]:
         """Positions in `params` of the buffers that a run stores to."""
 

@@ -217,6 +217,8 @@ class Kernel(Instr):
     kept or not."""
     flops: IntExpr = -1
     """Floating-point operations of this call; -1: unknown. For profiles, which alone evaluate it."""
+    nbytes: IntExpr = -1
+    """Bytes that this call must move at least; likewise."""
 
 
 @dataclass(frozen=True, slots=True)

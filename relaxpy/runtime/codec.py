@@ -1,7 +1,7 @@
 """Bytecode as JSON, and back.
 
-A dataclass is an object with one key, its class: `{"Kernel": [loc, index, args, work, flops]}`, fields in order; a
-tuple is a list. Everything else is itself. Small enough to be read by a runtime in any language.
+A dataclass is an object with one key, its class: `{"Kernel": [loc, index, args, work, flops, nbytes]}`, fields in
+order; a tuple is a list. Everything else is itself. Small enough to be read by a runtime in any language.
 """
 
 from __future__ import annotations

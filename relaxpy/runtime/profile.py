@@ -6,10 +6,11 @@
     profile.save_trace("trace.json")      for chrome://tracing or Perfetto
 
 The functions are linked once more, with a clock read before and after every kernel, library call and call into Python
-(0.1 µs each); the machine itself stays as it is. Bytes are those of the tensors that a kernel is given, each once: what
-it must move at least. Floating-point operations are counted by the compiler in the tensor program: additions,
-subtractions, multiplications, divisions, minima, maxima and elementary functions one each, a multiply-add two. Beside
-both is what this machine reaches (`relaxpy.runtime.limits`): what lies in caches moves faster than copied memory.
+(0.1 µs each); the machine itself stays as it is. Bytes are those of the tensors that a kernel is given, each element
+once and no more than it reads: what it must move at least. Floating-point operations are additions, subtractions,
+multiplications, divisions, minima, maxima and elementary functions, one each, a multiply-add two. The compiler counts
+both in the tensor program. Beside them is what this machine reaches (`relaxpy.runtime.limits`): what lies in caches
+moves faster than copied memory.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Event:
     """Seconds since the call began."""
     seconds: float
     nbytes: int
-    """Bytes of the tensors that it was given; 0 where that is not known."""
+    """Bytes that it must move at least; 0 where that is not known."""
     flops: int
     """Floating-point operations; 0 where they are not known."""
     turn: int
@@ -245,9 +246,16 @@ class Recorder:
         self.turn, self.began = turn, perf_counter()
 
     def note(
-        self, function: str, at: int, start: float, args: Iterable[Any], flops: int = 0
+        self,
+        function: str,
+        at: int,
+        start: float,
+        args: Iterable[Any],
+        flops: int = 0,
+        nbytes: int = -1,
     ) -> None:
-        """The instruction `at` ran from `start` until now, and did so many floating-point operations (-1: unknown)."""
+        """The instruction `at` ran from `start` until now, did so many floating-point operations (-1: unknown) and
+        moved so many bytes (-1: those of `args`)."""
         seconds = perf_counter() - start
         code = self.codes[function]
         instr = code.code[at]
@@ -256,7 +264,8 @@ class Recorder:
         if 0 <= instr.loc < len(code.locations):
             where = code.locations[instr.loc]
             place = f"{where.file}:{where.line}" if where.file else where.binding
-        nbytes = sum(map(_nbytes, args))
+        if nbytes < 0:
+            nbytes = sum(map(_nbytes, args))
         self.events.append(
             Event(
                 name,
@@ -301,8 +310,10 @@ class ProfilingEmitter(Emitter):
             super().launch([launch])
             tensors = ", ".join([*launch.args, ""])
             instr = self.code.code[launch.at]
-            flops = self.expr(instr.flops) if isinstance(instr, Kernel) else "0"
-            self.emit(f"note({self.code.name!r}, {launch.at}, clock_began, ({tensors}), {flops})")
+            costs = ""
+            if isinstance(instr, Kernel):
+                costs = f", {self.expr(instr.flops)}, {self.expr(instr.nbytes)}"
+            self.emit(f"note({self.code.name!r}, {launch.at}, clock_began, ({tensors}){costs})")
 
     def instr(self, at: int, instr: Instr, scope: Scope) -> None:
         if not isinstance(instr, _BETWEEN):

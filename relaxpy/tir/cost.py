@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from relaxpy.errors import PassError
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, SymVar, minimum
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import VarTable
 from relaxpy.tir.loops import ABOUT
-from relaxpy.tir.prim_func import read_symbols
+from relaxpy.tir.prim_func import PrimFunc, read_symbols
 
 _CHEAP = frozenset({
     "Add", "Sub", "Mul", "Min", "Max", "EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or", "Not", "Select", "Cast",
@@ -39,21 +39,36 @@ def work(func: Any) -> Dim | None:
     return counter.total(func.body)
 
 
-def bytes_touched(func: Any) -> Dim | None:
-    """How many bytes the parameters of the program hold: what a run must move at least; None as for `work`."""
+@lru_cache(maxsize=512)
+def bytes_moved(func: Any) -> Dim | None:
+    """How many bytes a run must move at least: what the parameters hold, each element once; of one that is only read no
+    more than is read of it, such as the rows that are looked up in a table. None as for `work`."""
     table = read_symbols(func)
+    written, read_often = PrimFunc(func).written, loads(func)
     total = Dim.of(0)
-    for param in func.params:
+    for number, param in enumerate(func.params):
         if not isinstance(param.ty, tirx.BufferType):
             continue
-        size = Dim.of(max(1, tvm.DataType(str(param.ty.dtype)).bits // 8))
+        elements = Dim.of(1)
         try:
             for extent in param.ty.shape:
-                size = size * table.to_dim(extent)
+                elements = elements * table.to_dim(extent)
         except PassError:
             return None
-        total = total + size
+        read = None if number in written else read_often[number]
+        if read is not None and not _at_least(read, elements):
+            elements = minimum(elements, read)
+        total = total + elements * max(1, tvm.DataType(str(param.ty.dtype)).bits // 8)
     return total
+
+
+def _at_least(a: Dim, b: Dim) -> bool:
+    """Whether a ≥ b is sure where all symbols are 1 or more: then their difference has no negative term over what they
+    are above 1."""
+    difference = a - b
+    above = difference.substitute({var: var.dim + 1 for var in difference.vars})
+    plain = all(isinstance(atom, SymVar) for monomial, _ in above.terms for atom, _ in monomial)
+    return plain and all(coefficient >= 0 for _, coefficient in above.terms)
 
 
 @lru_cache(maxsize=512)
@@ -78,7 +93,9 @@ def flops(func: Any) -> Dim | None:
 def loads(func: Any) -> tuple[Dim | None, ...]:
     """How often a run reads an element of each parameter, over the program's symbols; None as for `work`. What is read
     more often than it has elements may be read whole; of a table that rows are looked up in, only some are."""
-    return tuple(_Loads(func, param).total(func.body) for param in func.params)
+    counter = _Loads(func)
+    total = counter.total(func.body)
+    return tuple(None if total is None else counter.of(total, param) for param in func.params)
 
 
 class Extents:
@@ -185,31 +202,37 @@ class _Floats(_Counter):
 
 
 class _Loads(_Counter):
-    """Counts the loads of one buffer."""
+    """Counts the loads of all parameters in one walk: each load is a symbol that stands for its parameter."""
 
-    def __init__(self, func: Any, buffer: Any) -> None:
+    def __init__(self, func: Any) -> None:
         super().__init__(func)
-        self.buffer = buffer
+        self.tags = {param: SymVar(f"loads{i}") for i, param in enumerate(func.params)}
+
+    def of(self, total: Dim, param: Any) -> Dim:
+        """The loads of one parameter in a total."""
+        return total.substitute({tag: int(p.same_as(param)) for p, tag in self.tags.items()})
 
     def stmt(self, node: Any) -> Dim:
         match type(node).__name__:
             case "BufferStore":
-                return Dim.of(sum(map(self.count, (node.value, *node.indices))))
+                values = (node.value, *node.indices)
+                return sum(map(self.count, values), Dim.of(0))
             case "Evaluate" | "Bind":
-                return Dim.of(self.count(node.value))
+                return self.count(node.value)
             case _:
                 return super().stmt(node)
 
-    def count(self, value: Any) -> int:
+    def count(self, value: Any) -> Dim:
         """Loads in one expression, counted with their lanes."""
-        found: list[int] = []
+        found: dict[SymVar, int] = {}
 
         def visit(node: Any) -> None:
-            if type(node).__name__ == "TensorLoad" and node.source.same_as(self.buffer):
-                found.append(tvm.DataType(str(node.ty.dtype)).lanes)
+            if type(node).__name__ == "TensorLoad" and node.source in self.tags:
+                tag = self.tags[node.source]
+                found[tag] = found.get(tag, 0) + tvm.DataType(str(node.ty.dtype)).lanes
 
         tvm_ffi.structural_walk(value, (tvm.ir.Expr, visit))
-        return sum(found)
+        return sum((tag.dim * count for tag, count in found.items()), Dim.of(0))
 
 
 def _adds_product(store: Any) -> bool:

@@ -78,6 +78,12 @@ class PrimFunc(TensorProgram):
         return flops(self.func)
 
     @property
+    def bytes_moved(self) -> Dim | None:
+        from relaxpy.tir.cost import bytes_moved
+
+        return bytes_moved(self.func)
+
+    @property
     def written(self) -> frozenset[int]:
         return _written(self.func)
 

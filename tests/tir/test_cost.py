@@ -7,7 +7,7 @@ import ast
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
 from relaxpy.tir import te
-from relaxpy.tir.cost import bytes_touched, flops, loads, product_flops
+from relaxpy.tir.cost import bytes_moved, flops, loads, product_flops
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
 
@@ -124,6 +124,16 @@ def test_scalars_are_the_symbols_of_params() -> None:
 
 
 def test_bytes() -> None:
-    """What the parameters hold."""
+    """What the parameters hold, each element once, however often it is read."""
     func = matmul()
-    assert at(func, bytes_touched(func.func), n=3, m=5) == 4 * (3 * 8 + 8 * 5 + 3 * 5)
+    assert at(func, func.bytes_moved, n=3, m=5) == 4 * (3 * 8 + 8 * 5 + 3 * 5)
+    assert "min" not in str(func.bytes_moved)
+
+
+def test_bytes_of_a_table() -> None:
+    """Rows that are looked up, not the table; each row once where more are looked up than there are."""
+    n = SymVar("n")
+    table, i = te.placeholder((1000, 8), "float32", "t"), te.placeholder((n,), "int32", "i")
+    func = PrimFunc.from_te([table, i], [te.topi.take(table, i, 0)])
+    assert at(func, bytes_moved(func.func), n=3) == 4 * (3 * 8 + 3 * 8) + 4 * 3
+    assert at(func, bytes_moved(func.func), n=2000) == 4 * (1000 * 8 + 2000 * 8) + 4 * 2000
