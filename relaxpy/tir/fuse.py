@@ -103,12 +103,15 @@ def _folded(node: Any) -> Any:
     """Arithmetic of sizes and indices as it is written when they are known: `n * 2` with n = 1 is 2, as the parser of
     the printed program has it. A division by 0, in a loop that does not run, gives 0 (`relaxpy.tir.traps`): TVM
     refuses to print or simplify one by a constant."""
-    if str(node.ty.dtype) != "int64":
+    a, b = node.a, node.b
+    is_known = isinstance(b, tirx.IntImm)
+    if not is_known and not isinstance(a, tirx.IntImm) and not a.same_as(b):
+        return node  # nothing in it is known
+    if node.ty.dtype != "int64":
         return node
-    by_zero = isinstance(node.b, tirx.IntImm) and node.b.value == 0
-    if by_zero and isinstance(node, (tirx.FloorDiv, tirx.FloorMod)):
+    if is_known and b.value == 0 and isinstance(node, (tirx.FloorDiv, tirx.FloorMod)):
         return int64(0)
-    return _FOLDS[type(node)](node.a, node.b)
+    return _FOLDS[type(node)](a, b)
 
 
 def _symbols(step: Step, func: Any) -> dict[Any, Any]:

@@ -377,7 +377,7 @@ def _read_stage(stmt: Stmt) -> Stage | None:
         tuple(spatial.values()),
         tuple(reduce),
         tuple(reduce.values()),
-        substitute(value, unit),
+        substitute(value, unit) if unit else value,
         combiner,
     )
 
