@@ -24,19 +24,26 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         if place.exists() and not place.is_file() and not place.is_dir():
             yield Path(path)
             return
-        beside = place.with_name(f".relaxpy-{os.urandom(8).hex()}")
-        try:
+        with moved_to(place) as beside:
             yield beside
-            if place.exists():
-                beside.chmod(place.stat().st_mode & 0o777)
-            os.replace(beside, place)
-        finally:
-            beside.unlink(missing_ok=True)
     except BrokenPipeError:
         raise
     except OSError as error:
         reason = error.strerror or error
         raise UsageError("file-write", f"cannot write {path}: {reason}") from error
+
+
+@contextmanager
+def moved_to(place: Path) -> Iterator[Path]:
+    """As `replacing`, for a place that is no link and no device. Raises OSError."""
+    beside = place.with_name(f".relaxpy-{os.urandom(8).hex()}")
+    try:
+        yield beside
+        if place.exists():
+            beside.chmod(place.stat().st_mode & 0o777)
+        os.replace(beside, place)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

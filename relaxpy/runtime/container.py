@@ -21,7 +21,6 @@ import hashlib
 import json
 import os
 import struct
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relaxpy.errors import ExecutableError
+from relaxpy.files import moved_to
 
 MAGIC = b"RELAXPY\n"
 VERSION = 3
@@ -105,22 +105,13 @@ def _destination(path: Path) -> Path:
 def _write_beside(
     path: Path, head: bytes, entries: Sequence[Section], sections: Mapping[str, Data]
 ) -> None:
-    """Write to a temporary file in the same folder, then move it: readers see the old file or the new one."""
-    handle, name = tempfile.mkstemp(prefix=".relaxpy-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(head)
-            for entry in entries:
-                for piece in _pieces(sections[entry.name]):
-                    file.write(piece)
-                file.write(bytes(entry.stored - entry.length))
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp's files are the owner's alone
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    """Readers see the old file or the new one."""
+    with moved_to(path) as beside, beside.open("xb") as file:
+        file.write(head)
+        for entry in entries:
+            for piece in _pieces(sections[entry.name]):
+                file.write(piece)
+            file.write(bytes(entry.stored - entry.length))
 
 
 def _pieces(data: Data) -> Sequence[memoryview]:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from relaxpy import files
 from relaxpy.build.tuning import Record, TuningRecords
 from relaxpy.cli.main import main
 from relaxpy.errors import UsageError
+from relaxpy.runtime import container
 
 PROGRAM = """
 @R.function
@@ -19,6 +21,7 @@ def main(x: R.Tensor(("n", 4), dtype="float32")) -> R.Tensor(("n", 4), dtype="fl
     y = R.nn.softmax(R.add(x, x))
     return y
 """
+MOVED_TO = files.moved_to
 X = ("--input", "x=f32[300,4]")
 WRITERS = {
     "compile": ("compile", "model.py", "-o", "to/out.rxe"),
@@ -44,15 +47,23 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
     return int(stop.value.code or 0), capsys.readouterr().err
 
 
-@contextmanager
-def small_files(most: int) -> Iterator[None]:
-    """No file can be made longer than `most` bytes: what a full disk does, for this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file that is written beside its place can be made longer than 200 bytes. (LLVM, which would end the process,
+    writes none.)"""
+
+    @contextmanager
+    def limited(place: Path) -> Iterator[Path]:
+        with MOVED_TO(place) as beside:
+            soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))
+            try:
+                yield beside
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    monkeypatch.setattr(files, "moved_to", limited)
+    monkeypatch.setattr(container, "moved_to", limited)
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -65,14 +76,16 @@ def test_no_folder(here: Path, capsys: pytest.CaptureFixture[str], name: str) ->
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_full_disk(here: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_full_disk(
+    here: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, name: str
+) -> None:
     """The file is named, and is what it was; nothing is left beside it."""
     assert run(capsys, "compile", "model.py", "-o", "model.rxe")[0] == 0
+    request.getfixturevalue("full_disk")
     (here / "to").mkdir()
     file = here / WRITERS[name][-1]
     file.write_text("before")
-    with small_files(200):
-        code, err = run(capsys, *WRITERS[name])
+    code, err = run(capsys, *WRITERS[name])
     assert code == 1
     assert f"error[file-write]: cannot write {WRITERS[name][-1]}: " in err
     assert len(err.splitlines()) == 1
@@ -80,17 +93,18 @@ def test_a_full_disk(here: Path, capsys: pytest.CaptureFixture[str], name: str) 
     assert list((here / "to").iterdir()) == [file]
 
 
+@pytest.mark.usefixtures("full_disk")
 def test_a_full_disk_under_a_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with small_files(300):
-        code, err = run(capsys, "compile", "model.py", "-o", "model.rxe", "--dump", "to")
+    code, err = run(capsys, "compile", "model.py", "-o", "model.rxe", "--dump", "to")
     assert code == 1
     assert "error[file-write]: cannot write to/00-written.py: " in err
     assert not list((here / "to").iterdir())
     assert not (here / "model.rxe").exists()
 
 
+@pytest.mark.usefixtures("full_disk")
 def test_tuning_records_on_a_full_disk(here: Path) -> None:
     records = TuningRecords({"key": Record("exp" * 100, {})})
-    with small_files(300), pytest.raises(UsageError, match=r"cannot write t\.json: "):
+    with pytest.raises(UsageError, match=r"cannot write t\.json: "):
         records.write("t.json")
     assert [p.name for p in here.iterdir()] == ["model.py"]
