@@ -89,16 +89,25 @@ def scope_of(bindings: Bindings, mod: IRModule | None = None) -> Scope:
             return Scope(tuple(bindings), mod, None)
 
 
-def dependencies(bindings: Sequence[Binding]) -> list[set[int]]:
+def uses_of(bindings: Iterable[Binding]) -> list[tuple[Var, ...]]:
+    """For each binding, the variables that its value uses."""
+    used = UsedVars()
+    return [used(binding.value) for binding in bindings]
+
+
+def dependencies(
+    bindings: Sequence[Binding], uses: Sequence[tuple[Var, ...]] | None = None
+) -> list[set[int]]:
     """For each binding, the positions of those that must come before it: that compute variables it uses, define symbols
-    it mentions (`match_cast`), or check dimensions, on which what follows relies."""
+    it mentions (`match_cast`), or check dimensions, on which what follows relies. `uses` are those of `uses_of`, where
+    they are at hand."""
     position = {binding.var: i for i, binding in enumerate(bindings)}
     definition = _definitions(bindings)
-    used = UsedVars()
     check: int | None = None
     found: list[set[int]] = []
-    for i, binding in enumerate(bindings):
-        needed = {position[var] for var in used(binding.value) if var in position}
+    used = uses_of(bindings) if uses is None else uses
+    for i, (binding, variables) in enumerate(zip(bindings, used, strict=True)):
+        needed = {position[var] for var in variables if var in position}
         if definition:
             needed |= {definition[s] for s in used_symbols(binding) if s in definition}
         if check is not None:

@@ -32,6 +32,7 @@ from relaxpy.ir.expr import (
     PrimValue,
     SeqExpr,
     ShapeExpr,
+    Tuple,
     Var,
     VarBinding,
 )
@@ -80,7 +81,8 @@ class Visitor:
     @classmethod
     def _method(cls, kind: type) -> Callable[[Any, Any], None]:
         if issubclass(kind, Node):
-            return getattr(cls, "visit_" + kind.__name__, cls.generic)
+            default = cls.generic if child_fields(kind) else _visit_nothing
+            return getattr(cls, "visit_" + kind.__name__, default)
         if issubclass(kind, tuple):
             return _visit_items
         if issubclass(kind, Annotation):
@@ -99,6 +101,10 @@ class Visitor:
             self.visit(arg)
         for annotation in node.ty_args:
             self.visit_annotation(annotation)
+
+    def visit_Tuple(self, node: Tuple) -> None:
+        for item in node.fields:
+            self.visit(item)
 
     def visit_VarBinding(self, node: VarBinding) -> None:
         self.visit(node.value)
@@ -166,7 +172,8 @@ class Rewriter:
     @classmethod
     def _method(cls, kind: type) -> Callable[[Any, Any], Any]:
         if issubclass(kind, Node):
-            return getattr(cls, "rewrite_" + kind.__name__, cls.generic)
+            default = cls.generic if child_fields(kind) else _unchanged
+            return getattr(cls, "rewrite_" + kind.__name__, default)
         if issubclass(kind, tuple):
             return _rewrite_items
         if issubclass(kind, Annotation):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
-from relaxpy.analysis.scope import dependencies
+from relaxpy.analysis.scope import dependencies, uses_of
 from relaxpy.ir.annotation import Annotation, ShapeType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
@@ -36,7 +36,7 @@ from relaxpy.ir.module import BaseFunc, IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.op import Operator
 from relaxpy.ir.structural import structural_equal, structural_hash
-from relaxpy.ir.visitor import used_symbols, used_vars
+from relaxpy.ir.visitor import used_symbols
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.defined import matched_dims
 from relaxpy.transform.dataflow_blocks import change_blocks
@@ -90,10 +90,11 @@ class _Outliner:
         regions = self.regions(block, self.mod)
         if not regions:
             return block
-        seen_outside = _outputs(block, regions)
+        uses = uses_of(block.bindings)
+        seen_outside = _outputs(block, regions, uses)
         region_of = {i: r for r in regions for i in r.members}
         bindings: list[Binding] = []
-        for unit in _in_order(block.bindings, region_of):
+        for unit in _in_order(block.bindings, region_of, uses):
             if isinstance(unit, int):
                 bindings.append(block.bindings[unit])
             else:
@@ -141,24 +142,28 @@ class _Outliner:
         return name
 
 
-def _outputs(block: DataflowBlock, regions: Sequence[Region]) -> set[Var]:
+def _outputs(
+    block: DataflowBlock, regions: Sequence[Region], uses: Sequence[tuple[Var, ...]]
+) -> set[Var]:
     """The variables of regions that something outside their region uses: other bindings, or what comes behind the
     block."""
     region_of = {i: number for number, r in enumerate(regions) for i in r.members}
     home = {block.bindings[i].var: number for i, number in region_of.items()}
     found = {var for var in home if not isinstance(var, DataflowVar)}
-    for i, binding in enumerate(block.bindings):
-        for var in used_vars(binding.value):
+    for i, used in enumerate(uses):
+        for var in used:
             if var in home and region_of.get(i) != home[var]:
                 found.add(var)
     return found
 
 
 def _in_order(
-    bindings: Sequence[Binding], region_of: Mapping[int, Region]
+    bindings: Sequence[Binding],
+    region_of: Mapping[int, Region],
+    uses: Sequence[tuple[Var, ...]],
 ) -> Iterable[int | Region]:
     """Bindings and regions so that each comes behind what it uses, else in the order of the block."""
-    needs = dependencies(bindings)
+    needs = dependencies(bindings, uses)
     units: dict[int, int | Region] = {i: region_of.get(i, i) for i in range(len(bindings))}
     members = {
         id(u) if isinstance(u, Region) else i: sorted(u.members) if isinstance(u, Region) else [i]
