@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from relaxpy import files
+from relaxpy.build.tune import Tuner
 from relaxpy.build.tuning import TuningRecords
 from relaxpy.cli.main import main
 
@@ -46,6 +49,21 @@ def test_kernels_by_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None
     code, out, _ = tune(capsys, *given, "--kernel", "soft*")
     assert code == 0
     assert "1 kernel measured" in out
+
+
+def test_records_that_cannot_be_written(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said before anything is measured."""
+
+    def refused(path: Path) -> Iterator[Path]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Tuner, "tune", None)
+    monkeypatch.setattr(files, "moved_to", refused)
+    code, _, err = tune(capsys, "model.py", "--at", "n=3", "--records", "r.json")
+    assert code == 1
+    assert "cannot write r.json: No space left on device" in err
 
 
 @pytest.mark.parametrize(
