@@ -84,7 +84,11 @@ def _session() -> Any:
     configure = tvm_ffi.get_global_func("runtime.config_threadpool", allow_missing=True)
     if configure is not None:
         threads.library_loaded(configure)
-    return orcjit.default_session()
+    # Kernels have no constructors that do anything, so the linker's own runtime for those is left out. It frees memory
+    # of the process with the C library's `free` itself, which ends the process where another allocator is preloaded.
+    session = orcjit.ExecutionSession(orc_rt=None)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))  # at exit threads may still run kernels
+    return session
 
 
 def _library_folder() -> Path:

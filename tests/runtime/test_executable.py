@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import random
 import re
 import subprocess
@@ -11,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import Executable, VirtualMachine, load
 from relaxpy.runtime.bytecode import Alloc, Const, Heap, Kernel, MakeTuple, Reg, Return
@@ -203,6 +205,45 @@ def test_a_fresh_process_needs_neither_compiler_nor_path(tmp_path: Path) -> None
     done = subprocess.run(
         [sys.executable, "-c", FRESH, str(tmp_path / "m.rx")],
         env={"PATH": "", "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+OTHER_ALLOCATOR = "libc_malloc_debug.so.0"
+"""glibc's own: with MALLOC_CHECK_ it ends the process where memory is freed that it did not give."""
+
+
+AGAIN = """
+import sys
+import numpy as np
+import relaxpy.runtime as rt
+kept = []
+for _ in range(8):
+    kept.append(vm := rt.VirtualMachine(rt.load(sys.argv[1])))
+    assert vm["main"](np.zeros(4, np.float32)).numpy().tolist() == [1, 1, 1, 1]
+"""
+
+
+def test_another_allocator_is_preloaded(tmp_path: Path) -> None:
+    """As servers do (jemalloc, tcmalloc). Without optimisation: objects have constructors then, if empty ones."""
+    try:
+        ctypes.CDLL(OTHER_ALLOCATOR)
+    except OSError:
+        pytest.skip("a system without another allocator")
+    function = """
+@R.function
+def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+    y = R.exp(x)
+    return y
+"""
+    relaxpy.build(relaxpy.parse(function), target="llvm -opt-level=0").save(tmp_path / "m.rx")
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN, str(tmp_path / "m.rx")],
+        env={"PYTHONPATH": str(root), "LD_PRELOAD": OTHER_ALLOCATOR, "MALLOC_CHECK_": "3"},
         capture_output=True,
         text=True,
         check=False,
