@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from relaxpy.errors import PassError
@@ -49,12 +50,26 @@ def heap_use(func: Any) -> HeapUse | None:
 
 class _Walk:
     def __init__(self, func: Any) -> None:
-        self.extents = Extents(func)
+        self.func = func
+        self.entered: list[Any] = []
+        """Statements that define variables; most sizes are constants and ask for none."""
+
+    @cached_property
+    def extents(self) -> Extents:
+        return Extents(self.func)
 
     def enter(self, node: Any) -> None:
-        """Note what is known of a statement's variables; a size that depends on others has no bound."""
-        with suppress(PassError):
-            self.extents.enter(node)
+        self.entered.append(node)
+
+    def dim(self, extent: Any) -> Dim:
+        """A size of a buffer; one that depends on variables of which nothing is known has no bound (PassError)."""
+        if isinstance(extent, tirx.IntImm):
+            return Dim.of(int(extent.value))
+        for node in self.entered:
+            with suppress(PassError):
+                self.extents.enter(node)
+        self.entered.clear()
+        return self.extents.dim(extent)
 
     def stmt(self, node: Any, parallel: bool) -> HeapUse:
         """What a statement takes, with what it leaves allocated for those behind it."""
@@ -97,7 +112,7 @@ class _Walk:
     def buffer(self, buffer: Any, parallel: bool) -> HeapUse:
         size = Dim.of(max(1, tvm.DataType(str(buffer.ty.dtype)).bits // 8))
         for extent in buffer.ty.shape:
-            size = size * self.extents.dim(extent)
+            size = size * self.dim(extent)
         if size.value is not None and size.value < SMALL:
             return NONE
         return HeapUse(Dim.of(0), size) if parallel else HeapUse(size, Dim.of(0))
