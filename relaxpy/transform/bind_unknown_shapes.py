@@ -47,13 +47,12 @@ class BindUnknownShapes(Pass):
     name: ClassVar[str] = "bind-unknown-shapes"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        return _Binder(mod).run()
+        binder = _Binder(mod)
+        return mod.map_graph_functions(lambda _, f: binder.function(f) if _is_unknown_in(f) else f)
 
 
 class _Binder(Rebuilder):
     def function(self, function: Function) -> Function:
-        if not _is_unknown_in(function):
-            return function
         return super().function(self.signature(function))
 
     def signature(self, function: Function) -> Function:

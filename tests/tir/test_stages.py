@@ -8,7 +8,7 @@ import pytest
 
 from relaxpy.script.parser import parse
 from relaxpy.tir import math as tir_math
-from relaxpy.tir import scalar
+from relaxpy.tir import scalar, stages
 from relaxpy.tir._tvm import te, tirx
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.stages import common_rows, inline_stages, is_expensive, read_stages, step
@@ -20,6 +20,18 @@ def stages_of(*tensors: Any) -> tuple[Any, list[Any]]:
     stages = read_stages(func)
     assert stages is not None
     return func, stages
+
+
+def test_a_program_is_read_once() -> None:
+    """Whoever asks gets the same stages, which nobody can change."""
+    x = tensor(n, m)
+    twice = compute((n, m), lambda *i: x[i] * f32(2.0), "twice")
+    func = te.create_prim_func([x, compute((n, m), lambda *i: twice[i] + twice[i], "out")])
+    found = stages.stages_of(func)
+    assert isinstance(found, tuple)
+    assert [stage.name for stage in found] == ["out"]
+    assert stages.stages_of(func) is found
+    assert stages.stages_of(func.with_body(tirx.Evaluate(tirx.const(0)))) is None
 
 
 def test_a_cheap_intermediate_is_inlined_everywhere() -> None:

@@ -9,6 +9,7 @@ import relaxpy
 from relaxpy.analysis.well_formed import well_formed
 from relaxpy.errors import PassError, RuntimeCheckError
 from relaxpy.ir import Function, IRModule, MatchCast, TensorType
+from relaxpy.ir.visitor import free_vars
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import BindUnknownShapes
@@ -119,3 +120,37 @@ def test_a_shape_of_unknown_rank() -> None:
         run(text)
     with pytest.raises(RuntimeCheckError, match="it has 2 dimensions, not 1"):
         interpret(relaxpy.parse(text), "main", (2,), np.ones((2, 3), np.float32))
+
+
+def test_nothing_unknown_is_the_same_module() -> None:
+    """Nor is anything deduced again."""
+    mod: IRModule = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n", 4), dtype="float32")) -> R.Tensor(("n", 4), dtype="float32"):
+    y = R.exp(x)
+    return y
+""")
+    assert BindUnknownShapes()(mod) is mod
+
+
+def test_local_functions_see_the_names_around_them() -> None:
+    """What a local function captures is what was named, though nothing in the function itself is unknown."""
+    function = run("""
+@R.function
+def main(x: R.Tensor(("n",), dtype="float32")) -> R.Shape(ndim=1):
+    a = R.unique(x)
+    s = R.shape_of(a)
+
+    @R.function
+    def inner(c: R.Tensor((), "bool")) -> R.Tensor((1,), "int64"):
+        t = R.shape_to_tensor(s)
+        return t
+
+    return s
+""")
+    bindings = list(function.body.bindings)
+    casts = {b.value: b.var for b in bindings if isinstance(b, MatchCast)}
+    (local,) = (b.value for b in bindings if isinstance(b.value, Function))
+    captured = free_vars(local)
+    assert captured
+    assert casts.keys().isdisjoint(captured)

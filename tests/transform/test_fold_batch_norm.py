@@ -132,3 +132,13 @@ def test_training() -> None:
     """Statistics of the data are not known."""
     mod = module("R.nn.conv2d(x, w)", "axis=1")
     assert folded(mod, images(2, 3, 4, 4)) == ["nn.conv2d", "nn.batch_norm"]
+
+
+def test_without_a_normalisation_nothing_is_done() -> None:
+    mod: IRModule = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n", 4), dtype="float32")) -> R.Tensor(("n", 4), dtype="float32"):
+    y = R.exp(x)
+    return y
+""")
+    assert FoldBatchNorm()(mod) is mod
