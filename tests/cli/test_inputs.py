@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
-from relaxpy.cli.inputs import parse_inputs, read_arrays
+from relaxpy.cli.inputs import parse_inputs, read_arrays, read_sizes
 from relaxpy.errors import RelaxError
 from relaxpy.runtime import Shape
 
@@ -109,3 +110,22 @@ def test_pickled_objects_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(RelaxError, match="cannot be read as arrays"):
         read_arrays(str(tmp_path / "x.npy"))
+
+
+def test_sizes() -> None:
+    """Names of variables, of one function too; several with commas, or several options."""
+    assert read_sizes(["n=8,main.m=4", "k = 0"], "--at") == {"n": 8, "main.m": 4, "k": 0}
+    assert read_sizes(["n=8", "n=8"], "--size") == {"n": 8}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "n", "n=", "=3", "n=x", "n=-1", "n=1.5", "a b=3", "n=3,", f"n={2**63}"]
+)
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(click.UsageError, match="NAME=INT is expected"):
+        read_sizes([text], "--size")
+
+
+def test_two_sizes_of_a_name() -> None:
+    with pytest.raises(click.UsageError, match="n is 8 and 9"):
+        read_sizes(["n=8", "n=9"], "--size")
