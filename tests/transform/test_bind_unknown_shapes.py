@@ -142,8 +142,8 @@ def main(x: R.Tensor(("n",), dtype="float32")) -> R.Shape(ndim=1):
     s = R.shape_of(a)
 
     @R.function
-    def inner(c: R.Tensor((), "bool")) -> R.Tensor((1,), "int64"):
-        t = R.shape_to_tensor(s)
+    def inner(c: R.Tensor((), "bool")) -> R.Tensor((), "int64"):
+        t = R.size(a)
         return t
 
     return s
