@@ -19,13 +19,12 @@ import hashlib
 import mmap
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from relaxpy.errors import UsageError
-from relaxpy.files import cache_folder
+from relaxpy.files import cache_folder, moved_to
 
 FORMAT = "v2"
 MAGIC = b"RXKERNEL"
@@ -90,22 +89,15 @@ class BuildCache:
     def put(self, key: bytes, *data: bytes | memoryview) -> bool:
         """Keep `data`, given in pieces; False where the disk does not let us."""
         path = self._path(key)
+        digest = hashlib.sha256(key)
+        for piece in data:
+            digest.update(piece)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, beside = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-        except OSError:
-            return False
-        try:
-            digest = hashlib.sha256(key)
-            for piece in data:
-                digest.update(piece)
-            with os.fdopen(handle, "wb") as file:
+            with moved_to(path) as beside, beside.open("wb") as file:
                 for piece in (_header(key, digest.digest()), *data):
                     file.write(piece)
-            os.replace(beside, path)
         except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(beside)
             return False
         return True
 
