@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.ir import IRModule
+from relaxpy.analysis.live_ranges import LiveRange, liveness
+from relaxpy.ir import Call, Function, IRModule
+from relaxpy.ir.expr import Expr
+from relaxpy.op.memory import AllocStorage, AllocTensor
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import LegalizeOps, LowerCallTIR, PlanMemory, Sequential
@@ -269,3 +273,49 @@ def test_without_the_option_nothing_is_static() -> None:
     mod = Sequential((LegalizeOps(), LowerCallTIR(), PlanMemory(static=False)))(relaxpy.parse(text))
     assert "offset=" not in mod.script()
     assert "R.prim_value(n * 32)" in mod.script()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_first_storage_that_is_free_is_taken(seed: int) -> None:
+    """Of many tensors, some alive to the end, each of one size lies where looking at all storages in turn puts it."""
+    rng = random.Random(seed)
+    names, lines = ["x"], list[str]()
+    for i in range(40):
+        a, b = rng.choice(names[-4:]), rng.choice(names if rng.random() < 0.3 else names[-2:])
+        lines.append(f"    v{i} = R.add({a}, {b})")
+        names.append(f"v{i}")
+    body = "\n".join(lines)
+    lowered: IRModule = Sequential((LegalizeOps(), LowerCallTIR()))(
+        relaxpy.parse(f"""
+@R.function
+def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+{body}
+    return v39
+""")
+    )
+    ranges = [r for r in liveness(lowered)["main"].ranges.values() if not r.escapes]
+    taken: list[list[LiveRange]] = []
+    expected: dict[str, int] = {}
+    for tensor in sorted(ranges, key=lambda r: r.begin):
+        free = (
+            i
+            for i, others in enumerate(taken)
+            if all(o.end < tensor.begin or tensor.end < o.begin for o in others)
+        )
+        at = next(free, len(taken))
+        taken += [[]] if at == len(taken) else []
+        taken[at].append(tensor)
+        expected[tensor.var.name] = at
+    planned = PlanMemory()(lowered)["main"]
+    assert isinstance(planned, Function)
+    storages: dict[Expr, int] = {}
+    found: dict[str, int] = {}
+    for binding in planned.body.bindings:
+        match binding.value:
+            case Call(op=AllocStorage()):
+                storages[binding.var] = len(storages)
+            case Call(op=AllocTensor(), args=(_, storage)):
+                found[binding.var.name] = storages[storage]
+            case _:
+                pass
+    assert found == expected
