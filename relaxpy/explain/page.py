@@ -218,10 +218,12 @@ def _memory(explanation: Explanation) -> str:
         return f"<p>{escape(error.message)}.</p>" + (
             f"<p>{escape(error.help)}</p>" if error.help else ""
         )
-    return (
-        f"<pre>{escape(str(plan))}</pre>{''.join(map(_planning, plan.functions))}"
-        f'<div class="scroll">{plan.svg()}</div>'
-    )
+    planning = "".join(map(_planning, plan.functions))
+    pictures = f'<div class="scroll">{plan.svg()}</div>'
+    if planning:
+        before = f'<div class="scroll">{plan.apart().svg()}</div>'
+        pictures = f"<h3>Before planning</h3>{before}<h3>After planning</h3>{pictures}"
+    return f"<pre>{escape(str(plan))}</pre>{planning}{pictures}"
 
 
 def _planning(function: FunctionPlan) -> str:

@@ -131,6 +131,14 @@ class FunctionPlan:
         """Storages, and results when they are largest."""
         return self.planned + self.unplanned
 
+    def apart(self) -> FunctionPlan:
+        """The function without planning: each planned tensor in a storage of its own, during the whole call."""
+        planned = sorted((t for t in self.tensors if t.storage >= 0), key=lambda t: t.begin)
+        own = [replace(t, storage=i, offset=0) for i, t in enumerate(planned)]
+        others = [t for t in self.tensors if t.storage < 0]
+        storages = tuple(t.nbytes for t in own)
+        return replace(self, storages=storages, tensors=(*own, *others))
+
     def demand(self, tensors: Iterable[PlannedTensor]) -> list[int]:
         """The bytes of these tensors that are in use at each instruction."""
         change = [0] * (self.length + 1)
@@ -205,6 +213,11 @@ class MemoryPlan:
         from relaxpy.runtime.timeline import timeline
 
         return timeline(self)
+
+    def apart(self) -> MemoryPlan:
+        """The plan that there would be without planning (`FunctionPlan.apart`): what its picture is to be compared
+        with."""
+        return replace(self, functions=tuple(function.apart() for function in self.functions))
 
     def _repr_svg_(self) -> str:
         return self.svg()

@@ -44,7 +44,7 @@ def _function(function: FunctionPlan, top: int) -> Iterator[str]:
     from relaxpy.runtime.memory_plan import shown
 
     at = ", ".join(f"{name} = {size}" for name, size in function.sizes.items())
-    title = f"{function.name}({at}): {shown(function.planned)} planned, {shown(function.least)} at the busiest moment"
+    title = f"{function.name}({at}): {shown(function.planned)}, {shown(function.least)} in use at the busiest moment"
     yield f'<text x="{LEFT}" y="{top - 8}" font-size="14" font-weight="bold">{escape(title)}</text>'
     planned = [t for t in function.tensors if t.storage >= 0]
     starts = _starts(function.storages)
@@ -90,7 +90,7 @@ def _curve(function: FunctionPlan, tensors: Sequence[PlannedTensor], top: int) -
     corners = f"{LEFT},{bottom} {' '.join(points)} {WIDTH - RIGHT},{bottom}"
     yield f'<polygon points="{corners}" fill="#9ecae1" stroke="#3182bd"/>'
     yield f'<line x1="{LEFT}" y1="{top}" x2="{WIDTH - RIGHT}" y2="{top}" stroke="#d62728" stroke-dasharray="4"/>'
-    yield _text(LEFT - 6, top + 4, "planned", "end")
+    yield _text(LEFT - 6, top + 4, "taken", "end")
     yield _text(LEFT - 6, bottom, "in use", "end")
 
 

@@ -113,6 +113,8 @@ def test_the_page_is_whole_and_needs_nothing_else(explanation: Explanation) -> N
         assert outside not in text.replace("http://www.w3.org/2000/svg", "")
     assert '<span class="plus">+' in text
     assert "each with memory of its own; after it 1 storage of" in text
+    before, after = text.index("<h3>Before planning</h3>"), text.index("<h3>After planning</h3>")
+    assert before < text.index("<svg", before) < after < text.index("<svg", after)
 
 
 @dataclass(frozen=True)

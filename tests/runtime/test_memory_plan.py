@@ -131,6 +131,22 @@ def test_the_picture(mod: IRModule) -> None:
     assert plan._repr_svg_() == plan.svg()
 
 
+def test_without_planning(mod: IRModule) -> None:
+    """Each tensor in a storage of its own, alive as long as before."""
+    plan = memory_plan(mod, bounds={"n": 1024, "m": 16})
+    before, after = plan.apart()["main"], plan["main"]
+    assert before.planned == after.unshared > after.planned
+    assert before.least == after.least
+    assert before.unplanned == after.unplanned
+    planned = [t for t in before.tensors if t.storage >= 0]
+    assert [t.storage for t in planned] == list(range(len(before.storages)))
+    assert [t.nbytes for t in planned] == list(before.storages)
+    assert {(t.name, t.begin, t.end) for t in before.tensors} == {
+        (t.name, t.begin, t.end) for t in after.tensors
+    }
+    ElementTree.fromstring(plan.apart().svg())
+
+
 @pytest.mark.parametrize(
     ("nbytes", "text"), [(0, "0 B"), (9999, "9999 B"), (10_240, "10.0 KiB"), (15 << 20, "15.0 MiB")]
 )
