@@ -144,6 +144,8 @@ class Dim:
         other = Dim.of(other)
         if self.value is not None and other.value is not None:
             return _constant(self.value + other.value)
+        if not self.terms or not other.terms:
+            return self if self.terms else other
         sums = dict(self.terms)
         for monomial, coefficient in other.terms:
             sums[monomial] = sums.get(monomial, 0) + coefficient

@@ -127,6 +127,8 @@ class Extents:
 
     def dim(self, expr: Any) -> Dim:
         """An extent over the program's symbols: what depends on loops around it is taken at its largest."""
+        if isinstance(expr, tirx.IntImm):
+            return Dim.of(expr.value)
         dim = self.table.to_dim(expr)
         replaced = {}
         for var in dim.vars:
@@ -161,7 +163,7 @@ class _Counter(Extents):
                 otherwise = Dim.of(0) if node.else_case is None else self.stmt(node.else_case)
                 return self.stmt(node.then_case) + otherwise
             case "BufferStore":
-                lanes = tvm.DataType(str(node.value.ty.dtype)).lanes
+                lanes = node.value.ty.dtype.lanes
                 return Dim.of(lanes * (1 + operations(node.value)))
             case "Evaluate" | "Bind":
                 return Dim.of(operations(node.value))
@@ -182,7 +184,7 @@ class _Products(_Counter):
     def stmt(self, node: Any) -> Dim:
         match type(node).__name__:
             case "BufferStore":
-                lanes = tvm.DataType(str(node.value.ty.dtype)).lanes
+                lanes = node.value.ty.dtype.lanes
                 return Dim.of(2 * lanes if _adds_product(node) else 0)
             case "Evaluate" | "Bind":
                 return Dim.of(0)
@@ -229,7 +231,7 @@ class _Loads(_Counter):
         def visit(node: Any) -> None:
             if type(node).__name__ == "TensorLoad" and node.source in self.tags:
                 tag = self.tags[node.source]
-                found[tag] = found.get(tag, 0) + tvm.DataType(str(node.ty.dtype)).lanes
+                found[tag] = found.get(tag, 0) + node.ty.dtype.lanes
 
         tvm_ffi.structural_walk(value, (tvm.ir.Expr, visit))
         return sum((tag.dim * count for tag, count in found.items()), Dim.of(0))
@@ -271,8 +273,8 @@ def _float_operations(value: Any) -> int:
             return tvm_ffi.WalkResult.SKIP
         name = str(getattr(node.op, "name", "")) if kind == "Call" else ""
         each = _FLOAT_CALLS.get(name, 1) if kind == "Call" else int(kind in _FLOATING)
-        dtype = tvm.DataType(str(node.ty.dtype)) if each else None
-        if dtype is not None and "float" in str(dtype):
+        dtype = node.ty.dtype if each else ""
+        if "float" in dtype:
             count += each * dtype.lanes
         return None
 
