@@ -16,6 +16,7 @@ from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import VarTable
 from relaxpy.tir.loops import ABOUT
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
+from relaxpy.tir.walk import walk
 
 _CHEAP = frozenset({
     "Add", "Sub", "Mul", "Min", "Max", "EQ", "NE", "LT", "LE", "GT", "GE", "And", "Or", "Not", "Select", "Cast",
@@ -228,12 +229,12 @@ class _Loads(_Counter):
         """Loads in one expression, counted with their lanes."""
         found: dict[SymVar, int] = {}
 
-        def visit(node: Any) -> None:
-            if type(node).__name__ == "TensorLoad" and node.source in self.tags:
-                tag = self.tags[node.source]
-                found[tag] = found.get(tag, 0) + node.ty.dtype.lanes
+        def visit(load: Any) -> None:
+            tag = self.tags.get(load.source)
+            if tag is not None:
+                found[tag] = found.get(tag, 0) + load.ty.dtype.lanes
 
-        tvm_ffi.structural_walk(value, (tvm.ir.Expr, visit))
+        walk(value, (tvm.ir.TensorLoad, visit))
         return sum((tag.dim * count for tag, count in found.items()), Dim.of(0))
 
 
