@@ -35,9 +35,10 @@ from relaxpy.ir.expr import (
     TupleGetItem,
 )
 from relaxpy.ir.module import IRModule
-from relaxpy.op.base import Deduction, Op
+from relaxpy.op.base import Op
 from relaxpy.op.call import CallDPSLibrary, CallPurePacked, CallTIR, CallTIRInplace
 from relaxpy.op.deduce import deduce
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.intrinsic import ShapeOf, ShapeToTensor
 from relaxpy.op.memory import AllocStorage, AllocTensor, MakeClosure, MakeShape, View
 from relaxpy.shape.bounds import bounds_of

@@ -11,7 +11,8 @@ import numpy as np
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import dim_op
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.elementwise import FloatUnary, IntOrFloatUnary
 from relaxpy.op.precision import narrowed, widened
 from relaxpy.op.unary import erf, sigmoid

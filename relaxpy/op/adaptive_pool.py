@@ -11,8 +11,9 @@ import numpy as np
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, product
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import Layout, check_per_axis, inside, per_axis
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.pool import PoolLike
 from relaxpy.op.precision import narrowed, widened
 

@@ -14,7 +14,8 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
 
 _MASKS = ("TopLeft", "BottomRight")

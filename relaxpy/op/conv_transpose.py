@@ -13,9 +13,10 @@ from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import dim_op, maximum
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Sample, define_op, rand, sample, wrong
 from relaxpy.op.conv import ConvolutionLike, sum_dtype
 from relaxpy.op.data_layout import Layout, check_per_axis, inside, padding_pairs, per_axis
+from relaxpy.op.deduction import Deduction
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.op import te
-from relaxpy.op.base import Deduction
+from relaxpy.op.deduction import Deduction
 
 T = TypeVar("T")
 

@@ -9,7 +9,8 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample
+from relaxpy.op.base import Op, Sample, define_op, rand, sample
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted
 
 DTYPES = (

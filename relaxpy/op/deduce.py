@@ -40,8 +40,8 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
 from relaxpy.ir.visitor import free_sym_vars, free_vars
-from relaxpy.op.base import show_argument
 from relaxpy.op.call import packed_result
+from relaxpy.op.deduction import show_argument
 from relaxpy.shape.lattice import Verdict, accepts, erase, join, rounds, substitute
 from relaxpy.shape.prove import equal
 

@@ -11,7 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 
 
 class Mark(Op):

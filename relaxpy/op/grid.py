@@ -15,8 +15,9 @@ from relaxpy.ir.dim import Dim, dim_op, maximum
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Expr
 from relaxpy.op import te
-from relaxpy.op.base import ArgSpec, Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import ArgSpec, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import Layout, check_layout, inside
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
 from relaxpy.op.resize import chosen, spline_weights
 

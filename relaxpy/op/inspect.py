@@ -15,7 +15,8 @@ from relaxpy.errors import RuntimeCheckError
 from relaxpy.ir.annotation import Annotation, PrimType, TensorType
 from relaxpy.ir.dim import product
 from relaxpy.ir.dtype import DType
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 """Kind of a dtype → DLPack's code."""

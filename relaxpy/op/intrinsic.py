@@ -20,7 +20,6 @@ from relaxpy.ir.annotation import (
 )
 from relaxpy.ir.expr import Call, Expr, Tuple
 from relaxpy.op.base import (
-    Deduction,
     Op,
     Sample,
     as_expr,
@@ -31,6 +30,7 @@ from relaxpy.op.base import (
     sample,
     wrong,
 )
+from relaxpy.op.deduction import Deduction
 
 
 @define_op

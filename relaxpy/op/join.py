@@ -19,7 +19,8 @@ from relaxpy.ir.annotation import (
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.expr import Call, Expr, PrimValue, ShapeExpr
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 
 
 @define_op

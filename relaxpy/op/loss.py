@@ -11,7 +11,8 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.linear_algebra import wide_dtype
 from relaxpy.op.precision import narrowed, widened
 from relaxpy.op.reduce import Sum, rounded

@@ -10,7 +10,8 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Requirement, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction, Requirement
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 

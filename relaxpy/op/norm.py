@@ -14,7 +14,8 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op, maximum, product
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
 
 # Statistics of a tensor, or of a view of one: `read(index)` is its element, in wide precision

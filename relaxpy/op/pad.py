@@ -11,7 +11,8 @@ from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 """The modes, and what numpy calls them."""

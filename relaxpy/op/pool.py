@@ -14,7 +14,7 @@ from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import (
     Layout,
     check_layout,
@@ -24,6 +24,7 @@ from relaxpy.op.data_layout import (
     padding_pairs,
     per_axis,
 )
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
 
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import Layout, inside
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.gradient import Gradient, check_shape
 from relaxpy.op.pool import AveragePooling, Pooling
 from relaxpy.op.precision import narrowed, widened

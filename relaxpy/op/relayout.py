@@ -11,7 +11,8 @@ from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Atom, Dim, DimOp, SymVar, dim_op, maximum
 from relaxpy.ir.index_map import IndexMap, axis
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.pad import check_value, literal_value
 from relaxpy.shape.prove import prove
 

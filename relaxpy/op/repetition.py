@@ -10,7 +10,8 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, maximum, product
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.row_major import reindexed
 
 

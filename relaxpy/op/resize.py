@@ -20,8 +20,9 @@ from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Expr
 from relaxpy.op import te
-from relaxpy.op.base import ArgSpec, Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import ArgSpec, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import Layout, check_layout, inside
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted
 
 Floats = tuple[float, ...]

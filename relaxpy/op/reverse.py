@@ -9,7 +9,8 @@ import numpy as np
 
 from relaxpy.ir.annotation import TensorType
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.gather import position, position_numpy
 
 

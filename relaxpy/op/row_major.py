@@ -13,8 +13,9 @@ from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, product
 from relaxpy.ir.expr import Call, ShapeExpr
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Requirement, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduce import deduce
+from relaxpy.op.deduction import Deduction, Requirement
 from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 

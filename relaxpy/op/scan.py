@@ -13,7 +13,8 @@ from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import product
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted, widened
 
 

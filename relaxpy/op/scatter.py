@@ -14,7 +14,8 @@ from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.gather import from_end, from_end_numpy, index_tensors
 
 REDUCTIONS = ("update", "add", "mul", "min", "max", "mean")

@@ -10,7 +10,8 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import product
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import widened
 
 

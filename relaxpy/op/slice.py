@@ -12,7 +12,8 @@ from relaxpy.errors import RuntimeCheckError
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 from relaxpy.shape.prove import prove
 
 FAR = (1 << 63) - 1

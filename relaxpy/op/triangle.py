@@ -10,8 +10,9 @@ import numpy as np
 from relaxpy.ir.annotation import PrimType, ShapeType, TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.create import check_sizes
+from relaxpy.op.deduction import Deduction
 
 
 @define_op

@@ -11,7 +11,8 @@ import numpy as np
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
-from relaxpy.op.base import Deduction, Sample, define_op, rand, sample, wrong
+from relaxpy.op.base import Sample, define_op, rand, sample, wrong
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.elementwise import FloatUnary, Unary
 
 

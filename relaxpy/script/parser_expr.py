@@ -25,10 +25,10 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.index_map import IndexMap, axis
 from relaxpy.ir.python_operator import is_too_large
 from relaxpy.op.base import OPS
+from relaxpy.op.indexing import index_tensor
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.annotations import AnnotationFactory, as_dim
 from relaxpy.script.dims import DIM_OPERATORS, compare_dims
-from relaxpy.op.indexing import index_tensor
 from relaxpy.script.parser_core import REFUSED, CoreParser
 from relaxpy.script.parser_value import is_value, known_scalar, with_span
 

@@ -58,9 +58,10 @@ from relaxpy.ir.expr import (
     Var,
 )
 from relaxpy.ir.module import BufferParam, IRModule, TensorProgram
-from relaxpy.op.base import Deduction, Op
+from relaxpy.op.base import Op
 from relaxpy.op.call import CallPurePacked, CallTIRInplace, CrossLevelCall, InvokeClosure
 from relaxpy.op.deduce import deduce
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.memory import (
     AllocStorage,
     AllocTensor,

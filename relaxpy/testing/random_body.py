@@ -25,9 +25,10 @@ from relaxpy.ir.annotation import (
 )
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, Constant, Expr, TupleGetItem, Var
-from relaxpy.op.base import Deduction, Op
+from relaxpy.op.base import Op
 from relaxpy.op.block_builder import BlockBuilder, SeqBuilder
 from relaxpy.op.deduce import deduce
+from relaxpy.op.deduction import Deduction
 
 TYPICAL = 5
 """A size that symbols may have, to tell how large a tensor can get."""

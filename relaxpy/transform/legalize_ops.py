@@ -13,9 +13,10 @@ from relaxpy.ir.expr import Call, Expr, GlobalVar, PrimValue, ShapeExpr, Tuple, 
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import free_sym_vars, map_annotation
-from relaxpy.op.base import Deduction, Op, Requirement
+from relaxpy.op.base import Op
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
+from relaxpy.op.deduction import Deduction, Requirement
 from relaxpy.op.memory import CheckDim
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder

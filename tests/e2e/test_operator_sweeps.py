@@ -12,8 +12,9 @@ from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import TupleType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
-from relaxpy.op.base import Deduction, Op, Sample
+from relaxpy.op.base import Op, Sample
 from relaxpy.op.deduce import deduce
+from relaxpy.op.deduction import Deduction
 from relaxpy.shape.lattice import substitute
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc

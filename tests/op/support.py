@@ -17,8 +17,9 @@ from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, T
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr, PrimValue, ShapeExpr, Tuple, Var
-from relaxpy.op.base import OPS, Deduction, Op, Sample
+from relaxpy.op.base import OPS, Op, Sample
 from relaxpy.op.deduce import deduce
+from relaxpy.op.deduction import Deduction
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.te_call import legal_program
 

@@ -14,9 +14,10 @@ from relaxpy.ir.annotation import ShapeType, TensorType
 from relaxpy.ir.expr import Call, Expr, Tuple, Var
 from relaxpy.ir.structural import structural_equal
 from relaxpy.ir.visitor import free_sym_vars, free_vars
-from relaxpy.op.base import Deduction, Op, Sample
+from relaxpy.op.base import Op, Sample
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.deduce import deduce
+from relaxpy.op.deduction import Deduction
 from relaxpy.shape.lattice import Verdict, accepts, substitute
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.to_python import to_python

@@ -10,10 +10,11 @@ import numpy as np
 from relaxpy.ir import Call, Constant, Function, SymVar, TensorType, Var, VarBinding
 from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.expr import seq
-from relaxpy.op import base
-from relaxpy.op.base import Deduction, Op
+from relaxpy.op import deduction
+from relaxpy.op.base import Op
 from relaxpy.op.binary import Add
 from relaxpy.op.deduce import deduce
+from relaxpy.op.deduction import Deduction
 from relaxpy.op.unary import Exp
 from relaxpy.shape.bounds import assuming
 
@@ -72,6 +73,6 @@ def test_no_program_is_kept_alive() -> None:
 
 def test_the_number_of_answers_is_bounded() -> None:
     """Another program is forgotten rather than remembered without end."""
-    for size in range(base.REMEMBERED + 10):
+    for size in range(deduction.REMEMBERED + 10):
         asked(Exp(), TensorType((size,), "float32"))
-        assert len(base._deduced) <= base.REMEMBERED  # pyright: ignore[reportPrivateUsage]
+        assert len(deduction._deduced) <= deduction.REMEMBERED  # pyright: ignore[reportPrivateUsage]

@@ -12,8 +12,9 @@ import relaxpy
 from relaxpy import op as _operators  # noqa: F401  (fills OPS)
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import SymVar, minimum
-from relaxpy.op.base import OPS, Deduction, Op
+from relaxpy.op.base import OPS, Op
 from relaxpy.op.deduce import deduce
+from relaxpy.op.deduction import Deduction
 from relaxpy.tir import te
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc

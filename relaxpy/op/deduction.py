@@ -1,0 +1,431 @@
+"""What `Op.deduce` speaks to: one deduction, with the arguments' annotations, what is demanded of them, and errors that
+say whose fault it is. Unknown dtypes and shapes are handled here for all operators."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from relaxpy.errors import DeduceError
+from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
+from relaxpy.ir.dim import Dim, DimLike, SymVar, dim_op
+from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Call, DataTypeImm, Expr, StringImm, Var
+from relaxpy.shape.bounds import assumed
+from relaxpy.shape.lattice import Verdict, equal_dims, erase, join
+from relaxpy.shape.prove import equal, prove
+
+if TYPE_CHECKING:
+    from relaxpy.op.base import Op
+
+_deduced: dict[Hashable, Annotation] = {}
+"""Results of deductions. These hold symbols, and variables of shapes, but no program."""
+REMEMBERED = 4096
+"""How many there may be: then all are forgotten."""
+
+_GUESSES = ("float32", "int64", "bool", "float16")
+"""Dtypes that stand for one that is not known."""
+
+_KIND_NAMES: dict[type[Annotation], str] = {
+    TensorType: "tensor",
+    ShapeType: "shape",
+    PrimType: "scalar",
+    TupleType: "tuple",
+    Annotation: "value",
+}
+
+_LITERALS: dict[type[Expr], str] = {StringImm: "a string", DataTypeImm: "a dtype"}
+"""Literals that have no annotation of their own, for messages."""
+
+_KIND_HELP: dict[tuple[type[Annotation], type[Annotation]], str] = {
+    (
+        ShapeType,
+        TensorType,
+    ): "write (n, 4), R.shape([n, 4]), or R.shape_of(x) for the shape of a tensor",
+    (ShapeType, PrimType): "a shape is a tuple: one dimension is (n,), with a comma",
+    (TensorType, TupleType): "take one of its fields: t[0]",
+    (TensorType, PrimType): 'make a tensor of it: R.full((), value, "float32")',
+    (
+        TensorType,
+        ShapeType,
+    ): "a constant tensor is R.const([1, 2]); a shape's numbers are R.shape_to_tensor(s)",
+    (TupleType, TensorType): "put the tensors into a tuple: (x, y)",
+}
+"""What to write, by the kind that is wanted and the one that is there."""
+
+
+def show_argument(
+    error: DeduceError, call: Call, expr: Expr, name: str, annotation: Annotation
+) -> None:
+    """Add to an error what an argument is: by the name of its variable, at that one's definition; where it is written
+    inside the call, by `name`."""
+    inside = expr.span is not None and expr.span.inside(call.span)
+    named = isinstance(expr, Var) and not inside
+    error.show(f"{expr.name if named else name} is {annotation}", expr.span)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Something that holds only for some values of the symbols: to be checked at run time."""
+
+    condition: Dim
+    """0 or 1."""
+    message: str
+
+
+class Deduction:
+    """One deduction: what `Op.deduce` uses to speak of its arguments, so that errors are located
+    and say whose fault it is.
+
+    `exact` is set where a pass needs the result's shape even if it depends on a case that is only
+    known at run time (broadcasting n with m); then dimensions may come out as `select`.
+    `requirements` are what could not be decided.
+    """
+
+    def __init__(
+        self, op: Op, call: Call, annotation_of: Callable[[Expr], Annotation], exact: bool = False
+    ) -> None:
+        self.op = op
+        self.call = call
+        self.annotation_of = annotation_of
+        self.exact = exact
+        self.args: Sequence[Annotation | None] = ()
+        """The arguments' annotations, once it has run."""
+        self.requirements: list[Requirement] = []
+
+    def run(self) -> Annotation:
+        """The annotation of the result. It follows from the operator, the arguments' annotations and what is assumed of
+        symbols, so it is remembered: the layers of a model ask the same, and every pass asks again."""
+        args = self.args = self.arguments()
+        key = (self.op, self.exact, tuple(args), tuple(assumed().items()))
+        found = _deduced.get(key)
+        if found is None:
+            found = self._result(args)
+            if not self.requirements:  # they name the arguments as the program does
+                if len(_deduced) >= REMEMBERED:
+                    _deduced.clear()
+                _deduced[key] = found
+        return found
+
+    def _result(self, args: list[Annotation | None]) -> Annotation:
+        dtypes = [a.dtype for a in _tensors(args)]
+        return self._unknown_dtype(args) if None in dtypes else self._unknown_shape(args)
+
+    def arguments(self) -> list[Annotation | None]:
+        """The arguments' annotations, each checked to be of the kind that the operator takes."""
+        call, specs = self.call, self.op.args
+        found: list[Annotation | None] = []
+        for spec, expr in zip(specs, call.args, strict=False):
+            annotation = self.annotation_of(expr)
+            if spec.optional and annotation == TupleType(()) and spec.kind is not TupleType:
+                found.append(None)
+                continue
+            literal = isinstance(expr, (StringImm, DataTypeImm)) and spec.kind is not Annotation
+            if literal or (
+                not isinstance(annotation, spec.kind) and type(annotation).__name__ != "ObjectType"
+            ):
+                got = _LITERALS.get(type(expr)) or str(annotation)
+                self.fail(
+                    f"{spec.name} must be a {_KIND_NAMES[spec.kind]}, got {got}",
+                    arg=spec.name,
+                    help=_KIND_HELP.get((spec.kind, type(annotation))),
+                )
+            if not isinstance(annotation, spec.kind):
+                annotation = spec.kind() if spec.kind is not PrimType else PrimType("int64")
+            found.append(annotation)
+        if len(call.args) > len(specs):
+            self.fail(f"takes {len(specs)} arguments, got {len(call.args)}")
+        for spec in specs[len(call.args) :]:
+            if not spec.optional:
+                self.fail(f"needs {spec.name}")
+            found.append(None)
+        return found
+
+    def _unknown_dtype(self, args: list[Annotation | None]) -> Annotation:
+        results: list[Annotation] = []
+        error: DeduceError | None = None
+        open_args = [any(t.dtype is None for t in _tensors([a])) for a in args]
+        # One dtype for all first; where that never fits (floats at integer places), one for each.
+        choices = [[(guess,) * len(args) for guess in _GUESSES]]
+        # Of many arguments all combinations are too many: pairs of a float and an integer then.
+        few = sum(open_args) <= 3
+        pairs = (_GUESSES,) if few else (("float32", "int64"), ("float16", "int32"))
+        mixed = (itertools.product(*(pair if o else ("",) for o in open_args)) for pair in pairs)
+        choices.append(list(itertools.chain.from_iterable(mixed)))
+        for guesses in choices if sum(open_args) > 1 else choices[:1]:
+            for guess in guesses if not results else ():
+                try:
+                    known = [_with_dtype(a, g) for a, g in zip(args, guess, strict=True)]
+                    results.append(self._unknown_shape(known))
+                except DeduceError as e:
+                    error = error or e
+        if not results:
+            assert error is not None
+            raise error
+        merged = results[0]
+        for other in results[1:]:
+            merged = join(merged, other)
+        if len(results) == 1 and isinstance(merged, TensorType):
+            merged = TensorType(merged.shape, None, merged.ndim, merged.vdevice)
+        return merged
+
+    def _unknown_shape(self, args: list[Annotation | None]) -> Annotation:
+        if any(_unranked(a) for a in args):
+            return self.op.deduce_unranked(self, args)
+        fresh: set[SymVar] = set()
+        symbols: dict[int, tuple[Dim, ...]] = {}
+        known = [_with_symbols(a, fresh, symbols) for a in args]
+        result = self.op.deduce(self, *known)
+        for tensor in _tensors([result]):
+            for dim in tensor.dims or ():
+                if dim.value is not None and not 0 <= dim.value < 1 << 63:
+                    self.fail(
+                        f"the result cannot have {dim} elements along an axis",
+                        code="shape-mismatch",
+                    )
+        return erase(result, lambda var: var not in fresh) if fresh else result
+
+    # What deduce uses
+
+    def fail(
+        self,
+        message: str,
+        *,
+        arg: str | None = None,
+        code: str = "op-arguments",
+        help: str | None = None,
+    ) -> NoReturn:
+        """Refuse the call; `arg` names the argument at fault."""
+        error = DeduceError(code, f"{self.op.name}: {message}", span=self.call.span, help=help)
+        for spec, expr in zip(self.op.args, self.call.args, strict=False):
+            if type(expr) in _LITERALS:
+                continue
+            try:
+                annotation = self.annotation_of(expr)
+            except DeduceError:
+                continue
+            show_argument(error, self.call, expr, spec.name, annotation)
+        raise error.about(arg)
+
+    def require(
+        self,
+        condition: bool,
+        message: str,
+        *,
+        arg: str | None = None,
+        code: str = "op-arguments",
+        help: str | None = None,
+    ) -> None:
+        """Refuse the call unless `condition`."""
+        if not condition:
+            self.fail(message, arg=arg, code=code, help=help)
+
+    def ensure(
+        self,
+        condition: Dim,
+        message: str,
+        *,
+        arg: str | None = None,
+        code: str = "shape-mismatch",
+        help: str | None = None,
+    ) -> None:
+        """`condition` (0 or 1, made with `dim_op`) must hold: refuse if it never does, check at
+        run time if that is unknown."""
+        if prove(condition):
+            return
+        if prove(dim_op("eq", condition, 0)):
+            self.fail(message, arg=arg, code=code, help=help)
+        self.requirements.append(Requirement(condition, f"{self.op.name}: {message}"))
+
+    def same_dim(self, a: Dim, b: Dim, message: str, *, arg: str | None = None) -> Dim:
+        """The two dimensions must be equal: refuse if they cannot be, check at run time if that
+        is unknown. Gives the more telling one (a constant)."""
+        verdict = equal_dims(a, b)
+        if verdict is Verdict.MAYBE:
+            verdict = equal(a, b)
+        if verdict is Verdict.NO:
+            self.fail(f"{message}: {a} and {b}", arg=arg, code="shape-mismatch")
+        if verdict is Verdict.MAYBE:
+            self.requirements.append(
+                Requirement(dim_op("eq", a, b), f"{self.op.name}: {message}: {a} and {b}")
+            )
+        return a if a.value is not None else b if b.value is not None else a
+
+    def hold(
+        self,
+        condition: Dim,
+        message: str,
+        *,
+        arg: str | None = None,
+        code: str = "shape-mismatch",
+    ) -> None:
+        """A relation of dimensions (made with `dim_op`) must hold: refuse if it cannot, check at
+        run time if that is unknown."""
+        if prove(condition):
+            return
+        if condition.value is not None or prove(dim_op("eq", condition, 0)):
+            self.fail(message, arg=arg, code=code)
+        self.requirements.append(Requirement(condition, f"{self.op.name}: {message}"))
+
+    def written(self, arg: str) -> str:
+        """What the program calls an argument: the name of its variable, else the argument's own."""
+        names = [spec.name for spec in self.op.args]
+        expr = dict(zip(names, self.call.args, strict=False)).get(arg)
+        inside = expr is not None and expr.span is not None and expr.span.inside(self.call.span)
+        return expr.name if isinstance(expr, Var) and not inside else arg
+
+    def _last_argument(self, holds: Callable[[TensorType], bool]) -> str | None:
+        """The last argument that is, or has in it, such a tensor: the one at fault where two disagree."""
+        found = None
+        for spec, expr in zip(self.op.args, self.call.args, strict=False):
+            if any(map(holds, _tensors([self.annotation_of(expr)]))):
+                found = spec.name
+        return found
+
+    def same_dtype(self, *tensors: TensorType) -> DType:
+        """All must have one dtype."""
+        first = tensors[0].dtype
+        for tensor in tensors[1:]:
+            if tensor.dtype != first:
+                self.fail(
+                    f"dtypes differ: {first} and {tensor.dtype}",
+                    arg=self._last_argument(lambda a, wrong=tensor.dtype: a.dtype == wrong),
+                    code="op-dtype",
+                    help=f'cast one of them: R.astype(…, "{first}")',
+                )
+        assert first is not None
+        return first
+
+    def need_float(self, x: TensorType, arg: str) -> DType:
+        """The dtype, which must be a float's."""
+        assert x.dtype is not None
+        if not x.dtype.is_float:
+            self.fail(
+                f"{arg} must have a float dtype, got {x.dtype}",
+                arg=arg,
+                code="op-dtype",
+                help=f'cast it: R.astype({self.written(arg)}, "float32")',
+            )
+        return x.dtype
+
+    def need_int(self, x: TensorType, arg: str) -> DType:
+        """The dtype, which must be an integer's."""
+        assert x.dtype is not None
+        if not x.dtype.is_int:
+            self.fail(f"{arg} must be integers, got {x.dtype}", arg=arg, code="op-dtype")
+        return x.dtype
+
+    def axis(self, axis: int, ndim: int, name: str = "axis") -> int:
+        """`axis`, counted from the front."""
+        if not -ndim <= axis < ndim:
+            self.fail(
+                f"{name} {axis} is out of range for {ndim} dimensions", code="op-axis", arg=name
+            )
+        return axis % ndim
+
+    def axes(
+        self, axes: int | Sequence[int] | None, ndim: int, name: str = "axis"
+    ) -> tuple[int, ...]:
+        """Axes counted from the front, sorted, each once; all of them for None."""
+        if axes is None:
+            return tuple(range(ndim))
+        picked = [self.axis(a, ndim, name) for a in ([axes] if isinstance(axes, int) else axes)]
+        if len(set(picked)) != len(picked):
+            self.fail(f"{name} {list(picked)} names an axis twice", code="op-axis", arg=name)
+        return tuple(sorted(picked))
+
+    def broadcast(self, *shapes: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
+        """Numpy's broadcasting of shapes; None where it is only known at run time (with `exact`:
+        dimensions with `select`)."""
+        if len(shapes) == 2 and shapes[0] == shapes[1]:
+            return shapes[0]
+        result: tuple[Dim, ...] = ()
+        undecided = False
+        for shape in shapes:
+            ndim = max(len(result), len(shape))
+            a = (Dim.of(1),) * (ndim - len(result)) + result
+            b = (Dim.of(1),) * (ndim - len(shape)) + shape
+            merged: list[Dim] = []
+            for x, y in zip(a, b, strict=True):
+                dim, sure = self._broadcast_dim(x, y, shape)
+                merged.append(dim)
+                undecided = undecided or not sure
+            result = tuple(merged)
+        return None if undecided and not self.exact else result
+
+    def _broadcast_dim(self, x: Dim, y: Dim, shape: tuple[Dim, ...]) -> tuple[Dim, bool]:
+        """What dimensions x and y come to, and whether that is sure. `shape`: what y is of."""
+        if x == y or y == 1:
+            return x, True
+        if x == 1:
+            return y, True
+        verdict = equal(x, y)
+        if verdict is Verdict.YES:
+            return x, True
+        fixed = [d for d in (x, y) if d.value is not None]
+        if len(fixed) == 2:
+            size = len(shape)
+            arg = self._last_argument(lambda a: shape in ((d := a.dims or ())[-size:], d[:size]))
+            self.fail(f"shapes cannot be broadcast: {x} and {y}", arg=arg, code="shape-mismatch")
+        is_one = dim_op("eq", x if y.value is not None else y, 1)
+        fits = dim_op("or", dim_op("eq", x, y), is_one)
+        if not fixed:
+            fits = dim_op("or", fits, dim_op("eq", x, 1))
+        self.requirements.append(
+            Requirement(fits, f"{self.op.name}: shapes cannot be broadcast: {x} and {y}")
+        )
+        if fixed:  # n with 4: n is 4 or 1, the result is 4 either way
+            return fixed[0], True
+        return dim_op("select", dim_op("eq", x, 1), y, x), False
+
+    def tensor(
+        self, shape: Sequence[DimLike] | None, dtype: str | None, ndim: int = -1
+    ) -> TensorType:
+        return TensorType(None if shape is None else tuple(shape), dtype, ndim)
+
+
+def _tensors(args: Sequence[Annotation | None]) -> list[TensorType]:
+    found: list[TensorType] = []
+    for arg in args:
+        if isinstance(arg, TensorType):
+            found.append(arg)
+        elif isinstance(arg, TupleType):
+            found += _tensors(arg.fields)
+    return found
+
+
+def _with_dtype(arg: Any, dtype: str) -> Any:
+    if isinstance(arg, TensorType) and arg.dtype is None:
+        return TensorType(arg.shape, dtype, arg.ndim, arg.vdevice)
+    if isinstance(arg, TupleType):
+        return TupleType(_with_dtype(item, dtype) for item in arg.fields)
+    return arg
+
+
+def _unranked(arg: Any) -> bool:
+    if isinstance(arg, TupleType):
+        return any(map(_unranked, arg.fields))
+    return isinstance(arg, (TensorType, ShapeType)) and arg.ndim < 0
+
+
+def _with_symbols(arg: Any, fresh: set[SymVar], symbols: dict[int, tuple[Dim, ...]]) -> Any:
+    if isinstance(arg, TupleType):
+        return TupleType(_with_symbols(item, fresh, symbols) for item in arg.fields)
+    if isinstance(arg, TensorType) and arg.dims is None:
+        # One shape variable is one set of symbols: two tensors of shape s have the same shape.
+        key = id(arg.shape) if isinstance(arg.shape, Var) else -len(symbols) - 1
+        dims = symbols.get(key)
+        if dims is None:
+            dims = symbols[key] = _fresh(arg.ndim, fresh)
+        return TensorType(dims, arg.dtype, vdevice=arg.vdevice)
+    if isinstance(arg, ShapeType) and arg.dims is None:
+        return ShapeType(_fresh(arg.ndim, fresh))
+    return arg
+
+
+def _fresh(ndim: int, fresh: set[SymVar]) -> tuple[Dim, ...]:
+    new = [SymVar(f"_{i}") for i in range(ndim)]
+    fresh.update(new)
+    return tuple(var.dim for var in new)
