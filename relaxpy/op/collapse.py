@@ -33,7 +33,7 @@ def collapsed(d: Deduction, data: TensorType, target: Sequence[Dim], arg: str) -
     for size, goal in zip(data.dims[new:], target, strict=True):
         if goal != 1 and equal(size, goal) is not Verdict.YES:
             fits = dim_op("or", dim_op("eq", size, goal), dim_op("eq", goal, 1))
-            d.hold(fits, f"a dimension of {size} cannot be summed to {goal}", arg=arg)
+            d.ensure(fits, f"a dimension of {size} cannot be summed to {goal}", arg=arg)
     return TensorType(tuple(target), data.dtype)
 
 

@@ -253,22 +253,6 @@ class Deduction:
             )
         return a if a.value is not None else b if b.value is not None else a
 
-    def hold(
-        self,
-        condition: Dim,
-        message: str,
-        *,
-        arg: str | None = None,
-        code: str = "shape-mismatch",
-    ) -> None:
-        """A relation of dimensions (made with `dim_op`) must hold: refuse if it cannot, check at
-        run time if that is unknown."""
-        if prove(condition):
-            return
-        if condition.value is not None or prove(dim_op("eq", condition, 0)):
-            self.fail(message, arg=arg, code=code)
-        self.requirements.append(Requirement(condition, f"{self.op.name}: {message}"))
-
     def written(self, arg: str) -> str:
         """What the program calls an argument: the name of its variable, else the argument's own."""
         names = [spec.name for spec in self.op.args]

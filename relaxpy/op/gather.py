@@ -171,7 +171,7 @@ class GatherElements(Op):
         for a, (size, taken) in enumerate(zip(data.dims, indices.dims, strict=True)):
             if a != axis:
                 message = f"indices has {taken} places along axis {a}, where data has {size}"
-                d.hold(dim_op("le", taken, size), message, arg="indices")
+                d.ensure(dim_op("le", taken, size), message, arg="indices")
         return TensorType(indices.dims, data.dtype)
 
     def legalize(self, out: TensorType, data: te.Tensor, indices: te.Tensor) -> te.Tensor:

@@ -257,10 +257,10 @@ class Split(Op):
         for first, second in pairwise((Dim.of(0), *given)):
             message = f"the places {list(given)} must increase from 0 on"
             increase = dim_op("le", first, second)
-            d.hold(increase, message, arg="indices_or_sections", code="op-arguments")
+            d.ensure(increase, message, arg="indices_or_sections", code="op-arguments")
         for last in given[-1:]:
             message = f"a size of {size} has no place {last}"
-            d.hold(dim_op("le", last, size), message, arg="indices_or_sections")
+            d.ensure(dim_op("le", last, size), message, arg="indices_or_sections")
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         x, given = args

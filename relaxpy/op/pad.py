@@ -82,7 +82,7 @@ class Pad(Op):
             message = (
                 f"pad_mode {self.pad_mode!r} by {width} needs {needed} elements along axis {axis}"
             )
-            d.hold(dim_op("le", needed, size), f"{message}, got {size}", arg="data")
+            d.ensure(dim_op("le", needed, size), f"{message}, got {size}", arg="data")
 
     def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
         sizes, widths = te.dims(data), self.widths()

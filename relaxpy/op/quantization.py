@@ -47,7 +47,7 @@ class Quantization(Op):
                 message = f"{name} does not fit axis {self.axis} of data"
                 if count.value is None and equal(count, size) is Verdict.MAYBE:
                     fits = dim_op("or", dim_op("eq", count, size), dim_op("eq", count, 1))
-                    d.hold(fits, f"{message}: {count} and {size}", arg=name)
+                    d.ensure(fits, f"{message}: {count} and {size}", arg=name)
                 else:
                     d.same_dim(count, size, message, arg=name)
         return TensorType(data.shape, self.out_dtype, vdevice=data.vdevice)

@@ -58,7 +58,7 @@ class LayoutTransform(Op):
                 f"what {result} reaches is not known: an index map is made of +, *, // and % by constants",
                 arg="index_map",
             )
-        d.hold(
+        d.ensure(
             dim_op("le", 0, span[0]), f"{result} may be negative", arg="index_map",
             code="op-arguments",
         )  # fmt: skip

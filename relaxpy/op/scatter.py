@@ -169,7 +169,7 @@ class ScatterElements(Op):
             d.same_dim(count, updates.dims[a], message, arg="updates")
             if a != axis:
                 message = f"indices has {count} places along axis {a}, where data has {size}"
-                d.hold(dim_op("le", count, size), message, arg="indices")
+                d.ensure(dim_op("le", count, size), message, arg="indices")
         return TensorType(data.shape, data.dtype)
 
     def legalize(
@@ -327,7 +327,7 @@ class IndexPut(Op):
             wanted = (*lead, *data.dims[len(named) :])
             for given, size in zip(values.dims, wanted[rank - values.ndim :], strict=True):
                 fits = dim_op("or", dim_op("eq", given, size), dim_op("eq", given, 1))
-                d.hold(fits, f"values: {given} cannot be broadcast to {size}", arg="values")
+                d.ensure(fits, f"values: {given} cannot be broadcast to {size}", arg="values")
         return TensorType(data.shape, data.dtype)
 
     @property

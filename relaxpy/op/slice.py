@@ -79,7 +79,7 @@ def check_stride(d: Deduction, stride: Dim, arg: str) -> None:
     d.require(direction != 0, "a stride cannot be 0", arg=arg)
     d.require(direction is not None, f"a stride of {stride} may go up or down", arg=arg)
     if stride.value is None:
-        d.hold(dim_op("ne", stride, 0), "a stride cannot be 0", arg=arg, code="op-arguments")
+        d.ensure(dim_op("ne", stride, 0), "a stride cannot be 0", arg=arg, code="op-arguments")
 
 
 @define_op
@@ -128,9 +128,11 @@ class StridedSlice(Op):
         low, high = (first, last) if sign(step) == 1 else (last + 1, first + 1)
         span = f"{first}:{last}"
         code = "op-arguments"
-        d.hold(dim_op("le", 0, low), f"{span} begins outside of the tensor", arg="begin", code=code)
-        d.hold(dim_op("le", low, high), f"{span} ends before it begins", arg="end", code=code)
-        d.hold(
+        d.ensure(
+            dim_op("le", 0, low), f"{span} begins outside of the tensor", arg="begin", code=code
+        )
+        d.ensure(dim_op("le", low, high), f"{span} ends before it begins", arg="end", code=code)
+        d.ensure(
             dim_op("le", high, size), f"{span} is not inside of a size of {size}", arg="end",
             code=code,
         )  # fmt: skip
