@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from relaxpy.ir.dim import Dim, DimLike, SymVar, dim_op
+from relaxpy.ir.dim import Dim, DimLike, DimOp, SymVar, dim_op
 from relaxpy.shape.bounds import Bounds, assumed
 from relaxpy.shape.cases import cases
 from relaxpy.shape.lattice import Verdict
@@ -34,11 +34,37 @@ def equal(a: DimLike, b: DimLike, bounds: Bounds | None = None) -> Verdict:
         return Verdict.YES
     if (a - b).value is not None:
         return Verdict.NO
-    if prove(dim_op("eq", a, b), bounds):
+    if prove(dim_op("eq", a, b), bounds) or settled(a, bounds) == settled(b, bounds):
         return Verdict.YES
     if prove(dim_op("lt", a, b), bounds) or prove(dim_op("lt", b, a), bounds):
         return Verdict.NO
     return Verdict.MAYBE
+
+
+def settled(dim: Dim, bounds: Bounds | None = None) -> Dim:
+    """The dimension with the one of two in place of a minimum or maximum of which it is known which one that is."""
+    if not any(isinstance(atom, DimOp) for monomial, _ in dim.terms for atom, _ in monomial):
+        return dim
+    total = Dim.of(0)
+    for monomial, coefficient in dim.terms:
+        term = Dim.of(coefficient)
+        for atom, power in monomial:
+            factor = atom.dim if isinstance(atom, SymVar) else _settled(atom, bounds)
+            for _ in range(power):
+                term = term * factor
+        total = total + term
+    return total
+
+
+def _settled(atom: DimOp, bounds: Bounds | None) -> Dim:
+    args = [settled(arg, bounds) for arg in atom.args]
+    if atom.op in ("min", "max"):
+        a, b = args
+        if prove(dim_op("le", a, b), bounds):
+            return a if atom.op == "min" else b
+        if prove(dim_op("le", b, a), bounds):
+            return b if atom.op == "min" else a
+    return dim_op(atom.op, *args)
 
 
 _Frozen = tuple[tuple[SymVar, int | None, int | None], ...]

@@ -12,8 +12,9 @@ import sympy
 
 from relaxpy.ir.dim import Dim, SymVar, dim_op, maximum, minimum
 from relaxpy.script.dims import parse_dim
+from relaxpy.shape.bounds import assuming
 from relaxpy.shape.lattice import Verdict
-from relaxpy.shape.prove import equal, prove
+from relaxpy.shape.prove import equal, prove, settled
 
 n, m = SymVar("n"), SymVar("m")
 
@@ -255,3 +256,14 @@ def test_asked_again_costs_microseconds() -> None:
     for _ in range(10_000):
         prove(condition)
     assert time.perf_counter() - start < 0.5  # 50 µs each; 2 are usual
+
+
+def test_equal_but_for_what_bounds_decide() -> None:
+    """Found by `relaxpy fuzz --seed 412053`: the length of a slice, deduced with and without the bound of m."""
+    m, u = SymVar("m"), SymVar("u")
+    span = minimum(m.dim - 1, 99) - minimum(m.dim - 1, u)
+    a, b = (span + 2) // 3, (maximum(0, span) + 2) // 3
+    assert equal(a, b) is Verdict.MAYBE
+    with assuming({m: (0, 3)}):
+        assert equal(a, b) is Verdict.YES
+        assert settled(b) == settled(a)
