@@ -63,6 +63,7 @@ from relaxpy.op.memory import (
 )
 from relaxpy.runtime import bytecode as bc
 from relaxpy.shape.lattice import accepts
+from relaxpy.transform.lower_call_tir import UPDATED_ATTR
 from relaxpy.transform.lower_shapes import HEAP_ATTR
 
 UNKNOWN_COST = -1
@@ -129,7 +130,10 @@ class _FunctionWriter:
         self.at("return", function.span)
         result = self.seq(function.body)
         self.emit(bc.Return, result)
-        params = tuple(bc.Param(p.name, str(p.annotation)) for p in function.params)
+        updated = function.attrs.get(UPDATED_ATTR, ())
+        params = tuple(
+            bc.Param(p.name, str(p.annotation), i in updated) for i, p in enumerate(function.params)
+        )
         return bc.FunctionCode(
             name=self.name,
             params=params,

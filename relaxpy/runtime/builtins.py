@@ -14,7 +14,7 @@ import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.dtype import info
-from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy
+from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy, require_writable
 
 
 def shape_of(tensor: Tensor) -> Shape:
@@ -47,9 +47,15 @@ def copy(tensor: Tensor) -> Tensor:
 
 
 def writable(value: object) -> object:
-    """A value with copies in place of the constants of an executable: what a function may update gets these."""
+    """A value with copies in place of the constants of an executable: what a function may update gets these.
+
+    Raises: RuntimeCheckError (`read-only`) for a read-only array of the user's.
+    """
     if isinstance(value, Tensor):
-        return value.copy() if value.constant else value
+        if value.constant:
+            return value.copy()
+        require_writable(value)
+        return value
     if isinstance(value, tuple) and not isinstance(value, Shape):
         return tuple(map(writable, value))
     return value

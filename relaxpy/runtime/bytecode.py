@@ -348,6 +348,8 @@ class Param:
     name: str
     annotation: str
     """As script."""
+    updated: bool = False
+    """The function writes to it."""
 
 
 @dataclass(frozen=True, slots=True)

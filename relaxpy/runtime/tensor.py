@@ -98,6 +98,14 @@ class Tensor:
                 self._numpy.flags.writeable = False
         return self._numpy
 
+    @property
+    def writable(self) -> bool:
+        """Whether its memory may be written to: it is neither a constant of an executable nor a read-only array."""
+        arrays = (self._numpy, self.owner)
+        return not self.constant and all(
+            array.flags.writeable for array in arrays if isinstance(array, np.ndarray)
+        )
+
     def copy(self) -> Tensor:
         """The same numbers in memory of their own."""
         out = empty(tuple(self.shape), self.dtype)
@@ -238,6 +246,19 @@ def allocate(nbytes: int) -> tuple[Array, int]:
         raise RuntimeCheckError("out-of-memory", f"cannot allocate {nbytes} bytes") from None
     address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
     return buffer, (address + ALIGNMENT - 1) & -ALIGNMENT
+
+
+def require_writable(value: object) -> None:
+    """Raises: RuntimeCheckError (`read-only`) for a tensor over read-only memory, and a tuple with one in it."""
+    if isinstance(value, Tensor) and not value.writable:
+        raise RuntimeCheckError(
+            "read-only",
+            "the array is read-only, and the function updates it in place",
+            help="pass a copy that may be written to: x.copy()",
+        )
+    if isinstance(value, tuple) and not isinstance(value, Shape):
+        for item in value:
+            require_writable(item)
 
 
 def from_numpy(array: Array, constant: bool = False) -> Tensor:

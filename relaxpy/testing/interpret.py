@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from relaxpy.analysis.in_place import updatable
+from relaxpy.analysis.in_place import state, updatable
 from relaxpy.errors import DeduceError, PassError, RelaxError, RuntimeCheckError, UsageError
 from relaxpy.ir.annotation import (
     Annotation,
@@ -78,7 +78,7 @@ from relaxpy.op.memory import (
 )
 from relaxpy.runtime import library
 from relaxpy.runtime.patterns import describe, enter, to_value
-from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
+from relaxpy.runtime.tensor import Shape, Tensor, from_numpy, require_writable
 from relaxpy.testing.values import (
     Checks,
     Scope,
@@ -186,9 +186,13 @@ def _arguments(name: str, function: Function, args: Sequence[Any]) -> tuple[Valu
         )
         raise UsageError("arguments", f"{name} {problem}")
     values = []
+    updated = state(function)
     for param, arg in zip(function.params, args, strict=True):
         try:
-            values.append(_plain(enter(arg, pattern_of(param.annotation))))
+            value = enter(arg, pattern_of(param.annotation))
+            if param in updated:
+                require_writable(value)
+            values.append(_plain(value))
         except RuntimeCheckError as error:
             error.message = f"{name}: parameter {param.name}: {error.message}"
             error.notes = (*error.notes, f"{param.name} is annotated {param.annotation}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.analysis.in_place import updatable, updated_arguments
+from relaxpy.analysis.in_place import state, updatable, updated_arguments
 from relaxpy.ir.annotation import Annotation, ObjectType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import product
 from relaxpy.ir.expr import (
@@ -34,6 +34,9 @@ from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
+
+UPDATED_ATTR = "vm.updated"
+"""An attribute of functions: the positions of parameters that they update in place."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,18 @@ class LowerCallTIR(Pass):
     name: ClassVar[str] = "lower-call-tir"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        return _Lowerer(mod).run()
+        lowered = _Lowerer(mod).run()
+        return lowered.map_graph_functions(lambda name, f: _told(f, mod.graph_functions[name]))
+
+
+def _told(lowered: Function, function: Function) -> Function:
+    """The function with an attribute that says which of its parameters it updates: nothing else tells them from inputs
+    any more."""
+    own = state(function)
+    indices = [i for i, param in enumerate(function.params) if param in own]
+    if not indices:
+        return lowered
+    return dataclasses.replace(lowered, attrs={**lowered.attrs, UPDATED_ATTR: tuple(indices)})
 
 
 class _Lowerer(Rebuilder):

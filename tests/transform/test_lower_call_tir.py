@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.executable import load
+from relaxpy.runtime.tensor import from_numpy
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import LowerCallTIR, PlanMemory
@@ -172,3 +174,59 @@ def test_what_is_no_constant_is_updated() -> None:
     np.testing.assert_array_equal(z, [1, 1])
     fresh = LowerCallTIR()(mod).graph_functions["fresh"]
     assert "vm.builtin.writable" not in fresh.script()
+
+
+READ_ONLY = """
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def increment(x: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in range(n):
+            with T.sblock("x"):
+                v = T.axis.spatial(n, i)
+                x[v] = x[v] + T.float32(1)
+
+    @R.function(pure=False)
+    def update(x: R.Tensor(("n",), "float32"), z: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        n = T.int64()
+        cls = Module
+        y = R.call_tir_inplace(cls.increment, (x,), out_ty=R.Tensor((n,), "float32"), inplace_indices=[0])
+        return R.add(y, z)
+
+    @R.function(pure=False)
+    def through(z: R.Tensor(("n",), "float32"), x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        cls = Module
+        y = cls.update(x, z)
+        return y
+"""
+
+
+def test_read_only_arrays_are_not_updated(tmp_path: Path) -> None:
+    """They are refused, whether the function updates them itself or passes them on; a file that is mapped, too. Those
+    that are only read may be read-only."""
+    mod = relaxpy.parse(READ_ONLY)
+    exe = relaxpy.build(mod)
+    exe.save(tmp_path / "m.rxe")
+    np.zeros(3, np.float32).tofile(tmp_path / "data")
+    fixed = np.zeros(3, np.float32)
+    fixed.flags.writeable = False
+    mapped = np.memmap(tmp_path / "data", np.float32, "r")
+    for vm in (
+        relaxpy.VirtualMachine(exe),
+        relaxpy.VirtualMachine(relaxpy.load(tmp_path / "m.rxe")),
+    ):
+        for x in (fixed, mapped, from_numpy(fixed)):
+            with pytest.raises(
+                RuntimeCheckError, match="update: parameter x: the array is read-only"
+            ):
+                vm["update"](x, fixed)
+            with pytest.raises(RuntimeCheckError, match="the array is read-only"):
+                vm["through"](fixed, x)
+        assert not fixed.any()
+        own = np.zeros(3, np.float32)
+        np.testing.assert_array_equal(vm["update"](own, fixed).numpy(), own)
+        np.testing.assert_array_equal(own, np.ones(3, np.float32))
+        np.testing.assert_array_equal(vm["through"](fixed, own).numpy(), np.full(3, 2, np.float32))
+    with pytest.raises(RuntimeCheckError, match="update: parameter x: the array is read-only"):
+        interpret(mod, "update", fixed, fixed)
