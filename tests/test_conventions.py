@@ -195,6 +195,16 @@ def test_runtime_loads_without_the_compiler() -> None:
     assert done.stdout.strip() == "False"
 
 
+def test_parsing_needs_no_compiler() -> None:
+    """A graph program is read, verified and printed without `tvm`, whose import takes most of a second."""
+    text = "@R.function\ndef main(x: R.Tensor(('n',), 'float32')):\n    return x + x\n"
+    code = f"import relaxpy, sys; relaxpy.parse({text!r}).script(); print('tvm' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "False"
+
+
 def test_no_module_is_a_drawer() -> None:
     """Files are named after the one concept in them, so none is called utils, common or helpers."""
     drawers = {"utils", "util", "common", "helpers", "helper", "misc", "tools"}

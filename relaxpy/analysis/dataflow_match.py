@@ -31,7 +31,7 @@ from relaxpy.ir.expr import (
     TupleGetItem,
     Var,
 )
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.op import Operator
 from relaxpy.ir.pattern import (
     AndPattern,
@@ -63,8 +63,6 @@ from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.lattice import Verdict, accepts
 from relaxpy.shape.prove import equal
-from relaxpy.tir.pattern_kind import pattern_kind
-from relaxpy.tir.prim_func import PrimFunc
 
 
 @dataclass(frozen=True)
@@ -332,7 +330,7 @@ class _Matcher:
             return
         if pattern.kinds is not None or not isinstance(pattern.program, (str, type(None))):
             program = self._program(callee)
-            if pattern.kinds is not None and pattern_kind(program) not in pattern.kinds:
+            if pattern.kinds is not None and _kind(program) not in pattern.kinds:
                 return
             wanted = None if isinstance(pattern.program, str) else pattern.program
             if wanted is not None and not program.structural_equal(wanted):
@@ -342,9 +340,9 @@ class _Matcher:
         elif len(pattern.args) == len(args.fields):
             yield from self.match_all(pattern.args, args.fields, state)
 
-    def _program(self, callee: GlobalVar) -> PrimFunc:
+    def _program(self, callee: GlobalVar) -> TensorProgram:
         program = None if self.mod is None else self.mod.functions.get(callee.name)
-        if not isinstance(program, PrimFunc):
+        if not isinstance(program, TensorProgram):
             raise UsageError(
                 "pattern-module",
                 f"the tensor program {callee.name} is not at hand",
@@ -495,3 +493,13 @@ def _spread(wanted: PatternDims, rank: int) -> Sequence[Dim | None] | None:
 def _no_spread(dim: Dim | EllipsisType | None) -> Dim | None:
     assert dim is not ...
     return dim
+
+
+def _kind(program: TensorProgram) -> int:
+    """The pattern kind of a program."""
+    # The compiler comes with it, and this file with the parser, which needs none.
+    from relaxpy.tir.pattern_kind import pattern_kind
+    from relaxpy.tir.prim_func import PrimFunc
+
+    assert isinstance(program, PrimFunc)
+    return pattern_kind(program)
