@@ -12,7 +12,6 @@ from typing import Any
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
-from relaxpy.build.collection import collection_paused
 from relaxpy.build.kept_builds import find, keep, key_of
 from relaxpy.build.kernels import CompiledKernel, Progress, compile_kernels, default_jobs
 from relaxpy.build.pipeline import default_pipeline
@@ -20,6 +19,7 @@ from relaxpy.build.progress import progress_bar
 from relaxpy.build.tuning import TuningRecords
 from relaxpy.errors import UsageError
 from relaxpy.ir.expr import Function
+from relaxpy.ir.garbage import garbage_kept
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.runtime.build_report import BuildReport, KernelTime
@@ -93,7 +93,7 @@ def build(
     clock.lap("check")
     context = PassContext(resolved, arrays, (*instruments, clock.after_pass))
     with deep_recursion(), progress_bar(progress) as on_kernel:
-        with collection_paused():
+        with garbage_kept():
             lowered = passes.run(mod, context)
             program = generate(lowered)
         clock.lap("codegen")

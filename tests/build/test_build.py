@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import subprocess
 import sys
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import RelaxError
 from relaxpy.ir import IRModule
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import Pass
+from relaxpy.transform.base import PassContext, module_pass
 
 MLP = """
 @R.function
@@ -140,3 +143,26 @@ def test_a_module_that_is_not_well_formed() -> None:
     broken = mod.with_function("main", dataclasses.replace(function, body=body))
     with pytest.raises(RelaxError, match="h"):
         relaxpy.build(broken)
+
+
+def test_passes_run_without_the_garbage_collector() -> None:
+    """And a build that fails leaves it on."""
+    seen: list[bool] = []
+
+    def looking(fails: bool) -> Pass:
+        @module_pass("looking")
+        def look(mod: IRModule, ctx: PassContext) -> IRModule:
+            seen.append(gc.isenabled())
+            if fails:
+                raise ValueError("inside")
+            return mod
+
+        return look
+
+    mod = relaxpy.parse(MLP)
+    pipeline = default_pipeline()
+    relaxpy.build(mod, pipeline=pipeline.before("normalize", looking(False)), cache=False)
+    with pytest.raises(RelaxError, match="inside"):
+        relaxpy.build(mod, pipeline=pipeline.before("normalize", looking(True)), cache=False)
+    assert seen == [False, False]
+    assert gc.isenabled()

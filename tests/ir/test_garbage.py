@@ -32,3 +32,14 @@ def test_who_has_turned_it_off_keeps_it_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_others_may_leave_later() -> None:
+    """Two builds in two threads overlap."""
+    first, second = garbage_kept(), garbage_kept()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+    assert gc.isenabled()
