@@ -7,6 +7,7 @@ around it, times one plus the operations in its value.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -250,55 +251,47 @@ def _adds_product(store: Any) -> bool:
 
 
 def _has_product(value: Any) -> bool:
-    found = False
-
-    def visit(node: Any) -> Any:
-        nonlocal found
-        if type(node).__name__ == "TensorLoad":  # products of indices are none of values
-            return tvm_ffi.WalkResult.SKIP
-        found = found or type(node).__name__ == "Mul"
-        return None
-
-    tvm_ffi.structural_walk(value, (tvm.ir.Expr, visit), order="pre")
-    return found
+    return _sum_of(value, lambda node, kind: int(kind == "Mul")) > 0
 
 
 def _float_operations(value: Any) -> int:
     """The floating-point operations of one expression, counted with their lanes."""
-    count = 0
 
-    def visit(node: Any) -> Any:
-        nonlocal count
-        kind = type(node).__name__
-        if kind == "TensorLoad":
-            return tvm_ffi.WalkResult.SKIP
-        name = str(getattr(node.op, "name", "")) if kind == "Call" else ""
-        each = _FLOAT_CALLS.get(name, 1) if kind == "Call" else int(kind in _FLOATING)
+    def weight(node: Any, kind: str) -> int:
+        each = _FLOAT_CALLS.get(_called(node), 1) if kind == "Call" else int(kind in _FLOATING)
         dtype = node.ty.dtype if each else ""
-        if "float" in dtype:
-            count += each * dtype.lanes
-        return None
+        return each * dtype.lanes if "float" in dtype else 0
 
-    tvm_ffi.structural_walk(value, (tvm.ir.Expr, visit), order="pre")
-    return count
+    return _sum_of(value, weight)
 
 
 def operations(value: Any) -> int:
     """The operations of one expression, index arithmetic left out."""
-    count = 0
+
+    def weight(node: Any, kind: str) -> int:
+        if kind == "Call":
+            return 1 if _called(node) in _FREE_CALLS else _FUNCTION
+        return _DIVISION if kind in _DIVISIONS else int(kind in _CHEAP)
+
+    return _sum_of(value, weight)
+
+
+def _called(call: Any) -> str:
+    return str(getattr(call.op, "name", ""))
+
+
+def _sum_of(value: Any, weight: Callable[[Any, str], int]) -> int:
+    """The sum of weights of an expression's nodes, given with their class names; what is in indices of loads is left
+    out."""
+    total = 0
 
     def visit(node: Any) -> Any:
-        nonlocal count
+        nonlocal total
         kind = type(node).__name__
         if kind == "TensorLoad":
             return tvm_ffi.WalkResult.SKIP
-        if kind in _CHEAP:
-            count += 1
-        elif kind in _DIVISIONS:
-            count += _DIVISION
-        elif kind == "Call":
-            count += 1 if str(getattr(node.op, "name", "")) in _FREE_CALLS else _FUNCTION
+        total += weight(node, kind)
         return None
 
     tvm_ffi.structural_walk(value, (tvm.ir.Expr, visit), order="pre")
-    return count
+    return total
