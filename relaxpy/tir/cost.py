@@ -251,7 +251,7 @@ def _adds_product(store: Any) -> bool:
 
 
 def _has_product(value: Any) -> bool:
-    return _sum_of(value, lambda node, kind: int(kind == "Mul")) > 0
+    return _sum_of(value, lambda _, kind: int(kind == "Mul")) > 0
 
 
 def _float_operations(value: Any) -> int:
