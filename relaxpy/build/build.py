@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -17,7 +18,7 @@ from relaxpy.build.kernels import CompiledKernel, Progress, compile_kernels, def
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.progress import progress_bar
 from relaxpy.build.tuning import TuningRecords
-from relaxpy.errors import UsageError
+from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir.expr import Function
 from relaxpy.ir.garbage import garbage_kept
 from relaxpy.ir.module import IRModule
@@ -30,6 +31,7 @@ from relaxpy.tir.alone import RUNNER, runner_object
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import Instrument, Pass, PassContext
+from relaxpy.transform.bind_params import as_constant
 
 
 def build(
@@ -81,6 +83,8 @@ def build(
     mod = with_bounds(mod, bounds or {})
     passes, arrays, key = pipeline or default_pipeline(), dict(params or {}), None
     if build_cache is not None and not instruments:  # those want to see the passes run
+        with suppress(RelaxError):  # of a parameter: its pass tells, where the module is right
+            arrays = {name: as_constant(name, value) for name, value in arrays.items()}
         key = key_of(build_cache, mod, passes, resolved, arrays, records, check_arguments)
         clock.lap("key")
         found = None if key is None else find(build_cache, key)

@@ -14,7 +14,6 @@ import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -90,11 +89,8 @@ class _Spelling:
         fields = _fields(type(value))
         if fields is None:
             raise _Unknown(type(value).__qualname__)
-        name, read, count = fields
-        if count == 0:
-            return name
-        values = read(value) if count > 1 else (read(value),)
-        return f"{name}({','.join([self.text(each) for each in values])})"
+        name, names = fields
+        return f"{name}({','.join([self.text(getattr(value, each)) for each in names])})"
 
     def _shared(self, value: Annotation | Dim) -> str:
         found = self._texts.get(id(value))
@@ -176,22 +172,14 @@ _SPELLINGS: dict[type[Any], Callable[[_Spelling, Any], str]] = {
 
 
 @cache
-def _fields(kind: type[Any]) -> tuple[str, Callable[[Any], Any], int] | None:
-    """How a class of relaxpy's own is told by its fields: its name, what reads them, how many there are. None for other
-    classes: what they do is not known by their fields."""
+def _fields(kind: type[Any]) -> tuple[str, tuple[str, ...]] | None:
+    """How a class of relaxpy's own is told: its name and its fields'. None for other classes: what they do is not known
+    by their fields."""
     own = kind.__module__.partition(".")[0] == _PACKAGE
     if not own or not dataclasses.is_dataclass(kind):
         return None
-    names = [field.name for field in dataclasses.fields(kind)]
-    return (
-        f"{kind.__module__}.{kind.__qualname__}",
-        attrgetter(*names) if names else _none,
-        len(names),
-    )
-
-
-def _none(_: Any) -> None:
-    return None
+    names = tuple(field.name for field in dataclasses.fields(kind))
+    return f"{kind.__module__}.{kind.__qualname__}", names
 
 
 def _array_digest(array: np.ndarray[Any, Any]) -> bytes:

@@ -16,8 +16,6 @@ from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.build_key import build_key
 from relaxpy.build.kernels import compiler_id
 from relaxpy.build.tuning import TuningRecords
-from relaxpy.errors import RelaxError
-from relaxpy.ir.expr import Constant
 from relaxpy.ir.garbage import garbage_kept
 from relaxpy.ir.module import IRModule
 from relaxpy.runtime.build_report import BuildReport, KernelTime
@@ -25,7 +23,6 @@ from relaxpy.runtime.container import MemoryContainer
 from relaxpy.runtime.executable import Executable
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import Pass
-from relaxpy.transform.bind_params import as_constant
 
 MOST_BYTES = 256 << 20
 """Builds with more weights are not kept: reading them to find the entry, and the entry itself, would take as long."""
@@ -33,20 +30,8 @@ SHARE = 0.25
 """Of the cache, that one build may take."""
 _REPORT = "report"
 """The section of an entry beside those of the executable."""
-_SOURCES = (
-    "errors.py",
-    *(
-        "ir",
-        "tir",
-        "shape",
-        "op",
-        "analysis",
-        "transform",
-        "schedule",
-        "build",
-        "runtime",
-        "script",
-    ),
+_SOURCES = tuple(
+    "errors.py ir tir shape op analysis transform schedule build runtime script".split()
 )
 """Sources that decide what becomes of a module."""
 
@@ -60,15 +45,12 @@ def key_of(
     tuning: TuningRecords | None,
     check_arguments: bool,
 ) -> bytes | None:
-    """What a build is found by; None for one that is not kept."""
+    """What a build is found by; None for one that is not kept. `params` are constants: those that could not be made
+    ones have no key."""
     compiler = compiler_id(_SOURCES)
     if compiler is None:
         return None
-    try:
-        values: dict[str, Constant] = {n: as_constant(n, value) for n, value in params.items()}
-    except RelaxError:
-        return None  # the build will tell
-    options = (compiler, mod, pipeline, target, values, tuning, check_arguments)
+    options = (compiler, mod, pipeline, target, params, tuning, check_arguments)
     return build_key("build", *options, most_bytes=_limit(build_cache))
 
 
