@@ -73,19 +73,22 @@ def main(x: R.Tensor(("n",), dtype="float32", vdevice="llvm:0:global")) -> R.Obj
     relaxpy.assert_structural_equal(relaxpy.parse(lowered.script()), lowered)
 
 
-UPDATES = """
-from relaxpy.script import ir as I, relax as R, tir as T
-
-@I.ir_module
-class Module:
-    @T.prim_func(private=True)
+INCREMENT = """    @T.prim_func(private=True)
     def increment(x: T.Buffer(("n",), "float32")):
         n = T.int64()
         for i in range(n):
             with T.sblock("x"):
                 v = T.axis.spatial(n, i)
                 x[v] = x[v] + T.float32(1)
+"""
+"""Adds 1 in place."""
 
+UPDATES = f"""
+from relaxpy.script import ir as I, relax as R, tir as T
+
+@I.ir_module
+class Module:
+{INCREMENT}
     @R.function(pure=False)
     def update(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
         n = T.int64()
@@ -176,17 +179,10 @@ def test_what_is_no_constant_is_updated() -> None:
     assert "vm.builtin.writable" not in fresh.script()
 
 
-READ_ONLY = """
+READ_ONLY = f"""
 @I.ir_module
 class Module:
-    @T.prim_func(private=True)
-    def increment(x: T.Buffer(("n",), "float32")):
-        n = T.int64()
-        for i in range(n):
-            with T.sblock("x"):
-                v = T.axis.spatial(n, i)
-                x[v] = x[v] + T.float32(1)
-
+{INCREMENT}
     @R.function(pure=False)
     def update(x: R.Tensor(("n",), "float32"), z: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
         n = T.int64()
