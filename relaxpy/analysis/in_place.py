@@ -26,7 +26,7 @@ from relaxpy.ir.expr import (
     Var,
     VarBinding,
 )
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import UsedVars, Visitor, used_vars
 from relaxpy.op.call import (
@@ -36,7 +36,7 @@ from relaxpy.op.call import (
     CallTIRInplace,
     InvokeClosure,
 )
-from relaxpy.op.memory import View
+from relaxpy.op.memory import CallDPS, View
 
 Place = tuple[Var, tuple[int, ...]]
 """A value's memory: the variable that it was made for, and the fields that lead to it."""
@@ -80,26 +80,35 @@ def updated_arguments(call: Call, mod: IRModule) -> Sequence[int]:
                 return ()
             own = state(function)
             return [i for i, param in enumerate(function.params) if param in own]
+        case CallInplacePacked(inplace_indices=indices):
+            return [k + 1 for k in indices if k >= 0]
+        case CallDPS():
+            return _outputs_given(call, mod)
         case Var() | InvokeClosure() if not is_pure(call, mod):
             return range(0 if isinstance(call.op, Var) else 1, len(call.args))
         case _:
             return ()
 
 
+def _outputs_given(call: Call, mod: IRModule) -> Sequence[int]:
+    """The arguments of a `call_dps` that its tensor program writes."""
+    program = mod.functions.get(call.args[0].name) if isinstance(call.args[0], GlobalVar) else None
+    if not isinstance(program, TensorProgram):
+        return ()
+    return [k + 1 for k in sorted(program.written) if k < len(call.args) - 1]
+
+
 def updated(body: SeqExpr) -> frozenset[Var]:
     """The variables in a body, its branches and local functions, whose memory an in-place call takes: its arguments,
     and what they are other names of."""
-    visitor = _InPlaceArguments()
-    with deep_recursion():
-        visitor.visit(body)
-    found: set[Var] = set()
-    waiting = visitor.taken
-    while waiting:
-        var = waiting.pop()
-        if var not in found:
-            found.add(var)
-            waiting += visitor.sources.get(var, ())
-    return frozenset(found)
+    return _InPlaceArguments().all_names(body)
+
+
+def updated_parameters(function: Function, mod: IRModule) -> list[int]:
+    """The positions of parameters whose memory calls in the body write to: in place as `state` says, by a registered
+    function that changes its arguments, or by a tensor program that is called with its outputs."""
+    found = state(function) | _WrittenArguments(mod).all_names(function.body)
+    return [i for i, param in enumerate(function.params) if param in found]
 
 
 class _InPlaceArguments(Visitor):
@@ -107,6 +116,19 @@ class _InPlaceArguments(Visitor):
         self.taken: list[Var] = []
         self.sources: dict[Var, tuple[Var, ...]] = {}
         """What a variable is another name, or a part, of."""
+
+    def all_names(self, body: SeqExpr) -> frozenset[Var]:
+        """The variables that calls in the body take, and what they are other names of."""
+        with deep_recursion():
+            self.visit(body)
+        found: set[Var] = set()
+        waiting = list(self.taken)
+        while waiting:
+            var = waiting.pop()
+            if var not in found:
+                found.add(var)
+                waiting += self.sources.get(var, ())
+        return frozenset(found)
 
     def visit_VarBinding(self, node: VarBinding) -> None:
         if isinstance(node.value, (Var, Tuple, TupleGetItem)) or (
@@ -119,10 +141,28 @@ class _InPlaceArguments(Visitor):
         self.sources[node.var] = used_vars(node.value)
 
     def visit_Call(self, node: Call) -> None:
-        if isinstance(node.op, (CallTIRInplace, CallInplacePacked)):
-            args = _fields(node) if isinstance(node.op, CallTIRInplace) else node.args[1:]
-            given = [args[k] for k in node.op.inplace_indices if k >= 0]
-            self.taken += [var for arg in given for var in used_vars(arg)]
+        self.taken += [var for arg in self.given(node) for var in used_vars(arg)]
+
+    def given(self, call: Call) -> list[Expr]:
+        """The arguments that a call updates."""
+        if not isinstance(call.op, (CallTIRInplace, CallInplacePacked)):
+            return []
+        args = _fields(call) if isinstance(call.op, CallTIRInplace) else call.args[1:]
+        return [args[k] for k in call.op.inplace_indices if k >= 0]
+
+
+class _WrittenArguments(_InPlaceArguments):
+    """Those whose memory is certainly the one that is written."""
+
+    def __init__(self, mod: IRModule) -> None:
+        super().__init__()
+        self.mod = mod
+
+    def given(self, call: Call) -> list[Expr]:
+        if isinstance(call.op, CallInplacePacked):
+            return super().given(call)
+        indices = _outputs_given(call, self.mod) if isinstance(call.op, CallDPS) else ()
+        return [call.args[i] for i in indices]
 
 
 def _search(

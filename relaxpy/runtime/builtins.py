@@ -14,7 +14,8 @@ import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.dtype import info
-from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy, require_writable
+from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy
+from relaxpy.runtime.updates import require_updatable
 
 
 def shape_of(tensor: Tensor) -> Shape:
@@ -49,12 +50,12 @@ def copy(tensor: Tensor) -> Tensor:
 def writable(value: object) -> object:
     """A value with copies in place of the constants of an executable: what a function may update gets these.
 
-    Raises: RuntimeCheckError (`read-only`) for a read-only array of the user's.
+    Raises: RuntimeCheckError (`read-only`, `update-lost`) for a read-only array of the user's, or a copy of what came.
     """
     if isinstance(value, Tensor):
         if value.constant:
             return value.copy()
-        require_writable(value)
+        require_updatable(value)
         return value
     if isinstance(value, tuple) and not isinstance(value, Shape):
         return tuple(map(writable, value))

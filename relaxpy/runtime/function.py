@@ -8,7 +8,7 @@ from typing import Any
 from relaxpy.errors import RuntimeCheckError, UsageError
 from relaxpy.runtime.patterns import enter, leave
 from relaxpy.runtime.program import LinkedFunction
-from relaxpy.runtime.tensor import Tensor, require_writable
+from relaxpy.runtime.tensor import Tensor
 
 
 class Function:
@@ -23,15 +23,13 @@ class Function:
     returned twice is one object. Everything else is memory of its own, which later calls do not touch.
     """
 
-    __slots__ = ("arity", "captured", "linked", "updated")
+    __slots__ = ("arity", "captured", "linked")
 
     def __init__(self, linked: LinkedFunction, captured: tuple[Any, ...] = ()) -> None:
         self.linked = linked
         self.captured = captured
         self.arity = len(linked.code.params) - len(captured)
         """Number of parameters that are left."""
-        self.updated = [i for i, p in enumerate(linked.code.params[: self.arity]) if p.updated]
-        """Positions of those that it writes to."""
 
     @property
     def name(self) -> str:
@@ -64,29 +62,16 @@ class Function:
             arg if arg.__class__ is Tensor and arg.shape else self._enter(position, arg)
             for position, arg in enumerate(args)
         ]
-        for position in self.updated:
-            self._require_writable(position, values[position])
         return leave(linked(*values, *self.captured))
 
     def _enter(self, position: int, arg: Any) -> Any:
         try:
             return enter(arg, self.linked.patterns[position])
         except RuntimeCheckError as error:
-            self._tell(error, position)
+            param = self.linked.code.params[position]
+            error.message = f"{self.name}: parameter {param.name}: {error.message}"
+            error.notes = (*error.notes, f"{param.name} is annotated {param.annotation}")
             raise
-
-    def _require_writable(self, position: int, value: Any) -> None:
-        try:
-            require_writable(value)
-        except RuntimeCheckError as error:
-            self._tell(error, position)
-            raise
-
-    def _tell(self, error: RuntimeCheckError, position: int) -> None:
-        """Say in an error which parameter it is about."""
-        param = self.linked.code.params[position]
-        error.message = f"{self.name}: parameter {param.name}: {error.message}"
-        error.notes = (*error.notes, f"{param.name} is annotated {param.annotation}")
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """All arguments in order.

@@ -251,6 +251,11 @@ class Emitter:
         if framed:
             self.emit(f"({', '.join(self.plan.names())},) = f.locals")
         self.start(framed)
+        updated = [i for i, param in enumerate(self.code.params) if param.updated]
+        if updated:
+            self.at = 0  # told at the place of the first parameter
+            self.emit(f"require_own(({params},), {tuple(updated)})")
+            self.at = -1
         self.block(0, len(self.code.code), Scope())
         self.at = -1
         self.depth = 1

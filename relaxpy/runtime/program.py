@@ -50,6 +50,7 @@ from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_
 from relaxpy.runtime.pool import MemoryPool
 from relaxpy.runtime.profile import ProfilingEmitter, Recorder
 from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
+from relaxpy.runtime.updates import require_own
 from relaxpy.runtime.watch import Watch, WatchedEmitter, allocate_guarded
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class LinkedFunction:
             "fail": self.fail,
             "mismatch": self.mismatch,
             "unequal": self.unequal,
+            "require_own": self.require_own,
         }
         for number, kernels in enumerate(listing.groups):
             group = KernelGroup([program.kernels[index] for index in kernels])
@@ -227,6 +229,19 @@ class LinkedFunction:
                 return "call-failed", f"the call of {exe.functions[index].name} failed"
             case _:
                 return "execution", f"{type(instr).__name__ if instr else 'the function'} failed"
+
+    def require_own(self, values: tuple[Any, ...], updated: tuple[int, ...]) -> None:
+        """Check the arguments of a call that updates some of them in place (`relaxpy.runtime.updates`)."""
+        params = self.code.params
+        try:
+            require_own(values, updated, lambda position: params[position].name)
+        except RuntimeCheckError as error:
+            error.message = f"{self.code.name}: {error.message}"
+            error.notes = tuple(
+                f"{params[i].name} is annotated {params[i].annotation}, and updated in place"
+                for i in updated
+            )
+            raise
 
     def mismatch(self, at: int, value: Any, local: Mapping[str, Any]) -> RuntimeCheckError:
         """The error of a `Match` that does not hold."""

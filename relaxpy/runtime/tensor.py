@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -33,6 +34,20 @@ class Shape(tuple[int, ...]):
 
     def __repr__(self) -> str:
         return f"Shape({list(self)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """An owner of memory that no function may update in place."""
+
+    memory: object
+    """Keeps it alive."""
+    read_only: bool
+    """The caller's own memory, which may not be written to; otherwise a copy, which the caller does not see."""
+    reason: str
+    """Why, for an error: after "the parameter"."""
+    advice: str
+    """What to pass instead."""
 
 
 class Tensor:
@@ -94,13 +109,15 @@ class Tensor:
         """A numpy array over the same memory, which it keeps alive. Read-only where the memory is."""
         if self._numpy is None:
             self._numpy = np.asarray(_ArrayInterface(self)).view(dtypes.to_numpy(self.dtype))
-            if self.constant:
+            if not self.writable:
                 self._numpy.flags.writeable = False
         return self._numpy
 
     @property
     def writable(self) -> bool:
         """Whether its memory may be written to: it is neither a constant of an executable nor a read-only array."""
+        if isinstance(self.owner, Fixed) and self.owner.read_only:
+            return False
         arrays = (self._numpy, self.owner)
         return not self.constant and all(
             array.flags.writeable for array in arrays if isinstance(array, np.ndarray)
@@ -218,6 +235,8 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 # DLManagedTensorVersioned: version (2 × u32), manager_ctx, deleter, flags (u64), then the DLTensor.
 _VERSIONED_OFFSET = 32
+_FLAGS_OFFSET = 24
+_READ_ONLY, _IS_COPY = 1, 2
 
 
 def dlpack_record(capsule: object) -> DLTensor:
@@ -227,6 +246,16 @@ def dlpack_record(capsule: object) -> DLTensor:
     return DLTensor.from_address(
         address + (_VERSIONED_OFFSET if name.endswith(b"versioned") else 0)
     )
+
+
+def _flags(capsule: object) -> int:
+    """What a DLPack capsule says of its memory. Before version 1 it could not say that it is read-only, and a producer
+    that speaks no other (jax, whose arrays are immutable) may mean it: numpy takes these as read-only, too."""
+    name: bytes = _capsule_name(capsule)
+    if not name.endswith(b"versioned"):
+        return _READ_ONLY
+    address: int = _capsule_pointer(capsule, name)
+    return ctypes.c_uint64.from_address(address + _FLAGS_OFFSET).value
 
 
 def empty(shape: tuple[int, ...], dtype: str) -> Tensor:
@@ -246,19 +275,6 @@ def allocate(nbytes: int) -> tuple[Array, int]:
         raise RuntimeCheckError("out-of-memory", f"cannot allocate {nbytes} bytes") from None
     address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
     return buffer, (address + ALIGNMENT - 1) & -ALIGNMENT
-
-
-def require_writable(value: object) -> None:
-    """Raises: RuntimeCheckError (`read-only`) for a tensor over read-only memory, and a tuple with one in it."""
-    if isinstance(value, Tensor) and not value.writable:
-        raise RuntimeCheckError(
-            "read-only",
-            "the array is read-only, and the function updates it in place",
-            help="pass a copy that may be written to: x.copy()",
-        )
-    if isinstance(value, tuple) and not isinstance(value, Shape):
-        for item in value:
-            require_writable(item)
 
 
 def from_numpy(array: Array, constant: bool = False) -> Tensor:
@@ -282,23 +298,44 @@ def from_any(value: object, dtype: str = "") -> Tensor | None:
     numpy arrays and anything with DLPack on the CPU are taken as they are, sharing memory, unless strided or
     misaligned. numpy scalars are copied. Python numbers and nested lists become `dtype` (a parameter's type; "":
     numpy's choice); they have no type of their own, so only a value that does not fit is an error. Other types are
-    never cast.
+    never cast. A copy, and memory that may not be written to, has a `Fixed` owner.
 
     Raises: RuntimeCheckError (`dtype`, `lossy`, `device`).
     """
     if isinstance(value, Tensor):
         return value
     if isinstance(value, np.ndarray):
-        return from_numpy(value)
+        tensor = from_numpy(value)
+        return tensor if tensor.owner is value else _rearranged(tensor, value)
     if isinstance(value, np.generic):
-        return from_numpy(np.asarray(value))
-    if isinstance(value, bool | int | float):
-        return _from_python(value, dtype)
-    if isinstance(value, list):
-        return _from_python(value, dtype)
+        tensor = from_numpy(np.asarray(value))
+        return copied(tensor, "is a numpy scalar", "a 0-d array: numpy.array(x)")
+    if isinstance(value, bool | int | float | list):
+        tensor = _from_python(value, dtype)
+        kind = type(value).__name__
+        article = "an" if kind == "int" else "a"
+        return copied(tensor, f"is {article} {kind}", f'an array: numpy.array(x, "{tensor.dtype}")')
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value)
     return None
+
+
+def copied(tensor: Tensor, reason: str, advice: str) -> Tensor:
+    """The tensor, marked as a copy of what a caller passed: an update in place would be lost."""
+    tensor.owner = Fixed(tensor.owner, False, reason, advice)
+    return tensor
+
+
+def _rearranged(tensor: Tensor, array: Array) -> Tensor:
+    """The tensor, marked as a compact copy of the array."""
+    if not array.dtype.isnative:
+        return copied(
+            tensor,
+            "is byte-swapped",
+            f'an array of this machine\'s bytes: x.astype("{tensor.dtype}")',
+        )
+    reason = "is misaligned" if array.flags.c_contiguous else "is not compact (it has strides)"
+    return copied(tensor, reason, "a compact array: x.copy()")
 
 
 def _from_python(value: float | list[Any], dtype: str) -> Tensor:
@@ -340,14 +377,15 @@ def _from_dlpack(value: Any) -> Tensor:
         raise RuntimeCheckError(
             "device", f"the value is on DLPack device {kind}:{index}, the program runs on the CPU"
         )
-    if getattr(value, "requires_grad", False):
+    copy = ""
+    requires_grad = bool(getattr(value, "requires_grad", False))
+    if requires_grad:
         value = value.detach()  # torch refuses to export what it differentiates
     if hasattr(value, "resolve_neg"):
-        value = value.resolve_neg()  # torch exports what a lazy negation is of
-    try:
-        capsule = value.__dlpack__()
-    except (AttributeError, BufferError, TypeError, ValueError, RuntimeError) as error:
-        raise _no_memory(value, error) from error
+        resolved = value.resolve_neg()  # torch exports what a lazy negation is of
+        if resolved is not value:
+            value, copy = resolved, "is a lazy negation"
+    capsule = _capsule(value)
     record = dlpack_record(capsule)
     name = dtypes.BY_CODE.get((record.code, record.bits))
     if name is None or record.lanes != 1:
@@ -365,9 +403,41 @@ def _from_dlpack(value: Any) -> Tensor:
         return empty(shape, name)  # producers may give a null pointer, which kernels refuse
     pointer = record.data + record.byte_offset
     item = dtypes.info(name).itemsize
-    if (strides is not None and not _is_compact(shape, strides)) or pointer % item:
-        return _copy_strided(pointer, shape, strides, name, capsule)
-    return Tensor(pointer, shape, name, capsule)
+    if strides is not None and not _is_compact(shape, strides):
+        copy = "is not compact (it has strides)"
+    elif pointer % item:
+        copy = "is misaligned"
+    else:
+        flags = _flags(capsule)
+        copy = copy or ("gives a copy of its memory" if flags & _IS_COPY else "")
+        tensor = Tensor(pointer, shape, name, capsule)
+        if flags & _READ_ONLY:
+            tensor.owner = Fixed(capsule, True, "is read-only", _ARRAY)
+        elif requires_grad:
+            advice = "what is not differentiated: x.detach()"
+            tensor.owner = Fixed(capsule, False, "requires a gradient", advice)
+        return copied(tensor, copy, _compact_copy(value)) if copy else tensor
+    tensor = _copy_strided(pointer, shape, strides, name, capsule)
+    return copied(tensor, copy, _compact_copy(value))
+
+
+_ARRAY = "a copy that may be written to: numpy.array(x)"
+
+
+def _compact_copy(value: object) -> str:
+    torch = type(value).__module__.partition(".")[0] == "torch"
+    return "a compact tensor: x.clone().contiguous()" if torch else _ARRAY
+
+
+def _capsule(value: Any) -> object:
+    """The value's DLPack capsule; of version 1 where its producer knows that, which says what is read-only."""
+    try:
+        try:
+            return value.__dlpack__(max_version=(1, 0))
+        except TypeError:  # a producer from before version 1
+            return value.__dlpack__()
+    except (AttributeError, BufferError, TypeError, ValueError, RuntimeError) as error:
+        raise _no_memory(value, error) from error
 
 
 def _no_memory(value: object, error: Exception) -> RuntimeCheckError:

@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from relaxpy.analysis.in_place import state, updatable
+from relaxpy.analysis.in_place import updatable, updated_parameters
 from relaxpy.errors import DeduceError, PassError, RelaxError, RuntimeCheckError, UsageError
 from relaxpy.ir.annotation import (
     Annotation,
@@ -59,7 +59,13 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import BufferParam, IRModule, TensorProgram
 from relaxpy.op.base import Op
-from relaxpy.op.call import CallPurePacked, CallTIRInplace, CrossLevelCall, InvokeClosure
+from relaxpy.op.call import (
+    CallInplacePacked,
+    CallPurePacked,
+    CallTIRInplace,
+    CrossLevelCall,
+    InvokeClosure,
+)
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.memory import (
@@ -78,7 +84,8 @@ from relaxpy.op.memory import (
 )
 from relaxpy.runtime import library
 from relaxpy.runtime.patterns import describe, enter, to_value
-from relaxpy.runtime.tensor import Shape, Tensor, from_numpy, require_writable
+from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
+from relaxpy.runtime.updates import require_own
 from relaxpy.testing.values import (
     Checks,
     Scope,
@@ -169,13 +176,15 @@ def interpret(
     if isinstance(mod, Function):
         mod = IRModule({name: mod})
     function = mod.graph_function(name)
-    values = _arguments(name, function, args)
+    values = _arguments(name, function, args, mod)
     machine = Interpreter(mod, dict(libraries or {}), observe, perturb, trace)
     with np.errstate(all="ignore"):
         return machine.run(Activation(Closure(machine, function, Scope(), name), values))
 
 
-def _arguments(name: str, function: Function, args: Sequence[Any]) -> tuple[Value, ...]:
+def _arguments(
+    name: str, function: Function, args: Sequence[Any], mod: IRModule
+) -> tuple[Value, ...]:
     """Arguments as values of the interpreter, refused as the virtual machine refuses them."""
     wanted = len(function.params)
     if len(args) != wanted:
@@ -186,18 +195,28 @@ def _arguments(name: str, function: Function, args: Sequence[Any]) -> tuple[Valu
         )
         raise UsageError("arguments", f"{name} {problem}")
     values = []
-    updated = state(function)
     for param, arg in zip(function.params, args, strict=True):
         try:
-            value = enter(arg, pattern_of(param.annotation))
-            if param in updated:
-                require_writable(value)
-            values.append(_plain(value))
+            values.append(enter(arg, pattern_of(param.annotation)))
         except RuntimeCheckError as error:
             error.message = f"{name}: parameter {param.name}: {error.message}"
             error.notes = (*error.notes, f"{param.name} is annotated {param.annotation}")
             raise
-    return tuple(values)
+    positions = updated_parameters(function, mod)
+    if positions:
+        try:
+            require_own(values, positions, lambda i: function.params[i].name)
+        except RuntimeCheckError as error:
+            error.message = f"{name}: {error.message}"
+            raise
+    return tuple(map(_plain, values))
+
+
+def _own_constants(values: list[Value], indices: Sequence[int]) -> None:
+    """Put copies in place of constants that a function updates: a constant is a value."""
+    for i in indices:
+        if i >= 0 and isinstance(values[i], np.ndarray) and not values[i].flags.writeable:
+            values[i] = values[i].copy()
 
 
 class Interpreter:
@@ -361,6 +380,8 @@ class Interpreter:
                     name = call.op if isinstance(call.op, ExternFunc) else call.args[0]
                     values = args if isinstance(call.op, ExternFunc) else args[1:]
                     assert isinstance(name, ExternFunc)
+                    if isinstance(call.op, CallInplacePacked):
+                        _own_constants(values, call.op.inplace_indices)
                     function = self.registered(name.name, library.find_function)
                     with _failures("call-failed", f"the function {name.name}", scope):
                         return function(*values)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.analysis.in_place import state, updatable, updated_arguments
+from relaxpy.analysis.in_place import updatable, updated_arguments, updated_parameters
 from relaxpy.ir.annotation import Annotation, ObjectType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import product
 from relaxpy.ir.expr import (
@@ -16,7 +16,9 @@ from relaxpy.ir.expr import (
     Call,
     DataflowVar,
     Expr,
+    ExternFunc,
     Function,
+    GlobalVar,
     MatchCast,
     PrimValue,
     SeqExpr,
@@ -29,7 +31,13 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor
-from relaxpy.op.call import CallTIRInplace, CrossLevelCall, call_pure_packed
+from relaxpy.op.call import (
+    CallPurePacked,
+    CallTIRInplace,
+    CrossLevelCall,
+    InvokeClosure,
+    call_pure_packed,
+)
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS
 from relaxpy.transform.base import Pass, PassContext
@@ -90,14 +98,13 @@ class LowerCallTIR(Pass):
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         lowered = _Lowerer(mod).run()
-        return lowered.map_graph_functions(lambda name, f: _told(f, mod.graph_functions[name]))
+        return lowered.map_graph_functions(lambda name, f: _told(f, mod.graph_functions[name], mod))
 
 
-def _told(lowered: Function, function: Function) -> Function:
+def _told(lowered: Function, function: Function, mod: IRModule) -> Function:
     """The function with an attribute that says which of its parameters it updates: nothing else tells them from inputs
     any more."""
-    own = state(function)
-    indices = [i for i, param in enumerate(function.params) if param in own]
+    indices = updated_parameters(function, mod)
     if not indices:
         return lowered
     return dataclasses.replace(lowered, attrs={**lowered.attrs, UPDATED_ATTR: tuple(indices)})
@@ -109,6 +116,8 @@ class _Lowerer(Rebuilder):
         self.updatable: frozenset[tuple[Call, int]] = frozenset()
         self.allocated: set[Expr] = set()
         """Variables that name memory which was allocated for them: no constants."""
+        self.foreign: set[Expr] = set()
+        """Variables for what a function gave: nobody knows whose memory that is."""
         self.whole: set[Var] = set()
         """Variables that are used otherwise than by taking a field of them."""
         self.parts: dict[Var, list[Expr]] = {}
@@ -148,7 +157,10 @@ class _Lowerer(Rebuilder):
             if parts is not None:
                 binding = VarBinding(binding.var, parts[value.index], span=binding.span)
         if not (isinstance(value, Call) and isinstance(value.op, CrossLevelCall)):
+            self.note_foreign(binding)
             if isinstance(value, Call) and (may_update := updated_arguments(value, self.mod)):
+                if isinstance(value.op, CallDPS):
+                    may_update = [i for i in may_update if value.args[i] in self.foreign]
                 value = self.without_constants(value, may_update)
                 binding = VarBinding(binding.var, value, span=binding.span)
             super().binding(binding)
@@ -202,6 +214,15 @@ class _Lowerer(Rebuilder):
             allocated.append(var)
         return outputs, allocated
 
+    def note_foreign(self, binding: Binding) -> None:
+        value = binding.value
+        source = value.tuple if isinstance(value, TupleGetItem) else value
+        if source in self.foreign or (
+            isinstance(value, Call)
+            and isinstance(value.op, (ExternFunc, GlobalVar, Var, CallPurePacked, InvokeClosure))
+        ):
+            self.foreign.add(binding.var)
+
     def without_constants(self, call: Call, indices: Sequence[int]) -> Call:
         """The call with arguments that are no constants of the executable, which the function would change for good.
         Which values are is known when the program runs."""
@@ -213,7 +234,10 @@ class _Lowerer(Rebuilder):
             annotation = deduce(arg, self.mod)
             if isinstance(annotation, (TensorType, TupleType, ObjectType)):
                 own = call_pure_packed("vm.builtin.writable", arg, ty_args=annotation)
-                args[i] = self.emit(own, "own", annotation)
+                own_var = self.emit(own, "own", annotation)
+                if isinstance(call.op, CallDPS) and isinstance(args[i], Var):
+                    self.vars[args[i]] = own_var  # the output is read under its old name
+                args[i] = own_var
         return dataclasses.replace(call, args=tuple(args))
 
     def with_known_shape(self, call: Call) -> Call:

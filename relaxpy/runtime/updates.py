@@ -1,0 +1,89 @@
+"""Which values a function may update in place: memory that the caller sees, may write to, and passed once.
+
+A parameter that a function updates (`bytecode.Param.updated`) is checked where the function begins, whoever calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.tensor import Fixed, Shape, Tensor
+
+
+def tensors(value: object) -> Iterator[Tensor]:
+    """The tensors in a value, which may be a tuple of tuples."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple) and not isinstance(value, Shape):
+        for item in value:
+            yield from tensors(item)
+
+
+def require_updatable(value: object) -> None:
+    """Raises: RuntimeCheckError (`read-only`, `update-lost`) for a value that holds memory which may not be updated."""
+    for tensor in tensors(value):
+        if not tensor.size:
+            continue
+        owner = tensor.owner
+        if isinstance(owner, Fixed) and not owner.read_only:
+            raise RuntimeCheckError(
+                "update-lost",
+                f"the value {owner.reason}, and the function updates it in place: the update would be lost",
+                help=f"pass {owner.advice}",
+            )
+        if not tensor.writable:
+            raise RuntimeCheckError(
+                "read-only",
+                "the array is read-only, and the function updates it in place",
+                help=f"pass {owner.advice if isinstance(owner, Fixed) else 'a copy that may be written to: x.copy()'}",
+            )
+
+
+def require_apart(
+    values: Sequence[object], updated: Sequence[int], name: Callable[[int], str]
+) -> None:
+    """Check that no other value shares memory with those that a function updates. `name` gives a parameter's name.
+
+    Raises: RuntimeCheckError (`update-shared`).
+    """
+    pieces: list[tuple[int, int, int]] = []
+    for position, value in enumerate(values):
+        for tensor in (value,) if value.__class__ is Tensor else tensors(value):
+            pieces.append((tensor.pointer, tensor.pointer + tensor.nbytes, position))
+    pieces.sort()
+    reach = {False: (0, -1), True: (0, -1)}
+    """How far the pieces reach that came before, and whose that is: of those that are only read, and of the others."""
+    for begin, end, position in pieces:
+        if begin == end:
+            continue
+        written = position in updated
+        for other_written, (other_end, other) in reach.items():
+            if begin < other_end and (written or other_written):
+                raise _shared(name, (position, other) if written else (other, position))
+        if end > reach[written][0]:
+            reach[written] = end, position
+
+
+def _shared(name: Callable[[int], str], positions: tuple[int, int]) -> RuntimeCheckError:
+    first, second = map(name, positions)
+    if positions[0] == positions[1]:
+        message = f"two tensors in {first} share memory, and the function updates {first} in place"
+    else:
+        message = f"{first} and {second} share memory, and the function updates {first} in place"
+    return RuntimeCheckError("update-shared", message, help="pass a copy of one of them: x.copy()")
+
+
+def require_own(values: Sequence[Any], updated: Sequence[int], name: Callable[[int], str]) -> None:
+    """Check what a function is called with that updates the parameters `updated` in place.
+
+    Raises: RuntimeCheckError (`read-only`, `update-lost`, `update-shared`).
+    """
+    for position in updated:
+        try:
+            require_updatable(values[position])
+        except RuntimeCheckError as error:
+            error.message = f"parameter {name(position)}: {error.message}"
+            raise
+    require_apart(values, updated, name)
