@@ -46,7 +46,7 @@ from relaxpy.script import relax as namespace_r
 from relaxpy.script.describe import describe
 from relaxpy.script.intrinsics import Statement
 from relaxpy.script.parser_signature import SignatureParser
-from relaxpy.script.parser_value import returns
+from relaxpy.script.parser_value import holds_expr, returns
 from relaxpy.script.scope import (
     POISON,
     ModuleRef,
@@ -219,9 +219,8 @@ class StatementParser(SignatureParser):
             self.env[name] = self.symbols.declare(name, value.symbol.dtype)  # n = T.int64()
             return
         known = isinstance(value, (Dim, SymVar, ModuleRef, str, dict)) or callable(value)
-        items = value if isinstance(value, (tuple, list)) else ()
         if isinstance(value, (tuple, list)):
-            known = not any(isinstance(item, Expr) for item in items)
+            known = not holds_expr(value)
         if isinstance(value, Expr):
             known = False
         elif annotation is None and (

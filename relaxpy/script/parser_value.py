@@ -44,6 +44,13 @@ def is_value(value: Any) -> bool:
     )
 
 
+def holds_expr(value: Any) -> bool:
+    """Is this an expression, or a tuple or list with one in it, at any depth?"""
+    if isinstance(value, (tuple, list)):
+        return any(map(holds_expr, value))
+    return isinstance(value, Expr)
+
+
 def known_scalar(value: Any) -> Any:
     """A scalar variable's dimension, where it is known; any other value as it is."""
     dim = scalar_dim(value)

@@ -57,11 +57,18 @@ def fuse_programs(
         bodies += body
         local += allocated
     params = [buffers[id(v)] for v in (*inputs, *outputs)] + [to_tvm_var(s) for s in scalars]
-    root = s_tir.SBlock([], [], [], "root", tirx.SeqStmt(bodies), alloc_buffers=local)
+    whole = tirx.SeqStmt(bodies) if len(bodies) > 1 else bodies[0]
+    root = s_tir.SBlock([], [], [], "root", whole, alloc_buffers=local)
     realize = s_tir.SBlockRealize([], tirx.const(True, "bool"), root)
     attrs = tvm.ir.make_node("ir.DictAttrs", **{"s_tir": True, "tirx.noalias": True})
     func = tirx.PrimFunc(params, realize, attrs=attrs)
     return PrimFunc(with_parsed_extents(_distinct_blocks(s_tir.renew_defs(func))))
+
+
+def can_be_fused(program: PrimFunc) -> bool:
+    """Is the program a tree of blocks under a root block?"""
+    body = program.func.body
+    return isinstance(body, s_tir.SBlockRealize) and len(body.block.iter_vars) == 0
 
 
 def _buffer(value: Value) -> Any:
@@ -72,10 +79,10 @@ def _buffer(value: Value) -> Any:
 
 def _placed(step: Step, buffers: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """The statements of a program on these buffers, and the buffers that its root block allocates."""
+    if not can_be_fused(step.program):
+        raise PassError("fuse-no-root", "a tensor program without a root block cannot be fused")
     func = s_tir.renew_defs(step.program.func)  # a program may be used twice
     realize = func.body
-    if not isinstance(realize, s_tir.SBlockRealize) or len(realize.block.iter_vars) != 0:
-        raise PassError("fuse-no-root", "a tensor program without a root block cannot be fused")
     table = _symbols(step, func)
     params = [p for p in func.params if isinstance(p.ty, tirx.BufferType)]
     table.update(zip(params, buffers, strict=True))

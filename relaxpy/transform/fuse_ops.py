@@ -13,6 +13,7 @@ from relaxpy.ir.expr import DataflowBlock, TupleGetItem
 from relaxpy.ir.module import IRModule
 from relaxpy.tir.pattern_kind import PatternKind
 from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.fuse_tensor_ir import program_groups, without_marks
 from relaxpy.transform.outline import PRIMITIVE, Region, outline
 
 LONGEST_NAME = 60
@@ -118,6 +119,7 @@ class FuseOps(Pass):
     """Whether programs that only move data go into matrix products that read or write through strides instead."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        mod = without_marks(mod, program_groups(mod))
         return outline(mod, partial(_groups, relayouts=Relayouts() if self.relayouts else None))
 
 

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.analysis.called_functions import without_unused_programs
-from relaxpy.errors import PassError
-from relaxpy.ir.annotation import ShapeType, TensorType
+from relaxpy.analysis.matched_call import matched_symbols
+from relaxpy.analysis.program_group import Part, ProgramGroup, Source, program_group
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
+    BindingBlock,
     Call,
+    Constant,
     Expr,
     Function,
     GlobalVar,
+    SeqExpr,
     ShapeExpr,
     Tuple,
     TupleGetItem,
     Var,
+    VarBinding,
 )
 from relaxpy.ir.module import BaseFunc, IRModule
-from relaxpy.ir.visitor import free_sym_vars
+from relaxpy.ir.names import FreshNames
+from relaxpy.ir.visitor import Rewriter
 from relaxpy.op.call import CallTIR
-from relaxpy.op.deduce import deduce
-from relaxpy.shape.defined import matched_dims
-from relaxpy.shape.lattice import accepts, substitute
-from relaxpy.shape.prove import equal
-from relaxpy.tir.fuse import Step, Value, fuse_programs
+from relaxpy.shape.lattice import substitute
+from relaxpy.tir.fuse import Value, fuse_programs
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import Pass, PassContext
-from relaxpy.transform.fuse_ops import PRIMITIVE
+from relaxpy.transform.outline import PRIMITIVE
 from relaxpy.transform.rebuild import Rebuilder
 
 
@@ -39,6 +43,9 @@ class FuseTensorIR(Pass):
     """Merge the tensor programs that a function marked `Primitive` calls into one, and call that where the function was
     called (paper §4.2, figure 9; TVM's `FuseTIR`). What passed between them lives inside the new program; schedule
     rules write it into its uses. Tensor programs that nothing calls any more are dropped.
+
+    A function that does more than a tensor program can loses the mark. One that others may call (a public one, one that
+    is used as a value, one whose arguments are checked) stays, and calls its program.
 
     Before:
         @I.ir_module
@@ -102,94 +109,70 @@ class FuseTensorIR(Pass):
     name: ClassVar[str] = "fuse-tensor-ir"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        groups = {name: f for name, f in mod.graph_functions.items() if f.attrs.get(PRIMITIVE)}
+        groups = program_groups(mod)
         if not groups:
-            return mod
-        fused = {name: _fuse(name, f, mod) for name, f in groups.items()}
-        with_calls = _Caller(mod, fused).run()
-        functions: dict[str, BaseFunc] = {
-            name: fused[name].program if name in fused else f
-            for name, f in with_calls.functions.items()
-        }
-        return without_unused_programs(mod.with_functions(functions), mod)
+            return without_marks(mod)
+        programs = {name: _program(group) for name, group in groups.items()}
+        graph = mod.graph_functions
+        staying = {name for name in groups if "global_symbol" in graph[name].attrs}
+        while True:
+            names = FreshNames(mod)
+            called = {n: names.fresh(f"fused_{n}") if n in staying else n for n in groups}
+            caller = _Caller(mod, {n: _Fused(called[n], graph[n], groups[n]) for n in groups})
+            changed = caller.run()
+            others = {name for name, count in caller.mentioned.items() if count} & groups.keys()
+            if others <= staying:
+                break
+            staying |= others
+        functions: dict[str, BaseFunc] = {}
+        for name, function in changed.functions.items():
+            if name in staying:
+                functions[name] = caller.function(_calling_itself(name, graph[name]))
+            elif name not in groups:
+                functions[name] = function
+            if name in groups:
+                functions[called[name]] = programs[name]
+        return without_unused_programs(without_marks(mod.with_functions(functions)), mod)
+
+
+def program_groups(mod: IRModule) -> dict[str, ProgramGroup]:
+    """The functions marked `Primitive` that can be one tensor program, by name."""
+    marked = {name: f for name, f in mod.graph_functions.items() if f.attrs.get(PRIMITIVE)}
+    found = {name: program_group(function, mod) for name, function in marked.items()}
+    return {name: group for name, group in found.items() if group is not None}
+
+
+def without_marks(mod: IRModule, but: Collection[str] = ()) -> IRModule:
+    """The module in which no functions but these are marked `Primitive`."""
+
+    def change(name: str, function: Function) -> Function:
+        if PRIMITIVE not in function.attrs or name in but:
+            return function
+        attrs = {key: value for key, value in function.attrs.items() if key != PRIMITIVE}
+        return dataclasses.replace(function, attrs=attrs)
+
+    return mod.map_graph_functions(change)
 
 
 @dataclass(frozen=True)
 class _Fused:
-    program: PrimFunc
-    tensors: tuple[int, ...]
-    """Which parameters of the function the program takes."""
-    scalars: tuple[SymVar, ...]
-    """The function's symbols that it takes as scalars."""
-    outputs: tuple[TensorType, ...]
+    program: str
+    """Its name."""
     function: Function
+    group: ProgramGroup
 
 
-def _fuse(name: str, function: Function, mod: IRModule) -> _Fused:
-    values: dict[Var, Value | tuple[Value, ...]] = {}
-    inputs: list[Value] = []
-    tensors: list[int] = []
-    for i, param in enumerate(function.params):
-        if isinstance(param.annotation, TensorType):
-            value = Value(param.name, param.annotation)
-            values[param] = value
-            inputs.append(value)
-            tensors.append(i)
-    steps: list[Step] = []
-    for binding in function.body.bindings:
-        match binding.value:
-            case (
-                Call(op=CallTIR(), args=(GlobalVar(name=callee), Tuple(fields=args), *rest)) as call
-            ):
-                program = mod.functions[callee]
-                assert isinstance(program, PrimFunc)
-                outs = [t for t in call.ty_args if isinstance(t, TensorType)]
-                names = (
-                    [binding.var.name]
-                    if len(outs) == 1
-                    else [f"{binding.var.name}_{i}" for i in range(len(outs))]
-                )
-                made = tuple(map(Value, names, outs))
-                values[binding.var] = made[0] if len(made) == 1 else made
-                given = [value for arg in args for value in _leaves(arg, values)]
-                scalars = rest[0].dims if rest and isinstance(rest[0], ShapeExpr) else ()
-                steps.append(Step(program, given, made, scalars))
-            case TupleGetItem(tuple=Var() as source, index=index):
-                whole = values[source]
-                assert isinstance(whole, tuple)
-                values[binding.var] = whole[index]
-            case _:
-                raise PassError(
-                    "fuse-not-a-program",
-                    f"{name} is marked Primitive, but {binding.var.name} is no call of a tensor program",
-                    span=binding.span,
-                )
-    outputs = _leaves(function.body.body, values)
-    alone = {d.symbol for v in (*inputs, *outputs) for d in matched_dims(v.type)}
-    types = [v.type for step in steps for v in (*step.inputs, *step.outputs)]
-    used = free_sym_vars([*types, *(ShapeType(step.scalars) for step in steps)])
-    scalars = tuple(s for s in used if s not in alone)
-    return _Fused(
-        fuse_programs(steps, inputs, outputs, scalars),
-        tuple(tensors),
-        scalars,
-        tuple(v.type for v in outputs),
-        function,
-    )
+def _program(group: ProgramGroup) -> PrimFunc:
+    inputs = [source.value for source in group.inputs]
+    return fuse_programs(group.steps, inputs, group.outputs, group.scalars)
 
 
-def _leaves(result: Expr, values: Mapping[Var, Value | tuple[Value, ...]]) -> list[Value]:
-    """The tensors that a result or an argument is made of."""
-    if isinstance(result, Tuple):
-        return [value for item in result.fields for value in _leaves(item, values)]
-    if not isinstance(result, Var):
-        raise PassError(
-            "fuse-not-a-program",
-            "a function that is marked Primitive uses a constant; it takes constants as arguments",
-            span=result.span,
-        )
-    found = values[result]
-    return [found] if isinstance(found, Value) else list(found)
+def _calling_itself(name: str, function: Function) -> Function:
+    """The function with a call of itself as its body."""
+    result = Var("gv", function.ret, span=function.body.body.span)
+    call = Call(GlobalVar(name), function.params, span=function.span)
+    body = SeqExpr((BindingBlock((VarBinding(result, call, span=function.span),)),), result)
+    return dataclasses.replace(function, body=body)
 
 
 class _Caller(Rebuilder):
@@ -198,6 +181,13 @@ class _Caller(Rebuilder):
     def __init__(self, mod: IRModule, fused: Mapping[str, _Fused]) -> None:
         super().__init__(mod)
         self.fused = fused
+        self.mentioned: Counter[str] = Counter()
+        """How often functions are named, but for calls that were replaced."""
+
+    def use(self, expr: Expr) -> Expr:
+        if isinstance(expr, GlobalVar):
+            self.mentioned[expr.name] += 1
+        return super().use(expr)
 
     def value(self, value: Expr) -> Expr:
         if not isinstance(value, Call) or not isinstance(value.op, GlobalVar):
@@ -205,11 +195,52 @@ class _Caller(Rebuilder):
         fused = self.fused.get(value.op.name)
         if fused is None:
             return value
-        bound: dict[SymVar, Dim] = {}
-        for param, arg in zip(fused.function.params, value.args, strict=True):
-            accepts(param.annotation, deduce(arg, self.mod), bound, equal)
-        outs = tuple(substitute(out, bound) for out in fused.outputs)
-        args: list[Expr] = [Tuple(tuple(value.args[i] for i in fused.tensors))]
-        if fused.scalars:
-            args.append(ShapeExpr([bound[s] for s in fused.scalars]))
-        return Call(CallTIR(), (value.op, *args), outs, span=value.span)
+        bound = matched_symbols(fused.function, value.args, self.mod)
+        if bound is None:
+            return value  # the function checks its arguments
+        self.mentioned[value.op.name] -= 1
+        return self.call(value, fused, bound)
+
+    def call(self, value: Call, fused: _Fused, bound: Mapping[SymVar, Dim]) -> Expr:
+        """The program's outputs, put together as the function gives them."""
+        group = fused.group
+        given = dict(zip(fused.function.params, value.args, strict=True))
+        tensors = tuple(self.argument(source, given) for source in group.inputs)
+        args: list[Expr] = [GlobalVar(fused.program), Tuple(tensors)]
+        if group.scalars:
+            args.append(ShapeExpr([bound[s] for s in group.scalars]))
+        outs = tuple(substitute(out.type, bound) for out in group.outputs)
+        call = Call(CallTIR(), tuple(args), outs, span=value.span)
+        if group.result in (group.outputs[0], tuple(group.outputs)):
+            return call
+        whole = self.emit(call)
+        parts: dict[int, Expr] = {}
+        for i, out in enumerate(group.outputs):
+            parts[id(out)] = whole if len(outs) == 1 else self.emit(TupleGetItem(whole, i))
+        symbols = Rewriter()
+        symbols.syms.update(bound)
+
+        def rebuilt(part: Part) -> Expr:
+            match part:
+                case tuple():
+                    return Tuple(tuple(map(rebuilt, part)))
+                case Value():
+                    if id(part) not in parts:
+                        parts[id(part)] = self.argument(group.given[id(part)], given)
+                    return parts[id(part)]
+                case Var():
+                    return given[part]
+                case _:
+                    return symbols.rewrite(part)
+
+        return rebuilt(group.result)
+
+    def argument(self, source: Source, given: Mapping[Var, Expr]) -> Expr:
+        """A tensor that a call hands over."""
+        if isinstance(source.of, Constant):
+            return source.of
+        arg = given[source.of]
+        for index in source.path:
+            is_known = isinstance(arg, Tuple)
+            arg = arg.fields[index] if is_known else self.emit(TupleGetItem(arg, index))
+        return arg

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from relaxpy.analysis.called_functions import mentioned_functions
 from relaxpy.analysis.in_place import state
+from relaxpy.analysis.matched_call import matched_symbols
 from relaxpy.errors import RelaxError
 from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.dim import Dim, SymVar
@@ -30,7 +31,7 @@ from relaxpy.ir.names import FreshNames
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor, free_sym_vars, symbols_of_local_functions, used_symbols
 from relaxpy.op.deduce import deduce
-from relaxpy.shape.lattice import Verdict, accepts, rounds
+from relaxpy.shape.lattice import Verdict, accepts
 from relaxpy.shape.prove import equal
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.dataflow_vars import with_outputs
@@ -174,19 +175,10 @@ class _Inliner(Rebuilder):
     def matched(self, callee: Function, args: list[Expr]) -> dict[SymVar, Dim] | None:
         """The dimensions that the symbols of a function's parameters are; None if that, or the fit of an argument, is
         found when the program runs."""
-        bound: dict[SymVar, Dim] = {}
-        fit = Verdict.NO
-        for _ in rounds(bound):
-            fit = min(
-                (
-                    accepts(param.annotation, deduce(arg, self.mod), bound, equal)
-                    for param, arg in zip(callee.params, args, strict=True)
-                ),
-                default=Verdict.YES,
-            )
-        needed = set(free_sym_vars(param.annotation for param in callee.params))
-        if fit is not Verdict.YES or not needed <= bound.keys():
+        bound = matched_symbols(callee, args, self.mod)
+        if bound is None:
             return None
+        needed = set(free_sym_vars(param.annotation for param in callee.params))
         # A call of a local function binds the symbols that it mentions: it could not bind an expression of others.
         inside = symbols_of_local_functions(callee)
         if any(bound[s].symbol is None and bound[s].value is None for s in needed & inside):

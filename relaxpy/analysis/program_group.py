@@ -1,0 +1,215 @@
+"""Functions that can be one tensor program: calls of tensor programs one after the other, and tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+
+from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import (
+    Binding,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    GlobalVar,
+    PrimValue,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import IRModule, ScalarParam
+from relaxpy.ir.visitor import free_sym_vars
+from relaxpy.op.call import CallTIR
+from relaxpy.op.deduce import deduce
+from relaxpy.shape.bounds import LOWER, UPPER
+from relaxpy.shape.defined import matched_dims
+from relaxpy.shape.lattice import Verdict, accepts
+from relaxpy.shape.prove import equal
+from relaxpy.tir.fuse import Step, Value, can_be_fused
+from relaxpy.tir.prim_func import PrimFunc
+
+Part = Value | ShapeExpr | PrimValue | Var | tuple["Part", ...]
+"""A value in such a function: a tensor, a shape or number of the function's symbols, a parameter that is no tensor, a
+tuple of parts."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a tensor that the program reads comes from: a constant, or a parameter, perhaps a field of a tuple."""
+
+    value: Value
+    of: Var | Constant
+    path: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProgramGroup:
+    """A function as one tensor program."""
+
+    steps: Sequence[Step]
+    inputs: Sequence[Source]
+    """Tensors that the program reads."""
+    given: Mapping[int, Source]
+    """All tensors of the parameters, by the identity of their values."""
+    outputs: Sequence[Value]
+    """Tensors that the program writes and the function gives, each once."""
+    scalars: Sequence[SymVar]
+    """Symbols that the program takes as numbers."""
+    result: Part
+
+
+class _Other(Exception):
+    """Something that no tensor program does."""
+
+
+def program_group(function: Function, mod: IRModule) -> ProgramGroup | None:
+    """The function as one program; None where it is more than that: it calls something else, has branches, returns a
+    constant (which is new in every call), or asks something of its arguments that a program does not check."""
+    if UPPER in function.attrs or LOWER in function.attrs:
+        return None
+    if accepts(function.ret, deduce(function.body, mod), None, equal) is not Verdict.YES:
+        return None
+    reader = _Reader(mod)
+    try:
+        for param in function.params:
+            reader.values[param] = reader.parameter(param, param.annotation, ())
+        for binding in function.body.bindings:
+            reader.binding(binding)
+        result = reader.part(function.body.body)
+        return reader.group(result)
+    except _Other:
+        return None
+
+
+@dataclass
+class _Reader:
+    mod: IRModule
+    values: dict[Var, Part] = dataclass_field(default_factory=dict)
+    sources: dict[int, Source] = dataclass_field(default_factory=dict)
+    """Tensors from outside, by the identity of their values."""
+    constants: dict[int, Value] = dataclass_field(default_factory=dict)
+    steps: list[Step] = dataclass_field(default_factory=list)
+
+    def parameter(self, param: Var, annotation: Annotation, path: tuple[int, ...]) -> Part:
+        match annotation:
+            case TensorType():
+                if annotation.dims is None or annotation.dtype is None:
+                    raise _Other
+                name = "_".join([param.name, *map(str, path)])
+                return self.source(Value(name, annotation), param, path)
+            case TupleType(fields=fields):
+                return tuple(self.parameter(param, f, (*path, i)) for i, f in enumerate(fields))
+            case ShapeType() | PrimType() if not path:
+                return param
+            case _:
+                raise _Other
+
+    def source(self, value: Value, of: Var | Constant, path: tuple[int, ...] = ()) -> Value:
+        self.sources[id(value)] = Source(value, of, path)
+        return value
+
+    def binding(self, binding: Binding) -> None:
+        if not isinstance(binding, VarBinding):
+            raise _Other
+        value = binding.value
+        if isinstance(value, Call):
+            made = self.call(value, binding.var.name)
+            self.values[binding.var] = made[0] if len(value.ty_args) == 1 else made
+        else:
+            self.values[binding.var] = self.part(value)
+
+    def call(self, call: Call, name: str) -> tuple[Value, ...]:
+        """A step; gives its outputs."""
+        callee = call.args[0] if call.args else None
+        if type(call.op) is not CallTIR or not isinstance(callee, GlobalVar):
+            raise _Other
+        program, args = self.mod.functions.get(callee.name), call.args[1]
+        if not isinstance(program, PrimFunc) or not can_be_fused(program):
+            raise _Other
+        if not isinstance(args, Tuple):
+            raise _Other
+        outs = [out for out in call.ty_args if isinstance(out, TensorType)]
+        names = [name] if len(outs) == 1 else [f"{name}_{i}" for i in range(len(outs))]
+        made = tuple(map(Value, names, outs))
+        inputs: list[Value] = []
+        scalars: list[Dim] = []
+        for arg in args.fields:
+            annotation = deduce(arg, self.mod)
+            if isinstance(annotation, PrimType):
+                scalars += [_known(annotation.value)]
+            else:
+                inputs += _tensors(self.part(arg, self.constant))
+        if len(call.args) > 2:
+            annotation = deduce(call.args[2], self.mod)
+            dims = annotation.dims if isinstance(annotation, ShapeType) else None
+            scalars += map(_known, [None] if dims is None else dims)
+        if sum(isinstance(p, ScalarParam) for p in program.params) != len(scalars):
+            raise _Other
+        self.steps.append(Step(program, inputs, made, scalars))
+        return made
+
+    def part(self, expr: Expr, constant: Callable[[Constant], Value] | None = None) -> Part:
+        """What an expression is; `constant` reads the constants in it, which are refused without."""
+        match expr:
+            case Var() if expr in self.values:
+                return self.values[expr]
+            case Tuple(fields=fields):
+                return tuple(self.part(item, constant) for item in fields)
+            case TupleGetItem(tuple=whole, index=index):
+                parts = self.part(whole)
+                if isinstance(parts, tuple) and index < len(parts):
+                    return parts[index]
+                raise _Other
+            case Constant() if constant is not None:
+                return constant(expr)
+            case ShapeExpr() | PrimValue():
+                return expr
+            case _:
+                raise _Other
+
+    def constant(self, constant: Constant) -> Value:
+        """A constant that a step reads: the callers hand it over."""
+        if id(constant) not in self.constants:
+            annotation = deduce(constant, self.mod)
+            assert isinstance(annotation, TensorType)
+            value = Value(f"const{len(self.constants)}", annotation)
+            self.constants[id(constant)] = self.source(value, constant)
+        return self.constants[id(constant)]
+
+    def group(self, result: Part) -> ProgramGroup:
+        read = {id(value) for step in self.steps for value in step.inputs}
+        inputs = [source for key, source in self.sources.items() if key in read]
+        outputs = list({id(v): v for v in _tensors(result) if id(v) not in self.sources}.values())
+        if not outputs:
+            raise _Other
+        types = [value.type for value in (*(i.value for i in inputs), *outputs)]
+        alone = {dim.symbol for each in types for dim in matched_dims(each)}
+        used = free_sym_vars(
+            [
+                *types,
+                *(v.type for step in self.steps for v in (*step.inputs, *step.outputs)),
+                *(ShapeType(step.scalars) for step in self.steps),
+            ]
+        )
+        scalars = [symbol for symbol in used if symbol not in alone]
+        return ProgramGroup(self.steps, inputs, self.sources, outputs, scalars, result)
+
+
+def _known(value: object) -> Dim:
+    if isinstance(value, Dim):
+        return value
+    raise _Other
+
+
+def _tensors(part: Part) -> Iterator[Value]:
+    """The tensors of a part, in order."""
+    if isinstance(part, Value):
+        yield part
+    elif isinstance(part, tuple):
+        for item in part:
+            yield from _tensors(item)
