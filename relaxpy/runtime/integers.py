@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp
 
@@ -34,8 +34,19 @@ def python_op(op: str, args: list[str]) -> str:
             raise AssertionError(f"unknown integer operation {op}")
 
 
-def mentions(expr: IntExpr, slot: int) -> bool:
-    """Whether a heap slot occurs in a formula."""
+def slots_of(expr: IntExpr) -> Iterator[int]:
+    """The heap slots that occur in a formula."""
     if isinstance(expr, Heap):
-        return expr.index == slot
-    return isinstance(expr, IntOp) and any(mentions(arg, slot) for arg in expr.args)
+        yield expr.index
+    elif isinstance(expr, IntOp):
+        for arg in expr.args:
+            yield from slots_of(arg)
+
+
+def by_slot(exprs: Sequence[IntExpr]) -> dict[int, set[int]]:
+    """Slot → which of the formulas it occurs in."""
+    found: dict[int, set[int]] = {}
+    for at, expr in enumerate(exprs):
+        for slot in slots_of(expr):
+            found.setdefault(slot, set()).add(at)
+    return found

@@ -55,7 +55,7 @@ from relaxpy.runtime.bytecode import (
     View,
 )
 from relaxpy.runtime.frame import FramePlan
-from relaxpy.runtime.integers import compute, mentions, python_op
+from relaxpy.runtime.integers import by_slot, compute, python_op
 from relaxpy.runtime.kernels import LARGE_WORK, SMALL_WORK
 from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
@@ -104,8 +104,11 @@ class Scope:
 
     groups: set[int] = field(default_factory=set[int])
     storages: set[int] = field(default_factory=set[int])
+    slots: set[int] = field(default_factory=set[int])
+    """The slots that were written since the arm began."""
 
-    def copy(self) -> Scope:
+    def arm(self) -> Scope:
+        """The scope in which an arm of an `If` begins."""
         return Scope(set(self.groups), set(self.storages))
 
 
@@ -158,6 +161,8 @@ class Emitter:
         self.matches = MatchLines(self.emit, self.temp)
         self._plan_storages()
         self._plan_groups()
+        self.groups_of_slot = by_slot(self.group_exprs)
+        self.storages_of_slot = by_slot(self.storage_exprs)
 
     def _plan_storages(self) -> None:
         used = {value.storage for value in self.info.defines.values() if value.storage >= 0}
@@ -384,7 +389,10 @@ class Emitter:
         self.depth += 1
         first = len(self.lines)
         self.emit("pass")
-        self.block(start, end, scope.copy())
+        inner = scope.arm()
+        self.block(start, end, inner)
+        for slot in inner.slots:
+            self.forget(slot, scope)
         if self.depth % MAX_LEVELS == 0:
             self.arms.append((first, len(self.lines)))
         self.depth -= 1
@@ -467,9 +475,13 @@ class Emitter:
         self.slots_set.add(slot)
         if slot in self.in_heap:
             self.emit(f"h[{slot}] = s{slot}")
-        # A slot may be written again (in the other arm of an `If`, or by reuse): what was computed from it is stale.
-        scope.groups = {g for g in scope.groups if not mentions(self.group_exprs[g], slot)}
-        scope.storages = {g for g in scope.storages if not mentions(self.storage_exprs[g], slot)}
+        self.forget(slot, scope)
+
+    def forget(self, slot: int, scope: Scope) -> None:
+        """A slot may be written again (in an arm of an `If`, or by reuse): what was computed from it is stale."""
+        scope.slots.add(slot)
+        scope.groups -= self.groups_of_slot.get(slot, set())
+        scope.storages -= self.storages_of_slot.get(slot, set())
 
     def alloc(self, at: int, instr: Alloc, scope: Scope) -> None:
         value = self.info.defines[at]

@@ -30,9 +30,10 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import AllocStorage, AllocTensor
-from relaxpy.shape.bounds import assuming, bounds_of, declared_bounds
+from relaxpy.shape.bounds import assumed, assuming, bounds_of, declared_bounds
 from relaxpy.shape.interval import upper_bound
 from relaxpy.shape.prove import prove
+from relaxpy.shape.samples import SampledDims
 from relaxpy.transform.base import Pass, PassContext
 
 
@@ -213,29 +214,39 @@ class _Plan:
 
     def share(self, tensors: Sequence[LiveRange], larger: bool) -> None:
         """Let tensors of sizes that are known at run time take turns in storages."""
-        typical = {size: _typical(size) for size in dict.fromkeys(t.size for t in tensors)}
+        sizes = list(dict.fromkeys(t.size for t in tensors))
+        typical = {size: _typical(size) for size in sizes}
         order = sorted(tensors, key=lambda t: (-typical[t.size], t.begin))
-        storages: list[_Storage] = []
-        for size, alike in groupby(order, key=lambda t: typical[t.size]):
-            turns = _Turns(storages)
+        storages = _Storages(sizes, larger)
+        for rank, alike in groupby(order, key=lambda t: typical[t.size]):
+            turns: dict[Dim, _Turns] = {}
             for tensor in alike:
-                storage = turns.first(tensor.begin, partial(self.fits, tensor, larger=larger))
-                if storage is None:
-                    storage = _Storage(tensor.size, (size, len(storages)))
-                    storages.append(storage)
-                storage.take(tensor)
-                turns.use(storage, tensor.end)
-                self.places[tensor.var] = storage, 0
+                place = self.first(tensor, storages, turns)
+                if place is None:
+                    place = storages.new(tensor.size, rank)
+                    turn = turns.setdefault(tensor.size, _Turns(()))
+                else:
+                    turn = turns[place.size]
+                place.take(tensor)
+                turn.use(place, tensor.end)
+                self.places[tensor.var] = place, 0
 
-    def fits(self, tensor: LiveRange, storage: _Storage, *, larger: bool) -> bool:
-        """May the tensor take turns with those that lie in a storage?"""
-        if not storage.is_free(tensor):
-            return False
-        if tensor.size != storage.size:
-            relation = "le" if larger else "eq"
-            if not prove(dim_op(relation, tensor.size, storage.size)):
-                return False
-        return self.is_known(storage, tensor)
+    def first(
+        self, tensor: LiveRange, storages: _Storages, turns: dict[Dim, _Turns]
+    ) -> _Storage | None:
+        """The smallest storage that the tensor may take turns in, of those that are idle where it begins."""
+        for size in storages.not_smaller(tensor.size):
+            turn = turns.get(size)
+            if turn is None:
+                turn = turns[size] = _Turns(storages.of_size[size])
+            found = turn.first(tensor.begin, partial(self.fits, tensor))
+            if found is not None:
+                return found
+        return None
+
+    def fits(self, tensor: LiveRange, storage: _Storage) -> bool:
+        """May the tensor take turns with those that lie in a storage of a size for it?"""
+        return storage.is_free(tensor) and self.is_known(storage, tensor)
 
     def is_known(self, storage: _Storage, tensor: LiveRange) -> bool:
         """Do the variables of its size have values where the storage is allocated, if the tensor lies in it too?"""
@@ -247,9 +258,52 @@ class _Plan:
         return True
 
 
+class _Storages:
+    """All storages so far, by size."""
+
+    def __init__(self, sizes: Sequence[Dim], larger: bool) -> None:
+        """`sizes` are all that there will be; with `larger`, a storage also serves what is proved to be smaller."""
+        self.of_size: dict[Dim, list[_Storage]] = {}
+        self._larger = larger and len(sizes) > 1
+        self._count = 0
+        symbols = dict.fromkeys(symbol for size in sizes for symbol in size.vars)
+        self._samples = SampledDims(symbols, assumed())
+        self._sizes: list[Dim] = []
+        """Those of `of_size`, as the samples have them."""
+        self._serve: dict[Dim, tuple[int, list[Dim]]] = {}
+        """Size → how many sizes were looked at for it, and those of them that are not smaller."""
+
+    def new(self, size: Dim, rank: int) -> _Storage:
+        """Another storage of this size."""
+        storage = _Storage(size, (rank, self._count))
+        self._count += 1
+        if size not in self.of_size:
+            self._sizes.append(size)
+            if self._larger:
+                self._samples.append(size)
+        self.of_size.setdefault(size, []).append(storage)
+        return storage
+
+    def not_smaller(self, size: Dim) -> list[Dim]:
+        """The sizes of storages that are at least this one, whatever the variables are; the smallest first."""
+        if not self._larger:
+            return [size] if size in self.of_size else []
+        seen, found = self._serve.get(size, (0, []))
+        if seen < len(self._sizes):
+            found = found + [
+                other
+                for at in self._samples.possibly_at_least(size)
+                if at >= seen
+                and ((other := self._sizes[at]) == size or prove(dim_op("le", size, other)))
+            ]
+            found.sort(key=lambda other: self.of_size[other][0].rank)
+            self._serve[size] = len(self._sizes), found
+        return found
+
+
 class _Turns:
-    """Storages while tensors are looked at in the order of their beginning: those that are in use for long are not
-    asked again and again."""
+    """Storages of one size while tensors are looked at in the order of their beginning: those that are in use for long
+    are not asked again and again."""
 
     def __init__(self, storages: Iterable[_Storage]) -> None:
         self.idle = sorted(storages, key=lambda s: s.rank)

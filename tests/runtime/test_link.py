@@ -346,6 +346,26 @@ def test_what_is_computed_in_an_arm_is_not_used_behind_it() -> None:
         assert (out.numpy() == 2).all()
 
 
+def test_a_slot_that_an_arm_wrote_is_not_what_it_was_before() -> None:
+    """Storage that was large enough before the branch is measured again behind it."""
+    arm = [Match(1, 2, f32(Heap(0)), 2)]
+    body = [
+        *add1(0, 0, 3, 0), Kill(0, (3,)),
+        If(0, 1, len(arm), 0), *arm,
+        Alloc(2, 4, 0, 1, "float32", 0), Kernel(2, ADD1, (Reg(2), Reg(4)), N),
+        Alloc(2, 5, 0, 1, "float32", -1), Kernel(2, ADD1, (Reg(4), Reg(5)), N),
+        Return(2, 5),
+    ]  # fmt: skip
+    params = [("x", f32(Heap(0))), ("c", BOOL), ("y", ObjectPattern())]
+    code = function("main", params, body, storages=[times(0, 4)])
+    main = run(code)
+    assert main.source.count("> caps[0]") == 2
+    for condition, size in ((False, 2), (True, 3_000_000), (False, 2)):
+        out = main(floats(0, 0), condition, np.zeros(size, np.float32))
+        assert (out.numpy() == 2).all()
+        assert out.shape == (size,)
+
+
 def test_conditions_are_bools() -> None:
     body = [If(0, 0, 1, 1), MakePrim(0, 1, 1, "int64"), MakePrim(0, 1, 2, "int64"), Return(0, 1)]
     main = run(function("main", [("c", ObjectPattern())], body))

@@ -13,9 +13,10 @@ from relaxpy.analysis.live_ranges import LiveRange, liveness
 from relaxpy.ir import Call, Function, IRModule
 from relaxpy.ir.expr import Expr
 from relaxpy.op.memory import AllocStorage, AllocTensor
+from relaxpy.shape.prove import prove
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
-from relaxpy.transform import LegalizeOps, LowerCallTIR, PlanMemory, Sequential
+from relaxpy.transform import LegalizeOps, LowerCallTIR, PlanMemory, Sequential, plan_memory
 
 
 def plan(text: str) -> str:
@@ -319,3 +320,24 @@ def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
             case _:
                 pass
     assert found == expected
+
+
+def test_sizes_that_nothing_orders_are_not_proved_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A chain of products, each of a size of its own: what proofs are asked for grows with the chain, not with its
+    square."""
+    asked: list[object] = []
+    monkeypatch.setattr(plan_memory, "prove", lambda claim: asked.append(claim) or prove(claim))
+    count = 60
+    params = ", ".join(f'w{i}: R.Tensor(("n{i}", "n{i + 1}"), "float32")' for i in range(count))
+    products = "\n".join(f"    x = R.matmul(x, w{i})" for i in range(count))
+    mod = relaxpy.parse(f"""
+@R.function
+def main(x: R.Tensor(("m", "n0"), "float32"), {params}) -> R.Tensor(("m", "n{count}"), "float32"):
+{products}
+    return x
+""")
+    text = Sequential((LegalizeOps(), LowerCallTIR(), PlanMemory()))(mod).script()
+    assert text.count("alloc_storage") == count - 1
+    assert len(asked) < count

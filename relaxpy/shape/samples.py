@@ -1,0 +1,65 @@
+"""Values of formulas at some points: which inequalities are refuted, before anything is proved.
+
+A proof of `a <= b` costs tens of microseconds; a point where a is larger costs none where both were evaluated before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import nan
+from random import Random
+
+import numpy as np
+
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.shape.bounds import Bounds
+
+_POINTS = 32
+_LARGEST = 4096
+"""What a variable is at most where nothing else is known of it."""
+
+
+class SampledDims:
+    """A growing list of formulas over the same variables, and their values at the same points."""
+
+    def __init__(self, variables: Iterable[SymVar], bounds: Bounds) -> None:
+        """The points are the same in every process. All are within `bounds`."""
+        random = Random(0)
+        self._points = [dict[SymVar, int]() for _ in range(_POINTS)]
+        for variable in variables:
+            low, high = bounds.get(variable, (0, None))
+            low = max(0, low or 0)
+            high = max(low, low + _LARGEST if high is None else high)
+            for point in self._points:
+                # Small and large ones: of two variables each is the larger one somewhere.
+                point[variable] = random.choice((low, random.randint(low, high), high))
+        self._evaluated: dict[Dim, np.ndarray] = {}
+        self._values = np.empty((16, _POINTS))
+        self._count = 0
+
+    def append(self, dim: Dim) -> None:
+        """Add a formula to the list."""
+        if self._count == len(self._values):
+            self._values = np.concatenate((self._values, np.empty_like(self._values)))
+        self._values[self._count] = self._evaluate(dim)
+        self._count += 1
+
+    def possibly_at_least(self, dim: Dim) -> list[int]:
+        """The indices of the formulas that are not less than `dim` at any of the points: of no other can it be proved.
+        Rounding to float64 keeps the order."""
+        refuted = (self._values[: self._count] < self._evaluate(dim)).any(axis=1)
+        return np.flatnonzero(~refuted).tolist()
+
+    def _evaluate(self, dim: Dim) -> np.ndarray:
+        found = self._evaluated.get(dim)
+        if found is None:
+            found = self._evaluated[dim] = np.array([_value(dim, p) for p in self._points])
+        return found
+
+
+def _value(dim: Dim, point: Mapping[SymVar, int]) -> float:
+    """NaN where it has none: that refutes nothing."""
+    try:
+        return float(dim.evaluate(point))
+    except (ZeroDivisionError, OverflowError):
+        return nan
