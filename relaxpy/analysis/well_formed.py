@@ -15,6 +15,7 @@
 | `wf-call-argument` | and each fits |
 | `wf-prim-func-call` | call_tir gives a tensor program its parameters: number, rank, dtype, dimensions, scalars |
 | `wf-global` | a global name is a function of the module |
+| `wf-attribute` | no two functions have one `global_symbol`; attributes that the compiler reads have their types |
 
 All violations are found in one go. What cannot be decided while compiling is no violation: it is checked at run time.
 """
@@ -71,6 +72,7 @@ def well_formed(mod: IRModule, only: Collection[str] | None = None) -> list[Veri
     checker = _Checker(mod)
     for name, function in mod.functions.items():
         if isinstance(function, Function) and (only is None or name in only):
+            checker.attributes(name, function)
             with assuming(bounds_of(function)):
                 checker.check(name, function)
     return checker.errors
@@ -84,6 +86,14 @@ def check_well_formed(mod: IRModule) -> None:
     if errors:
         raise ErrorGroup(errors)
 
+
+SYMBOL = "global_symbol"
+_ATTRIBUTES: dict[str, tuple[type, str]] = {
+    SYMBOL: (str, "a name"),
+    "relax.force_pure": (int, "True or False"),
+    "num_input": (int, "a number of parameters"),
+}
+"""Attributes of functions that the compiler reads, and their types."""
 
 _CODES = {
     "call-arity": "wf-call-arity",
@@ -111,6 +121,33 @@ class _Checker:
         """Symbols that were reported, and where."""
         self.function = ""
         self.dataflow = False
+        self.exported: dict[str, str] = {}
+        """Functions by their `global_symbol`."""
+        for name, function in mod.functions.items():
+            if isinstance(function, Function):
+                self.exported.setdefault(str(function.attrs.get(SYMBOL, name)), name)
+
+    def attributes(self, name: str, function: Function) -> None:
+        """The attributes that the compiler reads."""
+        self.function = name
+        for key, (kind, expected) in _ATTRIBUTES.items():
+            value = function.attrs.get(key)
+            if value is not None and not isinstance(value, kind):
+                problem = f"the attribute {key} is {expected}, got {value!r}"
+                self.report("wf-attribute", problem, function.span)
+            elif isinstance(value, int) and value < 0:
+                self.report(
+                    "wf-attribute", f"the attribute {key} is negative: {value}", function.span
+                )
+        symbol = function.attrs.get(SYMBOL)
+        other = self.exported.get(symbol) if isinstance(symbol, str) else None
+        if other not in (None, name):
+            self.report(
+                "wf-attribute",
+                f"the functions {other} and {name} have one global symbol: {symbol}",
+                function.span,
+                help="leave the attribute global_symbol out: a function is called by its name",
+            )
 
     def check(self, name: str, function: Function) -> None:
         self.function, self.vars, self.syms, self.trail, self.dataflow = (

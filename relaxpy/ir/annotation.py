@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from relaxpy.errors import UsageError
 from relaxpy.ir.dim import Dim, DimLike
 from relaxpy.ir.dtype import DType
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from relaxpy.ir.expr import Var
 
 UNKNOWN_NDIM = -1
+MOST_DIMENSIONS = 64
+"""Of a tensor: numpy's arrays have no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,10 @@ class TensorType(Annotation):
         elif shape is not None and ndim < 0:
             annotation = getattr(shape, "annotation", None)
             ndim = annotation.ndim if isinstance(annotation, ShapeType) else ndim
+        if ndim > MOST_DIMENSIONS:
+            raise UsageError(
+                "bad-annotation", f"a tensor has at most {MOST_DIMENSIONS} dimensions, not {ndim}"
+            )
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", None if dtype is None else DType(dtype))
         object.__setattr__(self, "ndim", ndim)

@@ -15,6 +15,7 @@ from typing import Any
 
 from relaxpy.errors import ScriptError
 from relaxpy.ir.annotation import (
+    MOST_DIMENSIONS,
     VOID,
     Annotation,
     CallableType,
@@ -27,9 +28,13 @@ from relaxpy.ir.annotation import (
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant, DataTypeImm, Expr, PrimValue, StringImm, Var
+from relaxpy.ir.module import VDevice
 from relaxpy.script.describe import describe
 from relaxpy.script.dims import parse_dim
 from relaxpy.script.tir import ScalarDType
+
+LONGEST_SHAPE = 1 << 16
+"""Dimensions of a shape value that is known by its rank alone."""
 
 
 class Text(str):
@@ -161,15 +166,15 @@ def _tensor(
     shape: Any = None,
     dtype: Any = None,
     vdevice: Any = None,
-    ndim: int | None = -1,
+    ndim: Any = None,
 ) -> Annotation:
     """`R.Tensor(shape, dtype, vdevice, ndim)`: a tensor; what is left out is unknown."""
-    ndim = -1 if ndim is None else ndim
+    ndim = _rank(ndim)
     if isinstance(shape, (str, DType, DataTypeImm)) and dtype is None:
         shape, dtype = None, shape
-    device = None if vdevice is None else str(vdevice)
+    device = _vdevice(vdevice)
     if shape is None:
-        return TensorType(None, _dtype(dtype), int(ndim), device)
+        return TensorType(None, _dtype(dtype), ndim, device)
     if isinstance(shape, Var):
         if not isinstance(shape.annotation, (ShapeType, ObjectType)):
             raise ScriptError(
@@ -177,11 +182,41 @@ def _tensor(
                 f"{shape.name} is {shape.annotation}, not a shape",
                 help="a tensor's shape is a tuple of dimensions, or a variable that holds a shape",
             )
-        return TensorType(shape, _dtype(dtype), int(ndim), device)
+        _same_rank(getattr(shape.annotation, "ndim", -1), ndim)
+        return TensorType(shape, _dtype(dtype), ndim, device)
     known = _dims(dims, shape)
-    if ndim not in (-1, len(known)):
-        raise ScriptError("bad-annotation", f"a shape of {len(known)} dimensions with ndim={ndim}")
+    _same_rank(len(known), ndim)
     return TensorType(known, _dtype(dtype), len(known), device)
+
+
+def _rank(ndim: Any, most: int = MOST_DIMENSIONS) -> int:
+    """What is given as `ndim`; -1, as TVM has it, and None say that it is not known."""
+    found = -1 if ndim is None or isinstance(ndim, bool) else as_dim(ndim)
+    value = found.value if isinstance(found, Dim) else found
+    if value is None or isinstance(ndim, bool) or not -1 <= value <= most:
+        raise ScriptError(
+            "bad-annotation",
+            f"ndim is an integer from 0 to {most}, got {describe(ndim)}",
+            help="leave it out where the number of dimensions is not known",
+        ).about("ndim")
+    return value
+
+
+def _same_rank(known: int, ndim: int) -> None:
+    """The rank that follows from a shape, and the one that is written."""
+    if -1 not in (known, ndim) and known != ndim:
+        raise ScriptError("bad-annotation", f"a shape of {known} dimensions with ndim={ndim}")
+
+
+def _vdevice(value: Any) -> str | None:
+    """What is given as `vdevice`: the name of a virtual device."""
+    if value is None or isinstance(value, (str, StringImm, VDevice)):
+        return None if value is None else str(getattr(value, "value", value))
+    raise ScriptError(
+        "bad-annotation",
+        f"vdevice names a virtual device of the module, got {describe(value)}",
+        help='write vdevice="cpu:0"',
+    ).about("vdevice")
 
 
 def _dims(dims: DimReader, values: Any) -> tuple[Dim, ...]:
@@ -197,7 +232,15 @@ def _dims(dims: DimReader, values: Any) -> tuple[Dim, ...]:
 
 
 def _size(dim: Dim, written: Any) -> Dim:
-    """A dimension, which must be a size that a tensor can have if it is a number."""
+    """A dimension, which must be a size that a tensor can have if it is a number, and be made of int64 symbols."""
+    for symbol in dim.vars:
+        if symbol.dtype != "int64":
+            raise ScriptError(
+                "bad-annotation",
+                f"dimensions are int64, and {symbol.name} is {symbol.dtype}",
+                span=getattr(written, "span", None),
+                help=f"declare it {symbol.name} = T.int64()",
+            )
     if dim.value is not None and not 0 <= dim.value < 1 << 63:
         problem = "cannot be negative" if dim.value < 0 else "must fit into 64 bits"
         raise ScriptError(
@@ -209,11 +252,14 @@ def _size(dim: Dim, written: Any) -> Dim:
     return dim
 
 
-def _shape(dims: DimReader, values: Any = None, ndim: int | None = -1) -> Annotation:
+def _shape(dims: DimReader, values: Any = None, ndim: Any = None) -> Annotation:
     """`R.Shape(values, ndim)`: a shape value."""
+    rank = _rank(ndim, LONGEST_SHAPE)
     if values is None:
-        return ShapeType(None, -1 if ndim is None else int(ndim))
-    return ShapeType(_dims(dims, values))
+        return ShapeType(None, rank)
+    known = _dims(dims, values)
+    _same_rank(len(known), rank)
+    return ShapeType(known)
 
 
 def _tuple(dims: DimReader, *fields: Any) -> Annotation:
@@ -233,6 +279,10 @@ def _callable(
     """`R.Callable((A, B), R, purity)`: a function, pure unless said otherwise; `R.Callable`: any function, whatever
     it does."""
     purity = purity if pure is None else pure
+    if not (purity is None or isinstance(purity, (bool, int))):
+        raise ScriptError(
+            "bad-annotation", f"the purity of a function is True or False, got {describe(purity)}"
+        ).about("purity")
     pure = params is not None if purity is None else bool(purity)
     if params is None:
         return CallableType(None, as_annotation(ret, dims), pure)
@@ -243,7 +293,14 @@ def _callable(
 
 def _prim(dims: DimReader, dtype: Any = None, value: Any = None) -> Annotation:
     """`R.Prim(dtype)` or `R.Prim(value=n)`: a scalar."""
-    return PrimType(_dtype(dtype) or "int64", None if value is None else dims(value))
+    found = _dtype(dtype) or DType("int64")
+    if value is not None and not found.is_int:
+        raise ScriptError(
+            "bad-annotation",
+            f"the value of a scalar is known while compiling if it is an integer, and this is {found}",
+            help=f'write R.Prim("{found}")',
+        )
+    return PrimType(found, None if value is None else dims(value))
 
 
 def _object(dims: DimReader) -> Annotation:

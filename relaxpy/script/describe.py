@@ -21,6 +21,8 @@ def describe(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         text = ", ".join(map(describe, value))
         text = f"[{text}]" if isinstance(value, list) else f"({text}{',' * (len(value) == 1)})"
+    elif isinstance(value, int) and value.bit_length() > LONGEST:
+        text = f"an integer of {value.bit_length()} bits"  # Python refuses to write the longest
     else:
         text = repr(value)
     return text if len(text) < LONGEST and " at 0x" not in text else f"a {type(value).__name__}"

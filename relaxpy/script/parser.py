@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span, UsageError
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Function
 from relaxpy.ir.garbage import garbage_kept
 from relaxpy.ir.module import IRModule, TensorProgram
@@ -192,7 +192,7 @@ class _TextParser:
 
     def symbol(self, name: str, value: Any) -> Any:
         if isinstance(value, Dim) and value.symbol is not None and not value.symbol.name:
-            return Dim.var(name)
+            return SymVar(name, value.symbol.dtype).dim
         return value
 
     def imported(self, module: str, alias: ast.alias, node: ast.stmt) -> None:

@@ -231,10 +231,10 @@ class CoreParser:
         if isinstance(value, typing.TypeVar):
             return self.symbols.declare(value.__name__)
         if isinstance(value, SymVar):
-            return self.symbols.declare(value.name or name)
+            return self.symbols.declare(value.name or name, value.dtype)
         if isinstance(value, Dim):
             if value.symbol is not None and not value.symbol.name:
-                return self.symbols.declare(name)
+                return self.symbols.declare(name, value.symbol.dtype)
             return self.symbols.adopt_dim(value)
         if isinstance(value, Annotation):
             return self.symbols.adopt(value)

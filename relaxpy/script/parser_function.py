@@ -7,8 +7,9 @@ time by a `match_cast` before the return.
 from __future__ import annotations
 
 import ast
+from typing import NoReturn
 
-from relaxpy.errors import RelaxError
+from relaxpy.errors import RelaxError, ScriptError
 from relaxpy.ir.annotation import (
     Annotation,
 )
@@ -44,6 +45,15 @@ from relaxpy.shape.bounds import (
 from relaxpy.shape.lattice import Verdict
 
 
+def refuse_private_symbol(name: str) -> NoReturn:
+    """A private function is one without a `global_symbol`."""
+    raise ScriptError(
+        "bad-value",
+        f"{name} is private, and has the attribute global_symbol, the name for those outside",
+        help="leave out one of them",
+    )
+
+
 class FunctionParser(MacroParser):
     """Reads one function: its signature with `signature`, then its body with `function`."""
 
@@ -68,6 +78,10 @@ class FunctionParser(MacroParser):
         if ret is None:
             ret = deduce(body, self.mod)
         attrs = dict(self.attrs)
+        if signature.private and "global_symbol" in attrs:
+            with self.bag.collect(self.span(signature.node)):
+                refuse_private_symbol(signature.name)
+            raise Skip
         if not signature.private and self.outer is None:
             attrs.setdefault("global_symbol", signature.name)
         span = self.span(signature.node)

@@ -19,9 +19,10 @@ from relaxpy.op.call import CallTIR
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
+from relaxpy.script.describe import describe
 from relaxpy.script.macro import Macro, expand_macros, macro
 from relaxpy.script.parser_expr import ExprParser
-from relaxpy.script.parser_function import FunctionParser
+from relaxpy.script.parser_function import FunctionParser, refuse_private_symbol
 from relaxpy.script.parser_signature import Signature
 from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.parser_value import argument_node
@@ -71,9 +72,7 @@ def decorator_kind(
             macro: "macro",
         }.get(value if callable(value) else None)  # type: ignore[arg-type]
         if kind is not None:
-            keywords = call.keywords if call is not None else []
-            options = {k.arg: scope.eval(k.value) for k in keywords if k.arg is not None}
-            found = kind, options
+            found = kind, _options(kind, call, scope) if call is not None else {}
             others.pop()
     for base in getattr(node, "bases", ()) if found[0] == "ir_module" else ():
         scope.refuse("a base class", base, "a module stands alone: leave it out")
@@ -83,6 +82,46 @@ def decorator_kind(
             others[0],
             f"{KINDS[found[0]]} stands alone",
         )
+    return found
+
+
+OPTIONS: dict[str, dict[str, type]] = {
+    "function": {"private": bool, "pure": bool, "name": str, "check_well_formed": bool},
+    "prim_func": {
+        "private": bool,
+        "s_tir": bool,
+        "persistent": bool,
+        "name": str,
+        "check_well_formed": bool,
+    },
+    "ir_module": {"s_tir": bool, "check_well_formed": bool},
+    "macro": {"hygienic": bool},
+}
+"""What the decorators take, TVM's options among it."""
+
+
+def _options(kind: str, call: ast.Call, scope: ExprParser) -> dict[str, Any]:
+    """The arguments of a decorator. Raises `ScriptError` for what it does not take."""
+    word, known = KINDS[kind], OPTIONS[kind]
+    for arg in call.args:
+        scope.fail("op-arguments", f"{word} takes no arguments by position", arg)
+    found: dict[str, Any] = {}
+    for keyword in call.keywords:
+        name = keyword.arg or "**"
+        if name not in known:
+            help = suggest(name, known) or f"it takes {', '.join(known)}"
+            scope.fail("op-arguments", f"{word} has no option {name}", keyword.value, help)
+        value = scope.eval(keyword.value)
+        if not isinstance(value, known[name]) and not (name == "name" and value is None):
+            scope.fail(
+                "op-arguments",
+                f"{name} is {'a string' if known[name] is str else 'True or False'}, "
+                f"got {describe(value)}",
+                keyword.value,
+            )
+        found[name] = value
+    if found.get("name", "") is None:
+        del found["name"]
     return found
 
 
@@ -116,6 +155,8 @@ class ModuleParser:
         self.complete: set[str] = set()
         """Functions that were read without an error."""
         self.order: list[str] = []
+        self.exported: dict[str, str] = {}
+        """Functions by the name for those outside: what `T.func_attr` says in a tensor program, or their own."""
 
     def module(self, body: Sequence[ast.stmt], span: Span | None = None) -> IRModule:
         """The module. Errors are in the bag; then what is given back is incomplete."""
@@ -194,10 +235,26 @@ class ModuleParser:
             )
         name = str(options.get("name", node.name))
         self.add_name(node.name, name, node)
+        self.check_symbol(name, node, options)
         if kind == "prim_func":
             self.tensor_programs.append((name, node))
             return
         self.definitions[name] = (node, options)
+
+    def check_symbol(self, name: str, node: ast.FunctionDef, options: Mapping[str, Any]) -> None:
+        """The attribute `global_symbol` that is written in a definition, which no other may have."""
+        symbol = written_symbol(node)
+        if symbol is not None and options.get("private"):
+            refuse_private_symbol(name)
+        symbol = name if symbol is None else symbol
+        other = self.exported.setdefault(symbol, name)
+        if other != name:
+            raise ScriptError(
+                "duplicate-name",
+                f"the functions {other} and {name} have one global symbol: {symbol}",
+                span=self.scope.span(node),
+                help="leave the attribute global_symbol out: a program is called by its name",
+            )
 
     def macro(self, node: ast.FunctionDef, options: Mapping[str, Any]) -> Macro:
         """A macro of the class."""
@@ -249,6 +306,9 @@ class ModuleParser:
                 "bad-value", "this must be a dict", span=self.scope.span(node.args[0])
             )
         if word is namespace_i.module_attrs:
+            again = next((key for key in given if key in self.attrs), None)
+            if again is not None and not any(k.arg == "allow_overwrite" for k in node.keywords):
+                self.scope.fail("bad-value", f"the attribute {again} is given twice", node)
             self.attrs.update(literal_attr(given))
         else:
             infos = literal_attr(given)
@@ -341,6 +401,21 @@ class ModuleParser:
                 )
             )
             signature.broken = True
+
+
+def written_symbol(node: ast.FunctionDef) -> str | None:
+    """The `global_symbol` that `T.func_attr` in a definition gives."""
+    for statement in node.body:
+        match statement:
+            case ast.Expr(ast.Call(ast.Attribute(attr="func_attr"), [ast.Dict(keys, values)])):
+                for key, value in zip(keys, values, strict=True):
+                    if (
+                        isinstance(key, ast.Constant)
+                        and key.value == "global_symbol"
+                        and isinstance(value, ast.Constant)
+                    ):
+                        return str(value.value)
+    return None
 
 
 def placeholder(signature: Signature, span: Span) -> Function:

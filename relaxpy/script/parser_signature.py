@@ -83,7 +83,19 @@ class SignatureParser(ExprParser):
 
     def scalar_symbol(self, name: str) -> Dim | None:
         """The dimension of a scalar parameter of this name, which quoted dimensions may use."""
-        return scalar_dim(self.env.get(name))
+        value = self.env.get(name)
+        if isinstance(value, Var):
+            self.check_size(name, value.annotation)
+        return scalar_dim(value)
+
+    def check_size(self, name: str, annotation: Annotation) -> None:
+        """A parameter whose name is a dimension must be an int64."""
+        if isinstance(annotation, PrimType) and annotation.dtype != "int64":
+            raise ScriptError(
+                "bad-annotation",
+                f"dimensions are int64, and the parameter {name} is {annotation.dtype}",
+                help=f'write {name}: R.Prim("int64")',
+            )
 
     def signature(self, node: ast.FunctionDef, options: Mapping[str, Any]) -> Signature:
         """Parameters and result of a definition. Their errors are collected."""
@@ -127,6 +139,8 @@ class SignatureParser(ExprParser):
                 annotation = self.annotation(arg.annotation, "define")
                 if annotation == PrimType("int64") and arg.arg in names_in_shapes(node):
                     annotation = PrimType("int64", self.symbols.declare(arg.arg))
+                if arg.arg in self.symbols.symbols:  # a dimension of a parameter before it
+                    self.check_size(arg.arg, annotation)
                 var = Var(arg.arg, annotation, span=self.span(arg))
                 self.env[arg.arg] = var
                 signature.params.append(var)

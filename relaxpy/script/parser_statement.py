@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from relaxpy.analysis.purity import is_pure
 from relaxpy.errors import DeduceError, RelaxError, ScriptError, Span
 from relaxpy.ir.annotation import (
+    VOID,
     Annotation,
     ObjectType,
     PrimType,
@@ -130,10 +132,16 @@ class StatementParser(SignatureParser):
         if isinstance(found, Call) and self.is_tensor_program(found.op):
             found = CallDPS()(found.op, *found.args)  # cls.f(x, out): memory is written
         if not isinstance(found, Call):
-            self.fail(
-                "unused-value", "this value is not used", value, "bind it: y = …, or remove it"
-            )
+            self.unused(value)
+        deduced = self.deduced(found, value)
+        if deduced != VOID and is_pure(found, self.mod):
+            self.unused(value, [f"it is {deduced}, and the call has no effect"])
         self.bind("_", found, value)
+
+    def unused(self, node: ast.expr, notes: Sequence[str] = ()) -> NoReturn:
+        self.fail(
+            "unused-value", "this value is not used", node, "bind it: y = …, or remove it", notes
+        )
 
     def is_tensor_program(self, callee: Any) -> bool:
         return isinstance(callee, GlobalVar) and isinstance(
@@ -216,7 +224,7 @@ class StatementParser(SignatureParser):
     ) -> None:
         """Bind a name to a value: of the program, with a binding; of Python, in the scope only."""
         if isinstance(value, Dim) and value.symbol is not None and not value.symbol.name:
-            self.env[name] = self.symbols.declare(name, value.symbol.dtype)  # n = T.int64()
+            self.env[name] = self.declared_symbol(name, value.symbol.dtype, value_node)
             return
         known = isinstance(value, (Dim, SymVar, ModuleRef, str, dict)) or callable(value)
         if isinstance(value, (tuple, list)):
@@ -237,6 +245,19 @@ class StatementParser(SignatureParser):
             value = as_scalar(value, declared[0].dtype)
         expr = self.as_expr(value, value_node)
         self.env[name] = self.bind(name, expr, value_node, declared, self.outputs.get(name) is node)
+
+    def declared_symbol(self, name: str, dtype: str, node: ast.expr) -> Dim:
+        """`n = T.int64()`: the symbolic variable of this name."""
+        found = self.symbols.declare(name, dtype)
+        known = found.symbol.dtype if found.symbol is not None else dtype
+        if known != dtype or not DType(dtype).is_int:
+            problem = (
+                f"{name} is {known} already, as dimensions are"
+                if known != dtype
+                else f"a symbolic variable is an integer, not {dtype}"
+            )
+            self.fail("bad-value", problem, node, f"write {name} = T.int64()")
+        return found
 
     def assign_parts(
         self, target: ast.Tuple | ast.List, value_node: ast.expr, node: ast.stmt

@@ -213,14 +213,16 @@ class Symbols(DimReader):
         if not dim.vars:
             return dim
         foreign = [var for var in dim.vars if not self.knows(var)]
-        return dim.substitute({v: self.declare(v.name) for v in foreign}) if foreign else dim
+        return (
+            dim.substitute({v: self.declare(v.name, v.dtype) for v in foreign}) if foreign else dim
+        )
 
     def adopt(self, annotation: Annotation) -> Annotation:
         """The same for an annotation that was made outside. The variables of a function type are its own."""
         if isinstance(annotation, CallableType):
             return annotation
         foreign = [var for var in free_sym_vars([annotation]) if not self.knows(var)]
-        return substitute(annotation, {var: self.declare(var.name) for var in foreign})
+        return substitute(annotation, {var: self.declare(var.name, var.dtype) for var in foreign})
 
 
 class MacroSymbols(Symbols):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import SymVar
 from relaxpy.ir.index_map import IndexMap
 from relaxpy.script.dims import DIM_FUNCTIONS
 
@@ -26,7 +26,7 @@ class ScalarDType:
     def __call__(self, value: Any = None, is_size_var: bool = False, **options: Any) -> Any:
         del is_size_var, options
         if value is None or (isinstance(value, str) and value.isidentifier()):
-            return Dim.var(str(value or ""))
+            return SymVar(str(value or ""), self.name).dim
         if self.name.startswith("float"):
             return float(value)
         if self.name == "bool":

@@ -251,6 +251,14 @@ class _Preparation:
                         self.refuse(part, "tir-none", "None is not a value of a tensor program")
                     self.quoted.update(n.id for n in ast.walk(dimension) if isinstance(n, ast.Name))
         self.quoted.discard("T")
+        for stmt in self.node.body:
+            match stmt:
+                case ast.Assign([ast.Name(id=name)], ast.Call(func=func, args=[])):
+                    dtype = _t_attribute(func)
+                    if name in self.quoted and dtype is not None and dtype not in INTEGERS:
+                        self.refuse(
+                            stmt, "tir-dtype", f"a dimension is an integer, {name} is {dtype}"
+                        )
 
     def unquote(self, node: ast.Constant, what: str) -> ast.expr:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -411,3 +412,10 @@ def test_long_and_deep() -> None:
         v = var(f"b{i}")
         body = seq([bind(v, If(cond, body, seq([], source)))], v)
     assert well_formed(IRModule({"f": Function((cond, source), body, FLOAT)})) == []
+
+
+def test_two_functions_of_one_global_symbol() -> None:
+    first, second = (function([x := var("x", FLOAT)], [], x) for _ in range(2))
+    attrs = {"global_symbol": "k"}
+    mod = IRModule({"f": replace(first, attrs=attrs), "g": replace(second, attrs=attrs)})
+    assert [error.code for error in well_formed(mod)] == ["wf-attribute"]
