@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
+from relaxpy.analysis.prim_func_call import needed_types
 from relaxpy.analysis.scope import dependencies
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, dim_op
@@ -117,8 +118,8 @@ class FusionGraph:
         if not isinstance(callee, GlobalVar) or not isinstance(args, Tuple):
             return opaque
         program = self._mod.functions.get(callee.name)
-        if not isinstance(program, PrimFunc):
-            return opaque
+        if not isinstance(program, PrimFunc) or needed_types(value, self._mod) is not None:
+            return opaque  # what is not known to fit cannot be put together
         pattern = analyse_pattern(program)
         node = Node(binding, pattern.kind, callee.name, escapes=escapes)
         for arg, read in zip(args.fields, pattern.reads, strict=False):

@@ -1,18 +1,26 @@
-"""Does a `call_tir` give its tensor program what that takes?"""
+"""Does a call give its tensor program what that takes: always, never, or is that known only when the program runs?
+
+A certain no is an error of the program (`check_prim_func_call`). What is not known is to be checked before the program
+runs, since nothing in it looks at its arguments: `needed_types` says as what they must come.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from relaxpy.errors import DeduceError, Span, VerifyError
 from relaxpy.ir.annotation import Annotation, PrimType, TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, Expr, GlobalVar, ShapeExpr, Tuple, Var
 from relaxpy.ir.module import BufferParam, IRModule, ScalarParam, TensorProgram
-from relaxpy.op.call import CallTIRInplace
+from relaxpy.op.call import CallTIR, CallTIRInplace
 from relaxpy.op.deduce import deduce
-from relaxpy.shape.lattice import Verdict, accepts
+from relaxpy.op.memory import CallDPS
+from relaxpy.shape.bounds import assuming_nothing
+from relaxpy.shape.lattice import Verdict, accepts, rounds, substitute
 from relaxpy.shape.prove import equal
 
 CODE = "wf-prim-func-call"
@@ -20,13 +28,18 @@ CODE = "wf-prim-func-call"
 
 @dataclass(frozen=True)
 class _Given:
-    """One tensor that a call hands over: an argument, or an output that it allocates (no `expr`)."""
+    """One value that a call hands over: an argument, or an output that it allocates (no `expr`)."""
 
     what: str
     annotation: Annotation
     arg: str
     """Where it is written in the call."""
     expr: Expr | None = None
+
+    @property
+    def name(self) -> str:
+        """What symbols for its sizes are called after."""
+        return self.expr.name if isinstance(self.expr, Var) else self.what.replace(" ", "_")
 
     def located(self, error: VerifyError) -> VerifyError:
         """The error at this argument or output."""
@@ -35,15 +48,47 @@ class _Given:
         return error.about(self.arg)
 
 
+@dataclass(frozen=True)
+class _Handover:
+    """What a call gives its tensor program."""
+
+    name: str
+    params: tuple[BufferParam | ScalarParam, ...]
+    """Of the program."""
+    tensors: Sequence[_Given]
+    """For the buffers, in order."""
+    scalars: Sequence[PrimType]
+    """For the scalars, in order."""
+    span: Span | None
+
+    @property
+    def always_fits(self) -> bool:
+        tensors = tuple(given.annotation for given in self.tensors)
+        return _always_fits(self.params, tensors, tuple(scalar.value for scalar in self.scalars))
+
+    @property
+    def buffers(self) -> list[BufferParam]:
+        return [p for p in self.params if isinstance(p, BufferParam)]
+
+    @property
+    def variables(self) -> list[ScalarParam]:
+        return [p for p in self.params if isinstance(p, ScalarParam)]
+
+
+def is_program_call(call: Call) -> bool:
+    """Does the call run a tensor program?"""
+    if isinstance(call.op, CallDPS):
+        return bool(call.args) and isinstance(call.args[0], GlobalVar)
+    return isinstance(call.op, (CallTIR, CallTIRInplace))
+
+
 def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
-    """What is wrong with the `call_tir` or `call_tir_inplace`, if anything: the callee, the number of arguments,
-    outputs and scalars, and each tensor's rank, dtype and dimensions (those that can never be equal).
-    args = (GlobalVar, Tuple[, ShapeExpr])."""
+    """What is wrong with a call of a tensor program (`is_program_call`), if anything: the callee, the number of
+    arguments, outputs and scalars, and each tensor's rank, dtype and dimensions (those that can never be equal)."""
     callee = call.args[0] if call.args else None
-    if (
-        not isinstance(callee, GlobalVar)
-        or len(call.args) < 2
-        or not isinstance(call.args[1], Tuple)
+    lowered = isinstance(call.op, CallDPS)
+    if not isinstance(callee, GlobalVar) or (
+        not lowered and (len(call.args) < 2 or not isinstance(call.args[1], Tuple))
     ):
         message = "call_tir takes a tensor program of the module and a tuple of arguments"
         return [VerifyError(CODE, message, span=call.span)]
@@ -58,73 +103,220 @@ def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
         place = getattr(program, "span", None)
         return [error.show(f"{callee.name} is defined here", place) if place else error]
     try:
-        inputs = [(arg, deduce(arg, mod)) for arg in call.args[1].fields]
+        handover = _handover(call, callee.name, program, mod)
     except DeduceError as error:
         return [VerifyError(CODE, error.message, span=error.span or call.span, notes=error.notes)]
+    if handover.always_fits:
+        return []
+    takes = f"{callee.name} takes ({', '.join(map(_show, program.params))})"
+    if program.span is not None:
+        takes = f"{callee.name} is defined here"
+    return [error.show(takes, program.span) for error in _compare(handover)]
+
+
+@lru_cache(maxsize=4096)
+def _always_fits(
+    params: tuple[BufferParam | ScalarParam, ...],
+    tensors: tuple[Annotation, ...],
+    scalars: tuple[Dim | None, ...],
+) -> bool:
+    """Do these fit such a program wherever the call is? The layers of a model ask the same, and several passes do."""
+    call = _Handover("", params, [_Given("", each, "") for each in tensors],
+                     [PrimType("int64", value) for value in scalars], None)  # fmt: skip
+    with assuming_nothing():
+        return not _compare(call) and _is_proved(call)
+
+
+def _is_proved(call: _Handover) -> bool:
+    """Are all ranks, dtypes and dimensions known to be those of the program's parameters?"""
+    bound = _bound(call)
+    in_shapes = {var for p in call.buffers for dim in p.shape for var in dim.vars}
+    open_scalars = any(
+        scalar.value is None and param.var in in_shapes
+        for param, scalar in zip(call.variables, call.scalars, strict=True)
+    )
+    return not open_scalars and all(
+        accepts(TensorType(p.shape, p.dtype), given.annotation, bound, equal) is Verdict.YES
+        for p, given in zip(call.buffers, call.tensors, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class NeededTypes:
+    """As what the values of a call must come for its program to run on them."""
+
+    args: tuple[Annotation | None, ...]
+    """One for each tensor or scalar of the call's arguments, in order; None: it is known to fit."""
+    outputs: tuple[Annotation, ...]
+    """In place of what the call says of its outputs."""
+
+
+def needed_types(call: Call, mod: IRModule) -> NeededTypes | None:
+    """As what the values of a call of a tensor program must come; None where all are known to fit. Where ranks, dtypes
+    or sizes are unknown, these come first, the sizes as new symbols: ask again for the call of what was so named.
+    Takes calls without an error (`check_prim_func_call`)."""
+    callee = call.args[0]
+    assert isinstance(callee, GlobalVar)
+    program = mod.functions[callee.name]
+    assert isinstance(program, TensorProgram)
+    handover = _handover(call, callee.name, program, mod)
+    if handover.always_fits:
+        return None
+    bound = _bound(handover)
+    patterns = [TensorType(p.shape, p.dtype) for p in handover.buffers]
+    in_shapes = {var for p in handover.buffers for dim in p.shape for var in dim.vars}
+    scalars = [
+        PrimType(scalar.dtype, SymVar(param.name))
+        if scalar.value is None and param.var in in_shapes
+        else None
+        for param, scalar in zip(handover.variables, handover.scalars, strict=True)
+    ]
+    named = [_named(p, g) for p, g in zip(patterns, handover.tensors, strict=True)]
+    if any(scalars) or any(named):
+        return _needed(call, scalars, named, mod)
+    if _is_proved(handover):
+        return None
+    wanted = [substitute(pattern, bound) for pattern in patterns]
+    return _needed(call, scalars, wanted, mod)
+
+
+def in_order(program: TensorProgram, args: Sequence[Expr], mod: IRModule) -> tuple[Expr, ...]:
+    """Tensors and scalars as the program's parameters stand: those of one kind keep their order."""
+    scalars = [isinstance(deduce(arg, mod), PrimType) for arg in args]
+    values = iter([arg for arg, scalar in zip(args, scalars, strict=True) if scalar])
+    tensors = iter([arg for arg, scalar in zip(args, scalars, strict=True) if not scalar])
+    return tuple(next(tensors if isinstance(p, BufferParam) else values) for p in program.params)
+
+
+def _needed(
+    call: Call,
+    scalars: Sequence[Annotation | None],
+    tensors: Sequence[Annotation | None],
+    mod: IRModule,
+) -> NeededTypes:
+    """By the call's arguments and outputs, of what its program's scalars and buffers must come as."""
+    others, values = iter(scalars), iter(tensors)
+    args: list[Annotation | None] = []
+    for arg in _arguments(call):
+        known = deduce(arg, mod)
+        wanted = next(others) if isinstance(known, PrimType) else next(values)
+        fits = wanted is None or accepts(wanted, known, None, equal) is Verdict.YES
+        args.append(None if fits else wanted)
+    outputs: list[Annotation] = []
+    for out, place in zip(call.ty_args, _places(call), strict=True):
+        wanted = next(values) if place < 0 else args[place]
+        fits = wanted is None or accepts(wanted, out, None, equal) is Verdict.YES
+        outputs.append(out if fits or wanted is None else wanted)
+    return NeededTypes(tuple(args), tuple(outputs))
+
+
+def _named(pattern: TensorType, given: _Given) -> TensorType | None:
+    """A tensor of which not all is known, with symbols for its sizes; None if all is known."""
+    actual = given.annotation
+    if isinstance(actual, TensorType) and actual.dims is not None and actual.dtype is not None:
+        return None
+    dims = actual.dims if isinstance(actual, TensorType) else None
+    if dims is None:
+        dims = tuple(SymVar(f"{given.name}_{i}").dim for i in range(pattern.ndim))
+    return TensorType(dims, pattern.dtype)
+
+
+def _arguments(call: Call) -> Sequence[Expr]:
+    """The tensors and scalars that a call passes, outputs that it allocates left out."""
+    if isinstance(call.op, CallDPS):
+        return call.args[1:]
+    values = call.args[1]
+    return values.fields if isinstance(values, Tuple) else ()
+
+
+def _places(call: Call) -> Sequence[int]:
+    """For each output the argument whose memory it takes; -1: it is allocated."""
+    if isinstance(call.op, CallTIRInplace):
+        return call.op.inplace_indices
+    return (-1,) * len(call.ty_args)
+
+
+def _handover(call: Call, name: str, program: TensorProgram, mod: IRModule) -> _Handover:
+    """Raises DeduceError where an argument has no annotation."""
+    inputs = [(arg, deduce(arg, mod)) for arg in _arguments(call)]
+    lowered = isinstance(call.op, CallDPS)
     given = [
-        _Given(f"argument {i}", annotation, f"args.{i - 1}", arg)
+        _Given(f"argument {i}", annotation, "args" if lowered else f"args.{i - 1}", arg)
         for i, (arg, annotation) in enumerate(inputs, 1)
         if not isinstance(annotation, PrimType)
     ]
-    outputs = list(call.ty_args)
-    if isinstance(call.op, CallTIRInplace):  # the others are arguments already
-        outputs = [out for out, i in zip(outputs, call.op.inplace_indices, strict=False) if i == -1]
+    places = _places(call)
+    outputs = [out for out, i in zip(call.ty_args, places, strict=False) if i == -1]
     given += [
         _Given(f"output {i}", annotation, f"out_ty.{call.ty_args.index(annotation)}")
         if len(call.ty_args) > 1
         else _Given("the output", annotation, "out_ty")
         for i, annotation in enumerate(outputs, 1)
     ]
-    scalars = [a.value for _, a in inputs if isinstance(a, PrimType)]
-    if len(call.args) > 2 and isinstance(call.args[2], ShapeExpr):
-        scalars += call.args[2].dims
-    takes = f"{callee.name} takes ({', '.join(map(_show, program.params))})"
-    if program.span is not None:
-        takes = f"{callee.name} is defined here"
-    return [
-        error.show(takes, program.span)
-        for error in _compare(callee.name, program, given, scalars, call.span)
-    ]
+    scalars = [a for _, a in inputs if isinstance(a, PrimType)]
+    if (
+        len(call.args) > 2
+        and isinstance(call.args[2], ShapeExpr)
+        and not isinstance(call.op, CallDPS)
+    ):
+        scalars += [PrimType("int64", dim) for dim in call.args[2].dims]
+    return _Handover(name, program.params, given, scalars, call.span)
 
 
-def _compare(
-    name: str,
-    program: TensorProgram,
-    given: Sequence[_Given],
-    scalars: Sequence[Dim | None],
-    span: Span | None,
-) -> list[VerifyError]:
-    buffers = [p for p in program.params if isinstance(p, BufferParam)]
-    variables = [p for p in program.params if isinstance(p, ScalarParam)]
+def _compare(call: _Handover) -> list[VerifyError]:
+    name, given, scalars = call.name, call.tensors, call.scalars
+    buffers, variables = call.buffers, call.variables
     if len(buffers) != len(given):
         outputs = sum(item.expr is None for item in given)
         message = f"{name} takes {_count(len(buffers), 'tensor')}, outputs included, and gets {len(given)}"
         note = f"{_count(len(given) - outputs, 'argument')} and {_count(outputs, 'output')}"
-        return [VerifyError(CODE, message, span=span, notes=[f"the call gives it {note}"])]
+        return [VerifyError(CODE, message, span=call.span, notes=[f"the call gives it {note}"])]
     if len(variables) != len(scalars):
         message = (
             f"{name} takes {_count(len(variables), 'scalar')}, and gets {len(scalars)} in tir_vars"
         )
         names = ", ".join(variable.name for variable in variables)
         help = f"write tir_vars=R.shape([…]) with values for {names}" if names else "leave it out"
-        return [VerifyError(CODE, message, span=span, help=help)]
-    bound: dict[SymVar, Dim] = {
-        p.var: value for p, value in zip(variables, scalars, strict=True) if value is not None
-    }
+        return [VerifyError(CODE, message, span=call.span, help=help)]
+    alone = {dim.symbol for p in buffers for dim in p.shape} | {p.var for p in variables}
+    for var in itertools.chain.from_iterable(dim.vars for p in buffers for dim in p.shape):
+        if var not in alone:
+            return [
+                VerifyError(
+                    CODE,
+                    f"the value of {var} in {name} does not follow from what it is called with",
+                    span=call.span,
+                    help=f"let {var} stand alone as a dimension of a buffer, or be a scalar parameter "
+                    f"({var}: T.int64) that the call gives in tir_vars=R.shape([…])",
+                )
+            ]
+    bound = _bound(call)
     patterns = [TensorType(p.shape, p.dtype) for p in buffers]
-    for pattern, item in zip(patterns, given, strict=True):
-        accepts(pattern, item.annotation, bound, equal)  # binds what stands alone, wherever it does
     return [
         item.located(
             VerifyError(
                 CODE,
                 f"{item.what} of {name} must be {_show(param)}, got {item.annotation}",
-                span=span,
+                span=call.span,
             )
         )
         for pattern, param, item in zip(patterns, buffers, given, strict=True)
         if accepts(pattern, item.annotation, bound, equal) is Verdict.NO
     ]
+
+
+def _bound(call: _Handover) -> dict[SymVar, Dim]:
+    """The program's symbols in terms of the caller's, as far as these follow from dimensions that are known."""
+    bound: dict[SymVar, Dim] = {
+        param.var: scalar.value
+        for param, scalar in zip(call.variables, call.scalars, strict=True)
+        if scalar.value is not None
+    }
+    patterns = [TensorType(p.shape, p.dtype) for p in call.buffers]
+    for _ in rounds(bound):
+        for pattern, item in zip(patterns, call.tensors, strict=True):
+            accepts(pattern, item.annotation, bound, equal)
+    return bound
 
 
 def _count(number: int, what: str) -> str:

@@ -2,13 +2,15 @@
 
 Those without an effect, and an error is an effect, too: a program that stops because n is not m does so after every
 pass. So a call stays whose relation of dimensions is checked at run time, a `match_cast` that is not proved, and the
-call of a function that may do either, or may never end.
+call of a function that may do either, or may never end. A tensor program is called with what may not fit it: that is an
+error, too, before `CheckCalls` has said so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from relaxpy.analysis.prim_func_call import needed_types
 from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import (
     Annotation,
@@ -106,7 +108,8 @@ class Removable:
             case Op() as op:
                 return self._operator(op, call)
             case CallTIR() | CallTIRInplace():
-                return self._leaves(call.args) and all(map(_fits_always, call.ty_args))
+                fits = self._leaves(call.args) and all(map(_fits_always, call.ty_args))
+                return fits and needed_types(call, self.mod) is None
             case CallDPSLibrary():
                 return self._leaves(call.args[1:]) and all(map(_fits_always, call.ty_args))
             case op if type(op) is CallPurePacked:

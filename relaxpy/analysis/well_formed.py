@@ -26,7 +26,7 @@ import difflib
 from collections.abc import Collection, Generator, Iterable
 from typing import Any, TypeAlias
 
-from relaxpy.analysis.prim_func_call import check_prim_func_call
+from relaxpy.analysis.prim_func_call import check_prim_func_call, is_program_call
 from relaxpy.analysis.purity import is_pure
 from relaxpy.errors import DeduceError, ErrorGroup, Span, VerifyError
 from relaxpy.ir.annotation import Annotation, CallableType, ObjectType, TensorType, TupleType
@@ -55,7 +55,6 @@ from relaxpy.ir.expr import (
     is_leaf,
 )
 from relaxpy.ir.module import IRModule
-from relaxpy.op.call import CallTIR, CallTIRInplace
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.bounds import assuming, bounds_of
 from relaxpy.shape.defined import defined_symbols
@@ -365,7 +364,7 @@ class _Checker:
                     span,
                     help="declare the function @R.function(pure=False)",
                 )
-        if good and isinstance(call.op, (CallTIR, CallTIRInplace)):
+        if good and is_program_call(call):
             problems = check_prim_func_call(call, self.mod)
             for problem in problems:
                 self.add(problem.located(span))

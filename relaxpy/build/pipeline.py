@@ -9,6 +9,7 @@ from relaxpy.transform import (
     BindParams,
     BindUnknownShapes,
     CanonicalizeBindings,
+    CheckCalls,
     CombineParallelMatmul,
     ConvertToDataflow,
     DeadCodeElimination,
@@ -33,8 +34,8 @@ from relaxpy.transform import (
 )
 
 DEFAULT: tuple[Phase, ...] = (
-    # 1. The program as written: parameters in, A-normal form.
-    Phase("prepare", (BindParams(), Normalize())),
+    # 1. The program as written: parameters in, A-normal form; what its tensor programs take for granted is checked.
+    Phase("prepare", (BindParams(), Normalize(), CheckCalls())),
     # 2. What need not be computed goes: small functions, other names, constants, repetitions, what nothing uses.
     Phase(
         "simplify",

@@ -49,11 +49,13 @@ def matmul(a: Tensor, b: Tensor, *rest: Tensor, transposed: bool, bias: bool, re
 
     Raises: RuntimeCheckError (`blas-argument`) for another type or shape.
     """
-    out = rest[-1]
+    out = rest[-1] if rest else a
+    if min(len(a.shape), len(b.shape)) < 2:
+        raise _wrong(f"shapes {[t.shape for t in (a, b, *rest)]}")
     depth, columns = b.shape[-2:][::-1] if transposed else b.shape[-2:]
     if a.dtype not in ("float32", "float64") or {b.dtype, out.dtype} != {a.dtype}:
         raise _wrong(f"types {a.dtype}, {b.dtype} and {out.dtype}")
-    if len(rest) != 1 + bias or a.shape[-1] != depth or out.shape[-1] != columns:
+    if len(rest) != 1 + bias or a.shape[-1] != depth or not _fits(a, b, out, columns):
         raise _wrong(f"shapes {[t.shape for t in (a, b, *rest)]}")
     result = out.numpy()
     if bias:
@@ -88,6 +90,17 @@ def _multiply(a: Tensor, b: Tensor, out: Tensor, transposed: bool, beta: float) 
             ctypes.c_void_p(b.pointer + right * depth * columns * size), row,
             scalar(beta), ctypes.c_void_p(out.pointer + i * rows * columns * size), columns,
         )  # fmt: skip
+
+
+def _fits(a: Tensor, b: Tensor, out: Tensor, columns: int) -> bool:
+    """Has the product's tensor the shape that those of its factors give? OpenBLAS does not look."""
+    if len(b.shape) == 2 or a.shape[:-2] == b.shape[:-2]:
+        return out.shape == (*a.shape[:-1], columns)
+    try:
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        return False
+    return out.shape == (*batch, a.shape[-2], columns)
 
 
 def _offsets(shape: tuple[int, ...], batch: tuple[int, ...]) -> list[int]:

@@ -99,6 +99,7 @@ from relaxpy.testing.values import (
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.to_python import to_python
 from relaxpy.transform.bind_unknown_shapes import with_dims
+from relaxpy.transform.check_calls import checked
 
 Observer: TypeAlias = Callable[[str, TensorProgram, Sequence[Value]], Callable[[], None] | None]
 Perturbation: TypeAlias = Callable[[np.ndarray], np.ndarray]
@@ -175,6 +176,7 @@ def interpret(
     """
     if isinstance(mod, Function):
         mod = IRModule({name: mod})
+    mod = checked(mod)
     function = mod.graph_function(name)
     values = _arguments(name, function, args, mod)
     machine = Interpreter(mod, dict(libraries or {}), observe, perturb, trace)

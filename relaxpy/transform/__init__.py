@@ -11,6 +11,7 @@ from relaxpy.transform.base import (
 from relaxpy.transform.bind_params import BindParams
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
+from relaxpy.transform.check_calls import CheckCalls
 from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.dead_code_elimination import DeadCodeElimination
@@ -40,6 +41,7 @@ __all__ = [
     "BindParams",
     "BindUnknownShapes",
     "CanonicalizeBindings",
+    "CheckCalls",
     "CombineParallelMatmul",
     "ConvertToDataflow",
     "DeadCodeElimination",

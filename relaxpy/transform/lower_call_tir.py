@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.analysis.in_place import updatable, updated_arguments, updated_parameters
+from relaxpy.analysis.prim_func_call import in_order
 from relaxpy.ir.annotation import Annotation, ObjectType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import product
 from relaxpy.ir.expr import (
@@ -28,7 +29,7 @@ from relaxpy.ir.expr import (
     Var,
     VarBinding,
 )
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor
 from relaxpy.op.call import (
@@ -41,6 +42,7 @@ from relaxpy.op.call import (
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS
 from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.check_calls import checked
 from relaxpy.transform.rebuild import Rebuilder
 
 UPDATED_ATTR = "vm.updated"
@@ -97,6 +99,7 @@ class LowerCallTIR(Pass):
     name: ClassVar[str] = "lower-call-tir"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        mod = checked(mod)  # nothing looks at the arguments of a kernel any more
         lowered = _Lowerer(mod).run()
         return lowered.map_graph_functions(lambda name, f: _told(f, mod.graph_functions[name], mod))
 
@@ -175,7 +178,11 @@ class _Lowerer(Rebuilder):
         symbols: list[Expr] = []
         if len(call.args) > 2 and isinstance(call.args[2], ShapeExpr):
             symbols = [PrimValue(dim) for dim in call.args[2].dims]
-        self.emit(CallDPS()(callee, *inputs, *allocated, *symbols), f"_{binding.var.name}")
+        values: Sequence[Expr] = (*inputs, *allocated, *symbols)
+        program = self.mod.functions.get(callee.name) if isinstance(callee, GlobalVar) else None
+        if isinstance(program, TensorProgram):
+            values = in_order(program, values, self.mod)
+        self.emit(CallDPS()(callee, *values), f"_{binding.var.name}")
         if outputs == [self.vars.get(binding.var, binding.var)]:
             return
         if len(outputs) > 1 and binding.var not in self.whole:
