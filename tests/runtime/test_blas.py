@@ -53,8 +53,16 @@ def test_products(
         (np.ones((2, 3), "float32"), np.ones((4, 5), "float32"), np.ones((2, 5), "float32")),
         (np.ones((2, 3), "float32"), np.ones((3, 5), "float32"), np.ones((7, 5), "float32")),
         (np.ones((4, 2, 3), "float32"), np.ones((3, 5), "float32"), np.ones((2, 2, 5), "float32")),
-        (np.ones((4, 2, 3), "float32"), np.ones((3, 3, 5), "float32"), np.ones((4, 2, 5), "float32")),
-        (np.ones((1, 2, 3), "float32"), np.ones((3, 3, 5), "float32"), np.ones((4, 2, 5), "float32")),
+        (
+            np.ones((4, 2, 3), "float32"),
+            np.ones((3, 3, 5), "float32"),
+            np.ones((4, 2, 5), "float32"),
+        ),
+        (
+            np.ones((1, 2, 3), "float32"),
+            np.ones((3, 3, 5), "float32"),
+            np.ones((4, 2, 5), "float32"),
+        ),
         (np.ones(3, "float32"), np.ones((3, 5), "float32"), np.ones(5, "float32")),
         (np.ones((2, 3), "float16"), np.ones((3, 5), "float16"), np.ones((2, 5), "float16")),
         (np.ones((2, 3), "float32"), np.ones((3, 5), "float64"), np.ones((2, 5), "float32")),
