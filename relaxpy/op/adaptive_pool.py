@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,18 +11,19 @@ import numpy as np
 
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, product
+from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import Layout, check_per_axis, inside, per_axis
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.pool import PoolLike
-from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.precision import narrowed, quotient, sum_dtype
 
 
 @dataclass(frozen=True)
 class AdaptiveAveragePooling(PoolLike):
     """Means of windows: of parts windows of size places, window o has those from floor(o * size / parts) to
-    ceil((o + 1) * size / parts)."""
+    ceil((o + 1) * size / parts). Of integers the sum is exact, and its quotient rounded toward 0; 0 of nothing."""
 
     output_size: tuple[int, ...] | int | None = None
     """Into how many parts each spatial axis is divided; None: the axes stay as they are."""
@@ -37,7 +39,9 @@ class AdaptiveAveragePooling(PoolLike):
         return dict(zip(self.spatial, sizes, strict=True))
 
     def deduce(self, d: Deduction, data: TensorType) -> TensorType:
-        d.need_float(data, "data")
+        d.require(
+            data.dtype != "bool", "data must be numbers, got bool", arg="data", code="op-dtype"
+        )
         self.check_layouts(d, data)
         if self.output_size is not None:
             check_per_axis(d, self.output_size, len(self.spatial), "output_size")
@@ -50,6 +54,7 @@ class AdaptiveAveragePooling(PoolLike):
     def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
         assert out.dims is not None
         layout, out_layout = self.layouts()
+        wide = sum_dtype(DType(str(data.dtype)))
         sizes, parts = layout.named(te.dims(data)), self.parts()
         length = {s: sizes[s].divide_exact(n) for s, n in parts.items()}
         even = {s: size for s, size in length.items() if size is not None}
@@ -69,7 +74,7 @@ class AdaptiveAveragePooling(PoolLike):
                 place[s] = first + loops[s]
                 if s in ragged:
                     conditions.append((loops[s], end - first))
-            value = te.widen(data(*layout.order(place)))
+            value = te.cast(te.element(data(*layout.order(place))), wide)
             if conditions:
                 value = te.if_then_else(inside(conditions), value, te.literal(0, value))
             return te.sum(value, list(loops.values())) if loops else value
@@ -78,26 +83,39 @@ class AdaptiveAveragePooling(PoolLike):
         same = product(tuple(even.values()))
 
         def element(*i: Any) -> Any:
-            at, value = out_layout.named(i), te.per_count(sums(*i), same)
-            for s in ragged:
-                first, end = bounds(s, at[s])
-                value = value / te.cast(end - first, str(te.dtype_of(value)))
+            at, value = out_layout.named(i), te.element(sums(*i))
+            lengths = [end - first for first, end in (bounds(s, at[s]) for s in ragged)]
+            if wide.is_int:
+                count = math.prod(lengths, start=te.dim(same))
+                value = te.divide(value, te.cast(te.maximum(count, te.dim(1)), wide))
+                return te.cast(value, out.dtype)
+            value = te.per_count(value, same)
+            for length in lengths:
+                value = value / te.cast(length, wide)
             return te.cast(value, out.dtype)
 
         return te.compute(out.dims, element, "adaptive_avg_pool")
 
     def reference(self, data: np.ndarray) -> np.ndarray:
         layout, out_layout = self.layouts()
-        x = layout.moved(widened(data), f"NC{self.spatial}")
+        wide = sum_dtype(DType(data.dtype))
+        x = layout.moved(data.astype(wide.numpy), f"NC{self.spatial}")
+        count: Any = np.ones((1,) * x.ndim, np.int64)
         for axis, parts in enumerate(self.parts().values(), start=2):
             size = x.shape[axis]
             windows = [
                 np.take(x, range(o * size // parts, -(-(o + 1) * size // parts)), axis)
                 for o in range(parts)
             ]
-            x = np.stack(
-                [w.sum(axis, dtype=x.dtype) / x.dtype.type(w.shape[axis]) for w in windows], axis
-            )
+            lengths = np.array([w.shape[axis] for w in windows])
+            along = lengths.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+            x = np.stack([w.sum(axis, dtype=x.dtype) for w in windows], axis)
+            if wide.is_int:
+                count = count * along
+            else:
+                x = quotient(x, along)
+        if wide.is_int:
+            x = quotient(x, np.maximum(count, 1))
         return narrowed(Layout(f"NC{self.spatial}").moved(x, out_layout.letters), data)
 
     @classmethod
@@ -115,7 +133,10 @@ class AdaptiveAveragePooling(PoolLike):
         yield wrong(cls(0), x, code="op-arguments", match="output_size")
         yield wrong(cls((1,) * (count + 1)), x, code="op-arguments", match="output_size")
         yield wrong(cls(), x[0], code="op-rank", match="data")
-        yield wrong(cls(), x.astype(np.int32), code="op-dtype", match="float")
+        ints = rand(1, 2, *(5, 3, 4)[:count], dtype="int8", low=-128, high=127)
+        for op in (cls(2), cls(1), cls((3, 2, 4)[:count])):
+            yield sample(op, ints, dims=dims)
+        yield wrong(cls(), x.astype(bool), code="op-dtype", match="bool")
 
 
 @define_op

@@ -25,7 +25,7 @@ class Einsum(Op):
     """The sum of products that the subscripts say, as `numpy.einsum`: "ij,jk->ik" is the matrix
     product, "ii->i" a diagonal, "...ij->...ji" a transposition (what "..." stands for is
     broadcast); without "->" the result has the letters that occur once, in alphabetical order.
-    Sizes of one letter must be equal. Several operands are joined from left to right."""
+    Sizes of one letter must be equal, or 1, which is broadcast. Several operands are joined from left to right."""
 
     name = "einsum"
     subscripts: str
@@ -45,10 +45,18 @@ class Einsum(Op):
         sizes: dict[str, Dim] = {}
         for labels, x in zip(spec.operands, tensors, strict=True):
             assert x.dims is not None
+            own: dict[str, Dim] = {}
             for label, size in zip(labels, x.dims, strict=True):
-                if is_letter(label):
+                message = f"the sizes of {label!r} differ"
+                own[label] = d.same_dim(own.get(label, size), size, message, arg="operands")
+            for label, size in own.items():
+                known = sizes.get(label, size)
+                if not is_letter(label) or size == 1:
+                    sizes.setdefault(label, size)
+                elif known == 1:
+                    sizes[label] = size
+                else:
                     message = f"the sizes of {label!r} differ"
-                    known = sizes.get(label, size)
                     sizes[label] = d.same_dim(known, size, message, arg="operands")
         batches = [
             tuple(s for label, s in zip(labels, x.dims or (), strict=True) if not is_letter(label))
@@ -75,7 +83,9 @@ class Einsum(Op):
         sizes = {a: s for a, s in zip(spec.output, out.dims, strict=True) if not is_letter(a)}
         for labels, x in zip(spec.operands, operands, strict=True):
             for label, size in zip(labels, te.dims(x), strict=True):
-                if is_letter(label) and (label not in sizes or size.value is not None):
+                known = sizes.get(label)
+                told = known in (None, Dim.of(1)) or size.value not in (None, 1)
+                if is_letter(label) and told:
                     sizes[label] = size
         wide = wide_dtype(out.dtype)
         factors = list(zip(operands, spec.operands, strict=True))
@@ -111,11 +121,18 @@ class Einsum(Op):
         )
         yield sample(cls("i...->...i"), (rand(2, 3, 4),), dims="n m 4")
         yield sample(cls(",i->i"), (rand(), rand(3)), dims=", n")
+        yield sample(cls("ij,jk->ik"), (rand(3, 1), b), dims="n 1, m k")
+        yield sample(cls("ij,ij->j"), (rand(3, 1), rand(3, 4)), dims="n 1, n m")
+        yield sample(cls("ij,ij->"), (rand(1, 4), rand(3, 4)), dims="1 m, n m")
+        yield sample(
+            cls("ij,ij,kj->ik"), (rand(3, 1), rand(1, 1), rand(2, 4)), dims="n 1, 1 1, 2 m"
+        )
         half = rand(3, 4, dtype="float16"), rand(4, 5, dtype="float16")
         yield sample(cls("ij,jk->ik"), half, dims="n k, k m", rtol=2e-3, atol=2e-3)
         few = rand(3, 4, dtype="int32", low=-9, high=9)
         yield sample(cls("ij,ij->j"), (few, few), dims="n m, n m")
         yield wrong(cls("ij,jk->ik"), (a, rand(5, 2)), code="shape-mismatch", match="'j' differ")
+        yield wrong(cls("ii->i"), (rand(1, 4),), code="shape-mismatch", match="'i' differ")
         yield wrong(cls("ij,jk"), (a,), code="op-arguments", match="2 operands, got 1")
         yield wrong(cls("ijk->k"), (a,), code="op-arguments", match="3 axes")
         yield wrong(cls("ij->ijk"), (a,), code="op-arguments", match="'k'")

@@ -64,10 +64,15 @@ class Elementwise(Op):
             return f'cast it: R.astype({d.written(self.args[0].name)}, "{target}")'
         return f'cast them: R.astype(…, "{target}")'
 
-    def result(self, d: Deduction, *xs: TensorType) -> TensorType:
-        """What `deduce` gives."""
+    def dtype(self, d: Deduction, *xs: TensorType) -> DType:
+        """The dtype that the arguments have."""
         dtype = d.same_dtype(*xs)
         self.check(d, dtype)
+        return dtype
+
+    def result(self, d: Deduction, *xs: TensorType) -> TensorType:
+        """What `deduce` gives."""
+        dtype = self.dtype(d, *xs)
         shape = d.broadcast(*(x.dims or () for x in xs))
         ndim = max(x.ndim for x in xs)
         vdevice = xs[0].vdevice if len(xs) == 1 else None
@@ -75,11 +80,7 @@ class Elementwise(Op):
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         known = [a for a in args if isinstance(a, TensorType) and a.dtype is not None]
-        dtype = d.same_dtype(*known) if len(known) == len(args) else None
-        if known:
-            assert known[0].dtype is not None
-            self.check(d, known[0].dtype)
-            dtype = dtype or known[0].dtype
+        dtype = self.dtype(d, *known) if known else None
         return TensorType(None, "bool" if self.gives_bool else dtype)
 
     def legalize(self, out: TensorType, *xs: te.Tensor) -> te.Tensor:
@@ -152,9 +153,40 @@ class Binary(Elementwise):
 
 
 class Comparison(Binary):
-    """Of two tensors; the result is bool."""
+    """Of two tensors; the result is bool. Their dtypes may differ: the values are compared, integers exactly."""
 
     gives_bool = True
+
+    def dtype(self, d: Deduction, *xs: TensorType) -> DType:
+        for x in xs:
+            assert x.dtype is not None
+            self.check(d, x.dtype)
+        assert xs[0].dtype is not None
+        return xs[0].dtype
+
+    def scalar(self, *xs: Any) -> Any:
+        return te.compared(getattr(te, self.name), *xs)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from (s for s in super().samples() if s.match != "uint16")
+        x1, x2 = np.array([2**53, -1, 3, 2**62], np.int64), np.array([2.0**53 + 2, -1, 2.5, np.nan])
+        yield sample(cls(), x1, x2, dims="n, n")
+        yield sample(
+            cls(), np.array([-1, 7, 2**63 - 1]), np.array([2**64 - 1, 7, 2**63], np.uint64)
+        )
+        yield sample(
+            cls(), np.array([2**63, 3], np.uint64), np.array([-5, 3], np.int8), dims="n, n"
+        )
+        half = rand(2, 3, dtype="float16")
+        yield sample(cls(), half, np.array([1, -1, 0], np.int32), dims="n m, m")
+        yield sample(cls(), rand(3, dtype="int16"), rand(2, 1), dims="m, n 1")
+        flags = rand(3, dtype="bool")
+        if _TAKES[cls.takes](DType("bool")):
+            yield sample(cls(), flags, np.array([0, 1, 2], np.uint8), dims="n, n")
+            yield sample(cls(), flags, rand(3), dims="n, n")
+        else:
+            yield wrong(cls(), rand(3), flags, code="op-dtype", match=cls.takes)
 
 
 class Ternary(Elementwise):

@@ -16,11 +16,12 @@ from relaxpy.ir.annotation import (
     TensorType,
     TupleType,
 )
-from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.expr import Call, Expr, PrimValue, ShapeExpr
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.row_major import reindexed
 
 
 @define_op
@@ -28,7 +29,8 @@ class Concat(Op):
     """The tensors one after the other along `axis`."""
 
     name = "concat"
-    axis: int = 0
+    axis: int | None = 0
+    """None: each is read as a vector, in row-major order."""
 
     def deduce(self, d: Deduction, tensors: TupleType) -> TensorType:
         parts = [part for part in tensors.fields if isinstance(part, TensorType)]
@@ -36,6 +38,9 @@ class Concat(Op):
         d.require(len(parts) == len(tensors.fields), "tensors must all be tensors", arg="tensors")
         dtype = d.same_dtype(*parts)
         first = parts[0]
+        if self.axis is None:
+            sizes = (product(part.dims) for part in parts if part.dims is not None)
+            return TensorType((sum(sizes, Dim.of(0)),), dtype)
         axis = d.axis(self.axis, first.ndim)
         assert first.dims is not None
         dims = list(first.dims)
@@ -58,11 +63,13 @@ class Concat(Op):
         (tensors,) = args
         fields = tensors.fields if isinstance(tensors, TupleType) else ()
         parts = [part for part in fields if isinstance(part, TensorType)]
-        ndim = max((part.ndim for part in parts), default=-1)
+        ndim = max((part.ndim for part in parts), default=-1) if self.axis is not None else 1
         return TensorType(None, next((p.dtype for p in parts if p.dtype is not None), None), ndim)
 
     def legalize(self, out: TensorType, tensors: Sequence[te.Tensor]) -> te.Tensor:
-        axis = self.axis % out.ndim
+        if self.axis is None:
+            tensors = [_flat(part, out) for part in tensors]
+        axis = (self.axis or 0) % out.ndim
         sizes = [te.dims(part)[axis] for part in tensors]
 
         def element(*i: Any) -> Any:
@@ -90,11 +97,17 @@ class Concat(Op):
         yield sample(cls(), (rand(3, 5), rand(2, 5)), dims="n 5, m 5")
         yield sample(cls(-1), (rand(3, 2), rand(3, 0), rand(3, 4)), dims="n 2, n m, n 4")
         yield sample(cls(), (rand(3),), dims="n")
+        yield sample(cls(None), (rand(3, 2), rand(), rand(1, 0, 4), rand(3)), dims="n 2,, 1 m 4, k")
         yield sample(cls(1), (rand(1, 2, 3), rand(1, 2, 3)), dims="n m 3, n m 3")
         yield wrong(cls(), (rand(3, 5), rand(2, 4)), code="shape-mismatch", match="5 and 4")
         yield wrong(cls(), (rand(3), rand(3, 1)), code="op-rank", match="1 and 2")
         yield wrong(cls(), (rand(3), rand(3, dtype="int32")), code="op-dtype", match="int32")
         yield wrong(cls(2), (rand(3, 5), rand(3, 5)), code="op-axis", match="2")
+
+
+def _flat(x: te.Tensor, out: TensorType) -> te.Tensor:
+    """The elements of x as a vector."""
+    return reindexed(TensorType((product(te.dims(x)),), out.dtype), x, "flat")
 
 
 @define_op
@@ -222,9 +235,9 @@ class Meshgrid(Op):
 
 @define_op
 class Split(Op):
-    """A tuple of the parts of x along `axis`: as many of equal size as a number says, or cut at
-    the given places, which may have symbols. Sizes that cannot be cut so are refused, or stop the
-    program."""
+    """A tuple of the parts of x along `axis`: as many as a number says, of equal size but for the
+    last, which has what is left, or cut at the given places, which may have symbols. Sizes that
+    cannot be cut so are refused, or stop the program."""
 
     name = "split"
     axis: int = 0
@@ -236,8 +249,12 @@ class Split(Op):
         match indices_or_sections:
             case PrimType(value=Dim(value=int(count))):
                 d.require(count > 0, f"cannot split into {count} parts", arg="indices_or_sections")
-                rest = f"{size} cannot be split into {count} equal parts: remainder"
-                d.same_dim(size % count, Dim.of(0), rest, arg="x")
+                step = _step(size, count)
+                d.ensure(
+                    dim_op("le", step * (count - 1), size),
+                    f"{size} cannot be split into {count} parts: {count - 1} of {step} are more",
+                    arg="x",
+                )
             case ShapeType(dims=dims) if dims is not None:
                 self._check_places(d, dims, size)
             case ShapeType() | ObjectType():
@@ -304,17 +321,26 @@ class Split(Op):
     def reference(
         self, x: np.ndarray, indices_or_sections: int | tuple[int, ...]
     ) -> tuple[np.ndarray, ...]:
-        return tuple(map(np.ascontiguousarray, np.split(x, indices_or_sections, self.axis)))
+        cuts: Sequence[int]
+        if isinstance(indices_or_sections, int):
+            step = -(-x.shape[self.axis] // indices_or_sections)
+            cuts = [step * i for i in range(1, indices_or_sections)]
+        else:
+            cuts = indices_or_sections
+        return tuple(map(np.ascontiguousarray, np.split(x, cuts, self.axis)))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(axis=1), rand(2, 6), 3, dims="n 6, 3")
         yield sample(cls(), rand(4, 3), 2, dims="n*2 3, 2")
+        yield sample(cls(), rand(5, 3), 2, dims="n 3, 2")
+        yield sample(cls(axis=1), rand(2, 7), 3, dims="n 7, 3")
+        yield sample(cls(), rand(4, 3), 1, dims="n 3, 1")
         yield sample(cls(axis=-1), rand(3, 8), (2, 5), dims="n 8, 2 5")
         yield sample(cls(), rand(8), (2, 5), dims="8, n m")
         yield sample(cls(), rand(4), (1,), dims="n, m")
         yield sample(cls(), rand(4), (), dims="n,")
-        yield wrong(cls(), rand(6), 4, code="shape-mismatch", match="6 cannot be split into 4")
+        yield wrong(cls(), rand(5), 4, code="shape-mismatch", match="5 cannot be split into 4")
         yield wrong(cls(), rand(6), (3, 1), code="op-arguments", match="increase")
         yield wrong(cls(), rand(6), (3, 7), code="shape-mismatch", match="no place 7")
         yield wrong(cls(axis=3), rand(6), 2, code="op-axis", match="3")
@@ -322,13 +348,18 @@ class Split(Op):
         yield wrong(cls(), rand(6), rand(2), code="op-arguments", match="list of places")
 
 
+def _step(size: Dim, count: int) -> Dim:
+    """The size of all parts of an axis but the last."""
+    exact = size.divide_exact(count)
+    return (size + (count - 1)) // count if exact is None else exact
+
+
 def _cuts(given: Annotation, size: Dim) -> list[tuple[Dim, Dim]]:
     """(begin, end) of each part of an axis of `size`."""
     if isinstance(given, PrimType):
         count = given.value.value if given.value is not None else None
         assert count is not None
-        exact = size.divide_exact(count)
-        step = size // count if exact is None else exact
-        return [(step * i, step * (i + 1)) for i in range(count)]
+        step = _step(size, count)
+        return list(pairwise([*(step * i for i in range(count)), size]))
     places = given.dims if isinstance(given, ShapeType) else None
     return list(pairwise([Dim.of(0), *(places or ()), size]))

@@ -25,7 +25,7 @@ from relaxpy.op.data_layout import (
     per_axis,
 )
 from relaxpy.op.deduction import Deduction
-from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.precision import narrowed, quotient, sum_dtype, widened
 
 
 class PoolLike(Op):
@@ -246,19 +246,22 @@ def _lowest(dtype: DType) -> float:
 
 @dataclass(frozen=True)
 class AveragePooling(Pooling):
-    """The mean of each window; 0 of one that has nothing to count."""
+    """The mean of each window; 0 of one that has nothing to count. Of integers the sum is exact, and its quotient
+    rounded toward 0."""
 
     def check_dtype(self, d: Deduction, data: TensorType) -> None:
-        d.need_float(data, "data")
+        d.require(
+            data.dtype != "bool", "data must be numbers, got bool", arg="data", code="op-dtype"
+        )
 
     def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
         assert out.dims is not None
         loops, layout, out_layout = self.loops(), *self.layouts()
         sizes = layout.named(te.dims(data))
-        zero = te.const(0, str(data.dtype))
+        zero, wide = te.const(0, str(data.dtype)), sum_dtype(DType(str(data.dtype)))
 
         def total(*i: Any) -> Any:
-            return te.sum(te.widen(self.read(data, zero, i, loops)), list(loops.values()))
+            return te.sum(te.cast(self.read(data, zero, i, loops), wide), list(loops.values()))
 
         sums = te.compute(out.dims, total, "sum")
 
@@ -266,8 +269,8 @@ class AveragePooling(Pooling):
             at, value, count = out_layout.named(i), te.element(sums(*i)), te.dim(1)
             for w in self.windows():
                 count = count * self.counted(w, at[w.letter], sizes[w.letter])
-            count = te.cast(te.maximum(count, te.dim(1)), str(te.dtype_of(value)))
-            return te.cast(value / count, out.dtype)
+            count = te.cast(te.maximum(count, te.dim(1)), wide)
+            return te.cast(te.divide(value, count), out.dtype)
 
         return te.compute(out.dims, element, "avg_pool")
 
@@ -286,13 +289,13 @@ class AveragePooling(Pooling):
         return te.maximum(below(high) - below(low), te.dim(0))
 
     def reference(self, data: np.ndarray) -> np.ndarray:
-        x = widened(data)
+        x = data.astype(sum_dtype(DType(data.dtype)).numpy)
         total: Any = x.dtype.type(0)
         count: Any = 0
         for value, within, padded in self.seen(x):
             total = total + np.where(within, value, x.dtype.type(0))
             count = count + (padded if self.count_include_pad else within)
-        value = total / np.maximum(count, 1).astype(x.dtype)
+        value = quotient(total, np.maximum(count, 1))
         return np.ascontiguousarray(self.result(narrowed(value, data)))
 
     @classmethod
@@ -306,7 +309,12 @@ class AveragePooling(Pooling):
         yield sample(last, rand(*shape), dims=" ".join(("n", *cls.spatial.lower(), "2")))
         half = rand(1, 2, *(3,) * len(cls.spatial), dtype="float16")
         yield sample(cls(2, padding=1), half, dims=_dims(cls), rtol=2e-3, atol=2e-3)
-        yield wrong(cls(), half.astype(np.int32), code="op-dtype", match="float")
+        ints = rand(1, 2, *(3,) * len(cls.spatial), dtype="int8", low=-128, high=127)
+        yield sample(cls(2, padding=1), ints, dims=_dims(cls))
+        yield sample(
+            cls(3, padding=1, count_include_pad=True), ints.astype("uint8"), dims=_dims(cls)
+        )
+        yield wrong(cls(), half.astype(bool), code="op-dtype", match="bool")
         yield from _wrong(cls)
 
 

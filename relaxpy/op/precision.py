@@ -10,6 +10,22 @@ import numpy as np
 from relaxpy.ir.dtype import DType
 
 
+def sum_dtype(dtype: DType) -> DType:
+    """What elements of `dtype` are added up in for their mean: float32 for narrower floats, 64 bits for integers."""
+    if dtype.is_int:
+        return DType("uint64" if dtype == "uint64" else "int64")
+    return DType("float32") if dtype in ("float16", "bfloat16") else dtype
+
+
+def quotient(total: Any, count: Any) -> Any:
+    """`total / count`, of integers rounded towards 0; counts are positive."""
+    if total.dtype.kind not in "iu":
+        return total / count.astype(total.dtype)
+    count = count.astype(total.dtype)
+    down, rest = total // count, total % count
+    return down + ((total < 0) & (rest != 0)).astype(total.dtype)
+
+
 def widened(x: np.ndarray) -> np.ndarray:
     """`x`, as float32 where it is narrower."""
     return x.astype(np.float32) if DType(x.dtype) in ("float16", "bfloat16") else x

@@ -34,6 +34,8 @@ _MODES = (
 _METHODS = {"nearest_neighbor": 1, "linear": 2, "cubic": 4}
 """How many elements along an axis a method looks at."""
 _HALF = Fraction(1, 2)
+SLACK = 1e-6
+"""How far from a whole number a weighted sum that is one may come out."""
 _ROUNDINGS: dict[str, Callable[[Any], int]] = {
     "round": round,
     "round_prefer_floor": lambda x: math.ceil(x - _HALF),
@@ -88,7 +90,8 @@ class Resize(Op):
     extrapolation_value: float = 0.0
     """Mode tf_crop_and_resize: what comes from outside of data."""
     out_dtype: DType | None = None
-    """Dtype of the result; None: that of data."""
+    """Dtype of the result; None: that of data. Fractions become integers towards 0 (a whole number that rounding
+    errors moved by less than `SLACK` is whole)."""
 
     spatial: ClassVar[str]
 
@@ -110,7 +113,7 @@ class Resize(Op):
         assert size.dims is not None
         dtype = self.out_dtype or data.dtype
         d.require(
-            dtype.is_float or self.method == "nearest_neighbor",
+            not dtype.is_bool or self.method == "nearest_neighbor",
             f"method {self.method} makes fractions: the result cannot be {dtype}",
             arg="data", code="op-dtype", help='pass out_dtype="float32"',
         )  # fmt: skip
@@ -161,13 +164,19 @@ class Resize(Op):
             return float(roi or 0), float(roi or 0)
         return float(roi[axis]), float(roi[axis + count])
 
+    def wide(self, dtype: DType, out: DType) -> DType:
+        """What elements of `dtype` are summed in."""
+        if "float64" in (dtype, out) or dtype in _WIDE_INTS or out.is_int:
+            return DType("float64")
+        return DType("float32")
+
     # The tensor program
 
     def legalize(self, out: TensorType, data: te.Tensor, size: Sequence[Dim]) -> te.Tensor:
         assert out.dims is not None
         layout, taps = Layout(self.layout), _METHODS[self.method]
         sizes, dtype = layout.named(te.dims(data)), str(data.dtype)
-        wide = "float64" if "float64" in (dtype, out.dtype) or dtype in _WIDE_INTS else "float32"
+        wide = self.wide(DType(dtype), DType(str(out.dtype)))
         axes = {
             s: self.axis(axis, sizes[s], parts, wide)
             for axis, (s, parts) in enumerate(zip(self.spatial, size, strict=True))
@@ -192,7 +201,12 @@ class Resize(Op):
         found = te.compute(out.dims, part, "resized")
 
         def element(*i: Any) -> Any:
-            place, value = layout.named(i), te.cast(found(*i), out.dtype)
+            place, value = layout.named(i), te.element(found(*i))
+            if loops and DType(str(out.dtype)).is_int:
+                whole = te.round(value)
+                near = te.less(te.absolute(value - whole), te.const(SLACK, wide))
+                value = te.select(near, whole, value)
+            value = te.cast(value, out.dtype)
             if self.crops:
                 beyond = te.const(self.extrapolation_value, out.dtype)
                 for s, (_, _, outside) in axes.items():
@@ -322,8 +336,7 @@ class Resize(Op):
         layout = Layout(self.layout)
         x = data
         if self.method != "nearest_neighbor":
-            wide = {"float64", *_WIDE_INTS} & {str(DType(data.dtype)), str(dtype)}
-            x = data.astype(np.float64 if wide else np.float32)
+            x = data.astype(self.wide(DType(data.dtype), dtype).numpy)
         beyond = np.zeros((1,) * data.ndim, bool)
         for axis, (letter, parts) in enumerate(zip(self.spatial, size, strict=True)):
             where = layout.letters.index(letter)
@@ -334,6 +347,8 @@ class Resize(Op):
             outside = [self.crops and not 0 <= p <= x.shape[where] - 1 for p in positions]
             beyond = beyond | np.array(outside, bool).reshape(along)
             x = self.resized(x, where, positions)
+        if self.method != "nearest_neighbor" and dtype.is_int:
+            x = np.where(np.abs(x - np.round(x)) < SLACK, np.round(x), x)
         x = converted(x, dtype)
         return np.where(beyond, np.asarray(self.extrapolation_value).astype(x.dtype), x)
 
@@ -425,7 +440,10 @@ class Resize(Op):
         yield wrong(cls(), x[0], big, code="op-rank", match="data")
         yield wrong(cls(), x, (*big, 2), code="op-arguments", match="size")
         yield wrong(cls(), x[:, :, :0], big, code="shape-mismatch", match="no places")
-        yield wrong(cls(), x.astype(np.int32), big, code="op-dtype", match="int32")
+        ints = rand(*x.shape, dtype="int8", low=-128, high=127)
+        yield sample(cls(), ints, big, dims=named)
+        yield sample(cls(method="cubic"), ints.astype("uint8"), small, dims=named)
+        yield wrong(cls(), x.astype(bool), big, code="op-dtype", match="bool")
 
 
 _WIDE_INTS = ("int64", "int32", "uint64", "uint32")

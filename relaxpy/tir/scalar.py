@@ -374,6 +374,40 @@ def greater_equal(a: Any, b: Any) -> PrimExpr:
     return tirx.GE(element(a), element(b))
 
 
+def compared(compare: Callable[[Any, Any], PrimExpr], a: Any, b: Any) -> PrimExpr:
+    """A comparison of numbers whose dtypes may differ: integers as they are, with a float in a float that has both."""
+    a, b = element(a), element(b)
+    left, right = dtype_of(a), dtype_of(b)
+    if left == right:
+        return compare(a, b)
+    if left.is_float or right.is_float:
+        wide = any(x.bits == 64 or (x.is_int and x.bits == 32) for x in (left, right))
+        common = "float64" if wide else "float32"
+    elif "uint64" in (left, right):
+        return _compared_with_uint64(compare, a, b)
+    else:
+        common = "int64"
+    return compare(cast(a, common), cast(b, common))
+
+
+def _compared_with_uint64(
+    compare: Callable[[Any, Any], PrimExpr], a: PrimExpr, b: PrimExpr
+) -> PrimExpr:
+    """A negative number is less than any of uint64; the others are in it."""
+
+    def below(x: PrimExpr) -> PrimExpr | None:
+        signed = dtype_of(x).is_int and dtype_of(x).is_signed
+        return tirx.LT(x, literal(0, x)) if signed else None
+
+    found = compare(cast(a, "uint64"), cast(b, "uint64"))
+    zero, one = tirx.const(0, "int8"), tirx.const(1, "int8")
+    for x, ends in ((a, (zero, one)), (b, (one, zero))):
+        negative = below(x)
+        if negative is not None:
+            found = tirx.Select(negative, compare(*ends), found)
+    return found
+
+
 def _reducer(combine: Any, low: bool) -> Any:
     def identity(dtype: str) -> PrimExpr:
         kind = DType(str(dtype))

@@ -241,6 +241,8 @@ class _Caller(Rebuilder):
             return source.of
         arg = given[source.of]
         for index in source.path:
-            is_known = isinstance(arg, Tuple)
-            arg = arg.fields[index] if is_known else self.emit(TupleGetItem(arg, index))
+            if isinstance(arg, Tuple):
+                arg = arg.fields[index]
+            else:
+                arg = self.emit(TupleGetItem(arg, index))
         return arg

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -91,7 +93,7 @@ BODIES = {
 }
 
 
-def leaves(value: object) -> object:
+def leaves(value: Any) -> Any:
     """The values in a result, nested as they are."""
     if isinstance(value, (tuple, list)):
         return [leaves(item) for item in value]

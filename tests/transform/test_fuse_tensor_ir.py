@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -139,7 +141,7 @@ def marked(params: str, body: str, call: str = CALLS["once"], *, private: bool =
     )
 
 
-def leaves(value: object) -> list[object]:
+def leaves(value: Any) -> Any:
     """The values in a result, nested as they are."""
     if isinstance(value, (tuple, list)):
         return [leaves(item) for item in value]

@@ -7,11 +7,23 @@ from typing import Any
 
 import jax.numpy as jnp
 
+
+def _compared(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def compare(_: Any, x1: Any, x2: Any) -> Any:
+        if "uint64" in (x1.dtype, x2.dtype) and x1.dtype != x2.dtype:
+            return NotImplemented  # jax compares it with signed numbers as floats
+        if x1.dtype.kind == "i" and x2.dtype.kind == "f":
+            x1 = x1.astype("float64")  # jax: the float's dtype, whatever it holds
+        return function(x1, x2)
+
+    return compare
+
+
 JAX: dict[str, Callable[..., Any]] = {
-    "equal": lambda _, x1, x2: x1 == x2,
-    "not_equal": lambda _, x1, x2: x1 != x2,
-    "less": lambda _, x1, x2: jnp.less(x1, x2),
-    "less_equal": lambda _, x1, x2: jnp.less_equal(x1, x2),
-    "greater": lambda _, x1, x2: jnp.greater(x1, x2),
-    "greater_equal": lambda _, x1, x2: jnp.greater_equal(x1, x2),
+    "equal": _compared(jnp.equal),
+    "not_equal": _compared(jnp.not_equal),
+    "less": _compared(jnp.less),
+    "less_equal": _compared(jnp.less_equal),
+    "greater": _compared(jnp.greater),
+    "greater_equal": _compared(jnp.greater_equal),
 }

@@ -9,7 +9,10 @@ import jax.numpy as jnp
 
 
 def _split(op: Any, x: Any, cuts: Any) -> Any:
-    return tuple(jnp.split(x, cuts if isinstance(cuts, int) else list(cuts), op.axis))
+    if isinstance(cuts, int):
+        step = -(-x.shape[op.axis] // cuts)
+        cuts = [step * i for i in range(1, cuts)]
+    return tuple(jnp.split(x, list(cuts), op.axis))
 
 
 JAX: dict[str, Callable[..., Any]] = {

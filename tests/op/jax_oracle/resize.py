@@ -16,6 +16,8 @@ def resize(op: Any, data: Any, size: Any) -> Any:
     if kernel is None or not half or not same_cubic:
         return NotImplemented
     dtype = op.out_dtype.numpy if op.out_dtype else data.dtype
+    if dtype.kind in "iu":
+        return NotImplemented  # jax rounds to the nearest
     shape = list(data.shape)
     for letter, places in zip(op.spatial, size, strict=True):
         shape[op.layout.index(letter)] = int(places)
