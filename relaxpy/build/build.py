@@ -158,7 +158,15 @@ def link(
         alone = Alone(kernel.switch, RUNNER, len(objects) - 1) if kernel.switch else None
         place = places[kernel.symbol]
         infos.append(
-            KernelInfo(name, kernel.symbol, kernel.serial_symbol, place, alone, kernel.memory)
+            KernelInfo(
+                name,
+                kernel.symbol,
+                kernel.serial_symbol,
+                place,
+                alone,
+                kernel.memory,
+                kernel.params,
+            )
         )
     return Executable(
         functions=tuple(program.functions),

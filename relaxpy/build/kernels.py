@@ -30,8 +30,9 @@ from relaxpy.build.int_expr import int_expr
 from relaxpy.build.tuning import TuningRecords
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.module import BufferParam, ScalarParam
-from relaxpy.runtime.bytecode import KernelMemory
+from relaxpy.runtime.bytecode import KernelMemory, KernelParam
 from relaxpy.runtime.codec import decode, encode
+from relaxpy.runtime.kernel_params import symbol_of
 from relaxpy.schedule import ScheduledKernel, schedule_kernel
 from relaxpy.schedule.knobs import Choices
 from relaxpy.tir import alone
@@ -42,11 +43,10 @@ from relaxpy.tir.target import Target
 
 _KERNEL_SOURCES = (
     *("errors.py", "ir", "tir", "shape", "schedule", "build/kernels.py", "build/int_expr.py"),
-    *("runtime/bytecode.py", "runtime/codec.py"),
+    *("runtime/bytecode.py", "runtime/codec.py", "runtime/kernel_params.py"),
 )
 """Sources that decide what becomes of a tensor program, and how an entry of the cache is written."""
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy")
-_SYMBOL_DIGITS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,8 @@ class CompiledKernel:
     object_code: bytes
     memory: KernelMemory | None
     """What a run takes from the heap; None: not known."""
+    params: tuple[KernelParam, ...] = ()
+    """What it takes: its symbol vouches for that."""
     cached: bool = False
     """It came from the cache."""
 
@@ -77,6 +79,7 @@ class CompiledKernel:
             "rule": self.rule,
             "seconds": self.seconds,
             "memory": encode(self.memory),
+            "params": encode(self.params),
         }
         return json.dumps(facts).encode() + b"\n" + self.object_code
 
@@ -85,8 +88,9 @@ class CompiledKernel:
         """An entry of the cache as it was."""
         facts, object_code = bytes(data).split(b"\n", 1)
         known = json.loads(facts)
-        memory = decode(known.pop("memory"))
-        return cls(**known, object_code=object_code, memory=memory, cached=True)
+        memory = decode(known.pop("memory"), KernelMemory | None)
+        params = decode(known.pop("params"), tuple[KernelParam, ...])
+        return cls(**known, object_code=object_code, memory=memory, params=params, cached=True)
 
 
 Progress = Callable[[int, int, str], None]
@@ -187,9 +191,10 @@ def _compile_all(
             for name, program in programs.items():
                 start = perf_counter()
                 scheduled = schedule_kernel(program.func, target, choices.get(name))
-                symbol = "k" + hashlib.sha256(texts[name].encode()).hexdigest()[:_SYMBOL_DIGITS]
+                params = kernel_params(program)
+                symbol = symbol_of(texts[name], params)
                 seconds = perf_counter() - start
-                args = (name, symbol, scheduled, seconds, target, check_arguments)
+                args = (name, symbol, params, scheduled, seconds, target, check_arguments)
                 running[pool.submit(_compile, *args)] = name
             for future in as_completed(running):
                 name = running[future]
@@ -205,6 +210,7 @@ def _compile_all(
 def _compile(
     name: str,
     symbol: str,
+    params: tuple[KernelParam, ...],
     scheduled: ScheduledKernel,
     seconds: float,
     target: Target,
@@ -222,8 +228,30 @@ def _compile(
     seconds += perf_counter() - start
     memory = kernel_memory(scheduled.parallel)
     return CompiledKernel(
-        symbol, serial_symbol, switch_symbol, scheduled.rule, seconds, code, memory
+        symbol, serial_symbol, switch_symbol, scheduled.rule, seconds, code, memory, params
     )
+
+
+def kernel_params(program: PrimFunc) -> tuple[KernelParam, ...]:
+    """What the kernel of a program takes."""
+    numbers: dict[Dim, int] = {}
+    """The program's variables, in the order in which its parameters mention them."""
+    for param in program.params:
+        dims = param.shape if isinstance(param, BufferParam) else (param.var.dim,)
+        for var in (var for dim in dims for var in dim.vars):
+            numbers.setdefault(var.dim, len(numbers))
+    found: list[KernelParam] = []
+    for position, param in enumerate(program.params):
+        if isinstance(param, BufferParam):
+            shape = tuple(int_expr(dim, numbers) for dim in param.shape)
+            written = position in program.written
+            found.append(KernelParam(str(param.dtype), shape, written=written))
+        else:
+            is_int = param.dtype.is_int
+            found.append(
+                KernelParam(str(param.dtype), None, numbers[param.var.dim] if is_int else -1)
+            )
+    return tuple(found)
 
 
 def kernel_memory(scheduled: Any) -> KernelMemory | None:

@@ -18,21 +18,43 @@ bool or str.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
+
+from relaxpy.runtime.dtype import INFO
+
+# What a field may hold, beside its type: `relaxpy.runtime.codec` compares with it what a file says.
+Index: TypeAlias = Annotated[int, range(1 << 31)]
+"""A number that counts from 0."""
+OrNone: TypeAlias = Annotated[int, range(-1, 1 << 31)]
+"""Such a number, or -1: none."""
+Int64: TypeAlias = Annotated[int, range(-(1 << 63), 1 << 63)]
+Rank: TypeAlias = Annotated[int, range(-1, 65)]
+"""How many dimensions; -1: any."""
+Dims: TypeAlias = Annotated[int, range(65)]
+"""How many dimensions."""
+DTypeName: TypeAlias = Annotated[str, frozenset(INFO)]
+AnyDType: TypeAlias = Annotated[str, frozenset({"", *INFO})]
+PrimDType: TypeAlias = Annotated[str, frozenset({"", "string", "str", *INFO})]
 
 
 @dataclass(frozen=True, slots=True)
 class Reg:
     """A register operand."""
 
-    index: int
+    index: Index
 
 
 @dataclass(frozen=True, slots=True)
 class Heap:
     """An integer of the heap, as operand."""
 
-    index: int
+    index: Index
+
+
+INT_OPS = (
+    "add", "sub", "mul", "floordiv", "floormod", "min", "max",
+    "eq", "ne", "lt", "le", "and", "or", "not", "select",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +62,12 @@ class IntOp:
     """An integer operation; `op` is one of INT_OPS. floordiv and floormod round to minus
     infinity; comparisons and logic give 0 or 1; select takes (condition, then, else)."""
 
-    op: str
+    op: Annotated[str, INT_OPS]
     args: tuple[IntExpr, ...]
 
 
-IntExpr: TypeAlias = "int | Heap | IntOp"
-Operand: TypeAlias = "Reg | Heap | int | float | bool | str"
-
-INT_OPS = (
-    "add", "sub", "mul", "floordiv", "floormod", "min", "max",
-    "eq", "ne", "lt", "le", "and", "or", "not", "select",
-)  # fmt: skip
+IntExpr: TypeAlias = "Int64 | Heap | IntOp"
+Operand: TypeAlias = "Reg | Heap | Int64 | float | bool | str"
 
 
 # Patterns: what a value must look like. A dimension is None (anything), an int, or Heap(i): store it there.
@@ -60,25 +77,25 @@ INT_OPS = (
 class TensorPattern:
     """A tensor. `shape` None: any shape of `ndim` dimensions (-1: any rank). `dtype` "": any."""
 
-    shape: tuple[None | int | Heap, ...] | None
-    ndim: int
-    dtype: str
+    shape: tuple[None | Int64 | Heap, ...] | None
+    ndim: Rank
+    dtype: AnyDType
 
 
 @dataclass(frozen=True, slots=True)
 class ShapePattern:
     """A shape value."""
 
-    dims: tuple[None | int | Heap, ...] | None
-    ndim: int
+    dims: tuple[None | Int64 | Heap, ...] | None
+    ndim: Rank
 
 
 @dataclass(frozen=True, slots=True)
 class PrimPattern:
     """A scalar of `dtype` ("" for any); its integer value may be bound or fixed."""
 
-    dtype: str
-    value: None | int | Heap = None
+    dtype: PrimDType
+    value: None | Int64 | Heap = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +109,7 @@ class TuplePattern:
 class CallablePattern:
     """A function value of `arity` parameters (-1: any)."""
 
-    arity: int = -1
+    arity: OrNone = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +135,7 @@ class Check:
     """The annotation as script, e.g. `R.Tensor((n, n * 4), dtype="float32")`."""
     detail: str = ""
     """For an `Assert`: the relation as script, e.g. `n * 4`, and where: `dimension 1`."""
-    symbols: tuple[tuple[str, int], ...] = ()
+    symbols: tuple[tuple[str, Index], ...] = ()
     """Symbolic variables that the annotation mentions and their heap slots: the bound values to
     show."""
 
@@ -130,9 +147,9 @@ class Location:
     binding: str
     """Name of the variable that is bound."""
     file: str = ""
-    line: int = 0
-    column: int = 0
-    end_column: int = 0
+    line: Index = 0
+    column: Index = 0
+    end_column: Index = 0
     """0: not known, or on another line."""
 
 
@@ -140,7 +157,7 @@ class Location:
 class Instr:
     """Base of all instructions."""
 
-    loc: int
+    loc: OrNone
     """Index into the function's `locations`."""
 
 
@@ -148,17 +165,17 @@ class Instr:
 class Const(Instr):
     """dst ← constants[index]."""
 
-    dst: int
-    index: int
+    dst: Index
+    index: Index
 
 
 @dataclass(frozen=True, slots=True)
 class Match(Instr):
     """Check register src against a pattern and bind the pattern's heap slots."""
 
-    src: int
+    src: Index
     pattern: Pattern
-    check: int
+    check: Index
     """Index into the function's `checks`."""
 
 
@@ -166,7 +183,7 @@ class Match(Instr):
 class Eval(Instr):
     """heap[dst] ← expr."""
 
-    dst: int
+    dst: Index
     expr: IntExpr
 
 
@@ -176,21 +193,21 @@ class Assert(Instr):
 
     lhs: IntExpr
     rhs: IntExpr
-    check: int
+    check: Index
 
 
 @dataclass(frozen=True, slots=True)
 class Alloc(Instr):
     """dst ← an uninitialised tensor of shape heap[shape : shape + ndim]."""
 
-    dst: int
-    shape: int
-    ndim: int
-    dtype: str
-    storage: int
+    dst: Index
+    shape: Index
+    ndim: Dims
+    dtype: DTypeName
+    storage: OrNone
     """Index of one of the function's `storages` (memory of the frame; the tensor never leaves the
     call), or -1: memory of its own, which may leave the call."""
-    offset: int = 0
+    offset: Annotated[int, range(1 << 63)] = 0
     """Bytes from the storage's start to the tensor's."""
 
 
@@ -199,18 +216,18 @@ class View(Instr):
     """dst ← the memory of tensor src (compact), seen with shape heap[shape : shape + ndim] and
     `dtype`."""
 
-    dst: int
-    src: int
-    shape: int
-    ndim: int
-    dtype: str
+    dst: Index
+    src: Index
+    shape: Index
+    ndim: Dims
+    dtype: DTypeName
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel(Instr):
     """kernels[index](*args): a compiled tensor program in destination-passing style."""
 
-    index: int
+    index: Index
     args: tuple[Operand, ...]
     work: IntExpr
     """About how many scalar operations this call does; -1: unknown. Picks serial or parallel, GIL
@@ -226,7 +243,7 @@ class Library(Instr):
     """libraries[index](*args): a registered library function in destination-passing style
     (outputs last)."""
 
-    index: int
+    index: Index
     args: tuple[Operand, ...]
 
 
@@ -235,8 +252,8 @@ class Packed(Instr):
     """dst ← packed[index](*args): a registered function or builtin (`vm.builtin.…`) that returns
     a value."""
 
-    dst: int
-    index: int
+    dst: Index
+    index: Index
     args: tuple[Operand, ...]
 
 
@@ -244,9 +261,9 @@ class Packed(Instr):
 class Call(Instr):
     """dst ← functions[index](*args)."""
 
-    dst: int
-    index: int
-    args: tuple[int, ...]
+    dst: Index
+    index: Index
+    args: tuple[Index, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,61 +271,61 @@ class Closure(Instr):
     """dst ← functions[index] with the last len(captured) parameters filled in (none: a plain
     function value)."""
 
-    dst: int
-    index: int
-    captured: tuple[int, ...]
+    dst: Index
+    index: Index
+    captured: tuple[Index, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Invoke(Instr):
     """dst ← register `closure` called with args; it may be a closure or a Python callable."""
 
-    dst: int
-    closure: int
-    args: tuple[int, ...]
+    dst: Index
+    closure: Index
+    args: tuple[Index, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MakeTuple(Instr):
     """dst ← (src…)."""
 
-    dst: int
-    fields: tuple[int, ...]
+    dst: Index
+    fields: tuple[Index, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Item(Instr):
     """dst ← src[index]."""
 
-    dst: int
-    src: int
-    index: int
+    dst: Index
+    src: Index
+    index: Index
 
 
 @dataclass(frozen=True, slots=True)
 class MakeShape(Instr):
     """dst ← the shape value heap[shape : shape + ndim]."""
 
-    dst: int
-    shape: int
-    ndim: int
+    dst: Index
+    shape: Index
+    ndim: Dims
 
 
 @dataclass(frozen=True, slots=True)
 class MakePrim(Instr):
     """dst ← a scalar (or string) of `dtype`."""
 
-    dst: int
-    value: Heap | int | float | bool | str
-    dtype: str
+    dst: Index
+    value: Heap | Int64 | float | bool | str
+    dtype: PrimDType
 
 
 @dataclass(frozen=True, slots=True)
 class Move(Instr):
     """dst ← src."""
 
-    dst: int
-    src: int
+    dst: Index
+    src: Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,23 +333,23 @@ class If(Instr):
     """Run the next then_len instructions if register cond (a 0-d bool tensor or a bool) holds,
     else the else_len after them; then go on behind both."""
 
-    cond: int
-    then_len: int
-    else_len: int
+    cond: Index
+    then_len: Index
+    else_len: Index
 
 
 @dataclass(frozen=True, slots=True)
 class Kill(Instr):
     """These registers are not read again."""
 
-    regs: tuple[int, ...]
+    regs: tuple[Index, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Return(Instr):
     """Leave the function with register src. The last instruction of a function; nowhere else."""
 
-    src: int
+    src: Index
 
 
 INSTRUCTIONS: tuple[type[Instr], ...] = (
@@ -360,8 +377,8 @@ class FunctionCode:
     params: tuple[Param, ...]
     ret: str
     """Return annotation as script."""
-    num_regs: int
-    heap_init: tuple[int, ...]
+    num_regs: Index
+    heap_init: tuple[Int64, ...]
     storages: tuple[IntExpr, ...]
     """Size in bytes of each piece of frame memory, over the heap."""
     code: tuple[Instr, ...]
@@ -380,7 +397,7 @@ class Alone:
     """A function of the kernel's object."""
     runner: str
     """A function of another object, without parameters."""
-    object: int
+    object: Index
     """Index of that object."""
 
 
@@ -393,7 +410,21 @@ class KernelMemory:
     """Taken once."""
     each: IntExpr
     """Taken by each thread that runs it."""
-    sizes: tuple[tuple[int, int], ...] = ()
+    sizes: tuple[tuple[Index, OrNone], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KernelParam:
+    """A parameter of a kernel. `Heap(i)` in its shape is no slot but the kernel's own size number i: what calls it must
+    give the same everywhere."""
+
+    dtype: DTypeName
+    shape: tuple[IntExpr, ...] | None
+    """None: a scalar."""
+    size: OrNone = -1
+    """Of a scalar: the size that it is; -1: none."""
+    written: bool = False
+    """The kernel stores to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,11 +436,14 @@ class KernelInfo:
     """Runs on all threads where that helps."""
     serial_symbol: str
     """Runs on the calling thread; the same as `symbol` where the program is serial anyway, or where `alone` is set."""
-    object: int = 0
+    object: Index = 0
     """Index into the executable's objects."""
     alone: Alone | None = None
     """Set where the serial kernel is the parallel one in a library of its own."""
     memory: KernelMemory | None = None
     """None: not known."""
+    params: tuple[KernelParam, ...] | None = None
+    """What it must be given, since it looks at nothing itself: `symbol` ends with the digest of this
+    (`relaxpy.runtime.kernel_params`). None: its code compares what it is given."""
 
     kind: ClassVar[str] = "kernel"

@@ -2,12 +2,19 @@
 
 A dataclass is an object with one key, its class: `{"Kernel": [loc, index, args, work, flops, nbytes]}`, fields in
 order; a tuple is a list. Everything else is itself. Small enough to be read by a runtime in any language.
+
+A file may say anything. So `decode` compares every field with its annotation: the type, the class, and the range or
+the words that `Annotated` names. Each annotation becomes a reader once.
 """
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Callable, Container
 from dataclasses import fields, is_dataclass
-from typing import Any
+from functools import cache
+from types import GenericAlias, NoneType, UnionType
+from typing import Annotated, Any, ForwardRef, Union, get_args, get_origin, get_type_hints
 
 from relaxpy.runtime import bytecode
 
@@ -19,10 +26,28 @@ _CLASSES: dict[str, type[Any]] = {
         bytecode.TensorPattern, bytecode.ShapePattern, bytecode.PrimPattern, bytecode.TuplePattern,
         bytecode.CallablePattern, bytecode.ObjectPattern,
         bytecode.Check, bytecode.Location, bytecode.Param, bytecode.FunctionCode, bytecode.Alone, bytecode.KernelMemory,
-        bytecode.KernelInfo,
+        bytecode.KernelParam, bytecode.KernelInfo,
     )
 }  # fmt: skip
 _FIELDS = {cls: tuple(field.name for field in fields(cls)) for cls in _CLASSES.values()}
+_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a text", NoneType: "null"}  # fmt: skip
+_INT64 = range(-(1 << 63), 1 << 63)
+
+Reader = Callable[[Any], Any]
+
+
+class Malformed(ValueError):
+    """What a file says does not fit the annotation of a field."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.path: list[str] = []
+        """Where, from the inside out."""
+
+    def __str__(self) -> str:
+        where = "".join(reversed(self.path)).lstrip(".")
+        return f"{where}: {self.problem}" if where else self.problem
 
 
 def encode(value: Any) -> Any:
@@ -36,19 +61,178 @@ def encode(value: Any) -> Any:
     return value
 
 
-def decode(value: Any) -> Any:
-    """The value that `encode` was given.
+def decode(value: Any, annotation: Any) -> Any:
+    """The value that `encode` was given: one that fits `annotation`, a class of the bytecode or a type made of them.
 
-    Raises: KeyError, TypeError, ValueError for what `encode` does not make.
+    Raises: Malformed for anything else; RecursionError for what is nested deeper than Python's stack.
     """
-    if isinstance(value, list):
-        return tuple(_items(value))
-    if isinstance(value, dict):
-        ((name, args),) = value.items()
-        return _CLASSES[name](*_items(args))
-    return value
+    return _reader(annotation)(value)
 
 
-def _items(values: list[Any]) -> list[Any]:
-    """Most items are numbers and names, which take no call."""
-    return [decode(item) if isinstance(item, (list, dict)) else item for item in values]
+@cache
+def _reader(annotation: Any) -> Reader:
+    """What reads values of a type."""
+    if isinstance(annotation, str):
+        annotation = ForwardRef(annotation)
+    if isinstance(annotation, ForwardRef):
+        return _reader(_resolved(annotation.__forward_arg__))
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _within(args[0], args[1])
+    if origin in (Union, UnionType):
+        return _either(args)
+    if origin is tuple:
+        return _sequence(args[0]) if args[-1] is ... else _record(args)
+    if origin is dict:
+        return _mapping(args[1])
+    if is_dataclass(annotation):
+        return _either(tuple(cls for cls in _FIELDS if issubclass(cls, annotation)))
+    if annotation is int:
+        return _within(int, _INT64)
+    return _plain(annotation)
+
+
+def _resolved(name: str) -> Any:
+    """The type that an annotation in quotes means, aliases in it resolved."""
+    holder = type("holder", (), {"__annotations__": {"it": name}})
+    return get_type_hints(holder, vars(bytecode), include_extras=True)["it"]
+
+
+def _plain(kind: type[Any]) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:
+            raise Malformed(f"expected {_NAMES[kind]}, got {_short(value)}")
+        return value
+
+    return read
+
+
+def _within(kind: type[Any], allowed: Container[Any]) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:
+            raise Malformed(f"expected {_NAMES[kind]}, got {_short(value)}")
+        if value not in allowed:
+            limits = f"{allowed[0]}…{allowed[-1]}" if isinstance(allowed, range) else "those known"
+            raise Malformed(f"{_short(value)} is none of {limits}")
+        return value
+
+    return read
+
+
+def _either(kinds: tuple[Any, ...]) -> Reader:
+    """One of several types: objects are told apart by their class, the rest by what JSON says."""
+    objects: dict[str, Reader] = {}
+    others: dict[type[Any], Reader] = {}
+    expected: list[str] = []
+
+    def add(kind: Any) -> None:
+        if isinstance(kind, (str, ForwardRef)):
+            kind = _resolved(kind if isinstance(kind, str) else kind.__forward_arg__)
+        origin = get_origin(kind)
+        if origin in (Union, UnionType):
+            for each in get_args(kind):
+                add(each)
+        elif kind in _FIELDS:
+            objects[kind.__name__] = _fields_of(kind)
+            expected.append(kind.__name__)
+        elif origin is tuple or isinstance(kind, GenericAlias):
+            others[list] = _reader(kind)
+            expected.append("a list")
+        else:
+            plain = get_args(kind)[0] if origin is Annotated else kind
+            others[plain] = _reader(kind)
+            expected.append(_NAMES[plain])
+
+    for kind in kinds:
+        add(kind)
+    wanted = " or ".join(expected) if len(expected) < 8 else "an instruction"
+
+    def read(value: Any) -> Any:
+        if type(value) is dict and len(value) == 1:
+            ((name, args),) = value.items()
+            found = objects.get(name)
+            if found is not None:
+                return found(args)
+        else:
+            found = others.get(type(value))
+            if found is not None:
+                return found(value)
+        raise Malformed(f"expected {wanted}, got {_short(value)}")
+
+    return read
+
+
+def _fields_of(cls: type[Any]) -> Reader:
+    """Reads the fields of a class, which are resolved when the first object of it is met: classes may nest."""
+    readers: list[Reader] = []
+    names = _FIELDS[cls]
+
+    def read(args: Any) -> Any:
+        if not readers:
+            hints = get_type_hints(cls, include_extras=True)
+            readers.extend(_reader(hints[name]) for name in names)
+        if type(args) is not list or len(args) != len(readers):
+            raise Malformed(f"{cls.__name__} has {len(names)} fields, got {_short(args)}")
+        values: list[Any] = []
+        try:
+            for reader, arg in zip(readers, args, strict=True):
+                values.append(reader(arg))
+        except Malformed as error:
+            error.path.append(f".{cls.__name__}.{names[len(values)]}")
+            raise
+        return cls(*values)
+
+    return read
+
+
+def _sequence(kind: Any) -> Reader:
+    reader = _reader(kind)
+
+    def read(value: Any) -> Any:
+        if type(value) is not list:
+            raise Malformed(f"expected a list, got {_short(value)}")
+        values: list[Any] = []
+        try:
+            for item in value:
+                values.append(reader(item))
+        except Malformed as error:
+            error.path.append(f"[{len(values)}]")
+            raise
+        return tuple(values)
+
+    return read
+
+
+def _record(kinds: tuple[Any, ...]) -> Reader:
+    """A tuple of so many items."""
+    readers = [_reader(kind) for kind in kinds]
+
+    def read(value: Any) -> Any:
+        if type(value) is not list or len(value) != len(readers):
+            raise Malformed(f"expected a list of {len(readers)}, got {_short(value)}")
+        return tuple(reader(item) for reader, item in zip(readers, value, strict=True))
+
+    return read
+
+
+def _mapping(kind: Any) -> Reader:
+    """An object with texts as keys."""
+    reader = _reader(kind)
+
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise Malformed(f"expected an object, got {_short(value)}")
+        found: dict[str, Any] = {}
+        for name, item in value.items():
+            try:
+                found[name] = reader(item)
+            except Malformed as error:
+                error.path.append(f".{_short(name)}")
+                raise
+        return found
+
+    return read
+
+
+def _short(value: Any) -> str:
+    return reprlib.repr(value)

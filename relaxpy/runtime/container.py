@@ -20,6 +20,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from relaxpy.errors import ExecutableError
 from relaxpy.files import moved_to
 
 MAGIC = b"RELAXPY\n"
-VERSION = 3
+VERSION = 4
 ALIGNMENT = 64
 
 _HEAD = struct.Struct("<8sIIQI4x")
@@ -136,7 +137,7 @@ class Container:
         if section is None:
             raise ExecutableError("file-damaged", f"{self.path} has no section {name!r}")
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 file.seek(section.offset)
                 data = file.read(section.length)
         except OSError as error:
@@ -150,10 +151,16 @@ class Container:
 
     def map(self, name: str) -> NDArray[np.uint8]:
         """A section's bytes mapped into memory, read-only; pages are read when they are touched."""
-        section = self.sections[name]
+        section = self.sections.get(name)
+        if section is None:
+            raise ExecutableError("file-damaged", f"{self.path} has no section {name!r}")
         if section.length == 0:
             return np.zeros(0, np.uint8)
-        return np.memmap(self.path, np.uint8, "r", section.offset, (section.length,))
+        try:
+            with open_regular(self.path) as file:
+                return np.memmap(file, np.uint8, "r", section.offset, (section.length,))
+        except (OSError, ValueError) as error:  # ValueError: it has become shorter
+            raise ExecutableError("file-read", f"cannot map {self.path}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +210,7 @@ def open_container(path: Path, what: str = "an executable") -> Container:
     `file-truncated`, `file-damaged` (names the section).
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             head = file.read(_HEAD.size)
             if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
@@ -234,7 +241,7 @@ def open_container(path: Path, what: str = "an executable") -> Container:
                 raise ExecutableError(
                     "file-damaged", f"{path} is damaged: {size - total} bytes follow its end"
                 )
-            sections = _table(head, count)
+            sections = _table(path, head, count, header, total)
             for section in sections.values():
                 _check(file, path, section)
     except OSError as error:
@@ -242,12 +249,41 @@ def open_container(path: Path, what: str = "an executable") -> Container:
     return Container(path, sections)
 
 
-def _table(head: bytes, count: int) -> dict[str, Section]:
+def open_regular(path: Path) -> BinaryIO:
+    """A file to be read. A pipe would be waited for and a device does as it likes: neither is opened.
+
+    Raises: OSError, also for what is no regular file.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return open(handle, "rb")
+
+
+def _table(path: Path, head: bytes, count: int, header: int, total: int) -> dict[str, Section]:
+    """The sections, which lie one behind the other and fill the file.
+
+    Raises: ExecutableError (`file-damaged`) for a table that says anything else.
+    """
     sections: dict[str, Section] = {}
+    end = header
     for index in range(count):
-        name, *rest = _ENTRY.unpack_from(head, _HEAD.size + index * _ENTRY.size)
-        text = name.rstrip(b"\0").decode("ascii")
-        sections[text] = Section(text, *rest)
+        name, offset, length, stored, digest = _ENTRY.unpack_from(
+            head, _HEAD.size + index * _ENTRY.size
+        )
+        text = name.rstrip(b"\0").decode("ascii", "replace")
+        if text in sections or offset != end or stored != _pad(length):
+            raise ExecutableError(
+                "file-damaged",
+                f"{path} is damaged: its table of sections does not make sense at {text!r}",
+            )
+        sections[text] = Section(text, offset, length, stored, digest)
+        end += stored
+    if end != total:
+        raise ExecutableError(
+            "file-damaged", f"{path} is damaged: its sections end at {end}, the file at {total}"
+        )
     return sections
 
 

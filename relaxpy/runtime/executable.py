@@ -7,6 +7,7 @@ in a file of relaxpy's own format (`relaxpy.runtime.container`); same executable
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from relaxpy.errors import ExecutableError, UsageError
+from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.build_report import BuildReport
-from relaxpy.runtime.bytecode import FunctionCode, KernelInfo
-from relaxpy.runtime.codec import decode, encode
+from relaxpy.runtime.bytecode import FunctionCode, Index, KernelInfo
+from relaxpy.runtime.codec import Malformed, decode, encode
 from relaxpy.runtime.container import (
     ALIGNMENT,
     Container,
@@ -160,21 +161,19 @@ class Executable:
     ) -> Executable:
         """The executable whose `sections` these are, weights (in another container, if it is given) not copied.
 
-        Raises: KeyError, TypeError, ValueError, AssertionError for other sections.
+        Raises: ValueError, RecursionError for other sections.
         """
-        meta = json.loads(container.read("meta"))
-        target: dict[str, Any] = {
-            key: tuple(v) if isinstance(v, list) else v for key, v in meta["target"].items()
-        }
+        meta = decode_meta(json.loads(container.read("meta")))
+        target: dict[str, Any] = {**meta["target"]}
         return Executable(
-            functions=decode(meta["functions"]),
+            functions=meta["functions"],
             constants=tuple(_constants(weights or container, meta["constants"])),
-            kernels=decode(meta["kernels"]),
-            libraries=tuple(meta["libraries"]),
-            packed=tuple(meta["packed"]),
+            kernels=meta["kernels"],
+            libraries=meta["libraries"],
+            packed=meta["packed"],
             objects=_cut(container.read("object"), meta["objects"]),
             target=target,
-            sources=json.loads(container.read("sources")),
+            sources=decode(json.loads(container.read("sources")), dict[str, str]),
         )
 
 
@@ -184,40 +183,96 @@ def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
     `any_cpu`: read it also where its kernels cannot run, to look at it.
 
     Raises: ExecutableError: `file-read`, `file-format` (not ours), `file-version`, `file-truncated`, `file-damaged`,
-    `weights-missing`, `weights-mismatch`, `cpu-features`.
+    `weights-missing`, `weights-place`, `weights-mismatch`, `bytecode`, `cpu-features`.
     """
     file = Path(path)
     container = open_container(file)
     try:
-        beside = json.loads(container.read("meta")).get("weights")
+        beside = _beside(json.loads(container.read("meta")))
         weights = _open_weights(beside, file) if beside is not None else None
         exe = Executable.from_sections(container, weights)
-    except (KeyError, TypeError, ValueError, AssertionError) as error:
+    except (ValueError, RecursionError) as error:
         # Checksums are right, so some other program wrote this.
-        raise ExecutableError("file-damaged", f"{file} cannot be understood: {error!r}") from error
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ExecutableError("file-damaged", f"{file} cannot be understood: {reason}") from error
+    except RuntimeCheckError as error:  # an element type that this machine has no tensors of
+        raise ExecutableError("file-damaged", f"{file}: {error.message}") from error
+    # exe.verify(str(file))
     if not any_cpu:
         exe.require_host()
     return exe
 
 
+_META: dict[str, Any] = {
+    "functions": tuple[FunctionCode, ...],
+    "kernels": tuple[KernelInfo, ...],
+    "libraries": tuple[str, ...],
+    "packed": tuple[str, ...],
+    "target": dict[str, str | int | bool | None | tuple[str, ...]],
+    "constants": tuple[dict[str, str | int | tuple[Index, ...]], ...],
+    "objects": tuple[Index, ...],
+}
+"""What each part of the section `meta` is."""
+
+
+def decode_meta(meta: Any) -> dict[str, Any]:
+    """The parts of the section `meta`, each compared with what it has to be. Raises: ValueError."""
+    if not isinstance(meta, dict):
+        raise ValueError("the section 'meta' is no object")
+    found: dict[str, Any] = {}
+    for name, annotation in _META.items():
+        if name not in meta:
+            raise ValueError(f"the section 'meta' has no {name!r}")
+        try:
+            found[name] = decode(meta[name], annotation)
+        except Malformed as error:
+            error.path.append(name)
+            raise
+    features = found["target"].get("features", ())
+    texts = [found["target"].get(name, "") for name in ("kind", "mcpu", "text")]
+    if not isinstance(features, tuple) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("target: its kind, processor and text are texts, its features a list")
+    return found
+
+
+def _beside(meta: Any) -> dict[str, str] | None:
+    """The file that keeps the weights, if it is not the executable itself. Raises: ValueError."""
+    wanted = meta.get("weights") if isinstance(meta, dict) else None
+    if wanted is None:
+        return None
+    found: dict[str, str] = decode(wanted, dict[str, str])
+    if not {"file", "sha256"} <= found.keys():
+        raise ValueError("weights: a file and its checksum are expected")
+    return found
+
+
 def _cut(data: bytes, lengths: Sequence[int]) -> tuple[bytes, ...]:
-    """Consecutive pieces of `data`."""
+    """Consecutive pieces, which are all of `data`. Raises: ValueError."""
     ends = list(accumulate(lengths, initial=0))
+    if ends[-1] != len(data):
+        raise ValueError(f"the objects have {ends[-1]} bytes, their section {len(data)}")
     return tuple(data[begin:end] for begin, end in pairwise(ends))
 
 
 def _open_weights(wanted: dict[str, str], file: Path) -> Container:
-    path = file.parent / wanted["file"]
-    if wanted["file"] != _weights_path(file).name:
-        path = (
-            _weights_path(file) if _weights_path(file).exists() else path
-        )  # the pair may have been renamed
-    if not path.exists():
+    name = wanted["file"]
+    if Path(name).name != name or not name or "\0" in name:
+        raise _elsewhere(file, name)
+    path = file.parent / name
+    renamed = _weights_path(file)
+    if name != renamed.name and os.path.lexists(renamed):  # the pair may have been renamed
+        path = renamed
+    if not os.path.lexists(path):
         raise ExecutableError(
             "weights-missing",
             f"{file} keeps its weights beside it, and {path.name} is not there",
             help=f"put {path.name} into {file.parent}, or save with weights='inside'",
         )
+    try:
+        if path.resolve().parent not in (file.parent.resolve(), file.resolve().parent):
+            raise _elsewhere(file, name)
+    except (OSError, RuntimeError) as error:  # a link that leads to itself
+        raise ExecutableError("file-read", f"cannot read {path}: {error}") from error
     container = open_container(path, "a weights file")
     section = container.sections.get("weights")
     if section is None or section.digest.hex() != wanted["sha256"]:
@@ -227,18 +282,32 @@ def _open_weights(wanted: dict[str, str], file: Path) -> Container:
     return container
 
 
+def _elsewhere(file: Path, name: str) -> ExecutableError:
+    return ExecutableError(
+        "weights-place",
+        f"{file} asks for weights in {name!r}, which is no file in its own folder",
+        help="weights lie beside their executable: put the file itself there, not a link to it",
+    )
+
+
 def _weights_path(file: Path) -> Path:
     return file.with_name(file.name + ".weights")
 
 
-def _constants(container: Container | MemoryContainer, table: list[dict[str, Any]]) -> list[Array]:
-    """Arrays over the mapped section."""
+def _constants(
+    container: Container | MemoryContainer, table: Sequence[dict[str, Any]]
+) -> list[Array]:
+    """Arrays over the mapped section. Raises: ValueError, RuntimeCheckError for a table that does not fit it."""
     memory = container.map("weights")
     arrays: list[Array] = []
-    for entry in table:
-        dtype = dtypes.to_numpy(entry["dtype"])
-        begin, shape = entry["offset"], tuple(entry["shape"])
-        end = begin + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    for number, entry in enumerate(table):
+        name, begin, shape = entry.get("dtype"), entry.get("offset"), entry.get("shape")
+        if not isinstance(name, str) or not isinstance(shape, tuple) or type(begin) is not int:
+            raise ValueError(f"constants[{number}]: a dtype, a shape and an offset are expected")
+        dtype = dtypes.to_numpy(name)
+        end = begin + math.prod(shape) * dtype.itemsize
+        if not 0 <= begin <= end <= len(memory) or begin % ALIGNMENT:
+            raise ValueError(f"constants[{number}]: bytes {begin} to {end} of {len(memory)}")
         arrays.append(np.asarray(memory[begin:end]).view(dtype).reshape(shape))
     return arrays
 
@@ -269,7 +338,8 @@ def _plain(target: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+    # In ASCII: the name of a file may have characters that UTF-8 has not.
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
 def _machine(object_code: bytes) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 
 from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp
 
@@ -10,9 +11,36 @@ _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "floormod": "%
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 
 
+_FUNCTIONS: dict[str, Callable[..., int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "floormod": operator.mod,
+    "min": min,
+    "max": max,
+    "eq": lambda a, b: int(a == b),
+    "ne": lambda a, b: int(a != b),
+    "lt": lambda a, b: int(a < b),
+    "le": lambda a, b: int(a <= b),
+    "and": lambda *args: int(all(args)),
+    "or": lambda *args: int(any(args)),
+    "not": lambda a: int(not a),
+    "select": lambda condition, then, other: then if condition else other,
+}
+
+ARITY = {"not": 1, "select": 3, "min": -2, "max": -2, "and": -2, "or": -2}
+"""How many operands an integer operation takes, if not two; -2: two or more."""
+
+
 def compute(op: str, args: Sequence[int]) -> int:
     """An integer operation on numbers. ZeroDivisionError as Python raises it."""
-    return int(eval(python_op(op, list(map(repr, args))), {}))
+    return _FUNCTIONS[op](*args)
+
+
+def fits_int64(value: int) -> bool:
+    """Whether a slot of the heap can hold it."""
+    return -(1 << 63) <= value < 1 << 63
 
 
 def python_op(op: str, args: list[str]) -> str:

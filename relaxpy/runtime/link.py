@@ -11,8 +11,10 @@ about memory is resolved here, once:
 * the choice between serial and parallel kernels, and the check that storage is large enough, are made once for each
   distinct expression (and not once a kernel), where its sizes are first known.
 
-A line of the source knows its instruction, and so its binding, at no cost: the source is entered in `linecache` with
-the bindings as comments, and an error is located by the line that its traceback names.
+A line of the source knows its instruction, and so its binding, at no cost: an error is located by the line that its
+traceback names. `linecache` has the source with the bindings as comments. What is compiled has none: of a file, or a
+user, it contains numbers, names that are written here, and element types of the runtime's table. Texts are constants,
+`q<i>`.
 
 Functions that call themselves through others, or call function values, become generators: they yield what they call to
 a trampoline (`relaxpy.runtime.program.drive`), so recursion is as deep as memory, not as Python's stack.
@@ -55,7 +57,7 @@ from relaxpy.runtime.bytecode import (
     View,
 )
 from relaxpy.runtime.frame import FramePlan
-from relaxpy.runtime.integers import by_slot, compute, python_op
+from relaxpy.runtime.integers import by_slot, compute, fits_int64, python_op
 from relaxpy.runtime.kernels import LARGE_WORK, SMALL_WORK
 from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
@@ -63,6 +65,8 @@ from relaxpy.runtime.operands import Analysis, Value, analyse
 
 MAX_ROW = 64
 """Kernels of a row. Its arguments are on the frame's stack, which takes memory at each level of a recursion."""
+_MOST_PARENTHESES = 40
+"""Of a formula on one line, one in the other."""
 
 
 @dataclass(slots=True)
@@ -81,10 +85,25 @@ class Listing:
     generator: bool
     arms: list[Arm]
     """Branches at every 80th level, inner ones first: what is compiled in pieces."""
+    comments: dict[int, str]
+    """Line (from 0) → the binding that it is of."""
+    texts: list[str]
+    """What the names `q<i>` mean."""
 
     @property
     def text(self) -> str:
-        return "\n".join(self.lines) + "\n"
+        """The lines with their comments, for people."""
+        lines = list(self.lines)
+        for line, comment in self.comments.items():
+            lines[line] += f"  # {printable(comment)}"
+        return "\n".join(lines) + "\n"
+
+
+def printable(text: str) -> str:
+    """A text on one line, with escapes for what is no visible character."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def translate(
@@ -121,7 +140,6 @@ class _Launch:
     args: list[str]
     group: int
     """Its work group; -1: always small."""
-    comment: str
 
 
 class Emitter:
@@ -154,6 +172,8 @@ class Emitter:
         self.pending: list[_Launch] = []
         """Kernels that are not written yet, because the next one may be of their row."""
         self.rows = 0
+        self.comments: dict[int, str] = {}
+        self.texts: dict[str, str] = {}
         self.slots_set: set[int] = set()
         self.slots_change = False
         """A slot was written twice."""
@@ -202,19 +222,33 @@ class Emitter:
             args = tuple(self.fold(arg) for arg in expr.args)
             if all(isinstance(arg, int) for arg in args):
                 try:
-                    return compute(expr.op, [arg for arg in args if isinstance(arg, int)])
+                    value = compute(expr.op, [arg for arg in args if isinstance(arg, int)])
                 except ZeroDivisionError:
                     pass  # fails when it is reached, with its place
+                else:
+                    # What no slot holds is computed at run time: a product of many has any number of digits.
+                    if fits_int64(value):
+                        return value
             return IntOp(expr.op, args)
         return expr
 
     def expr(self, expr: IntExpr) -> str:
-        expr = self.fold(expr)
+        return self._expr(self.fold(expr))[0]
+
+    def _expr(self, expr: IntExpr) -> tuple[str, int]:
+        """A folded formula as Python, and how many parentheses deep it is: Python reads 200. Deep ones are computed
+        piece by piece, on lines of their own."""
         if isinstance(expr, Heap):
-            return f"s{expr.index}"
-        if isinstance(expr, IntOp):
-            return python_op(expr.op, [self.expr(arg) for arg in expr.args])
-        return repr(expr)
+            return f"s{expr.index}", 0
+        if not isinstance(expr, IntOp):
+            return repr(expr), 0
+        args = [self._expr(arg) for arg in expr.args]
+        text, deep = python_op(expr.op, [arg for arg, _ in args]), 1 + max(d for _, d in args)
+        if deep < _MOST_PARENTHESES:
+            return text, deep
+        name = self.temp()
+        self.emit(f"{name} = {text}")
+        return name, 0
 
     def dims(self, shape: int, ndim: int) -> str:
         sizes = [self.expr(Heap(slot)) for slot in range(shape, shape + ndim)]
@@ -228,8 +262,14 @@ class Emitter:
                 return self.expr(arg)
             case float() if not math.isfinite(arg):
                 return f"float({str(arg)!r})"
+            case str():
+                return self.constant(arg)
             case _:
                 return repr(arg)
+
+    def constant(self, text: str) -> str:
+        """The name of a text that comes from outside."""
+        return self.texts.setdefault(text, f"q{len(self.texts)}")
 
     # Lines
 
@@ -280,6 +320,8 @@ class Emitter:
             self.rows,
             self.generator,
             self.arms,
+            self.comments,
+            list(self.texts),
         )
 
     def start(self, framed: bool) -> None:
@@ -299,7 +341,8 @@ class Emitter:
             if isinstance(instr, If):
                 middle = at + 1 + instr.then_len
                 after = middle + instr.else_len
-                self.emit(f"if truth(r{instr.cond}):{self.comment(instr)}")
+                self.emit(f"if truth(r{instr.cond}):")
+                self.comment(instr)
                 self.arm(at + 1, middle, scope)
                 self.at = at
                 self.emit("else:")
@@ -309,7 +352,7 @@ class Emitter:
             first = len(self.lines)
             self.instr(at, instr, scope)
             if len(self.lines) > first:
-                self.lines[-1] += self.comment(instr)
+                self.comment(instr)
             made = self.info.defines.get(at)
             if not isinstance(instr, Eval) and (made is None or made.has_local):
                 self.registers_set.add(getattr(instr, "dst", -1))
@@ -370,7 +413,8 @@ class Emitter:
         self.emit(f"row{self.rows}({work}, (")
         for launch in pending:
             self.at = launch.at
-            self.emit(f"({', '.join([launch.handle, *launch.args])}),{launch.comment}")
+            self.emit(f"({', '.join([launch.handle, *launch.args])}),")
+            self.comment(self.code.code[launch.at])
         self.emit("))")
         self.depth -= 1
         self.rows += 1
@@ -383,7 +427,8 @@ class Emitter:
     def launch(self, launches: Sequence[_Launch]) -> None:
         for launch in launches:
             self.at = launch.at
-            self.emit(f"{launch.handle}({', '.join(launch.args)}){launch.comment}")
+            self.emit(f"{launch.handle}({', '.join(launch.args)})")
+            self.comment(self.code.code[launch.at])
 
     def arm(self, start: int, end: int, scope: Scope) -> None:
         self.depth += 1
@@ -397,12 +442,12 @@ class Emitter:
             self.arms.append((first, len(self.lines)))
         self.depth -= 1
 
-    def comment(self, instr: Instr) -> str:
-        if not 0 <= instr.loc < len(self.code.locations):
-            return ""
-        place = self.code.locations[instr.loc]
-        where = f", {place.file}:{place.line}" if place.file else ""
-        return f"  # {place.binding}{where}".replace("\n", " ")
+    def comment(self, instr: Instr) -> None:
+        """Say beside the last line what the instruction is of."""
+        if 0 <= instr.loc < len(self.code.locations):
+            place = self.code.locations[instr.loc]
+            where = f", {place.file}:{place.line}" if place.file else ""
+            self.comments[len(self.lines) - 1] = f"{place.binding}{where}"
 
     # Instructions
 
@@ -549,9 +594,7 @@ class Emitter:
             else:
                 args.append(f"argument(r{arg.index})")
         name = f"small{instr.index}" if always_small else f"k{group}_{instr.index}"
-        self.pending.append(
-            _Launch(at, name, args, -1 if always_small else group, self.comment(instr))
-        )
+        self.pending.append(_Launch(at, name, args, -1 if always_small else group))
 
     # Match
 

@@ -313,7 +313,9 @@ class ProfilingEmitter(Emitter):
             costs = ""
             if isinstance(instr, Kernel):
                 costs = f", {self.expr(instr.flops)}, {self.expr(instr.nbytes)}"
-            self.emit(f"note({self.code.name!r}, {launch.at}, clock_began, ({tensors}){costs})")
+            self.emit(
+                f"note({self.constant(self.code.name)}, {launch.at}, clock_began, ({tensors}){costs})"
+            )
 
     def instr(self, at: int, instr: Instr, scope: Scope) -> None:
         if not isinstance(instr, _BETWEEN):
@@ -321,4 +323,4 @@ class ProfilingEmitter(Emitter):
             return
         self.emit("clock_began = clock()")
         super().instr(at, instr, scope)
-        self.emit(f"note({self.code.name!r}, {at}, clock_began, ())")
+        self.emit(f"note({self.constant(self.code.name)}, {at}, clock_began, ())")

@@ -44,7 +44,7 @@ from relaxpy.runtime.kernels import (
     KernelRow,
     load_kernels,
 )
-from relaxpy.runtime.link import translate
+from relaxpy.runtime.link import printable, translate
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
 from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
 from relaxpy.runtime.pool import MemoryPool
@@ -111,7 +111,7 @@ class LinkedFunction:
             listing = translate(code, generators, generator, emitter)
         self.source = listing.text
         self.origin = listing.origin
-        file = f"<relaxpy {code.name} {next(_numbers)}>"
+        file = f"<relaxpy {printable(code.name)} {next(_numbers)}>"
         linecache.cache[file] = (
             len(self.source),
             None,
@@ -138,6 +138,7 @@ class LinkedFunction:
             scope[f"serial{number}"] = group.serial
             scope[f"pick{number}"] = group.pick
         scope |= {f"row{number}": KernelRow() for number in range(listing.rows)}
+        scope |= {f"q{number}": text for number, text in enumerate(listing.texts)}
         with nesting_checked(code.name):
             compiled = compile_nested(listing.lines, listing.arms, file)
         exec(compiled, scope)

@@ -187,11 +187,13 @@ class WatchedEmitter(Emitter):
         super().instr(at, instr, scope)
         self.flush()
         if isinstance(instr, Alloc) and instr.storage >= 0:
-            place = self.code.locations[instr.loc].binding if self.code.locations else ""
+            known = 0 <= instr.loc < len(self.code.locations)
+            place = self.code.locations[instr.loc].binding if known else ""
             dims = self.dims(instr.shape, instr.ndim)
             begin = f"f.pointers[{instr.storage}] + {instr.offset}"
             self.emit(
-                f"w.begin({at}, {place or f'r{instr.dst}'!r}, {begin}, {dims}, {instr.dtype!r})"
+                f"w.begin({at}, {self.constant(place or f'r{instr.dst}')}, {begin}, {dims}, "
+                f"{instr.dtype!r})"
             )
         elif not isinstance(instr, (Alloc, View, Kill, Return)):
             self.emit(f"w.done({keys})")

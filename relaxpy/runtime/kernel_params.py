@@ -1,0 +1,118 @@
+"""What a kernel must be given: parameters as a file says them, and the machine code that vouches for them.
+
+Kernels do not look at their arguments. So the symbol of a kernel ends with a digest of its parameters: a file that says
+others than those it was compiled with names a symbol that its object code does not have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp, KernelInfo, KernelParam
+from relaxpy.runtime.codec import encode
+from relaxpy.runtime.integers import compute
+from relaxpy.runtime.patterns import describe, prim_fits
+from relaxpy.runtime.tensor import Tensor
+
+DIGITS = 24
+"""Of each part of a symbol."""
+RUNNER = "relaxpy_run_alone"
+"""The function of the object that serial twins share (`Alone.runner`)."""
+
+_OURS = re.compile(rf"k[0-9a-f]{{{DIGITS}}}_[0-9a-f]{{{DIGITS}}}")
+
+
+def symbol_of(program: str, params: Sequence[KernelParam]) -> str:
+    """The symbol of the kernel that is compiled from this text and takes these parameters."""
+    return f"k{hashlib.sha256(program.encode()).hexdigest()[:DIGITS]}_{_digest(params)}"
+
+
+def symbol_problem(info: KernelInfo) -> str:
+    """Why the symbols of a kernel do not vouch for its parameters, or ""."""
+    ours = _OURS.fullmatch(info.symbol) is not None
+    if ours and info.params is None:
+        return "its parameters are missing"
+    if info.params is not None and not (ours and info.symbol.endswith(f"_{_digest(info.params)}")):
+        return "it was compiled with other parameters"
+    if info.serial_symbol not in (info.symbol, f"{info.symbol}_serial"):
+        return "its serial twin is another kernel"
+    alone = info.alone
+    if alone is not None and (alone.switch, alone.runner) != (f"{info.symbol}_alone", RUNNER):
+        return "what makes it run alone is another function"
+    return ""
+
+
+def _digest(params: Sequence[KernelParam]) -> str:
+    text = json.dumps(encode(tuple(params)), separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def require_fit(info: KernelInfo, args: Sequence[Any]) -> None:
+    """Compare arguments with the parameters of a kernel, sizes included. Of a tensor without memory only type and shape
+    count (`relaxpy.runtime.program.shown`).
+
+    Raises: RuntimeCheckError (`check`).
+    """
+    params = info.params
+    if params is None:
+        return
+    sizes: dict[int, int] = {}
+    for number, (param, arg) in enumerate(zip(params, args, strict=True)):
+        if param.shape is None:
+            _require_scalar(info, number, param, arg)
+            if param.size >= 0:
+                sizes.setdefault(param.size, int(arg))
+            continue
+        if not isinstance(arg, Tensor) or arg.dtype != param.dtype or arg.ndim != len(param.shape):
+            wanted = f"{param.dtype} of {len(param.shape)} dimensions"
+            raise _unfit(info, number, f"must be a tensor of {wanted}, got {describe(arg)}")
+        if param.written and not arg.writable:
+            raise _unfit(
+                info, number, "is written to, and may not be: it is a constant or read-only"
+            )
+        for dim, size in zip(param.shape, arg.shape, strict=True):
+            if isinstance(dim, Heap):
+                sizes.setdefault(dim.index, size)
+            if size < 0:
+                raise _unfit(info, number, f"has a negative size: {describe(arg)}")
+    for number, (param, arg) in enumerate(zip(params, args, strict=True)):
+        if param.shape is None:
+            if param.size >= 0 and sizes[param.size] != arg:
+                raise _unfit(info, number, f"must be {sizes[param.size]}, got {arg}")
+            continue
+        wanted = tuple(evaluate(dim, sizes) for dim in param.shape)
+        if wanted != tuple(arg.shape):
+            raise _unfit(info, number, f"must have shape {wanted}, got {tuple(arg.shape)}")
+
+
+def _require_scalar(info: KernelInfo, number: int, param: KernelParam, arg: Any) -> None:
+    if not prim_fits(arg, param.dtype) or (_is_float(param.dtype) != isinstance(arg, float)):
+        raise _unfit(info, number, f"must be a scalar of type {param.dtype}, got {describe(arg)}")
+
+
+def _is_float(dtype: str) -> bool:
+    return dtypes.info(dtype).code not in (0, 1, 6)
+
+
+def evaluate(expr: IntExpr, sizes: dict[int, int]) -> int | None:
+    """A formula of a kernel's sizes; None where one of them is not known, or it divides by 0."""
+    if isinstance(expr, Heap):
+        return sizes.get(expr.index)
+    if isinstance(expr, IntOp):
+        args = [evaluate(arg, sizes) for arg in expr.args]
+        known = [arg for arg in args if arg is not None]
+        try:
+            return compute(expr.op, known) if len(known) == len(args) else None
+        except ZeroDivisionError:
+            return None
+    return expr
+
+
+def _unfit(info: KernelInfo, number: int, problem: str) -> RuntimeCheckError:
+    return RuntimeCheckError("check", f"argument {number} of the kernel {info.name} {problem}")
