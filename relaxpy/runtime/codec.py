@@ -85,8 +85,8 @@ def _reader(annotation: Any) -> Reader:
         return _sequence(args[0]) if args[-1] is ... else _record(args)
     if origin is dict:
         return _mapping(args[1])
-    if is_dataclass(annotation):
-        return _either(tuple(cls for cls in _FIELDS if issubclass(cls, annotation)))
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        return _either(tuple(cls for cls in _FIELDS if annotation in cls.__mro__))
     if annotation is int:
         return _within(int, _INT64)
     return _plain(annotation)
@@ -95,7 +95,7 @@ def _reader(annotation: Any) -> Reader:
 def _resolved(name: str) -> Any:
     """The type that an annotation in quotes means, aliases in it resolved."""
     holder = type("holder", (), {"__annotations__": {"it": name}})
-    return get_type_hints(holder, vars(bytecode), include_extras=True)["it"]
+    return get_type_hints(holder, dict(vars(bytecode)), include_extras=True)["it"]
 
 
 def _plain(kind: type[Any]) -> Reader:

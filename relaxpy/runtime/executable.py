@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +35,7 @@ from relaxpy.runtime.cpu import missing_features
 from relaxpy.runtime.listing import listing, signature
 from relaxpy.runtime.memory_plan import MemoryPlan, plan_of
 from relaxpy.runtime.tensor import Array
+from relaxpy.runtime.verify import Unproved, verify
 
 _MACHINES = {62: ("x86_64", "amd64"), 183: ("aarch64", "arm64")}
 """ELF's machine number → names that Python has for it."""
@@ -95,6 +97,18 @@ class Executable:
     def as_text(self, kernels: bool = False) -> str:
         """A listing to read: functions instruction by instruction; with `kernels` the tensor programs as well."""
         return listing(self, kernels)
+
+    @cached_property
+    def unproved(self) -> tuple[Unproved, ...]:
+        """What has to be checked when each function runs (`relaxpy.runtime.verify`).
+
+        Raises: ExecutableError (`bytecode`) for bytecode that does not hold together.
+        """
+        return verify(self)
+
+    def verify(self, file: str) -> None:
+        """Verify the bytecode now; errors name `file`."""
+        vars(self)["unproved"] = verify(self, file)
 
     def missing_features(self) -> tuple[str, ...]:
         """Features that the code needs and this CPU lacks, in LLVM's spelling."""
@@ -197,7 +211,7 @@ def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
         raise ExecutableError("file-damaged", f"{file} cannot be understood: {reason}") from error
     except RuntimeCheckError as error:  # an element type that this machine has no tensors of
         raise ExecutableError("file-damaged", f"{file}: {error.message}") from error
-    # exe.verify(str(file))
+    exe.verify(str(file))
     if not any_cpu:
         exe.require_host()
     return exe

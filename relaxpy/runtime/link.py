@@ -62,6 +62,7 @@ from relaxpy.runtime.kernels import LARGE_WORK, SMALL_WORK
 from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
 from relaxpy.runtime.operands import Analysis, Value, analyse
+from relaxpy.runtime.verify import Unproved
 
 MAX_ROW = 64
 """Kernels of a row. Its arguments are on the frame's stack, which takes memory at each level of a recursion."""
@@ -111,10 +112,14 @@ def translate(
     generators: frozenset[int],
     generator: bool,
     emitter: type[Emitter] | None = None,
+    unproved: Unproved | None = None,
 ) -> Listing:
     """The Python of a function. `generators` are the functions whose calls must be yielded; `emitter` writes it in
-    another way (`relaxpy.runtime.watch`)."""
-    return (emitter or Emitter)(code, analyse(code), generators, generator).function()
+    another way (`relaxpy.runtime.watch`); the arguments of instructions that are `unproved` are compared when they
+    run."""
+    return (emitter or Emitter)(
+        code, analyse(code), generators, generator, unproved or {}
+    ).function()
 
 
 @dataclass(slots=True)
@@ -146,9 +151,15 @@ class Emitter:
     """Writes the lines."""
 
     def __init__(
-        self, code: FunctionCode, analysis: Analysis, generators: frozenset[int], generator: bool
+        self,
+        code: FunctionCode,
+        analysis: Analysis,
+        generators: frozenset[int],
+        generator: bool,
+        unproved: Unproved,
     ) -> None:
         self.code = code
+        self.unproved = unproved
         self.info = analysis
         self.plan = analysis.plan
         self.generators = generators
@@ -477,6 +488,8 @@ class Emitter:
             case Packed(dst=dst, index=index, args=args):
                 self.emit(f"r{dst} = to_value(p{index}({', '.join(map(self.operand, args))}))")
             case Call(dst=dst, index=index, args=args):
+                for position in self.unproved.get(at, ()):
+                    self.emit(f"own(r{args[position]})")
                 wait = "yield " if index in self.generators else ""
                 self.emit(f"r{dst} = {wait}f{index}({_regs(args)})")
             case Closure(dst=dst, index=index, captured=captured):
@@ -531,6 +544,9 @@ class Emitter:
     def alloc(self, at: int, instr: Alloc, scope: Scope) -> None:
         value = self.info.defines[at]
         dims = self.dims(instr.shape, instr.ndim)
+        if at in self.unproved:
+            have = self.expr(self.code.storages[instr.storage]) if instr.storage >= 0 else "-1"
+            self.emit(f"room({dims}, {instr.dtype!r}, {instr.offset}, {have})")
         if instr.storage < 0:
             self.emit(f"r{instr.dst} = {self.own_tensor(dims, instr.dtype)}")
             if value.record >= 0:
@@ -553,6 +569,10 @@ class Emitter:
 
     def view(self, at: int, instr: View) -> None:
         value = self.info.defines[at]
+        if at in self.unproved:
+            dims = self.dims(instr.shape, instr.ndim)
+            source = self.checked(instr.src, self.info.reads[at][0])
+            self.emit(f"seen({source}, {dims}, {instr.dtype!r})")
         if value.storage >= 0:
             if value.object:
                 self.storage_tensor(instr.dst, value)
@@ -562,7 +582,20 @@ class Emitter:
         if value.record >= 0:
             self.emit(f"d{value.record}.value = r{instr.dst}.pointer")
 
+    def checked(self, reg: int, value: Value) -> str:
+        """A register's value for a check of it: a tensor that only kernels see has its type and shape."""
+        if value.shape >= 0:
+            return f"shown({self.dims(value.shape, value.ndim)}, {value.dtype!r})"
+        return f"c{value.constant}" if value.constant >= 0 else f"r{reg}"
+
     def kernel(self, at: int, instr: Kernel, scope: Scope) -> None:
+        if at in self.unproved:
+            read = iter(self.info.reads[at])
+            given = [
+                self.checked(arg.index, next(read)) if isinstance(arg, Reg) else self.operand(arg)
+                for arg in instr.args
+            ]
+            self.emit(f"fit({instr.index}, ({', '.join([*given, ''])}))")
         group = self.group_of[self.fold(instr.work)]
         work = self.group_exprs[group]
         always_small = isinstance(work, int) and 0 <= work < SMALL_WORK

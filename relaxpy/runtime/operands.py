@@ -102,7 +102,7 @@ class Analysis:
         """`Match` → record that it fills for the value that it checks."""
         self.kernel_records: dict[int, tuple[int, ...]] = {}
         """`Kernel` → record of each register argument; -1: from the object, at run time."""
-        self.written = _written_slots(code)
+        self.written = written_slots(code)
 
     def block(self, start: int, end: int, env: dict[int, Value], matched: dict[Value, int]) -> None:
         """Walk instructions start…end. `matched`: values whose shape a dominating `Match` has bound, and where."""
@@ -241,18 +241,19 @@ def _registers(args: Sequence[Operand]) -> tuple[int, ...]:
     return tuple(arg.index for arg in args if isinstance(arg, Reg))
 
 
-def _written_slots(code: FunctionCode) -> frozenset[int]:
+def written_slots(code: FunctionCode) -> frozenset[int]:
     """Heap slots that instructions write; the others are constants."""
-    found: set[int] = set()
-    for instr in code.code:
-        if isinstance(instr, Eval):
-            found.add(instr.dst)
-        elif isinstance(instr, Match):
-            found.update(_pattern_slots(instr.pattern))
-    return frozenset(found)
+    return frozenset(slot for instr in code.code for slot in sets_slots(instr))
 
 
-def _pattern_slots(pattern: Pattern) -> list[int]:
+def sets_slots(instr: Instr) -> Sequence[int]:
+    """Heap slots that an instruction writes."""
+    if isinstance(instr, Eval):
+        return (instr.dst,)
+    return pattern_slots(instr.pattern) if isinstance(instr, Match) else ()
+
+
+def pattern_slots(pattern: Pattern) -> list[int]:
     """Heap slots that a pattern binds."""
     match pattern:
         case TensorPattern(shape=sizes) | ShapePattern(dims=sizes):
@@ -260,6 +261,6 @@ def _pattern_slots(pattern: Pattern) -> list[int]:
         case PrimPattern(value=Heap(index)):
             return [index]
         case TuplePattern(fields):
-            return [slot for item in fields for slot in _pattern_slots(item)]
+            return [slot for item in fields for slot in pattern_slots(item)]
         case _:
             return []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import linecache
+import math
 import weakref
 from collections.abc import Callable, Generator, Mapping
 from itertools import count
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from relaxpy.errors import RelaxError, RuntimeCheckError, Span
+from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime import library, threads
 from relaxpy.runtime.bytecode import (
     Assert,
@@ -37,6 +39,7 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.frame import Allocate, Frame, record_of, release
+from relaxpy.runtime.kernel_params import require_fit
 from relaxpy.runtime.kernels import (
     HANDOVER_SECONDS,
     KernelGroup,
@@ -49,8 +52,9 @@ from relaxpy.runtime.nesting import compile_nested, nesting_checked
 from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
 from relaxpy.runtime.pool import MemoryPool
 from relaxpy.runtime.profile import ProfilingEmitter, Recorder
-from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
+from relaxpy.runtime.tensor import Shape, Tensor, from_numpy, require_writable
 from relaxpy.runtime.updates import require_own
+from relaxpy.runtime.verify import Unproved
 from relaxpy.runtime.watch import Watch, WatchedEmitter, allocate_guarded
 
 if TYPE_CHECKING:
@@ -95,6 +99,7 @@ class LinkedFunction:
         generators: frozenset[int],
         generator: bool,
         movable: bool,
+        unproved: Unproved,
     ) -> None:
         self.program = program
         self.code = code
@@ -108,7 +113,7 @@ class LinkedFunction:
         self.patterns = parameter_patterns(code)
         with nesting_checked(code.name):
             emitter = WatchedEmitter if program.check_memory else program.emitter
-            listing = translate(code, generators, generator, emitter)
+            listing = translate(code, generators, generator, emitter, unproved)
         self.source = listing.text
         self.origin = listing.origin
         file = f"<relaxpy {printable(code.name)} {next(_numbers)}>"
@@ -300,6 +305,7 @@ class Program:
         self.pool = MemoryPool()
         self.allocate: Allocate = allocate_guarded if check_memory else self.pool.storage
         self.executable = executable
+        unproved = executable.unproved
         self.device = device
         self.libraries = [library.find_library(name) for name in executable.libraries]
         self.packed = [library.find_function(name) for name in executable.packed]
@@ -311,7 +317,9 @@ class Program:
         generators = trampolined(executable.functions)
         movable = without_python(executable.functions) - generators
         self.functions = [
-            LinkedFunction(self, code, generators, index in generators, index in movable)
+            LinkedFunction(
+                self, code, generators, index in generators, index in movable, unproved[index]
+            )
             for index, code in enumerate(executable.functions)
         ]
         for index, function in enumerate(self.functions):
@@ -329,6 +337,10 @@ class Program:
             "truth": truth,
             "view_of": view_of,
             "shown": shown,
+            "fit": self.fit,
+            "room": require_room,
+            "seen": require_seen,
+            "own": require_writable,
             "prim_fits": prim_fits,
             "to_value": to_value,
             "closure": self.closure,
@@ -345,6 +357,10 @@ class Program:
         scope |= {f"l{i}": func for i, func in enumerate(self.libraries)}
         scope |= {f"p{i}": func for i, func in enumerate(self.packed)}
         return scope
+
+    def fit(self, index: int, args: tuple[Any, ...]) -> None:
+        """Compare arguments with what a kernel takes. Raises: RuntimeCheckError (`check`)."""
+        require_fit(self.executable.kernels[index], args)
 
     def closure(self, index: int, captured: tuple[Any, ...]) -> Any:
         """A function value of the program."""
@@ -457,6 +473,28 @@ def truth(value: Any) -> bool:
 def view_of(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> Tensor:
     """A tensor's memory seen with another shape and type."""
     return Tensor(tensor.pointer, shape, dtype, tensor.owner, tensor.constant)
+
+
+def require_room(shape: tuple[int, ...], dtype: str, offset: int, have: int) -> None:
+    """Compare a tensor that is going to be allocated, at byte `offset`, with its storage of `have` bytes (-1: it gets
+    memory of its own).
+
+    Raises: RuntimeCheckError (`check`).
+    """
+    if min(shape, default=0) < 0:
+        raise RuntimeCheckError("check", f"a dimension is negative: {shape}")
+    need = offset + math.prod(shape) * dtypes.info(dtype).itemsize
+    if 0 <= have < need:
+        raise RuntimeCheckError("check", f"a tensor of {need} bytes in a storage of {have}")
+
+
+def require_seen(source: Any, shape: tuple[int, ...], dtype: str) -> None:
+    """Compare a view with what it views. Raises: RuntimeCheckError (`check`)."""
+    if source.__class__ is not Tensor:
+        raise RuntimeCheckError("check", f"expected a tensor, got {describe(source)}")
+    require_room(shape, dtype, 0, source.nbytes)
+    if source.pointer % dtypes.info(dtype).itemsize:
+        raise RuntimeCheckError("check", f"its memory is not aligned for items of {dtype}")
 
 
 def shown(shape: tuple[int, ...], dtype: str) -> Tensor:

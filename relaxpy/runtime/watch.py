@@ -34,6 +34,7 @@ from relaxpy.runtime.lifetimes import Lifetimes
 from relaxpy.runtime.link import Emitter, Scope
 from relaxpy.runtime.operands import Analysis
 from relaxpy.runtime.tensor import Tensor, allocate
+from relaxpy.runtime.verify import Unproved
 
 GUARD = 256
 """Bytes before and behind each piece of memory that are watched; a multiple of the alignment."""
@@ -155,9 +156,14 @@ class WatchedEmitter(Emitter):
     """Writes the lines with a check behind every instruction; kernels run one by one."""
 
     def __init__(
-        self, code: FunctionCode, analysis: Analysis, generators: frozenset[int], generator: bool
+        self,
+        code: FunctionCode,
+        analysis: Analysis,
+        generators: frozenset[int],
+        generator: bool,
+        unproved: Unproved,
     ) -> None:
-        super().__init__(code, analysis, generators, generator)
+        super().__init__(code, analysis, generators, generator, unproved)
         lifetimes = Lifetimes(code, analysis)
         planned = {
             at

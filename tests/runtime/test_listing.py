@@ -11,6 +11,7 @@ from relaxpy.runtime.bytecode import (
     Closure,
     Const,
     Eval,
+    FunctionCode,
     Heap,
     If,
     Invoke,
@@ -115,4 +116,7 @@ def test_bytecode_survives_json() -> None:
     import json
 
     exe = sample()
-    assert decode(json.loads(json.dumps(encode(exe.functions)))) == exe.functions
+    assert (
+        decode(json.loads(json.dumps(encode(exe.functions))), tuple[FunctionCode, ...])
+        == exe.functions
+    )

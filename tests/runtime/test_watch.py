@@ -79,8 +79,10 @@ def test_memory_that_is_given_away_too_early(exe: Executable) -> None:
 def test_a_tensor_that_does_not_lie_in_its_storage(exe: Executable) -> None:
     size = exe.functions[0].storages[0]
     assert isinstance(size, int)
-    with pytest.raises(RuntimeCheckError, match="c does not lie in its storage"):
+    with pytest.raises(RuntimeCheckError, match="bytes in a storage of") as error:
         run(moved(exe, "c", size))
+    assert error.value.code == "check"
+    assert error.value.span is not None
 
 
 def test_a_tensor_larger_than_its_share(exe: Executable) -> None:
