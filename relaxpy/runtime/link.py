@@ -112,14 +112,12 @@ def translate(
     generators: frozenset[int],
     generator: bool,
     emitter: type[Emitter] | None = None,
-    unproved: Unproved | None = None,
+    unproved: Unproved = frozenset(),
 ) -> Listing:
     """The Python of a function. `generators` are the functions whose calls must be yielded; `emitter` writes it in
     another way (`relaxpy.runtime.watch`); the arguments of instructions that are `unproved` are compared when they
     run."""
-    return (emitter or Emitter)(
-        code, analyse(code), generators, generator, unproved or {}
-    ).function()
+    return (emitter or Emitter)(code, analyse(code), generators, generator, unproved).function()
 
 
 @dataclass(slots=True)
@@ -488,8 +486,6 @@ class Emitter:
             case Packed(dst=dst, index=index, args=args):
                 self.emit(f"r{dst} = to_value(p{index}({', '.join(map(self.operand, args))}))")
             case Call(dst=dst, index=index, args=args):
-                for position in self.unproved.get(at, ()):
-                    self.emit(f"own(r{args[position]})")
                 wait = "yield " if index in self.generators else ""
                 self.emit(f"r{dst} = {wait}f{index}({_regs(args)})")
             case Closure(dst=dst, index=index, captured=captured):

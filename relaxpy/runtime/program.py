@@ -52,7 +52,7 @@ from relaxpy.runtime.nesting import compile_nested, nesting_checked
 from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
 from relaxpy.runtime.pool import MemoryPool
 from relaxpy.runtime.profile import ProfilingEmitter, Recorder
-from relaxpy.runtime.tensor import Shape, Tensor, from_numpy, require_writable
+from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
 from relaxpy.runtime.updates import require_own
 from relaxpy.runtime.verify import Unproved
 from relaxpy.runtime.watch import Watch, WatchedEmitter, allocate_guarded
@@ -340,7 +340,6 @@ class Program:
             "fit": self.fit,
             "room": require_room,
             "seen": require_seen,
-            "own": require_writable,
             "prim_fits": prim_fits,
             "to_value": to_value,
             "closure": self.closure,

@@ -69,8 +69,8 @@ MOST_LEAVES = 1 << 16
 MOST_NESTED = 150
 """Operations in a formula, or tuples in a pattern, one in the other."""
 
-Unproved = Mapping[int, tuple[int, ...]]
-"""Instructions whose arguments are compared when they run; for a `Call` the positions of those that are updated."""
+Unproved: TypeAlias = "frozenset[int]"
+"""Instructions whose arguments are compared when they run: kernels, and what takes a place in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +115,13 @@ def verify(exe: Executable, file: str = "") -> tuple[Unproved, ...]:
             _kernel(exe, info)
         except _Bad as error:
             _fail(f"{where}kernel {index} ({info.name}): {error}")
-    closures = frozenset(
-        instr.index for code in exe.functions for instr in code.code if isinstance(instr, Closure)
-    )
     found: dict[int, _Function] = {}
     for index in _callees_first(exe.functions):
         code = exe.functions[index]
         if code.name in names:
             _fail(f"{where}two functions are called {code.name}")
         names.add(code.name)
-        function = found[index] = _Function(exe, code, index not in closures, found)
+        function = found[index] = _Function(exe, code, found)
         try:
             function.walk()
         except _Bad as error:
@@ -133,7 +130,7 @@ def verify(exe: Executable, file: str = "") -> tuple[Unproved, ...]:
             if 0 <= at < len(code.code):
                 place = f", instruction {at} ({type(code.code[at]).__name__})"
             _fail(f"{where}function {code.name}{place}: {error}")
-    return tuple(found[index].unproved for index in range(len(exe.functions)))
+    return tuple(frozenset(found[index].unproved) for index in range(len(exe.functions)))
 
 
 def _callees_first(functions: Sequence[FunctionCode]) -> list[int]:
@@ -222,15 +219,15 @@ class _Branch:
     """How to forget what an arm has made."""
     then: _Made | None = None
     """What the first arm has made, once it is walked."""
-    slots: set[int] = field(default_factory=set[int])
-    """Heap slots that the arms have set."""
+    slots: dict[int, Size] = field(default_factory=dict[int, Size])
+    """Heap slots that the first arm has set."""
 
 
 class _Function:
     """One walk over a function."""
 
     def __init__(
-        self, exe: Executable, code: FunctionCode, trusted: bool, others: Mapping[int, _Function]
+        self, exe: Executable, code: FunctionCode, others: Mapping[int, _Function]
     ) -> None:
         self.exe = exe
         self.code = code
@@ -248,9 +245,9 @@ class _Function:
         }
         self.rewritten = False
         """A slot was set a second time."""
-        self.unproved: dict[int, tuple[int, ...]] = {}
+        self.unproved: set[int] = set()
         for reg, param in enumerate(code.params):
-            self.regs[reg] = self.new(_Value(writable=param.updated and trusted))
+            self.regs[reg] = self.new(_Value(writable=param.updated))  # checked where it begins
         self.params = tuple(self.regs.values())
 
     # What registers and slots hold
@@ -343,14 +340,16 @@ class _Function:
         for reg in self.sizes.changed(branch.mark, self.regs):
             token = self.regs.get(reg)
             made[reg] = None if token is None else (token, self.values[token])
-        branch.slots.update(self.sizes.changed(branch.mark, self.slots))
+        slots: dict[int, Size] = self.sizes.changed(branch.mark, self.slots)
         self.sizes.undo(branch.mark)
         if branch.then is None:
-            branch.then = made
+            branch.then, branch.slots = made, slots
             return branch.end
         branches.pop()
-        for slot in branch.slots:
-            self.sizes.put(self.slots, slot)
+        for slot in branch.slots.keys() | slots.keys():
+            sizes = [arm.get(slot, self.slots.get(slot)) for arm in (branch.slots, slots)]
+            if sizes[0] is not None and sizes[1] is not None:
+                self.sizes.put(self.slots, slot, self.either(sizes[0], sizes[1]))
         for reg in branch.then.keys() | made.keys():
             token = self.regs.get(reg)
             before = None if token is None else (token, self.values[token])
@@ -362,6 +361,13 @@ class _Function:
                 joined = one[0] if same else self.new(self.joined(one[1], two[1]))
                 self.sizes.put(self.regs, reg, joined)
         return branch.outer
+
+    def either(self, a: Size, b: Size) -> Size:
+        """One of two sizes."""
+        if self.sizes.are_equal(a, b):
+            return a
+        sign = self.sizes.is_at_least_0(a) and self.sizes.is_at_least_0(b)
+        return self.sizes.fresh(0 if sign else None)
 
     def joined(self, a: _Value, b: _Value) -> _Value:
         """One of two values."""
@@ -377,8 +383,7 @@ class _Function:
                 for x, y in pairs
             )
         if a.dims is not None and b.dims is not None and len(a.dims) == len(b.dims):
-            sizes = zip(a.dims, b.dims, strict=True)
-            dims = tuple(x if self.sizes.are_equal(x, y) else self.sizes.fresh(0) for x, y in sizes)
+            dims = tuple(map(self.either, a.dims, b.dims))
         dtype = a.dtype if a.dtype == b.dtype else ""
         leaves = max(a.leaves, b.leaves)
         return _Value(a.kind, dtype, dims, fields, writable, planned, leaves)
@@ -416,7 +421,7 @@ class _Function:
                 self.operands(args)
                 self.define(dst, _Value())
             case Call():
-                self.call(at, instr)
+                self.call(instr)
             case Closure(dst=dst, index=index, captured=captured):
                 _within(index, self.exe.functions, "function")
                 if len(captured) > len(self.exe.functions[index].params):
@@ -477,7 +482,7 @@ class _Function:
             elif isinstance(arg, Heap):
                 self.slot(arg.index)
 
-    def call(self, at: int, instr: Call) -> None:
+    def call(self, instr: Call) -> None:
         _within(instr.index, self.exe.functions, "function")
         callee = self.exe.functions[instr.index]
         if len(instr.args) != len(callee.params):
@@ -485,16 +490,6 @@ class _Function:
                 f"{callee.name} takes {len(callee.params)} arguments, it is given {len(instr.args)}"
             )
         tokens = list(map(self.read, instr.args))
-        updated = tuple(
-            position
-            for position, (param, token) in enumerate(zip(callee.params, tokens, strict=True))
-            if param.updated and not self.values[token].writable
-        )
-        if updated:
-            self.unproved[at] = updated
-            for position in updated:
-                token = tokens[position]
-                self.learn(token, replace(self.values[token], writable=True))
         other = self.others.get(instr.index)
         if other is None or other.result is None:
             self.define(instr.dst, _Value())
@@ -550,7 +545,7 @@ class _Function:
             if instr.offset % dtypes.info(instr.dtype).itemsize:
                 raise _Bad(f"a tensor of {instr.dtype} cannot lie at byte {instr.offset}")
         if not proved:
-            self.unproved[at] = ()
+            self.unproved.add(at)
             for dim in dims:
                 self.sizes.assume_at_least_0(dim)
         self.define(instr.dst, _Value("tensor", instr.dtype, dims, writable=True, planned=planned))
@@ -587,7 +582,7 @@ class _Function:
             wider = dtypes.info(instr.dtype).itemsize > dtypes.info(source.dtype).itemsize
             proved = proved and not wider
         if not proved:
-            self.unproved[at] = ()
+            self.unproved.add(at)
             for dim in dims:
                 self.sizes.assume_at_least_0(dim)
         self.define(
@@ -685,7 +680,7 @@ class _Function:
             if param.shape is not None and isinstance(arg, Reg):
                 proved &= self.shape_fits(position, param, self.regs[arg.index], sizes)
         if not proved:
-            self.unproved[at] = ()
+            self.unproved.add(at)
             self.learn_fit(params, instr.args, sizes)
 
     def scalar_fits(
