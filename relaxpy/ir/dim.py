@@ -23,14 +23,25 @@ _serial = itertools.count()
 
 
 class SymVar:
-    """A symbolic integer variable: an object with identity; its name is for people."""
+    """A symbolic integer variable: an object with identity; its name is for people. It is a size, at least 0, unless
+    it is `signed`: the value of a scalar."""
 
-    __slots__ = ("__weakref__", "dtype", "key", "name")
+    __slots__ = ("__weakref__", "dtype", "key", "name", "signed")
 
-    def __init__(self, name: str, dtype: str = "int64") -> None:
+    def __init__(self, name: str, dtype: str = "int64", signed: bool = False) -> None:
         self.name = name
         self.dtype = dtype
+        self.signed = signed
         self.key = (0, name, next(_serial))
+
+    def renamed(self, name: str) -> SymVar:
+        """A new variable of the same kind."""
+        return SymVar(name, self.dtype, self.signed)
+
+    @property
+    def least(self) -> int | None:
+        """What it is at least, if nothing else is known of it."""
+        return None if self.signed else 0
 
     def __repr__(self) -> str:
         return self.name
@@ -96,6 +107,14 @@ class Dim:
                 atom = monomial[0][0]
                 return atom if isinstance(atom, SymVar) else None
         return None
+
+    @property
+    def is_truth(self) -> bool:
+        """Is this a comparison, or such combined by and, or and not: 0 or 1 whatever its variables are?"""
+        if len(self.terms) != 1 or self.terms[0][1] != 1 or len(self.terms[0][0]) != 1:
+            return False
+        atom, power = self.terms[0][0][0]
+        return power == 1 and isinstance(atom, DimOp) and atom.op in _TRUTHS
 
     @cached_property
     def vars(self) -> tuple[SymVar, ...]:
@@ -429,6 +448,7 @@ def _floormod(a: Dim, b: Dim) -> Dim:
 
 # Text
 
+_TRUTHS = frozenset(("eq", "ne", "lt", "le", "and", "or", "not"))
 _SUM, _PRODUCT, _ATOM = 0, 1, 2
 _INFIX = {"floordiv": "//", "floormod": "%"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}

@@ -118,7 +118,8 @@ class ShapeExpr(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class PrimValue(Expr):
-    """A scalar (`R.prim_value(n + 1)`): integers are dimensions, floats and bools Python's."""
+    """A scalar (`R.prim_value(n + 1)`): integers are dimensions, floats and bools Python's. A comparison of
+    dimensions is a bool; a dimension of another dtype is its value converted."""
 
     value: Dim | float | bool
     dtype: DType
@@ -131,7 +132,8 @@ class PrimValue(Expr):
         elif isinstance(value, float):
             default = "float32"
         else:
-            value, default = Dim.of(value), "int64"
+            value = Dim.of(value)
+            default = "bool" if value.is_truth else "int64"
         object.__setattr__(self, "value", value)
         object.__setattr__(self, "dtype", DType(dtype or default))
         object.__setattr__(self, "span", span)

@@ -156,8 +156,12 @@ class Op(Operator):
     packed: ClassVar[str] = ""
     """Name of the runtime's function that does it, for an operator without a tensor program."""
     scalar_args: ClassVar[bool] = False
-    """Python numbers stand for 0-d constants of the other arguments' dtype (element-wise
-    operators)."""
+    """A scalar (`R.Prim`) stands for a 0-d tensor; Python's numbers and sizes (`n * 2`) are scalars of the other
+    arguments' dtype (element-wise operators)."""
+    scalar_dtype: ClassVar[str] = ""
+    """The dtype of such numbers, where it is not the other arguments'."""
+    scalar_result: ClassVar[bool] = False
+    """Of scalars alone the result is a scalar."""
 
     def deduce(self, d: Deduction, /, *args: Any, **kwargs: Any) -> Annotation:
         raise NotImplementedError  # define_op's classes all have their own
@@ -215,10 +219,7 @@ class Op(Operator):
 
     def __call__(self, *args: Any, span: Span | None = None) -> Call:
         """The call of this operator, arguments made into expressions."""
-        numbers = any(isinstance(a, (bool, int, float)) for a in args)
-        dtype = (
-            next(filter(None, map(_dtype_of, args)), None) if self.scalar_args and numbers else None
-        )
+        dtype = self._number_dtype(args) if self.scalar_args else None
         exprs: list[Expr] = []
         values = list(args)
         while values and values[-1] is None:
@@ -227,11 +228,41 @@ class Op(Operator):
             if value is None:
                 value = Tuple(())  # an optional argument left out before one that is given
             exprs.append(self._argument(spec, value, dtype))
+        if self.scalar_result and any(isinstance(e, PrimValue) or _is_scalar(e) for e in exprs):
+            exprs = self._scalars(args, exprs)
         return self.normal(Call(self, tuple(exprs), span=span))
 
+    def _number_dtype(self, args: Sequence[Any]) -> DType | None:
+        """The dtype of the numbers and sizes among the arguments; None: each has its own."""
+        numbers = [a for a in args if isinstance(a, (bool, int, float, Dim, SymVar))]
+        if not numbers:
+            return None
+        if self.scalar_dtype:
+            return DType(self.scalar_dtype)
+        found = next(filter(None, map(_dtype_of, args)), None)
+        if found is None and any(isinstance(a, (Dim, SymVar)) for a in numbers):
+            found = DType("float32" if any(isinstance(a, float) for a in numbers) else "int64")
+        return found
+
+    def _scalars(self, args: Sequence[Any], exprs: list[Expr]) -> list[Expr]:
+        """The arguments with Python's numbers as scalars, where no argument is a tensor."""
+        numbers = [isinstance(a, (bool, int, float)) for a in args]
+        if not all(
+            n or isinstance(e, PrimValue) or _is_scalar(e)
+            for n, e in zip(numbers, exprs, strict=False)
+        ):
+            return exprs
+        return [
+            PrimValue(e.data.item(), str(DType(e.data.dtype))) if isinstance(e, Constant) else e
+            for e in exprs
+        ]
+
     def _argument(self, spec: ArgSpec, value: Any, dtype: DType | None) -> Expr:
-        if isinstance(value, (bool, int, float)) and spec.kind is TensorType and self.scalar_args:
-            return self._number(spec, value, dtype)
+        if spec.kind is TensorType and self.scalar_args:
+            if isinstance(value, (bool, int, float)):
+                return self._number(spec, value, dtype)
+            if isinstance(value, (Dim, SymVar)):
+                return self._size(spec, Dim.of(value), dtype)
         try:
             return as_expr(value, spec.kind)
         except TypeError:
@@ -240,6 +271,29 @@ class Op(Operator):
                 f"{self.name}: {spec.name} cannot be a Python {type(value).__name__}",
                 help=_argument_help(spec, value),
             ).about(spec.name) from None
+
+    def _size(self, spec: ArgSpec, value: Dim, dtype: DType | None) -> PrimValue:
+        """A size as a scalar of `dtype`; a comparison of sizes is a bool."""
+        if value.is_truth:
+            return PrimValue(value)
+        if dtype is not None and dtype.is_bool:
+            raise DeduceError(
+                "op-dtype",
+                f"{self.name}: {spec.name} cannot be the size {value}, since the other argument is of dtype bool",
+                help=f"compare it: {value} > 0",
+            ).about(spec.name)
+        return PrimValue(value, dtype or "int64")
+
+    def as_array(self, place: int, value: Any, dtype: str | None) -> Any:
+        """The value of argument `place` for `reference`: a scalar in the place of a tensor as an array."""
+        is_number = isinstance(value, (bool, int, float))
+        if not is_number or dtype is None or self.args[place].kind is not TensorType:
+            return value
+        return number_array(value, DType(dtype))
+
+    def scalar_value(self, *args: Dim) -> Dim | None:
+        """The result for int64 scalars (of comparisons: 0 or 1) as a dimension; None where it is none."""
+        return None
 
     def _number(self, spec: ArgSpec, value: float, dtype: DType | None) -> Constant:
         """A Python number as a constant of `dtype`; where that is not known, of the number's
@@ -308,9 +362,21 @@ class Op(Operator):
         return TensorType(None, next((a.dtype for a in args if isinstance(a, TensorType)), None))
 
 
+def number_array(value: Any, dtype: DType) -> np.ndarray:
+    """A scalar of `dtype` as a 0-d array; integers modulo 2**bits."""
+    with np.errstate(over="ignore"):
+        if dtype.is_int and not dtype.is_bool:
+            return np.asarray(int(value) % (1 << 64), np.uint64).astype(dtype.numpy)
+        return np.asarray(value).astype(dtype.numpy)
+
+
+def _is_scalar(expr: Expr) -> bool:
+    return isinstance(expr, Var) and isinstance(expr.annotation, PrimType)
+
+
 def _dtype_of(value: Any) -> DType | None:
-    """The dtype of an argument that is a tensor expression, as far as it is known without a
-    module."""
+    """The dtype of an argument that is an expression of a tensor or a scalar, as far as it is known without
+    a module."""
     value = getattr(value, "__relax_expr__", value)
     if isinstance(value, np.ndarray):
         return DType(value.dtype)
@@ -321,7 +387,7 @@ def _dtype_of(value: Any) -> DType | None:
     )
 
     annotation = deduce(value)
-    return annotation.dtype if isinstance(annotation, TensorType) else None
+    return annotation.dtype if isinstance(annotation, (TensorType, PrimType)) else None
 
 
 @cache

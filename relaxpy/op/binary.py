@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import operator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import define_op
 from relaxpy.op.elementwise import Binary, Ternary
+
+
+def _divided(op: str, x1: Dim, x2: Dim) -> Dim | None:
+    """A quotient or rest of integers; by what may be 0 it is none of dimensions."""
+    return dim_op(op, x1, x2) if x2.value else None
 
 
 @define_op
@@ -19,6 +27,7 @@ class Add(Binary):
 
     name = "add"
     ufunc = np.add
+    size = operator.add
 
 
 @define_op
@@ -27,6 +36,7 @@ class Subtract(Binary):
 
     name = "subtract"
     ufunc = np.subtract
+    size = operator.sub
 
 
 @define_op
@@ -35,6 +45,7 @@ class Multiply(Binary):
 
     name = "multiply"
     ufunc = np.multiply
+    size = operator.mul
 
 
 @define_op
@@ -70,6 +81,7 @@ class FloorDivide(Binary):
     floor_mod(x1, x2)) / x2 to the nearest whole number, x1 / x2 where x2 is 0."""
 
     name = "floor_divide"
+    size = partial(_divided, "floordiv")
 
     def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
         if DType(x1.dtype).is_float:
@@ -83,6 +95,7 @@ class FloorMod(Binary):
     NaN there."""
 
     name = "floor_mod"
+    size = partial(_divided, "floormod")
 
     def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
         if DType(x1.dtype).is_float:
@@ -100,6 +113,7 @@ class Power(Binary):
     def legalize(self, out: TensorType, x1: te.Tensor, x2: te.Tensor) -> te.Tensor:
         if DType(str(x1.dtype)).is_float:
             return super().legalize(out, x1, x2)
+        x1, x2 = te.as_tensor(x1), te.as_tensor(x2)
         return te.integer_power(x1, x2, out.dims, (te.dims(x1), te.dims(x2)))
 
     def numpy(self, x1: np.ndarray, x2: np.ndarray) -> Any:
@@ -115,6 +129,7 @@ class Maximum(Binary):
 
     name = "maximum"
     ufunc = np.maximum
+    size = maximum
 
 
 @define_op
@@ -123,6 +138,7 @@ class Minimum(Binary):
 
     name = "minimum"
     ufunc = np.minimum
+    size = minimum
 
 
 @define_op
@@ -148,6 +164,7 @@ class LogicalAnd(Binary):
     """Both are true."""
 
     name = "logical_and"
+    size = partial(dim_op, "and")
     takes = "bool"
     ufunc = np.logical_and
 
@@ -157,6 +174,7 @@ class LogicalOr(Binary):
     """One of them is true, or both."""
 
     name = "logical_or"
+    size = partial(dim_op, "or")
     takes = "bool"
     ufunc = np.logical_or
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
+from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.op.base import define_op
 from relaxpy.op.elementwise import Comparison
+
+
+def _swapped(op: str, x1: Dim, x2: Dim) -> Dim:
+    return dim_op(op, x2, x1)
 
 
 @define_op
@@ -13,6 +20,7 @@ class Equal(Comparison):
     """x1 == x2."""
 
     name = "equal"
+    size = partial(dim_op, "eq")
     takes = "anything"
     ufunc = np.equal
 
@@ -22,6 +30,7 @@ class NotEqual(Comparison):
     """x1 != x2."""
 
     name = "not_equal"
+    size = partial(dim_op, "ne")
     takes = "anything"
     ufunc = np.not_equal
 
@@ -31,6 +40,7 @@ class Less(Comparison):
     """x1 < x2."""
 
     name = "less"
+    size = partial(dim_op, "lt")
     ufunc = np.less
 
 
@@ -39,6 +49,7 @@ class LessEqual(Comparison):
     """x1 <= x2."""
 
     name = "less_equal"
+    size = partial(dim_op, "le")
     ufunc = np.less_equal
 
 
@@ -47,6 +58,7 @@ class Greater(Comparison):
     """x1 > x2."""
 
     name = "greater"
+    size = partial(_swapped, "lt")
     ufunc = np.greater
 
 
@@ -55,4 +67,5 @@ class GreaterEqual(Comparison):
     """x1 >= x2."""
 
     name = "greater_equal"
+    size = partial(_swapped, "le")
     ufunc = np.greater_equal

@@ -8,11 +8,13 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, DimLike, SymVar, dim_op
 from relaxpy.ir.dtype import DType
-from relaxpy.ir.expr import Call, DataTypeImm, Expr, StringImm, Var
+from relaxpy.ir.expr import Call, DataTypeImm, Expr, PrimValue, StringImm, Var
 from relaxpy.shape.bounds import assumed
 from relaxpy.shape.lattice import Verdict, equal_dims, erase, join
 from relaxpy.shape.prove import equal, prove
@@ -46,7 +48,7 @@ _KIND_HELP: dict[tuple[type[Annotation], type[Annotation]], str] = {
     ): "write (n, 4), R.shape([n, 4]), or R.shape_of(x) for the shape of a tensor",
     (ShapeType, PrimType): "a shape is a tuple: one dimension is (n,), with a comma",
     (TensorType, TupleType): "take one of its fields: t[0]",
-    (TensorType, PrimType): 'make a tensor of it: R.full((), value, "float32")',
+    (TensorType, PrimType): 'make a tensor of it: R.full((), value, dtype="float32")',
     (
         TensorType,
         ShapeType,
@@ -110,8 +112,37 @@ class Deduction:
         return found
 
     def _result(self, args: list[Annotation | None]) -> Annotation:
-        dtypes = [a.dtype for a in _tensors(args)]
-        return self._unknown_dtype(args) if None in dtypes else self._unknown_shape(args)
+        taken = self._scalars_as_tensors(args) if self.op.scalar_args else args
+        dtypes = [a.dtype for a in _tensors(taken)]
+        found = self._unknown_dtype(taken) if None in dtypes else self._unknown_shape(taken)
+        return self._scalar(args, found) if self.op.scalar_result else found
+
+    def _scalars_as_tensors(self, args: list[Annotation | None]) -> list[Annotation | None]:
+        """The arguments with 0-d tensors for scalars. A size that is written as a scalar must fit the dtype."""
+        taken = list(args)
+        for i, spec in enumerate(self.op.args):
+            arg = args[i]
+            if spec.kind is not TensorType or not isinstance(arg, PrimType):
+                continue
+            taken[i] = TensorType((), arg.dtype)
+            is_written = i < len(self.call.args) and isinstance(self.call.args[i], PrimValue)
+            for limit in _limits(arg) if is_written and arg.value is not None else ():
+                message = f"{spec.name} cannot be {arg.value}: {arg.dtype} does not reach that far"
+                self.ensure(limit, message, arg=spec.name, code="op-dtype")
+        return taken
+
+    def _scalar(self, args: list[Annotation | None], found: Annotation) -> Annotation:
+        """The scalar that an operator makes of scalars alone."""
+        given = [
+            arg for spec, arg in zip(self.op.args, args, strict=True) if spec.kind is TensorType
+        ]
+        scalars = [arg for arg in given if isinstance(arg, PrimType)]
+        if not isinstance(found, TensorType) or found.dtype is None or len(scalars) != len(given):
+            return found
+        values = [arg.value for arg in scalars if arg.dtype in ("int64", "bool")]
+        known = [value for value in values if value is not None]
+        is_known = len(known) == len(given) and found.dtype in ("int64", "bool")
+        return PrimType(found.dtype, self.op.scalar_value(*known) if is_known else None)
 
     def arguments(self) -> list[Annotation | None]:
         """The arguments' annotations, each checked to be of the kind that the operator takes."""
@@ -123,6 +154,12 @@ class Deduction:
                 found.append(None)
                 continue
             literal = isinstance(expr, (StringImm, DataTypeImm)) and spec.kind is not Annotation
+            scalar = (
+                self.op.scalar_args and spec.kind is TensorType and isinstance(annotation, PrimType)
+            )
+            if scalar and not literal:
+                found.append(annotation)
+                continue
             if literal or (
                 not isinstance(annotation, spec.kind) and type(annotation).__name__ != "ObjectType"
             ):
@@ -277,10 +314,18 @@ class Deduction:
                     f"dtypes differ: {first} and {tensor.dtype}",
                     arg=self._last_argument(lambda a, wrong=tensor.dtype: a.dtype == wrong),
                     code="op-dtype",
-                    help=f'cast one of them: R.astype(…, "{first}")',
+                    help=self._cast_help(first, tensor.dtype),
                 )
         assert first is not None
         return first
+
+    def _cast_help(self, first: DType | None, other: DType | None) -> str:
+        """How two arguments come to have one dtype."""
+        for spec, arg in zip(self.op.args, self.args, strict=False):
+            if isinstance(arg, PrimType):
+                wanted = other if arg.dtype == first else first
+                return f'make a tensor of the scalar: R.full((), {self.written(spec.name)}, dtype="{wanted}")'
+        return f'cast one of them: R.astype(…, "{first}")'
 
     def need_float(self, x: TensorType, arg: str) -> DType:
         """The dtype, which must be a float's."""
@@ -368,6 +413,19 @@ class Deduction:
         self, shape: Sequence[DimLike] | None, dtype: str | None, ndim: int = -1
     ) -> TensorType:
         return TensorType(None if shape is None else tuple(shape), dtype, ndim)
+
+
+def _limits(scalar: PrimType) -> list[Dim]:
+    """What a size must be for its dtype to hold it."""
+    kind, value = scalar.dtype, scalar.value
+    assert value is not None
+    if kind.is_bool or kind in ("int64", "float64", "float32", "bfloat16"):
+        return []
+    if not kind.is_int:
+        return [dim_op("le", value, int(np.finfo(kind.numpy).max))] if kind == "float16" else []
+    limits = np.iinfo(kind.numpy)
+    highest = [] if kind == "uint64" else [dim_op("le", value, int(limits.max))]
+    return [*highest, dim_op("le", int(limits.min), value)]
 
 
 def _tensors(args: Sequence[Annotation | None]) -> list[TensorType]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, rand, sample, wrong
@@ -134,6 +135,13 @@ class Binary(Elementwise):
     """Of two tensors. A Python number stands for a constant of the other's dtype."""
 
     scalar_args = True
+    scalar_result = True
+    size: ClassVar[Callable[[Dim, Dim], Dim | None] | None] = None
+    """The function on integers as dimensions, where it is one."""
+
+    def scalar_value(self, *args: Dim) -> Dim | None:
+        size = type(self).size
+        return None if size is None else size(*args)
 
     def deduce(self, d: Deduction, x1: TensorType, x2: TensorType) -> TensorType:
         return self.result(d, x1, x2)
@@ -193,6 +201,7 @@ class Ternary(Elementwise):
     """Of three tensors."""
 
     scalar_args = True
+    scalar_result = True
 
     def deduce(self, d: Deduction, x1: TensorType, x2: TensorType, x3: TensorType) -> TensorType:
         return self.result(d, x1, x2, x3)

@@ -76,6 +76,8 @@ class Take(Op):
     or gives NaN (mode "nan", for floats); a slice of an empty axis is 0, in mode "nan" NaN."""
 
     name = "take"
+    scalar_args = True
+    scalar_dtype = "int64"
     axis: int | None = None
     """Axis of x that is indexed; None where x has only one."""
     mode: str = "fast"

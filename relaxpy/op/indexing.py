@@ -13,11 +13,12 @@ from typing import Any
 
 from relaxpy.errors import ScriptError
 from relaxpy.ir.annotation import TensorType
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.expr import Expr
 from relaxpy.op.gather import Take
 from relaxpy.op.manipulate import ExpandDims, Squeeze
 from relaxpy.op.slice import FAR, StridedSlice
+from relaxpy.shape.prove import prove
 
 
 @dataclass
@@ -124,8 +125,15 @@ def _add_place(places: _Slices, axis: int, index: Dim, size: Dim | None) -> None
         index = Dim.of(known % size.value)
     elif known is not None and known < 0 and size is not None:
         index = size + known
+    elif known is None and size is not None and _may_be_negative(index):
+        index = dim_op("select", dim_op("lt", index, 0), index + size, index)
     last = FAR if index.value == -1 else index + 1
     places.add(axis, index, last)
+
+
+def _may_be_negative(index: Dim) -> bool:
+    """May this be a place from the end? Arithmetic of sizes is a place from the front."""
+    return any(var.signed for var in index.vars) and not prove(dim_op("le", 0, index))
 
 
 def _add_slice(parts: _Slices, axis: int, item: slice, size: Dim | None) -> None:

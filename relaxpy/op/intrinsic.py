@@ -18,6 +18,7 @@ from relaxpy.ir.annotation import (
     TensorType,
     TupleType,
 )
+from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr, Tuple
 from relaxpy.op.base import (
     Op,
@@ -25,6 +26,7 @@ from relaxpy.op.base import (
     as_expr,
     define_op,
     freeze_attr,
+    number_array,
     print_attr,
     rand,
     sample,
@@ -126,6 +128,74 @@ class TensorToShape(Op):
         yield sample(cls(), np.array([3, 4], np.int64), dims="n")
         yield wrong(cls(), rand(3), code="op-dtype", match="int64")
         yield wrong(cls(), rand(2, 3, dtype="int64"), code="op-rank", match="one dimension")
+
+
+@define_op
+class ScalarToTensor(Op):
+    """A scalar as a 0-d tensor of its dtype."""
+
+    name = "scalar_to_tensor"
+    legalize = None
+    packed: ClassVar[str] = "vm.builtin.scalar_to_tensor"
+    """The runtime's function."""
+    dtype: DType | None = None
+
+    def deduce(self, d: Deduction, value: PrimType) -> TensorType:
+        d.require(
+            self.dtype in (None, value.dtype),
+            f"value is of dtype {value.dtype}, not {self.dtype}",
+            arg="value",
+            code="op-dtype",
+        )
+        return TensorType((), value.dtype)
+
+    def reference(self, value: float) -> np.ndarray:
+        kind = DType(
+            "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
+        )
+        return number_array(value, self.dtype or kind)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), 3, dims="n")
+        yield sample(cls(DType("int64")), 3, dims="n")
+        yield wrong(cls(DType("int8")), 3, code="op-dtype", match="int8")
+        yield wrong(cls(), rand(3), code="op-arguments", match="must be a scalar")
+
+
+@define_op
+class TensorToScalar(Op):
+    """The element of a 0-d tensor as a scalar."""
+
+    name = "tensor_to_scalar"
+    legalize = None
+    packed: ClassVar[str] = "vm.builtin.tensor_to_scalar"
+    """The runtime's function."""
+
+    def deduce(self, d: Deduction, x: TensorType) -> PrimType:
+        d.require(
+            x.ndim == 0,
+            f"x must have no dimensions, got {x.ndim}",
+            arg="x",
+            code="op-rank",
+            help="take one element: x[0]",
+        )
+        assert x.dtype is not None
+        return PrimType(x.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        (x,) = args
+        assert isinstance(x, TensorType)
+        return ObjectType() if x.dtype is None else PrimType(x.dtype)
+
+    def reference(self, x: np.ndarray) -> Any:
+        value = x.item()
+        return value if isinstance(value, (bool, int)) else float(value)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield sample(cls(), rand(dtype="int64"), dims=",")
+        yield wrong(cls(), rand(3), code="op-rank", match="no dimensions")
 
 
 class Effect(Op):

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.annotation import PrimType, TensorType
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Call, Expr, PrimValue, Var
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
+from relaxpy.op.binary import Maximum, Minimum
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.elementwise import FloatUnary, Unary
 
@@ -278,6 +281,25 @@ class BitwiseNot(Unary):
     ufunc = np.bitwise_not
 
 
+def _number(value: Any) -> Any:
+    """A scalar as a Python number, or as a size, where it is one."""
+    if isinstance(value, Var) and isinstance(value.annotation, PrimType):
+        return value if value.annotation.value is None else value.annotation.value
+    if not isinstance(value, PrimValue) or isinstance(value.value, bool):
+        return value
+    known = value.value.value if isinstance(value.value, Dim) else value.value
+    return value.value if known is None else known
+
+
+def _is_computed(value: Any) -> bool:
+    """Is this a scalar that is known only at run time?"""
+    if isinstance(value, PrimValue):
+        value = value.value
+    if isinstance(value, SymVar):
+        return True
+    return isinstance(value, Expr) if not isinstance(value, Dim) else value.value is None
+
+
 @define_op
 class Clip(Unary):
     """x, not below `min` and not above `max`: `max` where they cross, NaN where x is a NaN. Of integers, bounds beyond
@@ -286,6 +308,16 @@ class Clip(Unary):
     name = "clip"
     min: int | float
     max: int | float
+
+    @classmethod
+    def make(cls, *args: Any, **kwargs: Any) -> Call:
+        """The call `R.clip(x, min, max)`. Bounds that are scalars of the program, or sizes, are those of `minimum` and
+        `maximum`."""
+        given = {**dict(zip(("x", "min", "max"), args, strict=False)), **kwargs}
+        if len(args) > 3 or not any(map(_is_computed, (given.get("min"), given.get("max")))):
+            return super().make(*args, **kwargs)
+        above = Maximum.make(given.get("x"), _number(given.get("min")))
+        return Minimum.make(above, _number(given.get("max")))
 
     def check(self, d: Deduction, dtype: DType) -> None:
         super().check(d, dtype)

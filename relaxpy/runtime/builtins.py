@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.runtime.dtype import info
+from relaxpy.runtime.dtype import info, to_numpy
 from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy
 from relaxpy.runtime.updates import require_updatable
 
@@ -40,6 +40,25 @@ def tensor_to_shape(tensor: Tensor) -> Shape:
 def shape_to_tensor(shape: Shape) -> Tensor:
     """A shape as a 1-d int64 tensor."""
     return from_numpy(np.array(shape, dtype=np.int64))
+
+
+def scalar_to_tensor(value: Any, dtype: str) -> Tensor:
+    """A scalar as a 0-d tensor of `dtype`; integers modulo 2**bits."""
+    kind = to_numpy(dtype)
+    if kind.kind in "iu":
+        return from_numpy(np.asarray(int(value) % (1 << 64), np.uint64).astype(kind))
+    return from_numpy(np.asarray(value).astype(kind))
+
+
+def tensor_to_scalar(tensor: Tensor) -> Any:
+    """The element of a 0-d tensor as a scalar.
+
+    Raises: RuntimeCheckError (`check`) for a tensor with dimensions.
+    """
+    if tensor.shape:
+        raise RuntimeCheckError("check", f"a tensor of shape {list(tensor.shape)} is no scalar")
+    value = tensor.numpy().item()
+    return value if isinstance(value, bool | int) else float(value)
 
 
 def copy(tensor: Tensor) -> Tensor:
@@ -211,6 +230,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "vm.builtin.shape_of": shape_of,
     "vm.builtin.tensor_to_shape": tensor_to_shape,
     "vm.builtin.shape_to_tensor": shape_to_tensor,
+    "vm.builtin.scalar_to_tensor": scalar_to_tensor,
+    "vm.builtin.tensor_to_scalar": tensor_to_scalar,
     "vm.builtin.copy": copy,
     "vm.builtin.writable": writable,
     "vm.builtin.reshape": reshape,

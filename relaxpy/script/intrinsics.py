@@ -14,8 +14,10 @@ from typing import Any, overload
 import numpy as np
 
 from relaxpy.errors import ScriptError
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
+    Call,
     Constant,
     DataTypeImm,
     Expr,
@@ -28,6 +30,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.python_operator import LONGEST
 from relaxpy.op.base import as_expr
+from relaxpy.op.create import Full
 from relaxpy.script.annotations import DimReader, as_dim
 from relaxpy.script.describe import describe
 
@@ -81,11 +84,13 @@ def function(
     return func if in_class_body(frame) else parse_decorated_function(func, frame)
 
 
-def const(value: Any, dtype: str | None = None) -> Constant:
+def const(value: Any, dtype: str | None = None) -> Constant | Call:
     """A tensor constant of a number, nested lists or an array. Python's floats are float32, integers int32 (as
-    in TVM)."""
+    in TVM). Of a size or a scalar it is a tensor of that value: `R.full((), n)`."""
     if isinstance(value, Constant):
         value = value.data
+    if isinstance(value, (PrimValue, Dim, SymVar)):
+        return Full.make((), value, *(() if dtype is None else (dtype,)))
     if isinstance(value, Expr):
         raise ScriptError(
             "bad-value",

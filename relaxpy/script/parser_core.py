@@ -24,6 +24,7 @@ from relaxpy.ir.annotation import (
     TupleType,
 )
 from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
     Call,
     Expr,
@@ -100,6 +101,12 @@ class CoreParser:
             "a call of the program stands in a function only",
             span=self.span(node),
         )
+
+    def named_scalar(self, value: Expr, dtype: DType, node: ast.expr) -> Dim:
+        """A symbol for the value of an integer scalar, before the statement being read."""
+        del dtype
+        self.emit(value, node)
+        raise AssertionError("a value of the program outside of a function")
 
     def annotation_of(self, value: Expr) -> Annotation:
         return deduce(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ import numpy as np
 from relaxpy.errors import DeduceError, RelaxError
 from relaxpy.ir.annotation import (
     ObjectType,
+    PrimType,
     ShapeType,
     TensorType,
     TupleType,
 )
-from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.ir.expr import (
     Expr,
     PrimValue,
@@ -84,13 +86,17 @@ class ExprParser(CoreParser):
             return self.apply(name, node, left, right)
         left, right = known_scalar(left), known_scalar(right)
         if isinstance(left, (Dim, SymVar)) or isinstance(right, (Dim, SymVar)):
+            if isinstance(left, float) or isinstance(right, float):
+                return self.apply(name, node, left, right)
             found = DIM_OPERATORS.get(type(node.op))
             if found is None or not all(isinstance(v, (Dim, SymVar, int)) for v in (left, right)):
                 self.fail(
                     "bad-value",
                     "dimensions have +, -, *, // and % with integers only",
                     node,
-                    "write //, which rounds down" if isinstance(node.op, ast.Div) else None,
+                    "write // to round down; n * 1.0 is a float"
+                    if isinstance(node.op, ast.Div)
+                    else None,
                 )
             return found(Dim.of(left), Dim.of(right))
         return self.python_operator(python, node, left, right)
@@ -98,9 +104,25 @@ class ExprParser(CoreParser):
     def eval_UnaryOp(self, node: ast.UnaryOp) -> Any:
         value = self.leaf(node.operand)
         name, python = UNARY[type(node.op)]
+        if is_value(value) and name and isinstance(self.annotation_of(value), PrimType):
+            return self.scalar_operator(node, value)
         if is_value(value):
             return self.apply(name, node, value) if name else value
-        return self.python_operator(python, node, known_scalar(value))
+        value = known_scalar(value)
+        if isinstance(value, Dim) and value.is_truth and isinstance(node.op, (ast.Not, ast.Invert)):
+            return dim_op("not", value)
+        return self.python_operator(python, node, value)
+
+    def scalar_operator(self, node: ast.UnaryOp, value: Expr) -> Expr:
+        """`-k` and `not k` of a scalar."""
+        if isinstance(node.op, ast.USub):
+            return self.apply("multiply", node, value, -1)
+        annotation = self.annotation_of(value)
+        if isinstance(annotation, PrimType) and annotation.dtype.is_bool:
+            return self.apply("equal", node, value, False)
+        return self.fail(
+            "bad-value", f"this takes a bool, not {annotation}", node, "compare it: k != 0"
+        )
 
     def eval_Compare(self, node: ast.Compare) -> Any:
         if len(node.ops) > 1:
@@ -123,7 +145,8 @@ class ExprParser(CoreParser):
         if isinstance(left, Dim) or isinstance(right, Dim):
             if not all(isinstance(v, (Dim, SymVar, int)) for v in (left, right)):
                 self.fail("bad-value", "dimensions are compared with integers only", node)
-            return compare_dims(op, left, right)
+            found = compare_dims(op, left, right)
+            return found if found is None or found.value is None else bool(found.value)
         return self.python_operator(python, node, left, right)
 
     def python_membership(self, op: ast.cmpop, node: ast.expr, left: Any, right: Any) -> Any:
@@ -143,8 +166,11 @@ class ExprParser(CoreParser):
             for value in values[1:]:
                 result = self.apply(name, node, self.bound(result, node), value)
             return result
-        if any(isinstance(value, (Dim, SymVar)) for value in map(known_scalar, values)):
-            self.fail("bad-value", "and and or are for booleans, not for dimensions", node)
+        known = [int(v) if isinstance(v, bool) else v for v in map(known_scalar, values)]
+        if any(isinstance(value, (Dim, SymVar)) for value in known):
+            if not all(v in (0, 1) or (isinstance(v, Dim) and v.is_truth) for v in known):
+                self.fail("bad-value", "and and or are for booleans, not for dimensions", node)
+            return reduce(partial(dim_op, name.removeprefix("logical_")), known)
         result = values[0]
         for value in values[1:]:
             result = (result and value) if isinstance(node.op, ast.And) else (result or value)
@@ -290,6 +316,10 @@ class ExprParser(CoreParser):
         """A place: an integer, or an expression of dimensions."""
         value = known_scalar(self.leaf(node)) if value is None else value
         dim = None if isinstance(value, str) else as_dim(value)
+        if dim is None and isinstance(value, Expr):
+            annotation = self.annotation_of(value)
+            if isinstance(annotation, PrimType) and annotation.dtype.is_int:
+                dim = self.named_scalar(value, annotation.dtype, node)
         if dim is None:
             self.fail(
                 "tensor-index",

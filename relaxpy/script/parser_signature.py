@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from relaxpy.errors import ErrorBag, ScriptError, Source
@@ -14,6 +13,8 @@ from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
     PrimType,
+    ShapeType,
+    TensorType,
     TupleType,
 )
 from relaxpy.ir.dim import Dim, SymVar
@@ -137,13 +138,14 @@ class SignatureParser(ExprParser):
                         f'write {arg.arg}: R.Tensor(("n", 4), "float32"), or {arg.arg}: R.Object for any value',
                     )
                 annotation = self.annotation(arg.annotation, "define")
-                if annotation == PrimType("int64") and arg.arg in names_in_shapes(node):
+                if annotation == PrimType("int64") and not _says_value(arg.annotation):
                     annotation = PrimType("int64", self.symbols.declare(arg.arg))
                 if arg.arg in self.symbols.symbols:  # a dimension of a parameter before it
                     self.check_size(arg.arg, annotation)
                 var = Var(arg.arg, annotation, span=self.span(arg))
                 self.env[arg.arg] = var
                 signature.params.append(var)
+        mark_scalars(param.annotation for param in signature.params)
         broken = len(self.bag.errors) > before
         if not broken:
             with self.bag.collect():
@@ -203,18 +205,31 @@ class SignatureParser(ExprParser):
                     )
 
 
-@lru_cache(maxsize=16)
-def names_in_shapes(node: ast.FunctionDef) -> frozenset[str]:
-    """Names that stand in a tuple, a list or a quoted dimension: a scalar parameter among them is used as a
-    dimension."""
-    found: set[str] = set()
-    for child in ast.walk(node):
-        if isinstance(child, (ast.Tuple, ast.List)):
-            for item in child.elts:
-                found |= {c.id for c in ast.walk(item) if isinstance(c, ast.Name)}
-                if isinstance(item, ast.Constant) and isinstance(item.value, str):
-                    found |= set(re.findall(r"[^\W\d]\w*", item.value))
-    return frozenset(found)
+def mark_scalars(annotations: Iterable[Annotation], new: AbstractSet[SymVar] | None = None) -> None:
+    """Note of the symbols that only scalars define here (of `new`, if given) that they are no sizes: they may be
+    negative."""
+    sizes: set[SymVar | None] = set()
+    values: set[SymVar | None] = set()
+    todo = list(annotations)
+    while todo:
+        match todo.pop():
+            case PrimType(value=Dim() as value):
+                values.add(value.symbol)
+            case TupleType(fields=fields):
+                todo += fields
+            case TensorType(shape=tuple() as dims) | ShapeType(dims=tuple() as dims):
+                sizes |= {dim.symbol for dim in dims}
+            case _:
+                pass
+    for symbol in values - sizes:
+        if symbol is not None and (new is None or symbol in new):
+            symbol.signed = True
+
+
+def _says_value(annotation: ast.expr) -> bool:
+    """Does `R.Prim(…)` say that its value is not known: `value=None`?"""
+    keywords = annotation.keywords if isinstance(annotation, ast.Call) else []
+    return any(keyword.arg == "value" for keyword in keywords)
 
 
 def for_each_dim_outside_callables(annotation: Annotation, found: list[Dim]) -> None:

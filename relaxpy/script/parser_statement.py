@@ -47,7 +47,7 @@ from relaxpy.op.memory import CallDPS
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.describe import describe
 from relaxpy.script.intrinsics import Statement
-from relaxpy.script.parser_signature import SignatureParser
+from relaxpy.script.parser_signature import SignatureParser, mark_scalars
 from relaxpy.script.parser_value import holds_expr, returns
 from relaxpy.script.scope import (
     POISON,
@@ -248,7 +248,10 @@ class StatementParser(SignatureParser):
 
     def declared_symbol(self, name: str, dtype: str, node: ast.expr) -> Dim:
         """`n = T.int64()`: the symbolic variable of this name."""
+        before = self.symbols.lookup(name)
         found = self.symbols.declare(name, dtype)
+        if before is None and found.symbol is not None:
+            self.symbols.open.add(found.symbol)
         known = found.symbol.dtype if found.symbol is not None else dtype
         if known != dtype or not DType(dtype).is_int:
             problem = (
@@ -301,7 +304,10 @@ class StatementParser(SignatureParser):
         value = self.as_expr(self.leaf(given["value"]), given["value"])
         before = self.symbols.count()
         target = self.annotation(given["ty"], "define")
-        self.check_determined(target, self.symbols.since(before))
+        new = self.symbols.since(before)
+        self.check_determined(target, new)
+        mark_scalars([target], new | self.symbols.open)
+        self.symbols.open.difference_update(free_sym_vars([target]))
         actual = self.annotation_of(value)
         if fits(target, actual) is Verdict.NO:
             error = ScriptError(
@@ -376,6 +382,14 @@ class StatementParser(SignatureParser):
 
     def emit(self, value: Expr, node: ast.expr) -> Expr:
         return self.bind(self.bb.fresh_name("lv"), value, node)
+
+    def named_scalar(self, value: Expr, dtype: DType, node: ast.expr) -> Dim:
+        name = self.bb.fresh_name("index")
+        symbol = self.symbols.declare(name)
+        assert symbol.symbol is not None
+        symbol.symbol.signed = True
+        self.cast(value, PrimType(dtype, symbol), name, self.span(node), False)
+        return symbol
 
     def annotation_of(self, value: Expr) -> Annotation:
         return deduce(value, self.mod)

@@ -221,7 +221,7 @@ class _FunctionPrinter:
         self.scope |= symbols_of(param.annotation for param in func.params)
         self.name_scalars(func)
         self.quoted = True
-        signature = ", ".join(f"{text}: {self.annotation(var.annotation)}" for text, var in params)
+        signature = ", ".join(f"{text}: {self.parameter(var.annotation)}" for text, var in params)
         ret = self.annotation(func.ret)
         self.quoted = False
         attrs = dict(func.attrs)
@@ -260,6 +260,15 @@ class _FunctionPrinter:
             ):
                 self.names.share(symbol, self.names.of(param))
                 self.scalars.add(symbol)
+
+    def parameter(self, annotation: Annotation) -> str:
+        """A parameter's annotation. An int64 is a symbol of the parameter's name, unless it says otherwise."""
+        if isinstance(annotation, PrimType) and annotation.dtype == "int64":
+            if annotation.value is None:
+                return 'R.Prim("int64", value=None)'
+            if annotation.value.symbol in self.scalars:
+                return 'R.Prim("int64")'
+        return self.annotation(annotation)
 
     def declarations(self, func: Function, outer: set[SymVar]) -> list[str]:
         """`n = T.int64()` for the symbols of this function that its body uses."""
@@ -373,7 +382,7 @@ class _FunctionPrinter:
     def scalar(self, expr: PrimValue) -> str:
         value = expr.value
         if isinstance(value, Dim):
-            text, default = self.dim(value), "int64"
+            text, default = self.dim(value), "bool" if value.is_truth else "int64"
         else:
             text, default = print_literal(value), "bool" if isinstance(value, bool) else "float32"
         return f"R.prim_value({text}{'' if expr.dtype == default else f', {quote(expr.dtype)}'})"

@@ -114,6 +114,8 @@ class Symbols(DimReader):
         self.scalar = scalar
         """Gives the dimension of a scalar parameter of this name."""
         self.first_use: dict[SymVar, Span | None] = {}
+        self.open: set[SymVar] = set()
+        """Variables that are declared (`n = T.int64()`) and have no value yet."""
         self._own: list[dict[str, SymVar]] = []
         self._private: dict[SymVar, None] = {}
 

@@ -2,7 +2,7 @@
 
 `R.func_attr({"tir_var_upper_bound": {"n": 2048}})` promises that n is at most 2048 in every call, and
 `tir_var_lower_bound` that it is at least something (the names are TVM's); a call that breaks the promise is refused.
-What is not declared is a size: at least 0.
+What is not declared is a size, at least 0, or the value of a scalar: any integer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def declared_bounds(attrs: Mapping[str, Any], symbols: Iterable[SymVar]) -> dict
     for attributes that declare none."""
     upper, lower = _limits(attrs, UPPER), _limits(attrs, LOWER)
     return {
-        symbol: (lower.get(symbol.name, 0), upper.get(symbol.name))
+        symbol: (lower.get(symbol.name, symbol.least), upper.get(symbol.name))
         for symbol in symbols
         if symbol.name in upper or symbol.name in lower
     }

@@ -82,7 +82,7 @@ def _rests(condition: Dim, ranges: dict[SymVar, Range]) -> Iterator[Case]:
     if not fitting:
         return
     divisor, _, var = min(fitting)
-    low, high = ranges.get(var, (0, None))
+    low, high = ranges.get(var, (var.least, None))
     for rest in range(divisor):
         quotient = SymVar(f"{var.name}_{divisor}", var.dtype)
         least = None if low is None else -((rest - low) // divisor)

@@ -20,7 +20,7 @@ _TRUTH: _Interval = (0, 1)
 
 def interval(dim: Dim, ranges: Mapping[SymVar, Range]) -> Range:
     """A range that contains every value of `dim`; None where it has no end. A variable that has no range is a size, at
-    least 0. Bounds are exact where no variable occurs twice."""
+    least 0, or a scalar's value. Bounds are exact where no variable occurs twice."""
     low, high = _dim(dim, ranges)
     return (None if low == -inf else int(low)), (None if high == inf else int(high))
 
@@ -45,7 +45,7 @@ def _dim(dim: Dim, ranges: Mapping[SymVar, Range]) -> _Interval:
 
 def _atom(atom: Atom, ranges: Mapping[SymVar, Range]) -> _Interval:
     if isinstance(atom, SymVar):
-        low, high = ranges.get(atom, (0, None))
+        low, high = ranges.get(atom, (atom.least, None))
         return (-inf if low is None else low), (inf if high is None else high)
     args = [_dim(arg, ranges) for arg in atom.args]
     return _op(atom, args)

@@ -1,7 +1,7 @@
 """Proof of relations between dimensions: normal form first, then TVM's arithmetic analyser, then by cases; cached.
 
 The analyser is loaded only when the normal form does not decide. Variables are sizes, so at least
-0, unless `bounds` or what is assumed (`relaxpy.shape.bounds`) says otherwise.
+0, or values of scalars (`SymVar.signed`), unless `bounds` or what is assumed (`relaxpy.shape.bounds`) says otherwise.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _Frozen = tuple[tuple[SymVar, int | None, int | None], ...]
 
 def _freeze(condition: Dim, bounds: Bounds | None) -> _Frozen:
     given = assumed() if bounds is None else {**assumed(), **bounds}
-    return tuple((var, *given.get(var, (0, None))) for var in condition.vars)
+    return tuple((var, *given.get(var, (var.least, None))) for var in condition.vars)
 
 
 @lru_cache(maxsize=16384)

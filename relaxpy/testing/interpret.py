@@ -91,6 +91,7 @@ from relaxpy.testing.values import (
     Scope,
     Subject,
     Value,
+    as_number,
     check_fits,
     pattern_of,
     shown,
@@ -341,8 +342,8 @@ class Interpreter:
                 return data
             case ShapeExpr(dims=dims):
                 return scope.sizes(dims)
-            case PrimValue(value=value):
-                return scope.dim(value) if isinstance(value, Dim) else value
+            case PrimValue(value=value, dtype=dtype):
+                return as_number(scope.dim(value), dtype) if isinstance(value, Dim) else value
             case StringImm(value=value):
                 return value
             case DataTypeImm(dtype=dtype):
@@ -367,8 +368,11 @@ class Interpreter:
             # an external function's name is looked up by what calls it
             if isinstance(arg, ExternFunc):
                 args.append(arg)
-            elif isinstance(arg, ShapeExpr) and isinstance(call.op, Op) and call.op.legalize:
-                # no shape value is made of it, and -1 may mean something
+            elif isinstance(arg, ShapeExpr) and (
+                isinstance(call.op, CrossLevelCall)
+                or (isinstance(call.op, Op) and call.op.legalize is not None)
+            ):
+                # no shape value is made of it; these are scalars, or -1 means something
                 args.append(Shape(map(scope.dim, arg.dims)))
             else:
                 args.append((yield from self.value(arg, scope)))
@@ -414,10 +418,15 @@ class Interpreter:
         deduced = self.deduced.get((op, types))
         if deduced is None:
             deduced = self.deduced[op, types] = self.deduce(op, call, types, scope)
-        given = [None if _left_out(op, i, a) else a for i, a in enumerate(args)]
+        given = [
+            None if _left_out(op, i, a) else op.as_array(i, a, getattr(types[i], "dtype", None))
+            for i, a in enumerate(args)
+        ]
         result = op.reference(*given)
         if isinstance(deduced, ShapeType):
             return Shape(result)
+        if isinstance(deduced, PrimType) and isinstance(result, (np.ndarray, np.generic)):
+            return as_number(result.item(), deduced.dtype)
         return self.computed(result) if isinstance(deduced, (TensorType, TupleType)) else result
 
     def computed(self, result: Any) -> Value:
@@ -666,11 +675,13 @@ def _left_out(op: Op, place: int, value: Value) -> bool:
 def _concrete(expr: Expr, scope: Scope, mod: IRModule) -> Annotation:
     """The annotation of an argument from its value: what deduction says of it, with everything
     known."""
-    return (
-        type_of_value(scope.vars[expr])
-        if isinstance(expr, Var)
-        else _bound(deduce(expr, mod), expr, scope)
-    )
+    if not isinstance(expr, Var):
+        return _bound(deduce(expr, mod), expr, scope)
+    found = type_of_value(scope.vars[expr])
+    known = expr.annotation
+    if isinstance(found, PrimType) and isinstance(known, PrimType):
+        return PrimType(known.dtype, found.value)  # a number does not know its dtype
+    return found
 
 
 def _bound(annotation: Annotation, expr: Expr, scope: Scope) -> Annotation:

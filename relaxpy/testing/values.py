@@ -96,6 +96,14 @@ def type_of_value(value: Value) -> Annotation:
             return CallableType(pure=False) if callable(value) else ObjectType()
 
 
+def as_number(value: Any, dtype: str) -> Value:
+    """A scalar of `dtype` as Python has it."""
+    kind = DType(dtype)
+    if kind.is_bool:
+        return bool(value)
+    return int(value) if kind.is_int else float(value)
+
+
 def shown(value: Value) -> Any:
     """A value as the runtime describes it: arrays as tensors without memory."""
     if isinstance(value, (np.ndarray, np.generic)):

@@ -41,6 +41,21 @@ def placeholder(shape: Sequence[DimLike], dtype: str, name: str) -> Tensor:
     return _te.placeholder([dim(Dim.of(d)) for d in shape], str(dtype), name=name)
 
 
+class Scalar:
+    """A value that is the same everywhere, in the place of a 0-d tensor."""
+
+    def __init__(self, value: PrimExpr) -> None:
+        self.value = value
+        self.shape: tuple[PrimExpr, ...] = ()
+        self.dtype = str(value.ty.dtype)
+
+    def __call__(self, *index: Any) -> PrimExpr:
+        return self.value
+
+    def __getitem__(self, index: Any) -> PrimExpr:
+        return self.value
+
+
 def compute(shape: Sequence[Index], body: Callable[..., PrimExpr], name: str = "compute") -> Tensor:
     """The tensor of `shape` whose element at (i, j, …) is `body(i, j, …)`. A 0-d tensor's body
     takes no argument."""
@@ -48,6 +63,11 @@ def compute(shape: Sequence[Index], body: Callable[..., PrimExpr], name: str = "
     if not dims:
         return _te.compute((), lambda *_: body(), name=name)
     return _te.compute(dims, lambda *i: body(*i), name=name)
+
+
+def as_tensor(value: Tensor | Scalar) -> Tensor:
+    """A 0-d tensor of a scalar."""
+    return compute((), lambda: value.value, "scalar") if isinstance(value, Scalar) else value
 
 
 def reduce_axis(extent: Index, name: str = "k") -> Any:

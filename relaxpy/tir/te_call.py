@@ -14,6 +14,7 @@ from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.tir import te
 from relaxpy.tir.analyzer import VarTable, to_tvm_var
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.scalar import cast
 
 
 def legal_program(
@@ -29,6 +30,10 @@ def legal_program(
     names = [spec.name for spec in op.args]
     inputs: list[te.Tensor] = []
     values = [_te_value(a, name, inputs) for a, name in zip(args, names, strict=False)]
+    for i, spec in enumerate(op.args):
+        scalar = args[i] if spec.kind is TensorType else None
+        if isinstance(scalar, PrimType) and scalar.value is not None:
+            values[i] = te.Scalar(cast(te.dim(scalar.value), scalar.dtype))
     results = op.legalize(out, *values)
     outputs = list(results) if isinstance(results, (tuple, list)) else [results]
     outputs = [_copied(o) if any(o.same_as(i) for i in inputs) else o for o in outputs]

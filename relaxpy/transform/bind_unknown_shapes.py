@@ -1,5 +1,5 @@
 """BindUnknownShapes: give every tensor of unknown shape and known rank symbolic dimensions,
-checked at run time."""
+checked at run time, and every integer a symbol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.errors import PassError
-from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
+from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import Function, If, MatchCast, ShapeExpr, Var, VarBinding
 from relaxpy.ir.module import IRModule
@@ -26,7 +26,8 @@ class BindUnknownShapes(Pass):
     After this every tensor of known rank has dimensions, so that tensor programs can be made for
     it, and no annotation has a shape variable: `R.Tensor(s)` is a tensor of the dimensions that s
     was found to hold, so that it is checked like any other. Where s is a parameter, the signature
-    says these dimensions.
+    says these dimensions. A scalar integer (`R.Prim("int32")`) gets a symbol in the same way: it is
+    a dimension then, which lives in the heap.
 
     Before:
         @R.function
@@ -118,6 +119,10 @@ class _Binder(Rebuilder):
         self.vars[original] = named
 
 
+COUNTED = ("int64", "int32", "int16", "int8", "uint32", "uint16", "uint8")
+"""Dtypes of scalars that a symbol can stand for."""
+
+
 def _shape_variables(annotations: Iterable[Annotation]) -> set[Var]:
     """The variables that are the shapes of tensors in these annotations."""
     found: set[Var] = set()
@@ -158,6 +163,8 @@ def _has_unknown(annotation: Annotation) -> bool:
             return ndim >= 0
         case ShapeType(dims=None, ndim=ndim):
             return ndim >= 0
+        case PrimType(dtype=dtype, value=None):
+            return dtype in COUNTED
         case TupleType(fields=fields):
             return any(map(_has_unknown, fields))
         case _:
@@ -174,6 +181,8 @@ def with_dims(annotation: Annotation, name: str) -> Annotation:
             return TensorType([SymVar(f"{name}_{i}") for i in range(ndim)], dtype, vdevice=vdevice)
         case ShapeType(dims=None, ndim=ndim) if ndim >= 0:
             return ShapeType([SymVar(f"{name}_{i}") for i in range(ndim)])
+        case PrimType(dtype=dtype, value=None) if dtype in COUNTED:
+            return PrimType(dtype, SymVar(f"{name}_", signed=True))
         case TupleType(fields=fields):
             return TupleType(with_dims(item, f"{name}_{i}") for i, item in enumerate(fields))
         case _:

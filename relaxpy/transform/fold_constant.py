@@ -313,7 +313,12 @@ class _Folder(Rebuilder):
         cheap = isinstance(op, (*MOVES, Elementwise, Astype))
         if not cheap and sum(sizes) + sum(t.size for t in tensors) > self.limits.max_work:
             return None
-        given_args = [None if _left_out(op, i, arg) else arg for i, arg in enumerate(args)]
+        given_args = [
+            None
+            if _left_out(op, i, arg)
+            else op.as_array(i, arg, getattr(call.args[i], "dtype", None))
+            for i, arg in enumerate(args)
+        ]
         try:
             with np.errstate(all="ignore"):
                 result = op.reference(*given_args)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from relaxpy.ir.annotation import PrimType, ShapeType
 from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.expr import Expr, PrimValue, ShapeExpr, Var
 from relaxpy.ir.visitor import Rewriter
 
 
@@ -18,5 +20,16 @@ class FreshSymbols(Rewriter):
     def rewrite_dim(self, dim: Dim) -> Dim:
         for symbol in dim.vars:
             if symbol not in self.syms:
-                self.syms[symbol] = SymVar(self._name(symbol.name), symbol.dtype).dim
+                self.syms[symbol] = symbol.renamed(self._name(symbol.name)).dim
         return super().rewrite_dim(dim)
+
+
+def carriers(symbols: Sequence[SymVar]) -> tuple[list[Var], list[Expr]]:
+    """Parameters that carry symbols into a function, and the arguments for them: a shape of the sizes, and each value
+    of a scalar as a scalar."""
+    sizes = [symbol for symbol in symbols if not symbol.signed]
+    signed = [symbol for symbol in symbols if symbol.signed]
+    params = [Var("s", ShapeType(sizes))] if sizes else []
+    params += [Var(symbol.name, PrimType("int64", symbol)) for symbol in signed]
+    args: list[Expr] = [ShapeExpr(sizes)] if sizes else []
+    return params, args + [PrimValue(symbol) for symbol in signed]

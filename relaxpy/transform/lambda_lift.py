@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.ir.annotation import Annotation, ShapeType
+from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import (
     BindingBlock,
@@ -17,7 +17,6 @@ from relaxpy.ir.expr import (
     GlobalVar,
     MatchCast,
     SeqExpr,
-    ShapeExpr,
     Tuple,
     Var,
     VarBinding,
@@ -28,6 +27,7 @@ from relaxpy.op.call import CrossLevelCall
 from relaxpy.op.memory import MakeClosure
 from relaxpy.shape.defined import defined_symbols
 from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.fresh_symbols import carriers
 from relaxpy.transform.rebuild import Rebuilder
 
 
@@ -158,14 +158,14 @@ class _Lifter(Rebuilder):
         name = self._fresh_global(f"{self.prefix}_{var.name}")
         rewriter = Rewriter()
         for symbol in mentioned:
-            rewriter.syms[symbol] = SymVar(symbol.name).dim
+            rewriter.syms[symbol] = symbol.renamed(symbol.name).dim
         extra: list[Var] = []
         for outer in captured:
             inner = Var(outer.name, rewriter.rewrite_annotation(outer.annotation), span=outer.span)
             rewriter.vars[outer] = inner
             extra.append(inner)
-        if symbols:
-            extra.append(Var("symbols", ShapeType([rewriter.syms[s] for s in symbols])))
+        carrying, carried_values = carriers(symbols)
+        extra += [Var(p.name, rewriter.rewrite_annotation(p.annotation)) for p in carrying]
         self_var = Var(var.name, rewriter.rewrite_annotation(function.annotation), span=var.span)
         rewriter.vars[var] = self_var
         lifted = rewriter.rewrite(function)
@@ -184,9 +184,7 @@ class _Lifter(Rebuilder):
         self.lifted[name] = self.function(lifted)  # functions nested deeper
         self.vars, self.bindings, self.in_dataflow, self.scope, self.prefix = saved
         self.mod = self.mod.with_function(name, self.lifted[name])
-        values: list[Expr] = [self.use(v) for v in captured]
-        if symbols:
-            values.append(ShapeExpr([s.dim for s in symbols]))
+        values = [*map(self.use, captured), *carried_values]
         closure = MakeClosure()(GlobalVar(name), *values)
         self.bindings.append(VarBinding(var, closure, span=function.span))
 

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from relaxpy.errors import PassError
-from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
+from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
-from relaxpy.ir.expr import Call, Expr, GlobalVar, PrimValue, ShapeExpr, Tuple, TupleGetItem
+from relaxpy.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    GlobalVar,
+    PrimValue,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+)
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
 from relaxpy.ir.visitor import free_sym_vars, map_annotation
-from relaxpy.op.base import Op
+from relaxpy.op.base import Op, number_array
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction, Requirement
+from relaxpy.op.intrinsic import ScalarToTensor, TensorToScalar
 from relaxpy.op.memory import CheckDim
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
@@ -79,17 +90,54 @@ class _Legalizer(Rebuilder):
     def value(self, value: Expr) -> Expr:
         if not isinstance(value, Call) or not isinstance(value.op, Op):
             return value
-        if value.op.legalize is None:
-            if value.op.packed:
-                self.require_sizes(value.op, value)
+        op = value.op
+        if op.legalize is None:
+            if op.packed:
+                self.require_sizes(op, value)
             return value
-        deduction = Deduction(value.op, value, lambda e: deduce(e, self.mod), exact=True)
+        deduction = Deduction(op, value, lambda e: deduce(e, self.mod), exact=True)
         out = deduction.run()
-        if value.op.packed and isinstance(out, TensorType) and out.ndim < 0:
+        if op.packed and isinstance(out, TensorType) and out.ndim < 0:
             return value  # the runtime's function takes any rank
-        program = self.called_program(value.op, deduction.args, out)
         self.check(deduction.requirements)
-        return self.call_program(value, deduction.args, out, *program)
+        args = deduction.args
+        if isinstance(out, PrimType):
+            if out.value is not None:
+                return PrimValue(out.value, out.dtype, span=value.span)
+            value, args = self.with_tensors(op, value, args)
+            out = TensorType((), out.dtype)
+            program = self.called_program(op, args, out)
+            made = self.emit(self.call_program(value, args, out, *program))
+            return dataclasses.replace(TensorToScalar()(made), span=value.span)
+        if op.scalar_args:
+            value, args = self.with_tensors(op, value, args)
+        program = self.called_program(op, args, out)
+        return self.call_program(value, args, out, *program)
+
+    def with_tensors(
+        self, op: Op, call: Call, annotations: Sequence[Annotation | None]
+    ) -> tuple[Call, Sequence[Annotation | None]]:
+        """The call with tensors for scalars that are no dimension, and its arguments' annotations. What is a dimension
+        is an argument of the program, in the heap like all sizes."""
+        args, types = list(call.args), list(annotations)
+        for i, (spec, arg) in enumerate(zip(op.args, call.args, strict=False)):
+            scalar = annotations[i]
+            if spec.kind is not TensorType or not isinstance(scalar, PrimType):
+                continue
+            if scalar.value is None or scalar.value.value is not None:
+                args[i], types[i] = self.tensor(arg, scalar), TensorType((), scalar.dtype)
+        return dataclasses.replace(call, args=tuple(args)), types
+
+    def tensor(self, scalar: Expr, annotation: PrimType) -> Expr:
+        """A scalar as a 0-d tensor."""
+        if isinstance(scalar, PrimValue):
+            number = scalar.value.value if isinstance(scalar.value, Dim) else scalar.value
+            return Constant(number_array(number, annotation.dtype), span=scalar.span)
+        if annotation.value is not None:
+            return Constant(
+                number_array(annotation.value.value, annotation.dtype), span=scalar.span
+            )
+        return self.emit(ScalarToTensor(annotation.dtype)(scalar), "scalar")
 
     def require_sizes(self, op: Op, call: Call) -> None:
         """Check what a function of the runtime takes for granted, as far as sizes are known here."""
@@ -192,22 +240,22 @@ class _Canonical:
     def annotation(self, annotation: Annotation) -> Annotation:
         for var in free_sym_vars([annotation]):
             if var not in self.symbols:
-                self.symbols[var] = _canonical_var(len(self.symbols))
+                self.symbols[var] = _canonical_var(len(self.symbols), var.signed)
         return map_annotation(annotation, self.dim)
 
     def dim(self, dim: Dim) -> Dim:
         return dim.substitute(self.symbols)
 
 
-_CANONICAL: list[SymVar] = []
+_CANONICAL: dict[tuple[int, bool], SymVar] = {}
 
 
-def _canonical_var(index: int) -> SymVar:
-    while len(_CANONICAL) <= index:
-        _CANONICAL.append(
-            SymVar("nmklijpqrs"[len(_CANONICAL)] if len(_CANONICAL) < 10 else f"n{len(_CANONICAL)}")
-        )
-    return _CANONICAL[index]
+def _canonical_var(index: int, signed: bool) -> SymVar:
+    found = _CANONICAL.get((index, signed))
+    if found is None:
+        name = "nmklijpqrs"[index] if index < 10 else f"n{index}"
+        found = _CANONICAL.setdefault((index, signed), SymVar(name, signed=signed))
+    return found
 
 
 def _index(order: list[SymVar], dim: Dim) -> int:

@@ -449,7 +449,7 @@ def never_negative(dim: Dim) -> bool:
 
     def atom(a: SymVar | DimOp) -> bool:
         if isinstance(a, SymVar):
-            return True
+            return not a.signed
         match a.op:
             case "floordiv" | "min":
                 return all(map(never_negative, a.args))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from relaxpy.analysis.scope import dependencies, uses_of
-from relaxpy.ir.annotation import Annotation, ShapeType, TupleType
+from relaxpy.ir.annotation import Annotation, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     Binding,
@@ -40,7 +40,7 @@ from relaxpy.ir.visitor import used_symbols
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.defined import matched_dims
 from relaxpy.transform.dataflow_blocks import change_blocks
-from relaxpy.transform.fresh_symbols import FreshSymbols
+from relaxpy.transform.fresh_symbols import FreshSymbols, carriers
 
 PRIMITIVE = "Primitive"
 """Marks the functions that FuseTensorIR merges into one tensor program (TVM's name)."""
@@ -120,8 +120,7 @@ class _Outliner:
             self.known[key] = known
         name, symbols = known
         args: list[Expr] = list(inputs)
-        if symbols:
-            args.append(ShapeExpr([s.dim for s in symbols]))
+        args += carriers(symbols)[1]
         span = members[-1].span
         call = Call(GlobalVar(name), tuple(args), span=span)
         if len(outputs) == 1:
@@ -285,9 +284,10 @@ def _function(
             rewriter.vars[expr] = param
         else:
             rewriter.constants[id(expr)] = param
-    if symbols:
-        dims = [rewriter.rewrite_dim(s.dim) for s in symbols]
-        params.append(Var("s", ShapeType(dims)))
+    params += [
+        Var(param.name, rewriter.rewrite_annotation(param.annotation))
+        for param in carriers(symbols)[0]
+    ]
     bindings: list[Binding] = []
     for binding in members:
         kind = Var if binding.var in outputs else DataflowVar

@@ -407,8 +407,17 @@ def test_scalar_parameters_are_dimensions() -> None:
     assert str(func.ret) == 'R.Tensor((k, 2), dtype="float32")'
 
 
-def test_a_scalar_that_is_no_dimension_stays_unknown() -> None:
-    assert main("return k", 'k: R.Prim("int64")').params[0].annotation == PrimType("int64")
+def test_an_int64_is_a_symbol_unless_it_says_otherwise() -> None:
+    """The symbol of a scalar may be negative; one that is a dimension of a parameter may not."""
+    alone = main("return k", 'k: R.Prim("int64")').params[0].annotation
+    assert alone.value.symbol.name == "k"
+    assert alone.value.symbol.signed
+    size = main("return k", 'k: R.Prim("int64"), x: R.Tensor(("k",), "int8")').params[0].annotation
+    assert not size.value.symbol.signed
+    opaque = main("return k", 'k: R.Prim("int64", value=None)')
+    assert opaque.params[0].annotation == PrimType("int64")
+    assert main("return k", 'k: R.Prim("int32")').params[0].annotation == PrimType("int32")
+    assert "value=None" in opaque.script()
 
 
 def test_linear_dimensions_are_solved() -> None:
