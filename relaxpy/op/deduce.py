@@ -57,7 +57,7 @@ def deduce(expr: Expr, mod: IRModule | None = None) -> Annotation:
         case ShapeExpr(dims=dims):
             return ShapeType(dims)
         case PrimValue(value=value, dtype=dtype):
-            return PrimType(dtype, value if isinstance(value, Dim) else None)
+            return PrimType(dtype, value if isinstance(value, Dim) and not dtype.is_float else None)
         case Tuple(fields=fields):
             return TupleType([deduce(item, mod) for item in fields])
         case TupleGetItem():

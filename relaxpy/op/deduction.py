@@ -158,6 +158,10 @@ class Deduction:
                 self.op.scalar_args and spec.kind is TensorType and isinstance(annotation, PrimType)
             )
             if scalar and not literal:
+                if annotation.value is None and isinstance(expr, PrimValue):
+                    # a size as a float: how large it is, is known here only
+                    size = expr.value if isinstance(expr.value, Dim) else None
+                    annotation = PrimType(expr.dtype, size)
                 found.append(annotation)
                 continue
             if literal or (

@@ -294,13 +294,15 @@ def _callable(
 def _prim(dims: DimReader, dtype: Any = None, value: Any = None) -> Annotation:
     """`R.Prim(dtype)` or `R.Prim(value=n)`: a scalar."""
     found = _dtype(dtype) or DType("int64")
-    if value is not None and not found.is_int:
+    known = None if value is None else dims(value)
+    is_truth = known is not None and (known.is_truth or known.value in (0, 1))
+    if known is not None and not found.is_int and not (found.is_bool and is_truth):
         raise ScriptError(
             "bad-annotation",
             f"the value of a scalar is known while compiling if it is an integer, and this is {found}",
             help=f'write R.Prim("{found}")',
         )
-    return PrimType(found, None if value is None else dims(value))
+    return PrimType(found, known)
 
 
 def _object(dims: DimReader) -> Annotation:

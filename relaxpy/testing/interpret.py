@@ -692,6 +692,8 @@ def _bound(annotation: Annotation, expr: Expr, scope: Scope) -> Annotation:
         )
     if isinstance(annotation, ShapeType) and annotation.dims is not None:
         return ShapeType(d.evaluate(scope.syms) for d in annotation.dims)
+    if isinstance(expr, PrimValue) and isinstance(expr.value, Dim):
+        return PrimType(expr.dtype, expr.value.evaluate(scope.syms))
     if isinstance(annotation, PrimType) and annotation.value is not None:
         return PrimType(annotation.dtype, annotation.value.evaluate(scope.syms))
     return annotation
