@@ -50,7 +50,7 @@ def require_apart(
     """
     pieces: list[tuple[int, int, int]] = []
     for position, value in enumerate(values):
-        for tensor in (value,) if value.__class__ is Tensor else tensors(value):
+        for tensor in tensors(value):
             pieces.append((tensor.pointer, tensor.pointer + tensor.nbytes, position))
     pieces.sort()
     reach = {False: (0, -1), True: (0, -1)}

@@ -237,14 +237,14 @@ class _Lowerer(Rebuilder):
         for i in indices:
             if args[i] in self.allocated:
                 continue
-            arg = self.use(args[i])
+            old = args[i]
+            arg = self.use(old)
             annotation = deduce(arg, self.mod)
             if isinstance(annotation, (TensorType, TupleType, ObjectType)):
                 own = call_pure_packed("vm.builtin.writable", arg, ty_args=annotation)
-                own_var = self.emit(own, "own", annotation)
-                if isinstance(call.op, CallDPS) and isinstance(args[i], Var):
-                    self.vars[args[i]] = own_var  # the output is read under its old name
-                args[i] = own_var
+                args[i] = var = self.emit(own, "own", annotation)
+                if isinstance(call.op, CallDPS) and isinstance(old, Var):
+                    self.vars[old] = var  # the output is read under its old name
         return dataclasses.replace(call, args=tuple(args))
 
     def with_known_shape(self, call: Call) -> Call:
