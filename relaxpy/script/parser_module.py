@@ -365,13 +365,14 @@ class ModuleParser:
             return
         if signature.ret is None:
             self.refuse_undeclared_recursion(name, signature)
-        for other in called_names(signature.node):
+        called = self.called_names(signature)
+        for other in called:
             target = self.names.get(other)
             waiting = self.waiting.get(target.name) if isinstance(target, GlobalVar) else None
             if waiting is not None and waiting[1].ret is None:
                 self.read(waiting[1].name)
         mod = IRModule(self.functions, self.attrs, self.infos, self.name)
-        for other in called_names(signature.node):
+        for other in called:
             self.adopt_captured(other)
         if len(self.functions) != len(mod.functions):
             mod = IRModule(self.functions, self.attrs, self.infos, self.name)
@@ -389,8 +390,18 @@ class ModuleParser:
         if isinstance(value, (Function, TensorProgram)):
             self.adopt(name, value, Span(self.source.file, 1))
 
+    def called_names(self, signature: Signature) -> tuple[str, ...]:
+        """Names of the module, and of Python around, that a definition uses: the `sum` of `R.sum` is none."""
+        script = (namespace_i, namespace_r, namespace_t)
+        values = self.around.values
+        return tuple(
+            name
+            for base, name in named(signature.node)
+            if not any(values.get(base) is namespace for namespace in script)
+        )
+
     def refuse_undeclared_recursion(self, name: str, signature: Signature) -> None:
-        if name in called_names(signature.node):
+        if name in self.called_names(signature):
             raise_at = signature.node
             self.bag.add(
                 ScriptError(
@@ -425,17 +436,18 @@ def placeholder(signature: Signature, span: Span) -> Function:
 
 
 @lru_cache(maxsize=256)
-def called_names(node: ast.FunctionDef) -> tuple[str, ...]:
-    """Names that a definition uses, bare or as `cls.name`, in a fixed order."""
-    found: dict[str, None] = {}
+def named(node: ast.FunctionDef) -> tuple[tuple[str, str], ...]:
+    """Names that a definition uses, bare (`("", name)`) or as `cls.name`, in a fixed order."""
+    found: dict[tuple[str, str], None] = {}
     todo: list[ast.AST] = [node]
     while todo:  # what ast.walk and isinstance do takes four times as long
         child = todo.pop()
         kind = type(child)
         if kind is ast.Name:
-            found[child.id] = None  # type: ignore[attr-defined]
+            found["", child.id] = None  # type: ignore[attr-defined]
         elif kind is ast.Attribute and type(child.value) is ast.Name:  # type: ignore[attr-defined]
-            found[child.attr] = found[child.value.id] = None  # type: ignore[attr-defined]
+            base = child.value.id  # type: ignore[attr-defined]
+            found[base, child.attr] = found["", base] = None  # type: ignore[attr-defined]
         elif kind is not ast.Constant:
             for field in reversed(child._fields):
                 value = getattr(child, field, None)

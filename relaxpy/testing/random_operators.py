@@ -19,7 +19,7 @@ from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant, Expr, PrimValue, ShapeExpr, Tuple, Var
 from relaxpy.ir.visitor import used_vars
 from relaxpy.op.base import OPS, ArgSpec, Op, Sample
-from relaxpy.testing.random_body import Body, Rule
+from relaxpy.testing.random_body import RANK, Body, Rule
 
 COMMON = (
     "add", "subtract", "multiply", "maximum", "minimum", "divide", "where", "less", "equal", "matmul", "sum",
@@ -190,4 +190,41 @@ def binary(g: Body) -> bool:
     return True
 
 
-RULES: Mapping[Rule, int] = {operator: 12, binary: 4}
+def comparison(g: Body) -> bool:
+    """A comparison, of narrow floats mostly, that becomes a number or a choice."""
+    x = g.tensor()
+    kind = x.annotation
+    assert isinstance(kind, TensorType)
+    if kind.dtype == "bool":
+        return False
+    same = [v for v in g.pool if v.annotation == kind]
+    other: Expr = g.rng.choice(same)
+    left: Expr = x
+    dtype = g.rng.choice(("bfloat16", "bfloat16", "float16", str(kind.dtype)))
+    if dtype != kind.dtype:
+        left, other = (g.emit(op.astype(v, dtype=dtype)) for v in (left, other))
+    names = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+    found = g.emit(op.OPS[g.rng.choice(names)].make(left, other))
+    if g.rng.random() < 0.5:
+        g.emit(op.where(found, left, other))
+    else:
+        narrow = g.emit(op.astype(found, dtype=dtype))
+        g.emit(g.rng.choice((op.add, op.subtract, op.multiply))(narrow, narrow))
+    return True
+
+
+def column(g: Body) -> bool:
+    """A reduction, or a softmax, over some axis of a tensor with an axis of 1, at the end mostly."""
+    x = g.as_number(g.tensor(least=1))
+    rank = len(g.dims(x))
+    if rank >= RANK:
+        return False
+    place = rank if g.rng.random() < 0.7 else g.rng.randrange(rank + 1)
+    tall = g.emit(op.expand_dims(x, axis=place))
+    axis = g.rng.randrange(rank + 1)
+    names = ("sum", "max", "min", "mean", "nn.softmax", "argmax", "cumsum")
+    g.emit(op.OPS[g.rng.choice(names)].make(tall, axis=axis))
+    return True
+
+
+RULES: Mapping[Rule, int] = {operator: 12, binary: 4, comparison: 1, column: 1}

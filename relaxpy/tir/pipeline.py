@@ -13,6 +13,7 @@ from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.exact import sealed, unsealed
 from relaxpy.tir.intrinsics import lower_intrinsics
 from relaxpy.tir.traps import without_traps
+from relaxpy.tir.truth import chosen_by_truth
 
 FINISHED = "relaxpy.finished"
 """Attribute of a function that only needs its calling convention."""
@@ -127,7 +128,9 @@ def _lower(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     if blocks:
         lowered = tvm.transform.Sequential(block_passes())(tvm.IRModule(blocks))
         mod = tvm.IRModule({**dict(mod.functions.items()), **dict(lowered.functions.items())})
-    mod = tvm.IRModule({var: unsealed(func) for var, func in mod.functions.items()})
+    mod = tvm.IRModule(
+        {var: chosen_by_truth(unsealed(func)) for var, func in mod.functions.items()}
+    )
     return tvm.transform.Sequential(calling_passes())(mod)
 
 

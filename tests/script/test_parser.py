@@ -758,3 +758,38 @@ def test_what_is_no_text() -> None:
     with pytest.raises(UsageError) as caught:
         relaxpy.parse(mod)  # type: ignore[arg-type]
     assert "is a module already" in str(caught.value)
+
+
+def test_functions_named_like_operators() -> None:
+    """`R.sum` in a function `sum` is no call of itself, nor is `R.log` in `exp` one of `log`."""
+    mod = relaxpy.parse("""
+@I.ir_module
+class Module:
+    @R.function
+    def sum(x: R.Tensor(("n",), "float32")):
+        y = R.sum(x)
+        return y
+
+    @R.function
+    def exp(x: R.Tensor(("n",), "float32")):
+        y = R.log(x)
+        return y
+
+    @R.function
+    def log(x: R.Tensor(("n",), "float32")):
+        cls = Module
+        y = R.exp(cls.exp(x))
+        return y
+""")
+    assert str(mod.graph_functions["sum"].ret) == 'R.Tensor((), dtype="float32")'
+    assert str(mod.graph_functions["log"].ret) == 'R.Tensor((n,), dtype="float32")'
+    with pytest.raises(RelaxError, match="calls itself"):
+        relaxpy.parse("""
+@I.ir_module
+class Module:
+    @R.function
+    def sum(x: R.Tensor(("n",), "float32")):
+        cls = Module
+        y = cls.sum(x)
+        return y
+""")

@@ -75,3 +75,29 @@ def test_several_in_one_module() -> None:
     assert [str(p.annotation) for p in programs[0].params] == [
         str(p.annotation) for p in alone.params
     ]
+
+
+def test_narrow_comparisons_and_axes_of_one() -> None:
+    """Random programs compare bfloat16, and reduce tensors whose last axis has one place."""
+    narrow, columns = 0, 0
+
+    class Found(Visitor):
+        def visit_Call(self, node: Call) -> None:
+            nonlocal narrow, columns
+            kinds = [getattr(arg, "annotation", None) for arg in node.args]
+            kind = kinds[0] if kinds else None
+            if isinstance(node.op, Operator) and isinstance(kind, TensorType):
+                narrow += node.op.name in COMPARISONS and str(kind.dtype) == "bfloat16"
+                last = kind.dims[-1] if kind.dims else None
+                columns += node.op.name in REDUCTIONS and last is not None and last == 1
+            super().visit_Call(node)
+
+    for seed in range(80):
+        for function in random_program(seed).mod.graph_functions.values():
+            Found().visit(function)
+    assert narrow > 5
+    assert columns > 5
+
+
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+REDUCTIONS = ("sum", "max", "min", "mean", "nn.softmax", "argmax", "cumsum")

@@ -92,8 +92,10 @@ class StageWriter:
         free = free_axes(stage, at)
         if str(stage.buffer.dtype) == "bool":
             return Lanes.NONE  # vectors of bits are no gain, and have no accumulator in memory
-        if free and is_side_by_side(stage, free[-1]):
-            return Lanes.KEPT
+        if free and is_side_by_side(stage, free[-1]) and s.uses(stage.index[-1], free[-1]):
+            return (
+                Lanes.KEPT
+            )  # results are neighbours along the last dimension, so a mask can hold some back
         if is_side_by_side(stage, stage.reduce_axes[-1]) or s.is_expensive(stage.value):
             return Lanes.REDUCED
         return Lanes.NONE

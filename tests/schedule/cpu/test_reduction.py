@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import relaxpy
+from relaxpy.testing.interpret import interpret
 from relaxpy.tir import math as tir_math
 from relaxpy.tir import scalar
 from relaxpy.tir._tvm import te, tirx, tvm_ffi
@@ -190,3 +192,40 @@ def allocated(stmt: Any) -> int:
 
     tvm_ffi.structural_walk(stmt, (tirx.AllocBuffer, visit))
     return total
+
+
+ALONG = {
+    "sum": "R.sum(x, axis={})",
+    "largest": "R.max(x, axis={}, keepdims=True)",
+    "place": "R.argmax(x, axis={})",
+    "softmax": "R.nn.softmax(x, axis={})",
+    "centred": "R.subtract(x, R.mean(x, axis={}, keepdims=True))",
+    "running": "R.cumsum(x, axis={})",
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("extents", [(2, 3, 1), (5, 1, 20)])
+def test_axes_of_one_in_any_place(extents: tuple[int, ...], symbolic: bool) -> None:
+    """Results in a column do not lie along their last dimension."""
+    dims = ", ".join(
+        f'"n{i}"' if symbolic and size > 1 else str(size) for i, size in enumerate(extents)
+    )
+    functions = "".join(
+        f"""
+    @R.function
+    def {name}{axis}(x: R.Tensor(({dims}), "float32")):
+        with R.dataflow():
+            y = {text.format(axis)}
+            R.output(y)
+        return y
+"""
+        for name, text in ALONG.items()
+        for axis in range(3)
+    )
+    mod = relaxpy.parse(f"@I.ir_module\nclass Module:{functions}")
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    x = np.random.default_rng(0).standard_normal(extents).astype(np.float32)
+    for name in vm.functions:
+        wanted = np.asarray(interpret(mod, name, x))
+        np.testing.assert_allclose(vm[name](x).numpy(), wanted, rtol=1e-4, atol=1e-5, err_msg=name)
