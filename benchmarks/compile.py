@@ -1,6 +1,8 @@
-"""Compile time: cold and warm builds, phase by phase, beside `tvm.relax` on the same modules; graph passes a binding.
+"""Compile time: cold and warm builds, phase by phase, beside `tvm.relax` on the same modules; graph passes a binding;
+how it grows with programs of many shapes.
 
     python benchmarks/compile.py [--models minilm prefill llama] [--layers 2 8 32] [--json FILE]
+    python benchmarks/compile.py --models --layers [--shapes PART_OF_A_NAME …] [--counts 250 500 1000 2000]
 
 The modules are those of the models, without weights (they are parameters): all-MiniLM-L6-v2, and a decoder of the shape
 of Llama 2 7B with 32 layers (its decode, over `past + 1` tokens, is more than `tvm.relax` can legalise). `tvm.relax`
@@ -11,6 +13,10 @@ kept; *edited* as well, of a module that differs a little: the graph is compiled
 its fusion before that. Both sides end with an object file.
 
 Graph passes: the same decoder, fewer layers, everything before kernels.
+
+Shapes (`program_shapes.py`): programs of 250 to 2 000 operators, each parsed and built cold in a process of its own
+with one job; processor time, which other work on the machine does not change much. *Growth* is the largest ratio of
+a size's time to that of half the size.
 """
 
 from __future__ import annotations
@@ -22,10 +28,11 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from rich.console import Console
@@ -33,6 +40,8 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from benchmarks.report import markdown_table, replace_section  # noqa: E402
 
 MODELS = {
     "minilm": "all-MiniLM-L6-v2",
@@ -159,19 +168,51 @@ def measure_tvm(model: str, layers: int, fuse: bool) -> dict[str, Any]:
     return {"seconds": perf_counter() - start, "graph": graph, "count": programs}
 
 
-def in_process(*args: object) -> dict[str, Any]:
-    """What a measurement prints, made in a process of its own."""
+def measure_shape(name: str, count: int) -> dict[str, Any]:
+    """Processor seconds to parse and build the program `name` of `count` operators in this process."""
+    import relaxpy
+    from benchmarks.program_shapes import shapes
+
+    text = shapes()[name](count)
+    relaxpy.build(relaxpy.parse(shapes()["layers"](8)), cache=False)  # imports, and TVM's first use
+    start = process_time()
+    mod = relaxpy.parse(text)
+    parsed = process_time()
+    exe = relaxpy.build(mod, cache=False, jobs=1)
+    built = process_time()
+    relaxpy.VirtualMachine(exe)["main"]
+    report = exe.build_report
+    assert report is not None
+    return {
+        "seconds": built - start,
+        "parse": parsed - start,
+        "link": process_time() - built,
+        "count": len(report.kernels),
+        "peak_kernel": max((kernel.seconds for kernel in report.kernels), default=0.0),
+        "steps": report.steps,
+    }
+
+
+def in_process(*args: object, limit: float | None = None) -> dict[str, Any]:
+    """What a measurement prints, made in a process of its own; `limit`: seconds it may take."""
     command = [sys.executable, str(Path(__file__)), "--worker", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=limit
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"more than {limit:g} s"}
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         return {"failed": lines[-1] if lines else f"exit code {done.returncode}"}
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def worker(system: str, model: str, layers: str, option: str, edited: str = "") -> None:
+def worker(system: str, model: str, layers: str, option: str = "", edited: str = "") -> None:
     """Measure, and print JSON."""
-    if system == "relaxpy":
+    if system == "shape":
+        result = measure_shape(model, int(layers))
+    elif system == "relaxpy":
         result = measure_relaxpy(model, int(layers), option, bool(edited))
     else:
         result = measure_tvm(model, int(layers), option == "fuse")
@@ -205,8 +246,81 @@ def graph_passes(layers: Sequence[int]) -> dict[str, dict[str, Any]]:
     return found
 
 
+SLOWEST = 300.0
+"""Seconds after which a program of one shape is given up."""
+
+
+def growth(parts: Sequence[str], counts: Sequence[int], jobs: int) -> dict[str, Any]:
+    """Shape → count → figures, for the shapes whose names have one of `parts` in them."""
+    from benchmarks.program_shapes import shapes
+
+    names = [name for name in shapes() if any(part in name for part in parts)]
+    cases = [(name, count) for name in names for count in counts]
+    found: dict[str, Any] = {name: {} for name in names}
+    with ThreadPoolExecutor(jobs) as pool:
+        results = pool.map(lambda case: in_process("shape", *case, limit=SLOWEST), cases)
+        for (name, count), figures in zip(cases, results, strict=True):
+            found[name][str(count)] = figures
+            print(f"{name}, {count}: {figures.get('seconds', figures.get('failed'))}", flush=True)
+    return found
+
+
+def ratio(figures: Mapping[str, Any]) -> float:
+    """The largest growth a doubling of one shape's times."""
+    times = {int(count): each.get("seconds") for count, each in figures.items()}
+    pairs = [(times[n], times.get(2 * n)) for n in times if 2 * n in times]
+    return max((b / a if a and b else float("inf") for a, b in pairs), default=float("nan"))
+
+
+def growth_rows(results: Mapping[str, Any]) -> Iterator[list[str]]:
+    """A row a shape: seconds a size, growth, the longest kernel, how many kernels."""
+    for name, figures in results.items():
+        peak = max(each.get("peak_kernel", 0.0) for each in figures.values())
+        yield [
+            name,
+            *(
+                f"{each['seconds']:.2f}" if "seconds" in each else each["failed"]
+                for each in figures.values()
+            ),
+            f"{ratio(figures):.2f}",
+            f"{peak:.2f}",
+            str(max(each.get("count", 0) for each in figures.values())),
+        ]
+
+
+def report_growth(results: Mapping[str, Any]) -> None:
+    """Write the table's section of docs/benchmarks.md: chains shortly, the other shapes row by row."""
+    counts = list(next(iter(results.values())))
+    chains = [name for name in results if name.startswith("chain: ")]
+    rows = [row for row in growth_rows(results) if row[0] not in chains]
+    notes = []
+    for dtype in ("float32", "bfloat16"):
+        rows_of = [row for row in growth_rows(results) if row[0] in chains and dtype in row[0]]
+        slowest = max(rows_of, key=lambda row: float(row[len(counts)]), default=None)
+        steepest = max(rows_of, key=lambda row: float(row[-3]), default=None)
+        for what, row in (("slowest", slowest), ("steepest", steepest)):
+            if row is not None:
+                rows.append([f"{len(rows_of)} chains, {dtype}, the {what}: {row[0][7:]}", *row[1:]])
+    notes.append(
+        "`python benchmarks/compile.py --models --layers`: processor seconds to parse and build programs of so many "
+        "operators, cold, one job. *Growth*: the largest ratio of a time to that of half the operators. "
+        "All rows, a chain each of every elementary function among them, are in benchmarks/results/compile.json."
+    )
+    columns = ["shape", *counts, "growth", "longest kernel, s", "kernels"]
+    table = markdown_table(columns, rows, "l" + "r" * (len(columns) - 1))
+    replace_section("Compile time by shape of program", "\n\n".join([*notes, table]))
+
+
 def show(console: Console, results: dict[str, Any]) -> None:
     """Tables of the results."""
+    if results["growth"]:
+        table = Table(title="programs by shape: seconds of a cold build")
+        counts = list(next(iter(results["growth"].values())))
+        for column in ("", *counts, "growth", "longest kernel", "kernels"):
+            table.add_column(column, justify="left" if not column else "right")
+        for row in growth_rows(results["growth"]):
+            table.add_row(*row)
+        console.print(table)
     for model, systems in results["builds"].items():
         table = Table(title=f"{MODELS[model]}: seconds of a build")
         for column in ("", "in all", "graph", "kernels", "distinct kernels"):
@@ -244,19 +358,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--layers", type=int, nargs="*", default=[2, 8, 32])
+    parser.add_argument("--shapes", nargs="*", default=[""], help="parts of the names of shapes")
+    parser.add_argument("--counts", type=int, nargs="*", default=[250, 500, 1000, 2000])
+    parser.add_argument("--jobs", type=int, default=1, help="shapes measured at a time")
     parser.add_argument("--json", type=Path, default=ROOT / "benchmarks/results/compile.json")
     options = parser.parse_args()
-    kept: dict[str, Any] = {"builds": {}, "graph": {}}
+    kept: dict[str, Any] = {"builds": {}, "graph": {}, "growth": {}}
     if options.json.exists():  # a part measured by itself replaces that part
         kept |= json.loads(options.json.read_text(encoding="utf-8"))
     for model in options.models:
         kept["builds"][model] = builds(model)
     if options.layers:
         kept["graph"] = graph_passes(options.layers)
+    if options.shapes:
+        kept["growth"] |= growth(options.shapes, options.counts, options.jobs)
     kept["processors"] = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     )
     show(Console(width=100), kept)
+    if options.shapes == [""]:
+        report_growth(kept["growth"])
     options.json.parent.mkdir(exist_ok=True)
     options.json.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
 
