@@ -14,6 +14,7 @@ from relaxpy.tir.exact import sealed, unsealed
 from relaxpy.tir.intrinsics import lower_intrinsics
 from relaxpy.tir.traps import without_traps
 from relaxpy.tir.truth import chosen_by_truth
+from relaxpy.tir.unnest import unnest_lets
 
 FINISHED = "relaxpy.finished"
 """Attribute of a function that only needs its calling convention."""
@@ -145,7 +146,9 @@ def _pipeline() -> tuple[object, object, object]:
 
 def _finish_host() -> tvm.transform.Pass:
     """TVM's last passes for host code, the second as ours."""
-    return tvm.transform.Sequential([tirx.transform.LowerTVMBuiltin(), lower_intrinsics])
+    return tvm.transform.Sequential(
+        [tirx.transform.LowerTVMBuiltin(), lower_intrinsics, unnest_lets]
+    )
 
 
 tirx.register_tir_pipeline(NAME, _pipeline)
