@@ -8,6 +8,7 @@ shape; or an .npz file whose arrays are named like parameters.
 
 from __future__ import annotations
 
+import math
 import re
 import zipfile
 import zlib
@@ -41,6 +42,8 @@ _ARRAY_FILES = (b"\x93NUMPY", b"PK")
 _LARGEST = 2**63 - 1
 """The largest size: dimensions are int64."""
 
+MOST = 1 << 60
+"""Elements that no memory holds; numpy raises errors of its own where it cannot count the bytes."""
 FORMS = "x=FILE.npy, FILE.npz, x=f32[4,64], x=i64[4]<100, n=3, p=0.5, flag=true or s=(2,3)"
 
 
@@ -110,6 +113,8 @@ def generate(
     long = SHORT_DTYPES.get(dtype, dtype)
     if long not in SHORT_DTYPES.values():
         raise bad_input(f"unknown dtype {dtype!r}: one of {', '.join(SHORT_DTYPES)}")
+    if max((*shape, math.prod(shape))) >= MOST:
+        raise bad_input(f"an array of shape {list(shape)} has more elements than can be counted")
     if long == "bool":
         return random.integers(0, 2, shape).astype(bool)
     if "int" in long:

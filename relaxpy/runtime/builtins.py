@@ -14,7 +14,7 @@ import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.dtype import info, to_numpy
-from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy
+from relaxpy.runtime.tensor import Shape, Tensor, empty, from_numpy, sizes
 from relaxpy.runtime.updates import require_updatable
 
 
@@ -34,7 +34,7 @@ def tensor_to_shape(tensor: Tensor) -> Shape:
             f"a shape is a 1-d tensor of integers from 0 up, got {array.dtype} {array.tolist()}"
         )
         raise RuntimeCheckError("shape-value", message)
-    return Shape(array.tolist())
+    return sizes(array.tolist())
 
 
 def shape_to_tensor(shape: Shape) -> Tensor:
@@ -87,7 +87,7 @@ def reshape(tensor: Tensor, shape: Shape) -> Tensor:
     Raises: RuntimeCheckError (`shape-value`) if the number of items differs.
     """
     out = tensor.copy()
-    if int(np.prod(shape, dtype=np.int64)) != tensor.size:
+    if math.prod(shape) != tensor.size:
         raise RuntimeCheckError(
             "shape-value", f"{list(tensor.shape)} has {tensor.size} items, {list(shape)} has not"
         )

@@ -62,6 +62,18 @@ def python_op(op: str, args: list[str]) -> str:
             raise AssertionError(f"unknown integer operation {op}")
 
 
+def grows(expr: IntExpr) -> bool:
+    """May a formula over integers of 64 bits give one that needs more?"""
+    if not isinstance(expr, IntOp):
+        return False
+    return expr.op in ("add", "sub", "mul") or any(map(grows, expr.args))
+
+
+def too_large() -> OverflowError:
+    """The error of such a formula."""
+    return OverflowError("it does not fit into 64 bits")
+
+
 def slots_of(expr: IntExpr) -> Iterator[int]:
     """The heap slots that occur in a formula."""
     if isinstance(expr, Heap):

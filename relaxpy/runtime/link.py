@@ -23,7 +23,7 @@ a trampoline (`relaxpy.runtime.program.drive`), so recursion is as deep as memor
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from relaxpy.runtime.bytecode import (
@@ -57,11 +57,12 @@ from relaxpy.runtime.bytecode import (
     View,
 )
 from relaxpy.runtime.frame import FramePlan
-from relaxpy.runtime.integers import by_slot, compute, fits_int64, python_op
+from relaxpy.runtime.integers import by_slot, compute, fits_int64, grows, python_op
 from relaxpy.runtime.kernels import LARGE_WORK, SMALL_WORK
 from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
 from relaxpy.runtime.operands import Analysis, Value, analyse
+from relaxpy.runtime.tensor import LARGEST
 from relaxpy.runtime.verify import Unproved
 
 MAX_ROW = 64
@@ -174,6 +175,8 @@ class Emitter:
             for record in self.plan.records
             for slot in range(record.shape, record.shape + record.ndim)
         )
+        self.seen = frozenset(_seen(code))
+        """Slots that leave the function's arithmetic, where 64 bits must be enough; the heap sees to that itself."""
         self.group_exprs: list[IntExpr] = []
         self.group_kernels: list[list[int]] = []
         self.storage_exprs: list[IntExpr] = []
@@ -470,6 +473,8 @@ class Emitter:
             case Eval(dst=dst, expr=expr):
                 self.emit(f"s{dst} = {self.expr(expr)}")
                 self.slot_written(dst, scope)
+                if dst in self.seen and dst not in self.in_heap and grows(expr):
+                    self.emit(f"if not {-LARGEST - 1} <= s{dst} <= {LARGEST}: raise too_large()")
             case Assert(lhs=lhs, rhs=rhs, check=check):
                 left, right = self.expr(lhs), self.expr(rhs)
                 self.emit(
@@ -673,3 +678,21 @@ class Emitter:
 def _regs(regs: Sequence[int], end: str = "") -> str:
     """Registers as an argument list; with `end` a comma, as the inside of a tuple."""
     return ", ".join(f"r{reg}" for reg in regs) + (end if regs else "")
+
+
+def _seen(code: FunctionCode) -> Iterator[int]:
+    """The slots of sizes and scalars that values are made of, and that others are called with."""
+    for instr in code.code:
+        match instr:
+            case (
+                MakeShape(shape=shape, ndim=ndim)
+                | Alloc(shape=shape, ndim=ndim)
+                | View(shape=shape, ndim=ndim)
+            ):
+                yield from range(shape, shape + ndim)
+            case Kernel(args=args) | Library(args=args) | Packed(args=args):
+                yield from (arg.index for arg in args if isinstance(arg, Heap))
+            case MakePrim(value=Heap(index)):
+                yield index
+            case _:
+                pass

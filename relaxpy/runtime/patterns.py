@@ -21,7 +21,7 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     TuplePattern,
 )
-from relaxpy.runtime.tensor import Shape, Tensor, from_any
+from relaxpy.runtime.tensor import Shape, Tensor, from_any, sizes
 
 ANYTHING = ObjectPattern()
 
@@ -29,7 +29,8 @@ ANYTHING = ObjectPattern()
 def enter(value: Any, pattern: Pattern) -> Any:
     """The runtime value for an argument. Tensors share the caller's memory where that is right (`tensor.from_any`).
 
-    Raises: RuntimeCheckError for numbers that do not fit a tensor parameter's type, memory on another device.
+    Raises: RuntimeCheckError for numbers that do not fit a tensor parameter's type, memory on another device, a shape
+    with numbers that are no sizes.
     """
     if isinstance(value, Tensor):
         return value.item() if isinstance(pattern, PrimPattern) and not value.shape else value
@@ -54,7 +55,7 @@ def enter(value: Any, pattern: Pattern) -> Any:
 def _shape(value: Any) -> Any:
     if isinstance(value, tuple | list):
         try:
-            return Shape(operator.index(size) for size in value)
+            return sizes(operator.index(size) for size in value)
         except TypeError:
             return value
     return value
@@ -66,8 +67,10 @@ def _is_scalar_array(value: Any) -> bool:
 
 def to_value(value: Any) -> Any:
     """The runtime value of what a Python or registered function gave, or of an argument of any kind."""
-    if isinstance(value, Tensor | Shape | bool | int | float | str) or value is None:
+    if isinstance(value, Tensor | bool | int | float | str) or value is None:
         return value
+    if isinstance(value, Shape):
+        return sizes(value)
     if isinstance(value, tuple):
         return tuple(to_value(item) for item in value)
     if isinstance(value, np.generic):

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate, empty
+from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate
 
 LIMIT = 256 << 20
 """Bytes that a pool keeps, if nothing else is asked for."""
@@ -95,7 +95,8 @@ class MemoryPool:
         """An uninitialised tensor. Raises: RuntimeCheckError (`out-of-memory`)."""
         nbytes = math.prod(shape) * dtypes.info(dtype).itemsize
         if nbytes < SMALL:
-            return empty(shape, dtype)
+            buffer, pointer = allocate(nbytes)
+            return Tensor(pointer, shape, dtype, buffer)
         block, pointer = self.allocate(nbytes)
         return Tensor(pointer, shape, dtype, block)
 
@@ -109,10 +110,10 @@ class MemoryPool:
         Raises: RuntimeCheckError (`out-of-memory`).
         """
         unit = ALIGNMENT if nbytes < SMALL else PAGE
-        size = (nbytes + unit - 1) // unit * unit
+        size = (nbytes + unit - 1) // unit * unit if nbytes >= 0 else nbytes
         with self._lock:
             self._collect()
-            piece = self._take(size) or self._make(size)
+            piece = self._take(size) or self._make(size, nbytes)
             self._used += piece[0]
             self._planned += planned * piece[0]
             self._peak = max(self._peak, self._used)
@@ -163,11 +164,13 @@ class MemoryPool:
         self._kept -= piece[0]
         return piece
 
-    def _make(self, size: int) -> _Piece:
+    def _make(self, size: int, nbytes: int) -> _Piece:
+        """A piece of `size` bytes, of which `nbytes` are asked for."""
         try:
             buffer, pointer = allocate(size)
         except RuntimeCheckError:  # out of memory: without what is kept there may be enough
             self._free.clear()
             self._kept = 0
+            size = nbytes
             buffer, pointer = allocate(size)
         return size, pointer, buffer

@@ -39,6 +39,7 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.frame import Allocate, Frame, record_of, release
+from relaxpy.runtime.integers import too_large
 from relaxpy.runtime.kernel_params import require_fit
 from relaxpy.runtime.kernels import (
     HANDOVER_SECONDS,
@@ -207,6 +208,8 @@ class LinkedFunction:
                 how = "in function" if first else "called from"
                 error.notes = (*error.notes, f"{how} {self.code.name}{binding}{where}")
             return error
+        if isinstance(instr, Eval) and isinstance(error, ValueError):
+            error = too_large()  # the heap did not take it
         code, what = self._what(instr, error)
         located = RuntimeCheckError(code, f"{self.code.name}: {what}: {_reason(error)}")
         located.__cause__ = error
@@ -340,6 +343,7 @@ class Program:
             "fit": self.fit,
             "room": require_room,
             "seen": require_seen,
+            "too_large": too_large,
             "prim_fits": prim_fits,
             "to_value": to_value,
             "closure": self.closure,
@@ -470,7 +474,16 @@ def truth(value: Any) -> bool:
 
 
 def view_of(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """A tensor's memory seen with another shape and type."""
+    """A tensor's memory seen with another shape and type.
+
+    Raises: RuntimeCheckError (`check`) for memory that is not aligned to items of the type, as an array of bytes of the
+    caller's may be.
+    """
+    if tensor.dtype != dtype and tensor.pointer % dtypes.info(dtype).itemsize:
+        raise RuntimeCheckError(
+            "check",
+            f"memory of {tensor.dtype} is not aligned to items of {dtype}, and seen as such",
+        )
     return Tensor(tensor.pointer, shape, dtype, tensor.owner, tensor.constant)
 
 

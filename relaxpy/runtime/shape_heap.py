@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.runtime.tensor import Shape, Tensor, empty
+from relaxpy.runtime.tensor import Shape, Tensor, empty, sizes
 
 EQUALS_NUMBER, STORE, IGNORE, EQUALS_HEAP = 0, 1, 2, 3
 """What `match_shape` does with a dimension."""
@@ -64,7 +64,7 @@ def make_shape(heap: Tensor, count: int, *codes: int) -> Shape:
     found = [int(places[n]) if code == LOAD else int(n) for code, n in _pairs(codes)]
     if len(found) != count:
         raise RuntimeCheckError("check", f"{count} dimensions are expected, got {len(found)}")
-    return Shape(found)
+    return sizes(found)
 
 
 def make_prim_value(heap: Tensor, code: int, operand: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -19,6 +19,8 @@ from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.device import CPU, Device
 
+LARGEST = (1 << 63) - 1
+"""The largest size: the heap of a frame and the records that kernels take hold 64 bits."""
 ALIGNMENT = 64
 """Alignment in bytes of memory that the runtime allocates: a cache line, and the widest vector register."""
 
@@ -258,20 +260,39 @@ def _flags(capsule: object) -> int:
     return ctypes.c_uint64.from_address(address + _FLAGS_OFFSET).value
 
 
+def sizes(values: Iterable[int]) -> Shape:
+    """A shape value of these sizes.
+
+    Raises: RuntimeCheckError (`shape-value`) for one that is negative or does not fit into 64 bits.
+    """
+    shape = Shape(values)
+    for size in shape:
+        if not 0 <= size <= LARGEST:
+            raise RuntimeCheckError(
+                "shape-value", f"a size is an integer from 0 up, below 2**63, got {size}"
+            )
+    return shape
+
+
 def empty(shape: tuple[int, ...], dtype: str) -> Tensor:
     """An uninitialised tensor in memory of its own, aligned to a cache line.
 
-    Raises: RuntimeCheckError (`out-of-memory`).
+    Raises: RuntimeCheckError (`out-of-memory`, or `shape-value` for what is no shape).
     """
+    shape = tuple(sizes(shape))
     buffer, pointer = allocate(math.prod(shape) * dtypes.info(dtype).itemsize)
     return Tensor(pointer, shape, dtype, buffer)
 
 
 def allocate(nbytes: int) -> tuple[Array, int]:
-    """Memory of at least `nbytes` bytes: its owner, and an address in it that is aligned to a cache line."""
+    """Memory of at least `nbytes` bytes: its owner, and an address in it that is aligned to a cache line.
+
+    Raises: RuntimeCheckError (`out-of-memory`).
+    """
     try:
-        buffer: Any = np.empty(nbytes + ALIGNMENT, _U8)
-    except (MemoryError, ValueError):
+        # a number of bytes below 0, of sizes that nobody has checked, must not come out as a small one
+        buffer: Any = np.empty(nbytes + ALIGNMENT if nbytes >= 0 else -1, _U8)
+    except (MemoryError, ValueError, OverflowError):
         raise RuntimeCheckError("out-of-memory", f"cannot allocate {nbytes} bytes") from None
     address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
     return buffer, (address + ALIGNMENT - 1) & -ALIGNMENT

@@ -49,7 +49,11 @@ class GuardedMemory:
     __slots__ = ("buffer", "nbytes", "pointer")
 
     def __init__(self, nbytes: int) -> None:
-        self.buffer, start = allocate(nbytes + 2 * GUARD)
+        try:
+            self.buffer, start = allocate(nbytes + 2 * GUARD if nbytes >= 0 else nbytes)
+        except RuntimeCheckError as error:
+            error.message = f"cannot allocate {nbytes} bytes"  # those of the program
+            raise
         self.pointer, self.nbytes = start + GUARD, nbytes
         ctypes.memset(start, GUARDED, nbytes + 2 * GUARD)
         ctypes.memset(self.pointer, UNSET, nbytes)

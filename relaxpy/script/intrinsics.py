@@ -162,7 +162,11 @@ def shape(dims: Any) -> ShapeExpr:
             help="write R.shape([n, 4])",
         )
     read = DimReader()
-    return ShapeExpr([read(value) for value in dims])
+    found = [read(value) for value in dims]
+    for dim in found:
+        if dim.value is not None and dim.value >= 1 << 63:
+            raise ScriptError("bad-value", f"a size must fit into 64 bits: {dim}")
+    return ShapeExpr(found)
 
 
 def prim_value(value: Any, dtype: str | None = None) -> PrimValue:

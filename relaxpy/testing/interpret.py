@@ -20,6 +20,7 @@ Calls do not nest on Python's stack: a recursion may be as deep as memory allows
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ from relaxpy.ir.annotation import (
     TensorType,
     TupleType,
 )
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
     Binding,
@@ -332,7 +333,10 @@ class Interpreter:
                     items.append((yield from self.value(item, scope)))
                 return tuple(items)
             case _:
-                return self.leaf(expr, scope)
+                try:
+                    return self.leaf(expr, scope)
+                except RelaxError as error:
+                    raise error.located(expr.span) from None
 
     def leaf(self, expr: Expr, scope: Scope) -> Value:
         match expr:
@@ -373,7 +377,10 @@ class Interpreter:
                 or (isinstance(call.op, Op) and call.op.legalize is not None)
             ):
                 # no shape value is made of it; these are scalars, or -1 means something
-                args.append(Shape(map(scope.dim, arg.dims)))
+                try:
+                    args.append(Shape(map(scope.dim, arg.dims)))
+                except RelaxError as error:
+                    raise error.located(call.span) from None
             else:
                 args.append((yield from self.value(arg, scope)))
         try:
@@ -422,7 +429,8 @@ class Interpreter:
             None if _left_out(op, i, a) else op.as_array(i, a, getattr(types[i], "dtype", None))
             for i, a in enumerate(args)
         ]
-        result = op.reference(*given)
+        with _memory(deduced):
+            result = op.reference(*given)
         if isinstance(deduced, ShapeType):
             return Shape(result)
         if isinstance(deduced, PrimType) and isinstance(result, (np.ndarray, np.generic)):
@@ -528,11 +536,15 @@ class Interpreter:
         """Memory and VM instructions that lowering makes."""
         match op:
             case AllocStorage():
-                return np.zeros(args[0], np.uint8)
+                with _memory(TensorType((args[0],), "uint8")):
+                    return np.zeros(args[0], np.uint8)
             case AllocTensor(dtype=dtype, offset=offset):
                 return _allocate(args[0], DType(dtype), offset, *args[1:])
             case View(dtype=dtype):
-                return args[0].view(DType(dtype).numpy).reshape(args[1])
+                whole = np.ascontiguousarray(args[0]).reshape(-1).view(np.uint8)
+                kind = DType(dtype)
+                nbytes = math.prod(args[1]) * kind.itemsize
+                return whole[:nbytes].view(kind.numpy).reshape(args[1])
             case Kill():
                 for arg in call.args:
                     if isinstance(arg, Var):
@@ -641,10 +653,34 @@ def _failures(code: str, what: str, scope: Scope) -> Iterator[None]:
         raise RuntimeCheckError(code, f"{scope.function}: {what} failed: {reason}") from error
 
 
+@contextmanager
+def _memory(made: Annotation) -> Iterator[None]:
+    """Raise the error of the virtual machine where there is not the memory for what is made inside."""
+    known = isinstance(made, TensorType) and made.dtype is not None and made.dims is not None
+    dims = (made.dims or ()) if isinstance(made, TensorType) else ()
+    nbytes = product(dims).value if known else None
+    if nbytes is not None and isinstance(made, TensorType) and made.dtype is not None:
+        nbytes *= made.dtype.itemsize
+        if nbytes > _ADDRESSES:
+            raise RuntimeCheckError("out-of-memory", f"cannot allocate {nbytes} bytes")
+    try:
+        yield
+    except MemoryError:
+        asked = "memory" if nbytes is None else f"{nbytes} bytes"
+        raise RuntimeCheckError("out-of-memory", f"cannot allocate {asked}") from None
+
+
+_ADDRESSES = 1 << 48
+"""Bytes that no process has: numpy raises other errors where it cannot count them."""
+
+
 def _unset(shape: Sequence[int], dtype: DType | None) -> np.ndarray:
     """Memory that nobody has written: NaN, or a number that stands out."""
     kind = dtype or DType("float32")
-    return np.full(tuple(shape), np.nan if kind.is_float else 0 if kind.is_bool else 77, kind.numpy)
+    with _memory(TensorType(tuple(shape), kind)):
+        return np.full(
+            tuple(shape), np.nan if kind.is_float else 0 if kind.is_bool else 77, kind.numpy
+        )
 
 
 def _to_runtime(value: Value) -> Any:

@@ -32,6 +32,7 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     TuplePattern,
 )
+from relaxpy.runtime.integers import fits_int64, too_large
 from relaxpy.runtime.patterns import describe, explain, fits
 from relaxpy.runtime.tensor import Shape, Tensor
 from relaxpy.shape.bounds import requirements
@@ -57,9 +58,12 @@ class Scope:
         return Scope(dict(self.vars), dict(self.syms), self.function, self.attrs)
 
     def dim(self, dim: Dim) -> int:
-        """The value of an integer. Raises RuntimeCheckError where it divides by zero."""
+        """The value of an integer. Raises RuntimeCheckError where it divides by zero, or needs more than 64 bits."""
         try:
-            return dim.evaluate(self.syms)
+            value = dim.evaluate(self.syms)
+            if dim.value is None and not fits_int64(value):
+                raise too_large()
+            return value
         except ArithmeticError as error:
             reason = f"{type(error).__name__}: {error}"
             raise RuntimeCheckError(
@@ -69,12 +73,17 @@ class Scope:
 
     def sizes(self, dims: Sequence[Dim]) -> Shape:
         """A shape's value. Raises RuntimeCheckError for a size that is negative."""
-        sizes = Shape(map(self.dim, dims))
-        for dim, size in zip(dims, sizes, strict=True):
-            if size < 0:
+        found: list[int] = []
+        for dim in dims:
+            try:
+                negative = dim.evaluate(self.syms) < 0
+            except ArithmeticError:
+                negative = False  # has no value: the error of `dim`
+            if negative:
                 message = f"{self.function}: the dimension {dim} is negative"
                 raise RuntimeCheckError("check", message)
-        return sizes
+            found.append(self.dim(dim))
+        return Shape(found)
 
 
 def type_of_value(value: Value) -> Annotation:

@@ -118,7 +118,8 @@ class _Checker(Rebuilder):
                 self.cast_result(binding, call, value)
                 return
             if isinstance(call.op, AllocStorage) and isinstance(call.args[0], PrimValue):
-                self.sizes[binding.var] = Dim.of(call.args[0].value)  # type: ignore[arg-type]
+                size = self.sizes[binding.var] = Dim.of(call.args[0].value)  # type: ignore[arg-type]
+                self.require(dim_op("le", 0, size), f"a storage cannot have {size} bytes")
             if isinstance(call.op, CheckDim) and isinstance(call.args[0], PrimValue):
                 self.holds |= {Dim.of(call.args[0].value)}  # type: ignore[arg-type]
             value = call
@@ -189,7 +190,7 @@ class _Checker(Rebuilder):
                 help="write s = R.memory.alloc_storage(R.prim_value(bytes)) before it",
             )
         need = _nbytes(deduce(call, self.mod))
-        self.require(need + op.offset, size, "a tensor does not lie in its storage")
+        self.require_room(need + op.offset, size, "a tensor does not lie in its storage")
 
     def check_view(self, call: Call, op: View) -> None:
         """A view must lie inside of what it is of."""
@@ -203,11 +204,12 @@ class _Checker(Rebuilder):
                 help='say what it is: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
             )
         need = _nbytes(deduce(call, self.mod))
-        self.require(need, _nbytes(known), "a view is larger than the tensor that it is of")
+        self.require_room(need, _nbytes(known), "a view is larger than the tensor that it is of")
 
-    def require(self, need: Dim, size: Dim, problem: str) -> None:
-        fits = dim_op("le", need, size)
-        message = f"{problem}: {need} of {size} bytes"
+    def require_room(self, need: Dim, size: Dim, problem: str) -> None:
+        self.require(dim_op("le", need, size), f"{problem}: {need} of {size} bytes")
+
+    def require(self, fits: Dim, message: str) -> None:
         if fits.value == 0:
             raise PassError("shape-mismatch", message, span=self.span)
         if fits not in self.holds and not prove(fits):

@@ -206,6 +206,7 @@ class _Lowerer:
         for binding in seq.bindings:
             self.span = binding.span
             self.binding(binding)
+        self.span = seq.body.span or self.span
         return self.leaf(seq.body)
 
     def check_return(self, body: Expr) -> Expr:

@@ -66,7 +66,7 @@ def test_a_view_of_a_parameter() -> None:
     mod = lowered("_ = R.vm.call_dps(cls.flatten, x, flat)\n" + EXP + "return y")
     after = RewriteReshapes()(mod)
     assert (
-        'flat: R.Tensor((n * 4,), dtype="float32") = R.memory.view(x, R.shape([n * 4]))'
+        'flat: R.Tensor((n * 4,), dtype="float32") = R.memory.view(x, R.shape([n * 4]), dtype="float32")'
         in after.script()
     )
     assert "cls.flatten" not in after.script()
