@@ -474,16 +474,7 @@ def truth(value: Any) -> bool:
 
 
 def view_of(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """A tensor's memory seen with another shape and type.
-
-    Raises: RuntimeCheckError (`check`) for memory that is not aligned to items of the type, as an array of bytes of the
-    caller's may be.
-    """
-    if tensor.dtype != dtype and tensor.pointer % dtypes.info(dtype).itemsize:
-        raise RuntimeCheckError(
-            "check",
-            f"memory of {tensor.dtype} is not aligned to items of {dtype}, and seen as such",
-        )
+    """A tensor's memory seen with another shape and type."""
     return Tensor(tensor.pointer, shape, dtype, tensor.owner, tensor.constant)
 
 

@@ -246,7 +246,7 @@ def test_a_view_of_memory_that_is_not_aligned() -> None:
     bytes_ = np.zeros(16, "uint8")
     start = -bytes_.ctypes.data % 4 + 1
     main = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
-    with pytest.raises(RuntimeCheckError, match="is not aligned to items of float32"):
+    with pytest.raises(RuntimeCheckError, match="memory is not aligned for items of float32"):
         main(bytes_[start : start + 8])
     np.testing.assert_array_equal(
         main(bytes_[start + 3 : start + 11]).numpy(), np.ones(2, "float32")
