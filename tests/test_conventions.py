@@ -43,9 +43,11 @@ ALLOWED["build"] |= {
     "runtime"
 }  # bytecode is what code generation makes, Executable what `build` returns
 
-PRINTING = {"relaxpy.script.printer", "relaxpy.script.highlight", "relaxpy.shape.prove"}
+PRINTING = {
+    "relaxpy.script.printer", "relaxpy.script.highlight", "relaxpy.shape.prove", "relaxpy.build.first_call",
+}  # fmt: skip
 """What `ir` may import inside a function: `.script()` and `.show()` belong to the nodes, printing to `script`;
-`structural_equal(…, prove=True)` asks for proof."""
+`structural_equal(…, prove=True)` asks for proof; a module that is called is built."""
 
 RUNTIME_ALLOWED = {"numpy", "ml_dtypes", "tvm_ffi", "tvm_ffi_orcjit", "relaxpy"}
 """What `relaxpy/runtime` may import besides the standard library."""

@@ -21,7 +21,7 @@ from relaxpy.build.tuning import TuningRecords
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir.expr import Function
 from relaxpy.ir.garbage import garbage_kept
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.runtime.build_report import BuildReport, KernelTime
 from relaxpy.runtime.bytecode import Alone, KernelInfo
@@ -72,11 +72,7 @@ def build(
     if isinstance(mod, Function):
         mod = IRModule({str(mod.attrs.get("global_symbol", "main")): mod})
     if not isinstance(mod, IRModule):
-        raise UsageError(
-            "build-module",
-            f"a module is expected, got {type(mod).__name__}",
-            help="decorate a class with @I.ir_module, or parse text with relaxpy.parse(text)",
-        )
+        raise _no_module(mod)
     resolved = Target.parse(target)
     build_cache, records = _cache(cache), _tuning(tuning)
     clock = Clock()
@@ -115,6 +111,43 @@ def build(
     if build_cache is not None and key is not None:
         keep(build_cache, key, exe)
     return exe
+
+
+def _no_module(given: object) -> UsageError:
+    """The error for something that cannot be built, by what it is."""
+    kind = type(given)
+    came = f"{'an' if kind.__name__[0] in 'aeiouAEIOU' else 'a'} {kind.__name__}"
+    help = "decorate a class with @I.ir_module, or parse text with relaxpy.parse(text)"
+    if kind.__module__.partition(".")[0] == "tvm":
+        came = f"TVM's own {kind.__name__}"
+        help = "read its script: relaxpy.parse(mod.script(show_meta=True)); or import R, T and I from relaxpy.script"
+    elif isinstance(given, str):
+        came = "a text"
+        help = "parse it first: relaxpy.build(relaxpy.parse(text)), of a program or of the path of a file"
+    elif isinstance(given, os.PathLike):
+        came, help = "a path", "parse the file first: relaxpy.build(relaxpy.parse(path))"
+    elif isinstance(given, TensorProgram):
+        came = "a tensor program"
+        help = "put it into a module, and call it there from an @R.function with R.call_tir"
+    elif isinstance(given, Executable):
+        came, help = "what was built already", "run it: relaxpy.VirtualMachine(exe)"
+    elif isinstance(given, type):
+        came = f"the class {given.__name__}"
+        help = "decorate it with @I.ir_module" if not _is_layers(given) else _EXPORT
+    elif _is_layers(kind):
+        came, help = f"a module of layers ({kind.__name__})", _EXPORT
+    elif callable(given):
+        came, help = "a function of Python", "decorate it with @R.function"
+    elif isinstance(given, tuple):
+        help = "export gives a module and its weights: mod, params = model.export(spec); build(mod, params=params)"
+    return UsageError("build-module", f"a module is expected, got {came}", help=help)
+
+
+_EXPORT = 'export it first: mod, params = model.export({"forward": {"x": nn.spec.Tensor(("n", 4), "float32")}})'
+
+
+def _is_layers(kind: type) -> bool:
+    return any(base.__module__ == "relaxpy.nn.module" for base in kind.__mro__)
 
 
 def link(

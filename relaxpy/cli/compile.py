@@ -11,6 +11,7 @@ import click
 
 import relaxpy
 from relaxpy.build.dump import DumpPasses
+from relaxpy.cli import STARTED
 from relaxpy.cli.inputs import read_arrays, read_sizes
 from relaxpy.cli.outputs import OutputFile
 from relaxpy.cli.source import read_module
@@ -100,7 +101,10 @@ def compile_command(
     seconds = time.perf_counter() - start
     exe.save(output, weights=weights)
     size = os.path.getsize(output)
-    click.echo(f"{output}: {size / 1024:,.1f} KiB, compiled in {seconds:.2f} s")
+    waited = time.perf_counter() - STARTED
+    click.echo(
+        f"{output}: {size / 1024:,.1f} KiB, in {waited:.2f} s ({seconds:.2f} s of them to compile)"
+    )
     for function in exe.functions:
         if function.public:
             click.echo(f"  {exe.signature(function.name)}")

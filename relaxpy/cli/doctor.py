@@ -26,8 +26,6 @@ EXTRAS = {
     "demo": "relaxpy embed",
     "torch": "PyTorch tensors",
     "jax": "JAX arrays",
-    "opencl": "OpenCL devices",
-    "wgpu": "Vulkan and WebGPU devices",
 }
 """Extras that a user may want, and what for. Those of developers (test, dev, bench) are not shown."""
 

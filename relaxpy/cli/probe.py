@@ -1,13 +1,12 @@
 """What `relaxpy doctor` tries, one target a process: a broken driver or library may end the process that touches it.
 
-`python -m relaxpy.cli.probe TARGET` prints one JSON object, the fields of `Finding`. A probe says what it found and,
-where something is missing, which part and how to get it.
+`python -m relaxpy.cli.probe TARGET` prints one JSON object, the fields of `Finding`. A probe says what it found; it
+promises nothing that `relaxpy.build` does not do.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import json
 import shutil
 import sys
@@ -60,7 +59,7 @@ def probe_llvm() -> Finding:
 
 def no_code_path(kind: str, found: str) -> Finding:
     """For targets that this version of relaxpy cannot compile for, whatever the machine has."""
-    return Finding(False, found, f"this version of relaxpy does not compile for {kind} yet")
+    return Finding(False, found, f"this version of relaxpy does not compile for {kind}")
 
 
 def load_first(*names: str) -> ctypes.CDLL | None:
@@ -77,14 +76,10 @@ def probe_cuda() -> Finding:
     """Ask NVIDIA's driver for its devices."""
     driver = load_first("libcuda.so.1", "nvcuda.dll")
     if driver is None:
-        return Finding(False, "no NVIDIA driver", "needs an NVIDIA GPU and its driver (libcuda)")
+        return no_code_path("cuda", "no NVIDIA driver")
     count = ctypes.c_int()
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return Finding(
-            False,
-            "driver, but no device",
-            "the driver is installed and finds no GPU: see nvidia-smi",
-        )
+        return no_code_path("cuda", "driver, but no device")
     return no_code_path("cuda", f"driver and {count.value} device(s)")
 
 
@@ -94,56 +89,29 @@ def probe_opencl() -> Finding:
         "libOpenCL.so.1", "OpenCL.dll", "/System/Library/Frameworks/OpenCL.framework/OpenCL"
     )
     if loader is None:
-        return Finding(
-            False,
-            "no OpenCL loader",
-            "install a driver (on a plain CPU, Debian: apt install pocl-opencl-icd)",
-        )
+        return no_code_path("opencl", "no OpenCL loader")
     count = ctypes.c_uint32()
     if loader.clGetPlatformIDs(0, None, ctypes.byref(count)) != 0 or count.value == 0:
-        return Finding(
-            False,
-            "loader, but no platform",
-            "install a driver (Debian: apt install pocl-opencl-icd)",
-        )
-    found = f"{count.value} platform(s)"
-    if importlib.util.find_spec("pyopencl") is None:
-        return Finding(False, found, "pip install 'relaxpy[opencl]'")
-    return no_code_path("opencl", found)
+        return no_code_path("opencl", "loader, but no platform")
+    return no_code_path("opencl", f"{count.value} platform(s)")
 
 
 def probe_vulkan() -> Finding:
-    """Look for Vulkan's loader and the package that launches on it."""
-    if load_first("libvulkan.so.1", "vulkan-1.dll", "libvulkan.dylib") is None:
-        return Finding(
-            False,
-            "no Vulkan loader",
-            "install a driver (on a plain CPU, Debian: apt install mesa-vulkan-drivers)",
-        )
-    if importlib.util.find_spec("wgpu") is None:
-        return Finding(False, "loader", "pip install 'relaxpy[wgpu]'")
-    return no_code_path("vulkan", "loader and wgpu")
+    """Look for Vulkan's loader."""
+    found = load_first("libvulkan.so.1", "vulkan-1.dll", "libvulkan.dylib")
+    return no_code_path("vulkan", "no Vulkan loader" if found is None else "loader")
 
 
 def probe_webgpu() -> Finding:
-    """Look for a browser, or for wgpu to run natively."""
+    """Look for a browser."""
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     browser = next((name for name in names if shutil.which(name)), None)
-    native = importlib.util.find_spec("wgpu") is not None
-    if browser is None and not native:
-        return Finding(
-            False,
-            "no browser, no wgpu",
-            "install chromium, or natively: pip install 'relaxpy[wgpu]'",
-        )
-    return no_code_path("webgpu", browser or "wgpu")
+    return no_code_path("webgpu", browser or "no browser")
 
 
 def probe_metal() -> Finding:
     """Metal exists on macOS only."""
-    if sys.platform != "darwin":
-        return Finding(False, f"this is {sys.platform}", "needs a Mac")
-    return no_code_path("metal", "macOS")
+    return no_code_path("metal", "macOS" if sys.platform == "darwin" else f"this is {sys.platform}")
 
 
 PROBES: dict[str, Callable[[], Finding]] = {

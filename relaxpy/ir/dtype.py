@@ -4,6 +4,7 @@ compares as its name."""
 from __future__ import annotations
 
 import difflib
+import re
 from functools import cached_property
 from typing import ClassVar
 
@@ -46,12 +47,7 @@ class DType(str):
         if (found := cls._interned.get(name)) is not None:
             return found
         if name not in _BITS:
-            near = difflib.get_close_matches(name, [*_BITS, *_ALIASES], 1)
-            raise UsageError(
-                "unknown-dtype",
-                f"unknown dtype {name!r}",
-                help=f"did you mean {near[0]!r}?" if near else f"one of {', '.join(_BITS)}",
-            )
+            raise UsageError("unknown-dtype", f"unknown dtype {name!r}", help=_advice(name))
         return cls._interned.setdefault(name, super().__new__(cls, name))
 
     @property
@@ -83,3 +79,26 @@ class DType(str):
     @cached_property
     def numpy(self) -> np.dtype:
         return np.dtype(ml_dtypes.bfloat16 if self == "bfloat16" else str(self))
+
+
+_NARROW = re.compile(
+    r"(?:float|f|fp|e\d?m)[468](?![0-9])|u?int?[1-7](?![0-9])|nf4|bool[1-9]", re.ASCII
+)
+_WIDE = re.compile(
+    r"complex|float128|longdouble|u?int128|float80|c64|c128|string|str|object|datetime", re.ASCII
+)
+
+
+def _advice(name: str) -> str:
+    """What to write for a name that is no dtype. One of another width is no slip of the pen."""
+    if _NARROW.match(name.lower()):
+        return (
+            "keep narrow numbers in int8 or uint8, with their scales beside them: R.quantize, R.dequantize; "
+            f"dtypes are {', '.join(_BITS)}"
+        )
+    if _WIDE.match(name.lower()):
+        return f"dtypes are {', '.join(_BITS)}"
+    digits = "".join(filter(str.isdigit, name))
+    known = [each for each in (*_BITS, *_ALIASES) if not digits or digits in each]
+    near = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {near[0]!r}?" if near else f"one of {', '.join(_BITS)}"

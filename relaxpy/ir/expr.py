@@ -243,7 +243,7 @@ def no_attrs() -> Mapping[str, Any]:
 _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Function(Expr):
     """A graph-level function. `ret` is its declared (or deduced) return annotation. `attrs` holds
     `global_symbol` for a function that is visible outside its module (its absence makes it
@@ -259,6 +259,12 @@ class Function(Expr):
     def annotation(self) -> CallableType:
         """Its type as a value."""
         return CallableType([param.annotation for param in self.params], self.ret, self.pure)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it on arrays. It is built for this machine at its first call, and kept."""
+        from relaxpy.build.first_call import call_function
+
+        return call_function(self, args, kwargs)
 
     def script(self, name: str | None = None) -> str:
         """As TVMScript that parses back; under its global symbol unless a name is given. The data of large constants

@@ -100,7 +100,7 @@ class VDevice:
 BaseFunc: TypeAlias = Function | TensorProgram | ExternFunc
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class IRModule:
     """Functions by global name, in the order of definition, and the module's own attributes.
     Immutable: the `with_…` methods give a new module."""
@@ -127,6 +127,29 @@ class IRModule:
                 f"the module has no function {name!r}",
                 help=f"did you mean {near[0]!r}?" if near else f"it has {known}",
             ) from None
+
+    def __getattr__(self, name: str) -> Any:
+        """`Module.main`, to be called: it is built for this machine at its first call, and kept."""
+        if name.startswith("__") or name in IRModule.__slots__:
+            raise AttributeError(name)
+        function = self.functions.get(name)
+        if isinstance(function, Function):
+            from relaxpy.build.first_call import ModuleFunction
+
+            return ModuleFunction(self, name)
+        message = f"a module has no attribute {name!r}"
+        near = difflib.get_close_matches(name, [*self.graph_functions, *_METHODS], 1)
+        if function is not None:
+            message = f"{name} is no graph function: one that calls it, with R.call_tir, can be run"
+        elif near:
+            message += f": did you mean {near[0]!r}?"
+        raise AttributeError(message)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """`Module(x)`: its only public function, or `main`; built at the first call, and kept."""
+        from relaxpy.build.first_call import call_module
+
+        return call_module(self, args, kwargs)
 
     def graph_function(self, name: str) -> Function:
         """The graph function of this name. Raises UsageError where there is none."""
@@ -209,3 +232,6 @@ class IRModule:
         from relaxpy.script.printer import print_module
 
         show(print_module(self, abbreviated=True))
+
+
+_METHODS = tuple(name for name in vars(IRModule) if not name.startswith("_"))

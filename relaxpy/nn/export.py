@@ -28,7 +28,10 @@ _current: ContextVar[Exporter | None] = ContextVar("relaxpy.nn exporter", defaul
 class Exporter:
     """The function under construction."""
 
-    def __init__(self, builder: BlockBuilder, parameters: Mapping[int, Var]) -> None:
+    def __init__(
+        self, builder: BlockBuilder, parameters: Mapping[int, Var], module: Module
+    ) -> None:
+        self.module = module
         self.builder = builder
         self.parameters = parameters
         """By `id` of the `Parameter`."""
@@ -68,7 +71,10 @@ class Exporter:
             raise UsageError(
                 "foreign-parameter",
                 f"{parameter!r} is used but belongs to no part of the exported module",
-                help="assign it, or the module that holds it, as an attribute",
+                help=next(
+                    (advice for _, advice in self.module.hidden()),
+                    "assign it, or the module that holds it, as an attribute",
+                ),
             )
         return var
 
@@ -121,7 +127,7 @@ def _export_method(
             "bad-spec", f"{sorted(both)[0]!r} is both an argument of {name} and a parameter"
         )
     weights = {path: Var(path, p.annotation) for path, p in parameters.items()}
-    exporter = Exporter(builder, {id(p): weights[path] for path, p in parameters.items()})
+    exporter = Exporter(builder, {id(p): weights[path] for path, p in parameters.items()}, module)
     token = _current.set(exporter)
     try:
         attrs = {"num_input": len(inputs)}

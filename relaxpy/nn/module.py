@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from relaxpy.errors import UsageError
 from relaxpy.ir import DType, Expr, IRModule, TensorType
+from relaxpy.ir.array import as_array
 from relaxpy.nn.tensor import Value
 
 M = TypeVar("M", bound="Module")
@@ -45,12 +46,16 @@ class Parameter(Value):
     @data.setter
     def data(self, value: np.ndarray) -> None:
         """Set the numbers; UsageError unless shape and dtype are the parameter's."""
-        value = np.asarray(value)
+        value = as_array(value)
         if value.shape != self.shape or value.dtype != self.dtype.numpy:
-            raise UsageError(
-                "bad-weights",
-                f"the parameter is {self.dtype}{list(self.shape)}, the value {value.dtype}{list(value.shape)}",
-            )
+            turned = len(self.shape) > 1 and value.shape == self.shape[::-1]
+            message = f"the parameter is {self.dtype}{list(self.shape)}, the value {value.dtype}{list(value.shape)}"
+            help = None
+            if turned:
+                help = "it is stored the other way round, as torch's Linear does with (out, in): give value.T"
+            elif value.shape == self.shape:
+                help = f'types are never cast: value.astype("{self.dtype}"), or a parameter of dtype "{value.dtype}"'
+            raise UsageError("bad-weights", message, help=help)
         self._data = value
 
     @property
@@ -78,6 +83,16 @@ class Module:
         return self.forward(*args, **kwargs)
 
     forward: Callable[..., Any]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        is_array = hasattr(value, "__array__") and not isinstance(value, Value)
+        if is_array and isinstance(vars(self).get(name), Parameter):
+            raise UsageError(
+                "bad-weights",
+                f"{name} is a parameter, and an array does not take its place",
+                help=f"give it numbers: module.{name}.data = array; or all at once: module.load(state)",
+            )
+        super().__setattr__(name, value)
 
     def children(self) -> Iterator[tuple[str, Module | Parameter]]:
         """Direct parts, by attribute name."""
@@ -110,9 +125,30 @@ class Module:
                 try:
                     parameter.data = state[name]
                 except UsageError as error:
-                    problems.append(f"{name}: {error.message}")
+                    advice = f" ({error.help})" if error.help else ""
+                    problems.append(f"{name}: {error.message}{advice}")
         if problems:
-            raise UsageError("bad-weights", "the weights do not fit the module", notes=problems)
+            notes = [*problems, *(f"{place}: {advice}" for place, advice in self.hidden())]
+            raise UsageError("bad-weights", "the weights do not fit the module", notes=notes)
+
+    def hidden(self, path: str = "self") -> Iterator[tuple[str, str]]:
+        """Attributes that hold modules or parameters in a list, tuple or dictionary, where they are not found; each
+        with what to write."""
+        found = {id(part) for _, part in self.children()}
+        for name, value in vars(self).items():
+            inside = list(value.values()) if isinstance(value, dict) else value
+            if isinstance(inside, list | tuple) and any(
+                isinstance(item, (Module, Parameter)) and id(item) not in found for item in inside
+            ):
+                place = f"{path}.{name}"
+                kind = type(value).__name__
+                if all(isinstance(item, Module) for item in inside) and kind != "dict":
+                    yield place, f"a {kind} hides its modules: {place} = nn.ModuleList({place})"
+                else:
+                    yield place, f"a {kind} hides its parts: make each an attribute of its own"
+        for name, part in self.children():
+            if isinstance(part, Module):
+                yield from part.hidden(f"{path}.{name}")
 
     def export(
         self, spec: Mapping[str, Mapping[str, Any]]
@@ -132,8 +168,15 @@ class Module:
 class ModuleList(Module, Generic[M]):
     """Modules in a row, named by their position."""
 
-    def __init__(self, modules: Sequence[M]) -> None:
-        self.modules = list(modules)
+    def __init__(self, modules: Iterable[M] = ()) -> None:
+        self.modules = list(modules) if isinstance(modules, Iterable) else [modules]
+        for i, module in enumerate(self.modules):
+            if not isinstance(module, Module):
+                raise UsageError(
+                    "bad-spec",
+                    f"a ModuleList holds modules, got {type(module).__name__} at {i}",
+                    help="write nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])",
+                )
 
     def children(self) -> Iterator[tuple[str, Module | Parameter]]:
         return ((str(i), module) for i, module in enumerate(self.modules))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from relaxpy.errors import UsageError
 from relaxpy.ir import Annotation, Dim, DType, Expr, TensorType
@@ -166,6 +166,17 @@ class Value:
             )
         return _op(name)(*inputs)
 
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> NoReturn:
+        """What torch asks before its functions refuse a value that is no tensor of theirs."""
+        del types, args, kwargs
+        name = str(getattr(func, "__name__", func))
+        raise _not_python(
+            f"torch.{name} takes torch's tensors, and this is one of relaxpy", _advice(name)
+        )
+
     @property
     def shape(self) -> tuple[Any, ...]:
         """Its dimensions."""
@@ -219,6 +230,14 @@ _NUMPY_NAMES = {"remainder": "floor_mod", "absolute": "abs", "invert": "bitwise_
 """Operators that numpy calls otherwise."""
 
 _COMPUTE = "`forward` runs while the module is exported, on tensors without numbers: use nn.op and Python's operators"
+
+
+def _advice(name: str) -> str:
+    """How an operator of this name is written."""
+    from relaxpy.op import OPS
+
+    found = next((n for n in (name, f"nn.{name}") if n in OPS), None)
+    return f"write nn.op.{found}(x, …)" if found else _COMPUTE
 
 
 def _not_python(what: str, help: str) -> UsageError:

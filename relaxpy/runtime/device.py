@@ -21,7 +21,7 @@ class Device:
             raise UsageError(
                 "device",
                 f"no device {self.kind}:{self.index}",
-                help=f"kinds: {', '.join(_DLPACK_TYPES)}",
+                help="programs of this version run on the CPU: leave the device out, or write cpu",
             )
 
     @property

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -68,6 +68,12 @@ class Executable:
         return (
             f"<relaxpy Executable for {self.target.get('kind', 'any target')}: {names}; {kernels}>"
         )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise _not_running()
+
+    def __getitem__(self, name: str) -> NoReturn:
+        raise _not_running()
 
     def function(self, name: str) -> FunctionCode:
         """The function `name`. Raises: UsageError (`function-name`)."""
@@ -361,3 +367,11 @@ def _machine(object_code: bytes) -> tuple[str, ...]:
     if object_code[:4] != b"\x7fELF":
         return ()
     return _MACHINES.get(int.from_bytes(object_code[18:20], "little"), ())
+
+
+def _not_running() -> UsageError:
+    return UsageError(
+        "executable",
+        "an Executable is code, which a virtual machine runs",
+        help='vm = relaxpy.VirtualMachine(exe); vm["main"](…); its code is exe.function("main")',
+    )

@@ -71,6 +71,19 @@ class VirtualMachine:
             raise UsageError("function-name", f"the executable has no function {name!r}", help=hint)
         return found
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the only function, or `main`. Raises: UsageError (`function-name`) where neither is there."""
+        names = self.functions
+        if len(names) != 1 and "main" not in names:
+            raise UsageError(
+                "function-name",
+                "a VirtualMachine is called where it has one function, or a main",
+                help=f'name one: vm["{names[0]}"](…), of {", ".join(names)}'
+                if names
+                else "it has none",
+            )
+        return self._functions[names[0] if len(names) == 1 else "main"](*args, **kwargs)
+
     def __getattr__(self, name: str) -> NoReturn:
         known = vars(self).get("_functions", {})
         hint = f'; its function is vm["{name}"]' if name in known else ""

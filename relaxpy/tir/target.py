@@ -63,7 +63,16 @@ class Target:
         if isinstance(text, Target):
             return text
         if not isinstance(text, str):
-            _fail("target-kind", f"a target is text, got {text!r}", 'for example "llvm"')
+            help = (
+                "write str(target), or relaxpy.Target.parse(…)"
+                if "tvm" in type(text).__module__
+                else 'for example "llvm"'
+            )
+            _fail(
+                "target-kind",
+                f"a target is text, got {type(text).__module__}.{type(text).__qualname__}",
+                help,
+            )
         kind, options = _split(text)
         if kind == "c":
             if options:
@@ -157,6 +166,38 @@ def _fail(code: str, message: str, help: str | None = None) -> NoReturn:
     raise BuildError(code, message, help=help)
 
 
+_HOST = 'this version compiles for processors: target="llvm" is the one at hand'
+
+_DEVICES = {
+    "cuda": "NVIDIA GPUs", "nvptx": "NVIDIA GPUs", "rocm": "AMD GPUs", "hip": "AMD GPUs", "opencl": "OpenCL devices",
+    "vulkan": "Vulkan devices", "metal": "Apple GPUs", "mps": "Apple GPUs", "webgpu": "browsers and WebGPU",
+    "gpu": "GPUs", "xpu": "Intel GPUs", "tpu": "TPUs", "npu": "NPUs", "hexagon": "Hexagon", "wasm": "WebAssembly",
+}  # fmt: skip
+"""Targets that others have, and what they stand for."""
+_PROCESSORS = frozenset(
+    "cpu host native x86 x86_64 x86-64 amd64 arm arm64 aarch64 c++ gcc clang".split()
+)
+
+
+def _fail_kind(kind: str) -> NoReturn:
+    """The error for a target that is not there: what it would take, or how it is written here."""
+    plain = kind.lower()
+    family = plain.partition(":")[0].partition("/")[0]
+    if family in _DEVICES:
+        _fail(
+            "target-kind",
+            f'there is no code generator for {_DEVICES[family]} ("{kind}") in this version',
+            f"{_HOST}; a backend and a runtime for {_DEVICES[family]} would be needed",
+        )
+    if family in _PROCESSORS or plain in KINDS:
+        _fail(
+            "target-kind",
+            f'unknown target kind "{kind}"',
+            f'{_HOST}; another one is named by options: "llvm -mcpu=haswell", "llvm -mtriple=aarch64-linux-gnu"',
+        )
+    _fail("target-kind", f'unknown target kind "{kind}"', _nearest(kind, KINDS))
+
+
 def _nearest(word: str, known: Iterable[str]) -> str:
     """The help line for a word that is not known."""
     names = sorted(known)
@@ -174,7 +215,7 @@ def _split(text: str) -> tuple[str, dict[str, str]]:
         _fail("target-kind", "the target is empty", f"known kinds: {', '.join(KINDS)}")
     kind, *rest = words
     if kind not in KINDS:
-        _fail("target-kind", f'unknown target kind "{kind}"', _nearest(kind, KINDS))
+        _fail_kind(kind)
     options: dict[str, str] = {}
     for word in rest:
         name, equals, value = word.lstrip("-").partition("=")

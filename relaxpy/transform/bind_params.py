@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from relaxpy.errors import PassError, Span
 from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.array import as_array
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Constant, Expr, Function, GlobalVar, VarBinding
@@ -81,11 +80,8 @@ def as_constant(name: str, value: Any) -> Constant:
     """An array (or anything numpy or DLPack reads) as a constant, not copied."""
     if isinstance(value, Constant):
         return value
-    if not isinstance(value, np.ndarray):
-        numpy = getattr(value, "numpy", None)
-        value = numpy() if callable(numpy) else np.asarray(value)
     try:
-        return Constant.shared(value)
+        return Constant.shared(as_array(value))
     except Exception as error:
         raise PassError(
             "parameter-value", f"the value of parameter {name!r} is no tensor: {error}"

@@ -7,19 +7,27 @@ import ctypes.util
 
 import pytest
 
+import relaxpy
 from relaxpy.cli import probe
+from relaxpy.errors import BuildError
 
 
 @pytest.mark.parametrize("target", [name for name in probe.PROBES if name != "llvm"])
-def test_a_probe_says_what_is_missing(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any driver or package every probe answers with advice."""
+def test_a_probe_promises_no_more_than_build_does(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `build` has no code for does not work, whatever drivers there are, and nothing is said to install."""
+    finding = probe.PROBES[target]()
+    assert not finding.works
+    assert f"does not compile for {target}" in finding.advice
+    with pytest.raises(BuildError, match="there is no code generator for"):
+        relaxpy.build(relaxpy.parse(probe.PROGRAM), target=target)
     monkeypatch.setattr(probe, "load_first", lambda *_: None)
-    monkeypatch.setattr(probe.importlib.util, "find_spec", lambda _: None)
     monkeypatch.setattr(probe.shutil, "which", lambda _: None)
     monkeypatch.setattr(probe.sys, "platform", "linux")
     finding = probe.PROBES[target]()
     assert not finding.works
-    assert finding.advice
+    assert "install" not in finding.advice
 
 
 def test_load_first_takes_the_first_that_loads() -> None:

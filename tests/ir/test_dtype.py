@@ -49,3 +49,27 @@ def test_unknown() -> None:
 def test_copies() -> None:
     assert pickle.loads(pickle.dumps(DType("int8"))) == "int8"
     assert copy.copy(DType("int8")) == "int8"
+
+
+@pytest.mark.parametrize("name", ["float7", "fp4", "int4", "uint4", "int2", "float4_e2m1fn", "nf4"])
+def test_narrow_types_are_no_slips_of_the_pen(name: str) -> None:
+    with pytest.raises(UsageError, match="unknown dtype") as caught:
+        DType(name)
+    assert "did you mean" not in str(caught.value)
+    assert "float32" in str(caught.value.help)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("flaot32", "float32"),
+        ("float", "float"),
+        ("Float32", "float32"),
+        ("int23", "int"),
+        ("bfloat", "bfloat16"),
+    ],
+)
+def test_slips_of_the_pen(name: str, meant: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        DType(name)
+    assert meant in str(caught.value.help)

@@ -1,0 +1,24 @@
+"""Numbers of other packages as numpy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+
+def as_array(value: Any) -> np.ndarray:
+    """What numpy reads, as an array that is not copied where that is possible. torch's tensors among them: those that
+    require a gradient, which torch refuses to show, and bfloat16, which numpy does not have."""
+    if isinstance(value, np.ndarray):
+        return value
+    if type(value).__module__.partition(".")[0] == "torch":
+        value = value.detach()
+        if str(value.dtype) == "torch.bfloat16":
+            import torch  # it is there: the value is one of its
+
+            return value.cpu().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return value.numpy(force=True)
+    numpy = getattr(value, "numpy", None)
+    return np.asarray(numpy() if callable(numpy) else value)
