@@ -128,3 +128,22 @@ class Module:
     np.testing.assert_array_equal(
         got.astype("float32"), (wide * factor).astype(x.dtype).astype("float32")
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["add", "subtract", "multiply", "divide", "floor_divide", "mod", "maximum", "minimum"]
+)
+def test_both_operands_the_same_under_a_consumer(name: str) -> None:
+    """TVM simplifies `x - x` in the value of a name, once so and once otherwise."""
+    mod = relaxpy.parse(f"""
+@R.function
+def main(x: R.Tensor(("n", 20), "bfloat16")):
+    with R.dataflow():
+        y = R.tanh(R.{name}(R.{name}(x, x), x))
+        R.output(y)
+    return y
+""")
+    x = (np.random.default_rng(0).random((3, 20)) + 0.5).astype(ml_dtypes.bfloat16)
+    got = relaxpy.VirtualMachine(relaxpy.build(mod))(x).numpy().astype(np.float32)
+    wanted = np.asarray(interpret(mod, "main", x)).astype(np.float32)
+    np.testing.assert_allclose(got, wanted, rtol=2e-2, atol=1e-2)
