@@ -273,6 +273,14 @@ class RuntimeCheckError(RelaxError):
     time."""
 
 
+def out_of_range(program: str, name: str, dim: int, index: int, extent: int) -> str:
+    """The message of a `tir-bounds` error, of compiled and interpreted programs: an index into dimension `dim` of the
+    buffer `name`, or the value of an axis (dimension -1)."""
+    if dim < 0:
+        return f"{program}: {name} is {index}, and its extent {extent}"
+    return f"{program}: index {index} is outside of dimension {dim} of {name}, of extent {extent}"
+
+
 class UsageError(RelaxError):
     """Wrong arguments to a public function or to the command line."""
 

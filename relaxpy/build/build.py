@@ -15,6 +15,7 @@ from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
 from relaxpy.build.kept_builds import find, keep, key_of
 from relaxpy.build.kernels import CompiledKernel, Progress, compile_kernels, default_jobs
+from relaxpy.build.phases import Pipeline
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.progress import progress_bar
 from relaxpy.build.tuning import TuningRecords
@@ -32,6 +33,7 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import Instrument, Pass, PassContext
 from relaxpy.transform.bind_params import as_constant
+from relaxpy.transform.check_tensor_programs import CheckTensorPrograms
 
 
 def build(
@@ -94,6 +96,8 @@ def build(
     context = PassContext(resolved, arrays, (*instruments, clock.after_pass))
     with deep_recursion(), progress_bar(progress) as on_kernel:
         with garbage_kept():
+            if not isinstance(passes, Pipeline) or not any(map(_checks, passes.passes)):
+                mod = CheckTensorPrograms().run(mod, context)  # nothing unproved runs unchecked
             lowered = passes.run(mod, context)
             program = generate(lowered)
         clock.lap("codegen")
@@ -217,6 +221,10 @@ def link(
         sources=sources,
         build_report=_report(clock, kernels, jobs),
     )
+
+
+def _checks(step: Pass) -> bool:
+    return isinstance(step, CheckTensorPrograms)
 
 
 def _cache(choice: bool | str | os.PathLike[str]) -> BuildCache | None:

@@ -42,8 +42,8 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 
 _KERNEL_SOURCES = (
-    *("errors.py", "ir", "tir", "shape", "schedule", "build/kernels.py", "build/int_expr.py"),
-    *("runtime/bytecode.py", "runtime/codec.py", "runtime/kernel_params.py"),
+    *("errors.py", "ir", "tir", "shape", "analysis", "schedule", "build/kernels.py"),
+    *("build/int_expr.py", "runtime/bytecode.py", "runtime/codec.py", "runtime/kernel_params.py"),
 )
 """Sources that decide what becomes of a tensor program, and how an entry of the cache is written."""
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy")

@@ -10,6 +10,7 @@ from relaxpy.transform import (
     BindUnknownShapes,
     CanonicalizeBindings,
     CheckCalls,
+    CheckTensorPrograms,
     CombineParallelMatmul,
     ConvertToDataflow,
     DeadCodeElimination,
@@ -34,8 +35,9 @@ from relaxpy.transform import (
 )
 
 DEFAULT: tuple[Phase, ...] = (
-    # 1. The program as written: parameters in, A-normal form; what its tensor programs take for granted is checked.
-    Phase("prepare", (BindParams(), Normalize(), CheckCalls())),
+    # 1. The program as written: parameters in, A-normal form; tensor programs, and what they take for granted, proved or
+    # checked.
+    Phase("prepare", (CheckTensorPrograms(), BindParams(), Normalize(), CheckCalls())),
     # 2. What need not be computed goes: small functions, other names, constants, repetitions, what nothing uses.
     Phase(
         "simplify",

@@ -32,7 +32,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from relaxpy.errors import ExecutableError
+from relaxpy.errors import ExecutableError, out_of_range
 from relaxpy.runtime import threads
 from relaxpy.runtime.bytecode import KernelInfo
 
@@ -81,6 +81,8 @@ def _session() -> Any:
     threads.configure_environment()
     _load(folder, "tvm_runtime")
     orcjit = importlib.import_module("tvm_ffi_orcjit")
+    tvm_ffi.register_error("OutOfRange", OutOfRange)
+    tvm_ffi.register_global_func("relaxpy.out_of_range", _out_of_range, override=True)
     configure = tvm_ffi.get_global_func("runtime.config_threadpool", allow_missing=True)
     if configure is not None:
         threads.library_loaded(configure)
@@ -89,6 +91,15 @@ def _session() -> Any:
     session = orcjit.ExecutionSession(orc_rt=None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))  # at exit threads may still run kernels
     return session
+
+
+class OutOfRange(RuntimeError):
+    """A kernel was about to use an index that is outside of its buffer."""
+
+
+def _out_of_range(program: str, name: str, dim: int, index: int, extent: int) -> None:
+    """Kernels call this, on the thread that called them."""
+    raise OutOfRange(out_of_range(str(program), str(name), dim, index, extent))
 
 
 def _library_folder() -> Path:

@@ -46,6 +46,7 @@ from relaxpy.runtime.kernels import (
     KernelGroup,
     KernelHandles,
     KernelRow,
+    OutOfRange,
     load_kernels,
 )
 from relaxpy.runtime.link import printable, translate
@@ -210,8 +211,11 @@ class LinkedFunction:
             return error
         if isinstance(instr, Eval) and isinstance(error, ValueError):
             error = too_large()  # the heap did not take it
-        code, what = self._what(instr, error)
-        located = RuntimeCheckError(code, f"{self.code.name}: {what}: {_reason(error)}")
+        if isinstance(error, OutOfRange):
+            located = RuntimeCheckError("tir-bounds", f"{self.code.name}: {_last_line(error)}")
+        else:
+            code, what = self._what(instr, error)
+            located = RuntimeCheckError(code, f"{self.code.name}: {what}: {_reason(error)}")
         located.__cause__ = error
         if place and place.file:
             located.located(_span(place))
@@ -529,6 +533,12 @@ def invoke(func: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    """An exception in one line. TVM's begin with a C++ trace."""
+    """An exception in one line."""
+    last = _last_line(error)
+    return f"{type(error).__name__}: {last}" if last else type(error).__name__
+
+
+def _last_line(error: BaseException) -> str:
+    """What it says. TVM's begin with a C++ trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
+    return lines[-1] if lines else ""

@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from relaxpy.analysis.index_checks import (
+    behind,
+    is_checked,
+    with_checks_first,
+    with_checks_inside,
+)
 from relaxpy.schedule.cpu import CPU_RULES
 from relaxpy.schedule.knobs import Choice, Choices, setting
 from relaxpy.tir._tvm import tirx
+from relaxpy.tir.allowed import CHECK_INDICES
+from relaxpy.tir.pipeline import FINISHED
 from relaxpy.tir.schedule import is_scheduled, serial_twin
 from relaxpy.tir.target import Target
 
@@ -40,6 +48,8 @@ def schedule_kernel(
     to take, if it applies. A function whose author arranged it (attribute `tirx.is_scheduled`, or loops that are not
     plain) stays as it is.
     """
+    if is_checked(func):
+        return _checked(func, target, choices)
     if is_scheduled(func):
         return ScheduledKernel(func, serial_twin(func), "author")
     choices = choices or {}
@@ -49,6 +59,25 @@ def schedule_kernel(
             if arranged is not None:
                 return ScheduledKernel(arranged, serial_twin(arranged), name)
     return ScheduledKernel(func, func, "none")
+
+
+def _checked(func: tirx.PrimFunc, target: Target, choices: Choices | None) -> ScheduledKernel:
+    """A program whose indices are checked: all of them before it runs, where that can be, and as it goes otherwise."""
+    bare = func.without_attr(CHECK_INDICES)
+    first = with_checks_first(func)
+    if first is None:
+        body = with_checks_inside(func)
+        return ScheduledKernel(body, body, "checked")
+    kernel = schedule_kernel(bare, target, choices)
+    if FINISHED in (
+        kernel.parallel.attrs or {}
+    ):  # loops and flat buffers only: the checks are neither
+        kernel = schedule_kernel(bare, target, {**(choices or {}), "rule": "fallback"})
+    parallel = behind(first, kernel.parallel)
+    is_serial = kernel.serial.same_as(kernel.parallel)
+    return ScheduledKernel(
+        parallel, parallel if is_serial else behind(first, kernel.serial), kernel.rule
+    )
 
 
 def knobs_of(func: tirx.PrimFunc, target: Target) -> dict[str, dict[str, tuple[Choice, ...]]]:

@@ -75,6 +75,13 @@ def _freeze(condition: Dim, bounds: Bounds | None) -> _Frozen:
     return tuple((var, *given.get(var, (var.least, None))) for var in condition.vars)
 
 
+def holds(condition: Dim, bounds: Bounds, given: tuple[Dim, ...]) -> bool:
+    """Is `condition` true wherever those `given` are, for all values in `bounds`? What is assumed is left out."""
+    if max(each.magnitude for each in (condition, *given)) > LARGEST:
+        return False
+    return _decide(condition, tuple((v, *limits) for v, limits in bounds.items()), given, CASES)
+
+
 @lru_cache(maxsize=16384)
 def _prove(condition: Dim, bounds: _Frozen) -> bool:
     return _decide(condition, bounds, (), CASES)

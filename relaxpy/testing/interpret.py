@@ -98,6 +98,7 @@ from relaxpy.testing.values import (
     shown,
     type_of_value,
 )
+from relaxpy.tir.allowed import CHECK_INDICES
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.to_python import to_python
 from relaxpy.transform.bind_unknown_shapes import with_dims
@@ -526,7 +527,13 @@ class Interpreter:
                 function(*values)
         elif isinstance(program, PrimFunc) and isinstance(callee, GlobalVar):
             after = None if self.observe is None else self.observe(callee.name, program, values)
-            run_program(program, values)
+            with _failures("kernel-failed", f"the kernel {callee.name}", scope):
+                try:
+                    run_program(program, values, callee.name)
+                except RuntimeCheckError as error:
+                    if error.code == "tir-bounds":
+                        error.message = f"{scope.function}: {error.message}"
+                    raise
             if after is not None:
                 after()
         else:
@@ -587,16 +594,16 @@ class Interpreter:
         return lambda *values: _plain(func(*map(_to_runtime, values)))
 
 
-def run_program(program: TensorProgram, values: Sequence[Value]) -> None:
+def run_program(program: TensorProgram, values: Sequence[Value], name: str = "main") -> None:
     """Run a tensor program on arrays (inputs, then outputs) and scalars, in the order of its
-    parameters of each kind."""
+    parameters of each kind. Errors call it `name`."""
     assert isinstance(program, PrimFunc)
     arrays = iter(v for v in values if isinstance(v, np.ndarray))
     scalars = iter(v for v in values if not isinstance(v, np.ndarray))
     ordered = [
         next(arrays) if isinstance(p, BufferParam) else next(scalars) for p in program.params
     ]
-    to_python(program.func)(*ordered)
+    to_python(program.func, program.attrs.get(CHECK_INDICES, name))(*ordered)
 
 
 def _allocate(

@@ -18,10 +18,11 @@ from pathlib import Path
 
 from relaxpy.errors import BuildError
 from relaxpy.tir import pipeline
-from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.bfloat16 import without_bfloat16
 from relaxpy.tir.target import Target
 from relaxpy.tir.traps import without_traps
+from relaxpy.tir.walk import walk
 
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 _ROOM = 64 << 20
@@ -77,9 +78,11 @@ def compile_source(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> str:
 
 
 def relax_alignment(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same function, whose buffer parameters ask for no more alignment than their items have."""
+    """The same function, whose buffer parameters and parts of them ask for no more alignment than items have."""
     relaxed: dict[tvm.ir.Var, tvm.ir.Var] = {}
-    for param in func.params:
+    parts: list[tvm.ir.Var] = []
+    walk(func.body, (s_tir.MatchBufferRegion, lambda match: parts.append(match.buffer)))
+    for param in [*func.params, *parts]:
         if not tirx.buffer.is_buffer_var(param):
             continue
         item_bytes = max(1, tvm.DataType(param.dtype).bits // 8)

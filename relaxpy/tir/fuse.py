@@ -13,6 +13,7 @@ from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
 from relaxpy.tir._tvm import s_tir, tirx, tvm
+from relaxpy.tir.allowed import CHECK_INDICES
 from relaxpy.tir.analyzer import int64, to_tvm, to_tvm_var
 from relaxpy.tir.extents import with_parsed_extents
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
@@ -60,7 +61,11 @@ def fuse_programs(
     whole = tirx.SeqStmt(bodies) if len(bodies) > 1 else bodies[0]
     root = s_tir.SBlock([], [], [], "root", whole, alloc_buffers=local)
     realize = s_tir.SBlockRealize([], tirx.const(True, "bool"), root)
-    attrs = tvm.ir.make_node("ir.DictAttrs", **{"s_tir": True, "tirx.noalias": True})
+    known: dict[str, Any] = {"s_tir": True, "tirx.noalias": True}
+    for step in steps:
+        if CHECK_INDICES in step.program.attrs:
+            known.setdefault(CHECK_INDICES, step.program.attrs[CHECK_INDICES])
+    attrs = tvm.ir.make_node("ir.DictAttrs", **known)
     func = tirx.PrimFunc(params, realize, attrs=attrs)
     return PrimFunc(with_parsed_extents(_distinct_blocks(s_tir.renew_defs(func))))
 

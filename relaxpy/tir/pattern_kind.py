@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from relaxpy.tir._tvm import s_tir, tirx, tvm
+from relaxpy.tir.allowed import CHECK_INDICES
 from relaxpy.tir.loops import constant
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.stages import equal_indices, loads_of, same_extents, uses
@@ -70,6 +71,8 @@ def analyse_pattern(program: PrimFunc) -> Pattern:
 def _analyse(func: Any) -> Pattern:
     buffers = [p for p in func.params if isinstance(p.ty, tirx.BufferType)]
     opaque = Pattern(PatternKind.OPAQUE, (PatternKind.OPAQUE,) * len(buffers))
+    if func.attrs is not None and CHECK_INDICES in func.attrs:
+        return opaque  # its checks come first, and are of what it is given
     blocks = _leaf_blocks(func.body)
     if not blocks:
         return opaque

@@ -3,8 +3,8 @@ obviously right.
 
 Loops become loops and every element is computed by itself, in numpy scalars of its dtype.
 Reductions start from their initial value in loops of their own, so that a reduction over nothing
-has one. What a program may not do is read or write outside of a buffer: numpy refuses that, and
-`at` refuses negative indices.
+has one. A program that reads or writes outside of a buffer ends with the error that its kernel ends
+with (`at`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.errors import PassError, RuntimeCheckError
+from relaxpy.errors import PassError, RuntimeCheckError, out_of_range
 from relaxpy.ir.dtype import DType
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 
@@ -54,16 +54,16 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 @lru_cache(maxsize=1024)
-def to_python(func: Any) -> Callable[..., None]:
+def to_python(func: Any, name: str = "main") -> Callable[..., None]:
     """The function `f(*arrays_and_scalars)` that does what TVM's PrimFunc does, parameters in its
-    order.
+    order. Errors call it `name`.
 
     Raises `PassError` (`interpret`) for what has no translation: vectors, pointers, machine
     intrinsics.
     """
     writer = _Writer()
     source = writer.function(func)
-    scope: dict[str, Any] = {**_RUNTIME, **writer.values}
+    scope: dict[str, Any] = {**_RUNTIME, **writer.values, "program_name": name}
     exec(compile(source, "<tensor program>", "exec"), scope)
     return scope["program"]
 
@@ -76,11 +76,24 @@ def python_source(func: Any) -> str:
 # What the source calls
 
 
-def at(index: Any) -> int:
-    """An index, refused where it is negative (Python would count from the end)."""
-    if index < 0:
-        raise RuntimeCheckError("tir-bounds", f"a tensor program reads or writes at {index}")
-    return int(index)
+def at(index: Any, extent: int, dim: int, name: str, program: str) -> int:
+    """An index of a buffer, refused where it is outside."""
+    place = int(index)
+    if not 0 <= place < extent:
+        raise RuntimeCheckError("tir-bounds", out_of_range(program, name, dim, place, extent))
+    return place
+
+
+def axis(value: Any, low: int, extent: int, name: str, program: str) -> None:
+    """Refuse the value of a block's axis that is outside of its range."""
+    if not low <= value < low + extent:
+        message = out_of_range(program, name, -1, int(value), int(extent))
+        raise RuntimeCheckError("tir-bounds", message)
+
+
+def failed(text: str) -> None:
+    """An assertion of the program that does not hold."""
+    raise RuntimeError(text)
 
 
 def unset(shape: Sequence[int], dtype: str) -> np.ndarray:
@@ -155,6 +168,8 @@ _RUNTIME: dict[str, Any] = {
     f.__name__: f
     for f in (
         at,
+        axis,
+        failed,
         unset,
         check_shape,
         convert,
@@ -249,8 +264,9 @@ class _Writer:
             case "AttrStmt":
                 self.body_of(node)
             case "AssertStmt":
+                text = "".join(str(getattr(part, "value", part)) for part in node.message_parts)
                 with self.indented(f"if not {self.expr(node.condition)}:"):
-                    self.line("raise AssertionError")
+                    self.line(f"failed({text!r})")
                 self.body_of(node)
             case "Evaluate":
                 self.line(self.expr(node.value))
@@ -269,7 +285,8 @@ class _Writer:
                 self.initialised.add(realize.block)
                 self.initialise(node, realize)
         var, low, extent = self.name(node.loop_var), self.expr(node.min), self.expr(node.extent)
-        with self.indented(f"for {var} in range({low}, {low} + {extent}):"):
+        step = "" if node.step is None else f", {self.expr(node.step)}"
+        with self.indented(f"for {var} in range({low}, {low} + {extent}{step}):"):
             self.stmt(node.body)
 
     def initialise(self, node: Any, target: Any) -> None:
@@ -310,6 +327,11 @@ class _Writer:
         block = node.block
         self.axes(node)
         with self.indented(f"if {self.expr(node.predicate)}:"):
+            for axis in block.iter_vars:
+                if axis.dom is not None:
+                    what = f"axis {axis.var.name} of the block {block.name_hint}"
+                    bounds = f"{self.expr(axis.dom.min)}, {self.expr(axis.dom.extent)}"
+                    self.line(f"axis({self.name(axis.var)}, {bounds}, {what!r}, program_name)")
             for buffer in block.alloc_buffers:
                 self.allocate(buffer)
             for match in block.match_buffers:
@@ -333,12 +355,17 @@ class _Writer:
             f"{self.expr(r.min)}:{self.expr(r.min)} + {self.expr(r.extent)}"
             for r in match.source.region
         ]
+        whole = match.source.source
+        for dim, r in enumerate(match.source.region):
+            size, text = f"{self.name(whole)}.shape[{dim}]", repr(str(whole.name))
+            for end in (r.min, r.min + r.extent - 1):
+                self.line(f"at({self.expr(end)}, {size}, {dim}, {text}, program_name)")
         for size, r in zip(
             match.buffer.shape, match.source.region[-len(match.buffer.shape) :], strict=True
         ):
             if type(size).__name__ == "Var" and size not in self.names:
                 self.line(f"{self.name(size)} = {self.expr(r.extent)}")
-        source = f"{self.name(match.source.buffer)}[{', '.join(ranges)}]"
+        source = f"{self.name(match.source.source)}[{', '.join(ranges)}]"
         self.line(f"{self.name(match.buffer)} = {source}.reshape({self.tuple(match.buffer.shape)})")
 
     # Expressions
@@ -347,8 +374,12 @@ class _Writer:
         return "(" + "".join(f"{self.expr(v)}, " for v in values) + ")"
 
     def element(self, buffer: Any, indices: Sequence[Any]) -> str:
-        index = ", ".join(f"at({self.expr(i)})" for i in indices)
-        return f"{self.name(buffer)}[{index or '()'}]"
+        name = self.name(buffer)
+        index = ", ".join(
+            f"at({self.expr(i)}, {name}.shape[{dim}], {dim}, {str(buffer.name)!r}, program_name)"
+            for dim, i in enumerate(indices)
+        )
+        return f"{name}[{index or '()'}]"
 
     def expr(self, node: Any) -> str:
         """A Python expression, in parentheses where it is not an atom."""

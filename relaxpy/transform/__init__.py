@@ -12,6 +12,7 @@ from relaxpy.transform.bind_params import BindParams
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.canonicalize_bindings import CanonicalizeBindings
 from relaxpy.transform.check_calls import CheckCalls
+from relaxpy.transform.check_tensor_programs import CheckTensorPrograms
 from relaxpy.transform.combine_parallel_matmul import CombineParallelMatmul
 from relaxpy.transform.convert_to_dataflow import ConvertToDataflow
 from relaxpy.transform.dead_code_elimination import DeadCodeElimination
@@ -42,6 +43,7 @@ __all__ = [
     "BindUnknownShapes",
     "CanonicalizeBindings",
     "CheckCalls",
+    "CheckTensorPrograms",
     "CombineParallelMatmul",
     "ConvertToDataflow",
     "DeadCodeElimination",

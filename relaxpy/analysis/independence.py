@@ -1,0 +1,216 @@
+"""May the iterations of a loop run at the same time? Where none of them writes what another one reads or writes.
+
+That is proved by a dimension of each buffer that is written in the loop, or by the number of the element: if all
+accesses go along it by the same step with the loop, and what else is in their indices spans less than a step, no two
+iterations meet. What is not proved runs in order: a sum over an axis that was declared spatial, a stencil in place, an
+index that is read from memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relaxpy.analysis.index_checks import is_choice
+from relaxpy.analysis.index_facts import Facts, lanes
+from relaxpy.errors import PassError
+from relaxpy.ir.recursion import deep_recursion
+from relaxpy.tir._tvm import s_tir, tirx, tvm
+from relaxpy.tir.loops import int64
+from relaxpy.tir.walk import rewritten, walk
+
+Loop = Any
+
+AT_ONCE = (tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED, tirx.ForKind.THREAD_BINDING)
+"""Kinds of loops whose iterations have no order."""
+
+
+def in_order(func: Any) -> Any:
+    """The function with its parallel, vectorised and bound loops serial where their iterations are not proved to be
+    independent."""
+    kinds: list[Loop] = []
+    walk(func.body, (tirx.For, kinds.append))
+    if not any(loop.kind in AT_ONCE for loop in kinds):
+        return func
+    search = _Search(func)
+    with deep_recursion():
+        search.visit(func.body)
+    if not search.dependent:
+        return func
+
+    def serial(loop: Loop) -> Loop:
+        if not any(loop.loop_var.same_as(other) for other in search.dependent):
+            return loop
+        return tirx.For(
+            loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body, None,
+            loop.annotations, loop.step,
+        )  # fmt: skip
+
+    return func.with_body(rewritten(func.body, (tirx.For, serial)))
+
+
+@dataclass(frozen=True)
+class _Access:
+    buffer: Any
+    indices: Sequence[Any]
+    """Over loops and parameters; empty where nothing is known of the place."""
+    is_store: bool
+    loops: Sequence[tuple[Any, Any, Any]]
+    """Those between the loop in question and the access."""
+
+
+class _Search:
+    """Finds the loops that must run in order."""
+
+    def __init__(self, func: Any) -> None:
+        self.facts = Facts(func)
+        self.dependent: list[Any] = []
+
+    def visit(self, stmt: Any) -> list[_Access]:
+        """The accesses in a statement, with the loops that are inside of it."""
+        match stmt:
+            case tirx.SeqStmt():
+                return [access for part in stmt.seq for access in self.visit(part)]
+            case tirx.For():
+                return self.loop(stmt)
+            case tirx.IfThenElse():
+                found = self.loads(stmt.condition)
+                with self.facts.where(stmt.condition):
+                    found += self.visit(stmt.then_case)
+                if stmt.else_case is not None:
+                    found += self.visit(stmt.else_case)
+                return found
+            case s_tir.SBlockRealize():
+                return self.block(stmt)
+            case tirx.BufferStore():
+                found = self.loads(stmt.value, *stmt.indices)
+                return [*found, self.access(stmt.buffer, stmt.indices, True)]
+            case tirx.Bind():
+                self.facts.let(stmt.var, stmt.value)
+                return self.loads(stmt.value)
+            case tirx.DeclBuffer():
+                return [_Access(None, (), True, ())]
+            case _:
+                body = getattr(stmt, "body", None)
+                values = [getattr(stmt, name, None) for name in ("value", "condition")]
+                found = self.loads(*(v for v in values if isinstance(v, tvm.ir.Expr)))
+                return found if body is None else found + self.visit(body)
+
+    def block(self, realize: Any) -> list[_Access]:
+        block = realize.block
+        found = self.loads(realize.predicate, *realize.iter_values)
+        for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
+            self.facts.let(axis.var, value)
+        with self.facts.where(realize.predicate):
+            if block.init is not None:
+                found += self.visit(block.init)
+            found += self.visit(block.body)
+        if block.match_buffers:
+            found.append(_Access(None, (), True, ()))
+        own = list(block.alloc_buffers)
+        return [a for a in found if not any(b.same_as(a.buffer) for b in own)]
+
+    def loop(self, loop: Loop) -> list[_Access]:
+        found = self.loads(loop.min, loop.extent)
+        with self.facts.loop(loop):
+            inner = self.visit(loop.body)
+            around = self.facts.loops[-1]
+            if loop.kind in AT_ONCE and not self.is_independent(loop, _shared(loop, inner)):
+                self.dependent.append(loop.loop_var)
+        return found + [_Access(a.buffer, a.indices, a.is_store, (around, *a.loops)) for a in inner]
+
+    def loads(self, *exprs: Any) -> list[_Access]:
+        found: list[Any] = []
+        for expr in exprs:
+            walk(expr, ((tvm.ir.TensorLoad, tvm.ir.Call), found.append))
+        return [
+            access
+            for node in found
+            for access in (
+                [self.access(node.source, node.indices, False)]
+                if isinstance(node, tvm.ir.TensorLoad)
+                else self.handed_over(node)
+            )
+        ]
+
+    def handed_over(self, call: Any) -> Iterator[_Access]:
+        """A function that gets a buffer may write anywhere in it."""
+        name = str(getattr(call.op, "name", ""))
+        if name.endswith(("buffer_data", "call_packed")) and not is_choice(call):
+            yield _Access(None, (), True, ())
+
+    def access(self, buffer: Any, indices: Sequence[Any], is_store: bool) -> _Access:
+        known = [self.facts.known(int64(i)) if lanes(i) == 1 else None for i in indices]
+        if any(i is None or not self.facts.is_stable(i) for i in known):
+            known = []
+        return _Access(buffer, known, is_store, ())
+
+    def is_independent(self, loop: Loop, accesses: Sequence[_Access]) -> bool:
+        """Does no iteration write what another one touches?"""
+        if isinstance(loop.extent, tirx.IntImm) and int(loop.extent.value) <= 1:
+            return True
+        stores = [access for access in accesses if access.is_store]
+        if any(store.buffer is None for store in stores):
+            return False
+        for buffer in {store.buffer for store in stores}:
+            own = [a for a in accesses if buffer.same_as(a.buffer)]
+            if not self.is_apart(loop.loop_var, buffer, own):
+                return False
+        return True
+
+    def is_apart(self, var: Any, buffer: Any, accesses: Sequence[_Access]) -> bool:
+        """Do the accesses of different iterations differ in one dimension, or in the number of the element?"""
+        if any(len(access.indices) != len(buffer.shape) for access in accesses):
+            return False
+        rank = len(buffer.shape)
+        for dim in range(rank):
+            if self.steps_apart(var, [(a.indices[dim], a.loops) for a in accesses]):
+                return True
+        flat = [(_flat(a.indices, buffer.shape), a.loops) for a in accesses]
+        return rank > 1 and self.steps_apart(var, flat)
+
+    def steps_apart(self, var: Any, places: Sequence[tuple[Any, Any]]) -> bool:
+        facts = self.facts
+        try:
+            symbol = facts.dims.symbol(var)
+            dims = [
+                (facts.dims.to_dim(tvm.sym.Analyzer().simplify(p)), loops) for p, loops in places
+            ]
+            steps = {dim.substitute({symbol: symbol.dim + 1}) - dim for dim, _ in dims}
+            if len(steps) != 1:
+                return False
+            (step,) = steps
+            inner = {facts.dims.symbol(v) for _, loops in dims for v, _, _ in loops}
+            if symbol in step.vars or inner.intersection(step.vars):
+                return False
+            ends = [
+                [
+                    facts.extreme(dim - step * symbol.dim, loops, largest=end)
+                    for end in (True, False)
+                ]
+                for dim, loops in dims
+            ]
+        except PassError:
+            return False
+        bases = [(high, low) for high, low in ends if high is not None and low is not None]
+        if len(bases) != len(ends):
+            return False
+        spans = {high - low for high, _ in bases for _, low in bases}
+        return any(
+            all(facts.is_positive(size - 1 - span) for span in spans) for size in (step, -step)
+        )
+
+
+def _shared(loop: Loop, accesses: Sequence[_Access]) -> list[_Access]:
+    """The accesses of buffers that are not the iteration's own."""
+    own: list[Any] = []
+    walk(loop.body, (tirx.AllocBuffer, lambda stmt: own.append(stmt.buffer)))
+    return [a for a in accesses if a.buffer is None or not any(b.same_as(a.buffer) for b in own)]
+
+
+def _flat(indices: Sequence[Any], shape: Sequence[Any]) -> Any:
+    place: Any = int64(0)
+    for index, size in zip(indices, shape, strict=True):
+        place = place * int64(size) + index
+    return place

@@ -1,0 +1,337 @@
+"""What is known where a statement of a tensor program stands: ranges of loops, conditions that hold, values of axes and
+bound variables; and proof of comparisons of indices from it.
+
+TVM's analyser comes first. It does not multiply ranges by symbols (`i * m + j < n * m`), so what it leaves open is
+brought to its extreme over each loop, the innermost first, in the normal form of dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from relaxpy.errors import PassError
+from relaxpy.ir.dim import Dim, SymVar, dim_op
+from relaxpy.shape.prove import holds
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.analyzer import VarTable
+from relaxpy.tir.loops import int64
+from relaxpy.tir.walk import rewritten, walk
+
+Expr = Any
+Load = tvm.ir.TensorLoad
+
+
+class Facts:
+    """Of one function; statements are entered in order, what is around them by `with`."""
+
+    def __init__(self, func: Any) -> None:
+        self.written = _written(func)
+        """Buffers whose elements may change while the function runs."""
+        self.values: dict[Any, Expr] = {}
+        """Axes of blocks and bound variables, by what loops and parameters say."""
+        self._opaque: set[Any] = set()
+        self.loops: list[tuple[Any, Expr, Expr]] = []
+        """Loops around, with their first value and extent; the outermost first."""
+        self._analyzer = tvm.sym.Analyzer()
+        self.dims = _Dims()
+        self._given: list[Dim] = []
+        self._elements: list[tuple[Any, Expr]] = []
+        """Elements of buffers that conditions and indices have, and the variables that stand for them."""
+        self._sizes: set[SymVar] = set()
+        self._dimensions: set[Any] = set()
+        for param in func.params:
+            for size in getattr(param.ty, "shape", None) or ():
+                self._size(size)
+
+    def _size(self, size: Expr) -> None:
+        """A dimension of an argument is not negative."""
+        if isinstance(size, tvm.ir.Var):
+            bound = tvm.sym.ConstIntBound(0, tvm.sym.ConstIntBound.POS_INF)
+            self._analyzer.update(size, bound, override=True)
+            self._sizes.add(self.dims.symbol(size))
+            self._dimensions.add(size)
+        elif not isinstance(size, tirx.IntImm):
+            self._analyzer.constraint_scope(size >= int64(0)).__enter__()
+            self._note(int64(0) <= size)
+
+    def _note(self, condition: Expr) -> None:
+        try:
+            self._given.append(self.dims.to_dim(condition))
+        except PassError:
+            return
+
+    # What is around
+
+    @contextmanager
+    def loop(self, loop: Any) -> Iterator[None]:
+        """Inside of a loop, which runs."""
+        low, extent = self.known(loop.min), self.known(loop.extent)
+        self._analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(low, extent), True)
+        self.loops.append((loop.loop_var, low, extent))
+        with ExitStack() as stack:
+            for size in (extent, *self._factors(extent)):
+                stack.enter_context(self.where(size >= tirx.const(1, size.ty.dtype)))
+            yield
+        self.loops.pop()
+
+    def _factors(self, extent: Expr) -> list[Expr]:
+        """The sizes that a product is made of: none of them is 0 where the product is not."""
+        if isinstance(extent, tirx.Mul):
+            return self._factors(extent.a) + self._factors(extent.b)
+        return [extent] if extent in self._dimensions else []
+
+    @contextmanager
+    def where(self, condition: Expr) -> Iterator[None]:
+        """Where a condition holds. Of elements that may have changed since, nothing is assumed."""
+        if not self.is_stable(condition) or lanes(condition) != 1:
+            yield
+            return
+        condition = self._to_prove(condition)
+        before = len(self._given)
+        with ExitStack() as stack:
+            for part in filter(self._is_exact, _parts(condition)):
+                stack.enter_context(self._analyzer.constraint_scope(part))
+                self._note(part)
+            yield
+        del self._given[before:]
+
+    def _is_exact(self, condition: Expr) -> bool:
+        """Does it say the same of integers that overflow as of those that do not? Sizes are far from that, but elements
+        and scalar arguments may be anything: of `k + 5 < 10` does not follow that k is below 5."""
+        while isinstance(condition, tirx.Not):
+            condition = condition.a
+        sides = [condition.a, condition.b] if isinstance(condition, _COMPARISONS) else [condition]
+        return not any(self._is_wild(side) for side in sides if not _is_plain(side))
+
+    def _is_wild(self, expr: Expr) -> bool:
+        found: list[Any] = []
+        walk(expr, (tvm.ir.Var, found.append))
+        loops = [var for var, _, _ in self.loops]
+        return any(var not in loops and var not in self._dimensions for var in found)
+
+    def let(self, var: Any, value: Expr) -> None:
+        """A variable is another name of a value."""
+        if self.is_stable(value):
+            value = self.known(value)
+            self.values[var] = value
+            if not _is_plain(value) and self._is_wild(self._without_loads(value)):
+                self._opaque.add(var)
+
+    def known(self, expr: Expr) -> Expr:
+        """The expression without axes and bound variables."""
+        return self._replaced(expr, self.values) if self.values else expr
+
+    def _to_prove(self, expr: Expr) -> Expr:
+        """The expression as proofs have it: over loops, parameters, elements, and variables bound to arithmetic of
+        elements, which may have overflown."""
+        values = {var: value for var, value in self.values.items() if var not in self._opaque}
+        return self._without_loads(self._replaced(expr, values))
+
+    def _replaced(self, expr: Expr, values: dict[Any, Expr]) -> Expr:
+        bound: list[Any] = []
+        walk(expr, (tirx.Let, lambda let: bound.append(let.var)))
+        values = {var: value for var, value in values.items() if var not in bound}
+        return rewritten(expr, (tvm.ir.Var, lambda var: values.get(var, var)))
+
+    def is_stable(self, expr: Expr) -> bool:
+        """Does it read nothing that the function writes?"""
+        found: list[Any] = []
+        walk(expr, (Load, lambda load: found.append(load.source)))
+        return not any(source in self.written for source in found)
+
+    def _without_loads(self, expr: Expr) -> Expr:
+        """The expression with a variable in place of each element, of which TVM's analyser assumes nothing, and of what
+        may overflow, of which it assumes that it does not."""
+        if lanes(expr) != 1:
+            return expr
+        return rewritten(
+            expr,
+            (Load, self._stand_in),
+            (tirx.Cast, lambda cast: cast if _keeps_value(cast) else self._stand_in(cast)),
+            (_ARITHMETIC, lambda node: self._stand_in(node) if self._may_wrap(node) else node),
+            (tirx.IntImm, lambda number: self._stand_in(number) if _is_huge(number) else number),
+        )
+
+    def _stand_in(self, node: Expr) -> Expr:
+        if not isinstance(node, Load) or node.source not in self.written:
+            for known, var in self._elements:
+                if tvm_ffi.structural_equal(known, node):
+                    return var
+        var = tirx.Var(f"element{len(self._elements)}", str(node.ty.dtype))
+        self._elements.append((node, var))
+        return var
+
+    def _may_wrap(self, node: Expr) -> bool:
+        """Is it arithmetic of few bits? Sizes, and indices below them, are far from the ends of 32."""
+        dtype = str(node.ty.dtype)
+        if not dtype.startswith(("int", "uint")) or dtype == "int64":
+            return False
+        return dtype != "int32" or self._is_wild(node)
+
+    # Proof
+
+    def is_within(self, index: Expr, low: Expr, extent: Expr) -> bool:
+        """Is `low <= index < low + extent`, always?"""
+        index, low, extent = (self._to_prove(int64(e)) for e in (index, low, extent))
+        below = low + extent
+        return self.at_most(low, index) and (
+            self._proves(index < below) or self.at_most(index + int64(1), below)
+        )
+
+    def at_most(self, a: Expr, b: Expr) -> bool:
+        """Is `a <= b`, always? Of expressions without axes."""
+        if self._proves(a <= b):
+            return True
+        try:
+            distance = self.dims.to_dim(b) - self.dims.to_dim(a)
+        except PassError:
+            return False
+        return self.is_positive(distance)
+
+    def _proves(self, condition: Expr) -> bool:
+        strengths = (tvm.sym.ProofStrength.DEFAULT, tvm.sym.ProofStrength.SYMBOLIC_BOUND)
+        return any(self._analyzer.can_prove(condition, strength) for strength in strengths)
+
+    def is_positive(self, distance: Dim) -> bool:
+        """Is it at least 0, at its smallest over all loops?"""
+        least = self.extreme(distance, self.loops, largest=False)
+        return least is not None and self._holds(dim_op("le", Dim.of(0), least))
+
+    def extreme(
+        self, value: Dim, loops: Sequence[tuple[Any, Expr, Expr]], *, largest: bool
+    ) -> Dim | None:
+        """The largest or smallest value over these loops, which run; None where that is not known."""
+        try:
+            for var, low, extent in reversed(loops):
+                symbol = self.dims.symbol(var)
+                if symbol not in value.vars:
+                    continue
+                first = self.dims.to_dim(low)
+                last = first + self.dims.to_dim(extent) - 1
+                step = value.substitute({symbol: symbol.dim + 1}) - value
+                if symbol in step.vars:
+                    return None
+                if self._holds(dim_op("le", Dim.of(0), step)):
+                    value = value.substitute({symbol: last if largest else first})
+                elif self._holds(dim_op("le", step, Dim.of(0))):
+                    value = value.substitute({symbol: first if largest else last})
+                else:
+                    return None
+        except PassError:
+            return None
+        return value
+
+    def _holds(self, condition: Dim) -> bool:
+        if condition.value is not None:
+            return bool(condition.value)
+        given = tuple(self._given)
+        symbols = dict.fromkeys([*condition.vars, *(v for known in given for v in known.vars)])
+        bounds = {var: (0 if var in self._sizes else None, None) for var in symbols}
+        return holds(condition, bounds, given)
+
+
+class _Dims(VarTable):
+    """Integers as dimensions; other variables than integers have none."""
+
+    def symbol(self, var: Expr) -> SymVar:
+        """Of 64 bits, as all dimensions."""
+        found = self.symbols.get(var)
+        if found is None:
+            found = self.symbols[var] = SymVar(str(var.name))
+        return found
+
+    def to_dim(self, expr: Expr) -> Dim:
+        if not _is_whole(expr) or (isinstance(expr, tirx.Cast) and not _keeps_value(expr)):
+            raise PassError("dimension", f"{expr} is no dimension")
+        return super().to_dim(expr)
+
+
+def lanes(expr: Expr) -> int:
+    """How many numbers the expression is a vector of; 1 for a number."""
+    return int(tvm.DataType(str(expr.ty.dtype)).lanes)
+
+
+def _parts(condition: Expr) -> Iterator[Expr]:
+    """What holds where all of the condition does: of `T.if_then_else(a, b, False)` both a and b."""
+    if isinstance(condition, tirx.And):
+        yield from _parts(condition.a)
+        yield from _parts(condition.b)
+        return
+    name = str(condition.op.name) if isinstance(condition, tvm.ir.Call) else ""
+    if name == "prim.likely":
+        yield from _parts(condition.args[0])
+    elif name == "prim.if_then_else" and _is_false(condition.args[2]):
+        yield from _parts(condition.args[0])
+        yield from _parts(condition.args[1])
+    else:
+        yield condition
+
+
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+_COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+
+
+def _is_plain(expr: Expr) -> bool:
+    """A variable, perhaps converted to more bits."""
+    while isinstance(expr, tirx.Cast) and _keeps_value(expr):
+        expr = expr.value
+    return isinstance(expr, tvm.ir.Var)
+
+
+def _is_whole(expr: Expr) -> bool:
+    dtype = str(expr.ty.dtype)
+    return dtype.startswith(("int", "uint", "bool"))
+
+
+def _keeps_value(cast: Any) -> bool:
+    """Is it a conversion of integers that changes none of them?"""
+    old, new = str(cast.value.ty.dtype), str(cast.ty.dtype)
+    if not _is_whole(cast.value) or not _is_whole(cast):
+        return False
+    room = tvm.DataType(new).bits - new.startswith("int")
+    return old == new or (
+        tvm.DataType(old).bits - old.startswith("int") <= room
+        and (new.startswith("int") or not old.startswith("int"))
+    )
+
+
+def _is_huge(number: Any) -> bool:
+    """A literal with which products of indices would overflow."""
+    return abs(int(number.value)) > 1 << 31
+
+
+def _is_false(expr: Expr) -> bool:
+    return isinstance(expr, tirx.IntImm) and int(expr.value) == 0
+
+
+def _written(func: Any) -> set[Any]:
+    """The buffers that are written, by whatever name."""
+    found: set[Any] = set()
+    views: list[tuple[Any, Any]] = []
+    walk(
+        func.body,
+        (tirx.BufferStore, lambda store: found.add(store.buffer)),
+        (tvm.ir.Call, lambda call: found.update(_handed_over(call))),
+        (tirx.DeclBuffer, lambda stmt: views.append((stmt.buffer, _source(stmt)))),
+        (
+            tvm.s_tir.MatchBufferRegion,
+            lambda match: views.append((match.buffer, match.source.source)),
+        ),
+    )
+    for _ in views:
+        for view, source in views:
+            if view in found or source in found:
+                found.update(v for v in (view, source) if v is not None)
+    return found
+
+
+def _source(stmt: Any) -> Any:
+    data = getattr(stmt, "data", None)
+    return data.args[0] if isinstance(data, tvm.ir.Call) and len(data.args) == 1 else None
+
+
+def _handed_over(call: Any) -> list[Any]:
+    """The buffer whose memory a function is given."""
+    return [call.args[0]] if str(getattr(call.op, "name", "")).endswith("buffer_data") else []

@@ -1,0 +1,228 @@
+"""Which functions, statements and annotations a tensor program may have: those that compute, and reach no memory but
+that of its buffers.
+
+TVM's language reaches further: it calls any C function of the process by its name, any function of TVM's registry,
+inserts LLVM text, and makes pointers. A program read from a text would be able to do anything then, so all of these
+are refused. `relaxpy.analysis.index_checks` sees to it that indices stay inside of the buffers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from relaxpy.tir._tvm import s_tir, tirx, tvm
+from relaxpy.tir.analyzer import equal
+from relaxpy.tir.loops import int64
+from relaxpy.tir.pipeline import CHECKED, FINISHED
+from relaxpy.tir.to_python import FUNCTIONS
+from relaxpy.tir.walk import walk
+
+CHECK_INDICES = "relaxpy.check_indices"
+"""Attribute of a function whose indices are checked when it runs: the name that its author gave it."""
+
+OUT_OF_RANGE = "relaxpy.out_of_range"
+"""The runtime's function that a kernel calls where an index is out of range (`relaxpy.runtime.kernels`)."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a program may not have."""
+
+    where: Any
+    """The node."""
+    message: str
+    help: str | None = None
+
+
+def refusals(func: Any) -> Iterator[Refusal]:
+    """What the function has that it may not have."""
+    for name in (CHECKED, FINISHED):
+        if func.attrs is not None and name in func.attrs:
+            yield Refusal(func, f"the attribute {name} is the compiler's own")
+    nodes: list[Any] = list(
+        func.params
+    )  # what goes wrong in a callback of TVM's walker, it does not survive
+    walk(func.body, ((tvm.ir.Var, tvm.ir.Call, s_tir.SBlock, tirx.Stmt), nodes.append))
+    check = _Check()
+    for node in nodes:
+        check.node(node)
+    yield from check.found
+
+
+class _Check:
+    def __init__(self) -> None:
+        self.found: list[Refusal] = []
+        self.seen: set[Any] = set()
+
+    def refuse(self, where: Any, message: str, help: str | None = None) -> None:
+        self.found.append(Refusal(where, message, help))
+
+    def node(self, node: Any) -> None:
+        match node:
+            case tvm.ir.Var():
+                self.variable(node)
+            case tvm.ir.Call():
+                self.call(node)
+            case tirx.AttrStmt():
+                self.key(str(node.attr_key), node)
+            case tirx.For() | s_tir.SBlock():
+                for key in dict(node.annotations or {}):
+                    self.key(str(key), node)
+            case tirx.DeclBuffer():
+                self.view(node)
+            case _ if type(node).__name__ not in _STATEMENTS:
+                self.refuse(node, f"a tensor program may not have a {type(node).__name__}")
+            case _:
+                pass
+
+    def call(self, call: Any) -> None:
+        name = str(getattr(call.op, "name", call.op))
+        short = name.rsplit(".", 1)[-1]
+        match short:
+            case "call_extern" | "call_pure_extern":
+                callee = getattr(call.args[0], "value", "")
+                numbers = all("handle" not in str(e.ty) for e in (call, *call.args[1:]))
+                if not (numbers and is_c_function(str(callee))):
+                    self.refuse(
+                        call, f"a tensor program may not call the C function {callee}", _HELP
+                    )
+            case "tvm_call_packed":
+                callee = str(getattr(call.args[0], "value", ""))
+                if callee != OUT_OF_RANGE and not callee.startswith(_SORTS):
+                    self.refuse(call, f"a tensor program may not call the function {callee}", _HELP)
+            case "call_llvm_intrin" | "call_llvm_pure_intrin":
+                callee = _llvm_name(call)
+                if _LLVM.fullmatch(callee) is None:
+                    self.refuse(call, f"a tensor program may not use the intrinsic {callee}", _HELP)
+            case "tvm_stack_make_array":
+                self.array(call)
+            case "buffer_data":
+                pass  # where it goes is looked at: into an array, or a view
+            case "reinterpret":
+                if "handle" in (str(call.ty.dtype), str(call.args[0].ty.dtype)):
+                    self.refuse(call, "a tensor program may not make pointers of numbers", None)
+            case _:
+                if name.split(".")[0] not in ("tirx", "prim") or short not in _INTRINSICS:
+                    self.refuse(call, f"a tensor program may not use T.{short}", _HELP)
+
+    def array(self, call: Any) -> None:
+        """What a sort is given: all of a buffer."""
+        data, shape = call.args[0], call.args[1]
+        buffer = data.args[0] if _is_call(data, "buffer_data") else None
+        sizes = list(shape.args) if _is_call(shape, "tvm_stack_make_shape") else None
+        whole = buffer is not None and sizes is not None and len(sizes) == len(buffer.shape)
+        if not whole or not all(
+            map(_same, sizes or (), buffer.shape if buffer is not None else ())
+        ):
+            self.refuse(call, "a function may only be given all of a buffer")
+
+    def key(self, key: str, where: Any) -> None:
+        if key.startswith(("pragma_import", "pragma_debug", "pragma_parallel")):
+            self.refuse(where, f"a tensor program may not have {key}", _HELP)
+
+    def view(self, stmt: Any) -> None:
+        """Another name of a buffer's memory: of no more than all of it."""
+        source = stmt.data if hasattr(stmt, "data") else None
+        if source is None:
+            return
+        buffer = source.args[0] if _is_call(source, "buffer_data") else None
+        if buffer is None or not _fits(stmt.buffer, buffer):
+            self.refuse(
+                stmt,
+                f"the buffer {stmt.buffer.name} may be larger than the memory that it is declared on",
+                "give it as many elements, or take a part of a buffer by T.match_buffer",
+            )
+
+    def variable(self, var: Any) -> None:
+        if var in self.seen or not isinstance(var.ty, tirx.BufferType):
+            return
+        self.seen.add(var)
+        strides = list(var.strides or ())
+        if strides and not _compact(strides, var.shape):
+            self.refuse(
+                var, f"the buffer {var.name} has gaps: tensors are compact", "leave out strides"
+            )
+        offset = var.elem_offset
+        if isinstance(offset, tirx.IntImm) and int(offset.value) != 0:
+            self.refuse(var, f"the buffer {var.name} begins at an offset", "leave out elem_offset")
+
+
+_HELP = "call it from a graph function: R.call_dps_library, R.call_packed"
+_SORTS = "tvm.contrib.sort."
+_STATEMENTS = frozenset(
+    "SeqStmt For SBlockRealize SBlock BufferStore IfThenElse While Bind LetStmt AllocBuffer DeclBuffer AttrStmt"
+    " AssertStmt Evaluate Break Continue Return".split()
+)
+_INTRINSICS = frozenset(FUNCTIONS) | frozenset(
+    "if_then_else popcount ctpop clz ldexp nextafter q_multiply_shift q_multiply_shift_per_axis dp4a break_loop"
+    " continue_loop tvm_stack_make_shape vectorlow vectorhigh vectorcombine tvm_storage_sync undef".split()
+)
+_C_FUNCTIONS = frozenset(
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax"
+    " fmin fmod hypot ldexp lgamma log log10 log1p log2 nearbyint nextafter pow remainder rint round sin sinh sqrt"
+    " tan tanh tgamma trunc".split()
+)
+"""Of the C library's mathematics; for float32 with an f behind their names."""
+_LLVM = re.compile(
+    r"llvm\.(abs|bitreverse|bswap|ceil|copysign|cos|ctlz|ctpop|cttz|exp|exp2|fabs|floor|fma|fmuladd|fshl|fshr|log"
+    r"|log10|log2|maximum|maxnum|minimum|minnum|nearbyint|pow|powi|rint|round|roundeven|sadd\.sat|sin|smax|smin|sqrt"
+    r"|ssub\.sat|trunc|uadd\.sat|umax|umin|usub\.sat|x86\.avx512\.vpdp\w+|aarch64\.neon\.[su]dot)(\.\w+)*"
+)
+"""Arithmetic."""
+
+
+def is_c_function(name: str) -> bool:
+    """Is it a function of the C library that computes a number from numbers?"""
+    return name in _C_FUNCTIONS or name.removesuffix("f") in _C_FUNCTIONS
+
+
+def _llvm_name(call: Any) -> str:
+    first = call.args[0]
+    if isinstance(first, tirx.IntImm):
+        lookup = tvm_function("target.llvm_get_intrinsic_name")
+        return str(lookup(int(first.value))) if lookup is not None else ""
+    return str(getattr(first, "value", first))
+
+
+def tvm_function(name: str) -> Any:
+    """A function of TVM's registry, None where there is none."""
+    return tvm.get_global_func(name, allow_missing=True)
+
+
+def _is_call(node: Any, name: str) -> bool:
+    return isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")).endswith(f".{name}")
+
+
+def _same(a: Any, b: Any) -> bool:
+    return equal(int64(a), int64(b))
+
+
+def _compact(strides: list[Any], shape: Any) -> bool:
+    step: Any = int64(1)
+    for stride, size in zip(reversed(strides), reversed(list(shape)), strict=True):
+        if isinstance(stride, tvm.ir.Var):
+            continue  # is taken from the tensor
+        if not _same(stride, step):
+            return False
+        step = step * int64(size)
+    return True
+
+
+def _fits(view: Any, source: Any) -> bool:
+    """Has a view as many bytes as its source, or fewer, whatever the sizes are?"""
+    used, given = (_bytes(buffer.shape, str(buffer.dtype)) for buffer in (view, source))
+    strides = list(view.strides or ())
+    if strides and not _compact(strides, view.shape):
+        return False
+    analyzer = tvm.sym.Analyzer()
+    return _same(used, given) or bool(analyzer.can_prove(used <= given))
+
+
+def _bytes(shape: Any, dtype: str) -> Any:
+    total: Any = int64(max(1, tvm.DataType(dtype).bits // 8) * tvm.DataType(dtype).lanes)
+    for size in shape:
+        total = total * int64(size)
+    return total

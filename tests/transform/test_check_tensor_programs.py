@@ -1,0 +1,105 @@
+"""CheckTensorPrograms: users' tensor programs do no harm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relaxpy
+from relaxpy.build.pipeline import default_pipeline
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.ir.module import IRModule
+from relaxpy.testing.before_after import check_example
+from relaxpy.testing.interpret import interpret
+from relaxpy.tir.allowed import CHECK_INDICES
+from relaxpy.tir.pattern_kind import PatternKind, pattern_kind
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.transform import CheckTensorPrograms, LegalizeOps
+
+GATHER = """
+@I.ir_module
+class M:
+    @T.prim_func
+    def gather(x: T.Buffer(("n",), "float32"), i: T.Buffer(("m",), "int64"), y: T.Buffer(("m",), "float32")):
+        n, m = T.int64(), T.int64()
+        for k in range(m):
+            with T.sblock("y"):
+                v = T.axis.spatial(m, k)
+                y[v] = x[i[v]]
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), i: R.Tensor(("m",), "int64")):
+        n, m = T.int64(), T.int64()
+        with R.dataflow():
+            a = R.exp(x)
+            b = R.call_tir(M.gather, (a, i), out_ty=R.Tensor((m,), "float32"))
+            c = R.negative(b)
+            R.output(c)
+        return c
+"""
+
+
+def test_example() -> None:
+    check_example(CheckTensorPrograms())
+
+
+def program(mod: IRModule, name: str) -> PrimFunc:
+    found = mod[name]
+    assert isinstance(found, PrimFunc)
+    return found
+
+
+def test_a_checked_program_is_fused_with_nothing() -> None:
+    """Its checks look at what it is given; where a fusion of the user's own takes it all the same, they stay."""
+    mod = CheckTensorPrograms()(relaxpy.parse(GATHER))
+    assert pattern_kind(program(mod, "gather")) is PatternKind.OPAQUE
+    assert pattern_kind(program(relaxpy.parse(GATHER), "gather")) is PatternKind.INJECTIVE
+
+
+def test_the_mark_is_printed_and_read() -> None:
+    once = CheckTensorPrograms()(relaxpy.parse(GATHER))
+    again = relaxpy.parse(once.script())
+    assert program(again, "gather").attrs[CHECK_INDICES] == "gather"
+    assert CheckTensorPrograms()(again) is again
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_every_build_checks(checked: bool) -> None:
+    """A pipeline without the pass, too."""
+    mod = relaxpy.parse(GATHER)
+    passes = default_pipeline() if checked else default_pipeline(without=["check-tensor-programs"])
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, pipeline=passes))
+    x = np.arange(4, dtype=np.float32)
+    got = vm["main"](x, np.array([3, 0])).numpy()
+    np.testing.assert_allclose(got, interpret(mod, "main", x, np.array([3, 0])), rtol=1e-6)
+    for wrong in (4, -1):
+        with pytest.raises(RuntimeCheckError) as compiled:
+            vm["main"](x, np.array([0, wrong]))
+        with pytest.raises(RuntimeCheckError) as interpreted:
+            interpret(mod, "main", x, np.array([0, wrong]))
+        assert str(compiled.value.message) == str(interpreted.value.message)
+        assert f"gather: index {wrong} is outside of dimension 0 of x, of extent 4" in str(
+            compiled.value
+        )
+
+
+def test_operators_are_proved() -> None:
+    """The programs of operators, read from a text, need no checks."""
+    text = """
+@I.ir_module
+class M:
+    @R.function
+    def main(x: R.Tensor(("n", 8, "m"), "float32"), w: R.Tensor(("m", 16), "float32"), i: R.Tensor(("k",), "int64")):
+        a = R.matmul(x, w)
+        b = R.nn.softmax(a)
+        c = R.permute_dims(b, [1, 0, 2])
+        d = R.concat((c, c), axis=1)
+        e = R.mean(d, axis=[0])
+        f = R.nn.layer_norm(e, R.ones((16,), "float32"), R.zeros((16,), "float32"), axes=[-1])
+        g = R.strided_slice(x, [1], [1], [7], [2])
+        h = R.nn.pad(x, [1, 1, 2, 2, 0, 3])
+        return f, g, h
+"""
+    mod = LegalizeOps()(relaxpy.transform.Normalize()(relaxpy.parse(text)))
+    checked = CheckTensorPrograms()(mod)
+    assert checked is mod
