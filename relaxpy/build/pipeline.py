@@ -35,8 +35,8 @@ from relaxpy.transform import (
 )
 
 DEFAULT: tuple[Phase, ...] = (
-    # 1. The program as written: parameters in, A-normal form; tensor programs, and what they take for granted, proved or
-    # checked.
+    # 1. The program as written: parameters in, A-normal form; tensor programs, and what they take for granted, proved
+    # or checked.
     Phase("prepare", (CheckTensorPrograms(), BindParams(), Normalize(), CheckCalls())),
     # 2. What need not be computed goes: small functions, other names, constants, repetitions, what nothing uses.
     Phase(
