@@ -16,9 +16,10 @@ from typing import Any
 
 from relaxpy.analysis.index_facts import Facts, lanes
 from relaxpy.errors import BuildError
+from relaxpy.ir.module import CHECK_INDICES
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.tir._tvm import s_tir, tirx, tvm
-from relaxpy.tir.allowed import CHECK_INDICES, OUT_OF_RANGE
+from relaxpy.tir.allowed import OUT_OF_RANGE
 from relaxpy.tir.loops import int64
 from relaxpy.tir.walk import rewritten, walk
 

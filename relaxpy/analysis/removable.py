@@ -3,7 +3,7 @@
 Those without an effect, and an error is an effect, too: a program that stops because n is not m does so after every
 pass. So a call stays whose relation of dimensions is checked at run time, a `match_cast` that is not proved, and the
 call of a function that may do either, or may never end. A tensor program is called with what may not fit it: that is an
-error, too, before `CheckCalls` has said so.
+error, too, before `CheckCalls` has said so; so is an index that it looks at.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from relaxpy.ir.expr import (
     Tuple,
     TupleGetItem,
 )
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import CHECK_INDICES, IRModule, TensorProgram
 from relaxpy.op.base import Op
 from relaxpy.op.call import CallDPSLibrary, CallPurePacked, CallTIR, CallTIRInplace
 from relaxpy.op.deduce import deduce
@@ -109,7 +109,7 @@ class Removable:
                 return self._operator(op, call)
             case CallTIR() | CallTIRInplace():
                 fits = self._leaves(call.args) and all(map(_fits_always, call.ty_args))
-                return fits and needed_types(call, self.mod) is None
+                return fits and needed_types(call, self.mod) is None and not self._checks(call)
             case CallDPSLibrary():
                 return self._leaves(call.args[1:]) and all(map(_fits_always, call.ty_args))
             case op if type(op) is CallPurePacked:
@@ -120,6 +120,12 @@ class Removable:
                 return self._leaves(call.args) and self.total(name, call.args)
             case _:
                 return False
+
+    def _checks(self, call: Call) -> bool:
+        """Does a call run a tensor program that looks at its indices?"""
+        callee = call.args[0]
+        program = self.mod.functions.get(callee.name) if isinstance(callee, GlobalVar) else None
+        return isinstance(program, TensorProgram) and CHECK_INDICES in program.attrs
 
     def _operator(self, op: Op, call: Call) -> bool:
         if not op.pure or not (op.legalize is not None or isinstance(op, _NEVER_FAIL)):

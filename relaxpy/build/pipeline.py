@@ -37,7 +37,7 @@ from relaxpy.transform import (
 DEFAULT: tuple[Phase, ...] = (
     # 1. The program as written: parameters in, A-normal form; tensor programs, and what they take for granted, proved
     # or checked.
-    Phase("prepare", (CheckTensorPrograms(), BindParams(), Normalize(), CheckCalls())),
+    Phase("prepare", (BindParams(), Normalize(), CheckTensorPrograms(), CheckCalls())),
     # 2. What need not be computed goes: small functions, other names, constants, repetitions, what nothing uses.
     Phase(
         "simplify",

@@ -35,6 +35,10 @@ class ScalarParam:
     dtype: DType
 
 
+CHECK_INDICES = "relaxpy.check_indices"
+"""Attribute of a tensor program whose indices are checked when it runs: the name that its author gave it."""
+
+
 class TensorProgram(ABC):
     """A loop-level function (`T.prim_func`), as the layers above see it. `relaxpy.tir.PrimFunc`
     is the one implementation; it alone knows TVM's objects. Immutable."""

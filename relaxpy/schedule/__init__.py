@@ -15,10 +15,10 @@ from relaxpy.analysis.index_checks import (
     with_checks_first,
     with_checks_inside,
 )
+from relaxpy.ir.module import CHECK_INDICES
 from relaxpy.schedule.cpu import CPU_RULES
 from relaxpy.schedule.knobs import Choice, Choices, setting
 from relaxpy.tir._tvm import tirx
-from relaxpy.tir.allowed import CHECK_INDICES
 from relaxpy.tir.pipeline import FINISHED
 from relaxpy.tir.schedule import is_scheduled, serial_twin
 from relaxpy.tir.target import Target

@@ -58,7 +58,7 @@ from relaxpy.ir.expr import (
     TupleGetItem,
     Var,
 )
-from relaxpy.ir.module import BufferParam, IRModule, TensorProgram
+from relaxpy.ir.module import CHECK_INDICES, BufferParam, IRModule, TensorProgram
 from relaxpy.op.base import Op
 from relaxpy.op.call import (
     CallInplacePacked,
@@ -98,7 +98,6 @@ from relaxpy.testing.values import (
     shown,
     type_of_value,
 )
-from relaxpy.tir.allowed import CHECK_INDICES
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.to_python import to_python
 from relaxpy.transform.bind_unknown_shapes import with_dims

@@ -110,6 +110,79 @@ def gather(_: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
     return text, use
 
 
+LOOKUPS = (
+    "T.Select(0 <= i[v] and i[v] < n, x[i[v]], {other})",
+    "T.if_then_else(i[v] < 0 or n <= i[v], {other}, x[i[v]])",
+    "T.if_then_else(v < n, x[n - 1 - v], {other})",
+    "x[i[v] % T.max(n, 1)]",
+    "x[v]",
+    "x[i[v]]",
+)
+"""Elements of x for the element v of a result of other places, the last ones perhaps where there are none."""
+
+
+def lookup(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
+    """Elements at places that may be outside: of a vector that is longer, or where data says."""
+    other = f'T.Cast("{dtype}", 7)'
+    value = g.rng.choice((*LOOKUPS[:4], *LOOKUPS)).format(other=other)
+    text = f'''x: T.Buffer(("n",), "{dtype}"), i: T.Buffer(("k",), "int64"), o: T.Buffer(("k",), "{dtype}")):
+    n, k = T.int64(), T.int64()
+    for r in range(k):
+        with T.sblock("b"):
+            v = T.axis.spatial(k, r)
+            o[v] = {value}
+'''
+
+    def use(name: GlobalVar) -> Rule:
+        def rule(g: Body) -> bool:
+            x, i = g.tensor(dtype, 1), g.tensor("int64", 1)
+            g.emit(call_tir(name, [x, i], TensorType(g.dims(i), dtype)))
+            return True
+
+        return rule
+
+    return text, use
+
+
+GATHERED = (
+    "o[0] = o[0] + x[v]",
+    "o[v] = x[v] + T.if_then_else(v > 0, o[v - 1], {zero})",
+    "o[v // 2] = o[v // 2] + x[v]",
+    "o[(v * 3) % n] = x[v]",
+    "o[n - 1 - v] = o[v] + x[v]",
+)
+"""Statements whose order matters."""
+
+
+def in_order(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
+    """An axis that is declared spatial, though one place of it needs what another one wrote."""
+    zero = f'T.Cast("{dtype}", 0)'
+    loop = g.rng.choice(("range", "range", "T.parallel", "T.vectorized"))
+    extent = "4" if loop == "T.vectorized" else "n"
+    text = f'''x: T.Buffer(("n",), "{dtype}"), o: T.Buffer(("n",), "{dtype}")):
+    n = T.int64()
+    for i in range(n):
+        with T.sblock("a"):
+            v = T.axis.spatial(n, i)
+            o[v] = {zero}
+    for i in {loop}({extent}):
+        with T.sblock("b"):
+            v = T.axis.spatial({extent}, i)
+            T.where(i < n)
+            {g.rng.choice(GATHERED).format(zero=zero)}
+'''
+
+    def use(name: GlobalVar) -> Rule:
+        def rule(g: Body) -> bool:
+            x = g.tensor(dtype, 1)
+            g.emit(call_tir(name, [x], TensorType(g.dims(x), dtype)))
+            return True
+
+        return rule
+
+    return text, use
+
+
 def reduction(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
     """A sum or maximum over an axis; the maximum is of numbers: what `T.max` gives of a NaN depends on the order."""
     axis = g.rng.choice("01")
@@ -207,7 +280,10 @@ def update(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
     return text, use
 
 
-MAKERS: tuple[Maker, ...] = (elementwise, gather, reduction, spread, scaled, update)
+MAKERS: tuple[Maker, ...] = (
+    *(elementwise, gather, reduction, spread, scaled, update),
+    *(lookup, in_order),
+)
 
 
 def tensor_program(g: Body) -> bool:

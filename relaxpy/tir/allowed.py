@@ -20,9 +20,6 @@ from relaxpy.tir.pipeline import CHECKED, FINISHED
 from relaxpy.tir.to_python import FUNCTIONS
 from relaxpy.tir.walk import walk
 
-CHECK_INDICES = "relaxpy.check_indices"
-"""Attribute of a function whose indices are checked when it runs: the name that its author gave it."""
-
 OUT_OF_RANGE = "relaxpy.out_of_range"
 """The runtime's function that a kernel calls where an index is out of range (`relaxpy.runtime.kernels`)."""
 

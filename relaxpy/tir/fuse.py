@@ -11,9 +11,8 @@ from typing import Any
 from relaxpy.errors import PassError
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar
-from relaxpy.ir.module import BufferParam, ScalarParam
+from relaxpy.ir.module import CHECK_INDICES, BufferParam, ScalarParam
 from relaxpy.tir._tvm import s_tir, tirx, tvm
-from relaxpy.tir.allowed import CHECK_INDICES
 from relaxpy.tir.analyzer import int64, to_tvm, to_tvm_var
 from relaxpy.tir.extents import with_parsed_extents
 from relaxpy.tir.prim_func import PrimFunc, read_symbols

@@ -14,8 +14,8 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
+from relaxpy.ir.module import CHECK_INDICES
 from relaxpy.tir._tvm import s_tir, tirx, tvm
-from relaxpy.tir.allowed import CHECK_INDICES
 from relaxpy.tir.loops import constant
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.stages import equal_indices, loads_of, same_extents, uses

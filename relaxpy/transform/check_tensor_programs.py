@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from relaxpy.analysis.independence import in_order
 from relaxpy.analysis.index_checks import checks_of, is_checked, with_choices
 from relaxpy.errors import BuildError
-from relaxpy.ir.module import IRModule
-from relaxpy.tir.allowed import CHECK_INDICES, refusals
+from relaxpy.ir.module import CHECK_INDICES, IRModule
+from relaxpy.tir.allowed import refusals
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import Pass, PassContext
 

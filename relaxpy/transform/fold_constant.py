@@ -11,7 +11,7 @@ from relaxpy.analysis.escape import escaping
 from relaxpy.analysis.in_place import state, updated
 from relaxpy.analysis.removable import is_size
 from relaxpy.analysis.shape_values import LARGEST, NotKnownError, evaluate, symbolic
-from relaxpy.errors import DeduceError, RelaxError
+from relaxpy.errors import DeduceError, RelaxError, RuntimeCheckError
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
@@ -375,9 +375,11 @@ class _Folder(Rebuilder):
         work = None if program.work is None else program.work.value
         if not known or None in sizes or work is None or work > self.limits.max_work:
             return None
-        outputs = run_on_constants(
-            program, args, [(_sizes(t.dims), DType(t.dtype or "bool").numpy) for t in outs]
-        )
+        made = [(_sizes(t.dims), DType(t.dtype or "bool").numpy) for t in outs]
+        try:
+            outputs = run_on_constants(program, args, made)
+        except (RuntimeCheckError, RuntimeError):
+            return None  # an error is for when the program runs
         out = outs[0] if len(outs) == 1 else TupleType(outs)
         return _constants(outputs[0] if len(outs) == 1 else outputs, out, True)
 

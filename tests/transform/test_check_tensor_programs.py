@@ -8,10 +8,9 @@ import pytest
 import relaxpy
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.ir.module import IRModule
+from relaxpy.ir.module import CHECK_INDICES, IRModule
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.allowed import CHECK_INDICES
 from relaxpy.tir.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import CheckTensorPrograms, LegalizeOps
@@ -103,3 +102,37 @@ class M:
     mod = LegalizeOps()(relaxpy.transform.Normalize()(relaxpy.parse(text)))
     checked = CheckTensorPrograms()(mod)
     assert checked is mod
+
+
+def test_an_error_is_an_effect() -> None:
+    """A call whose result nothing uses stays where it may end the program; of constants it is no error of the build."""
+    text = GATHER.replace("R.negative(b)", "R.negative(a)")
+    vm = relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(text)))
+    x = np.arange(4, dtype=np.float32)
+    assert vm["main"](x, np.array([3, 0])).shape == (4,)
+    with pytest.raises(RuntimeCheckError, match="index 9 is outside"):
+        vm["main"](x, np.array([9]))
+
+
+def test_constants_out_of_range_are_no_error_of_the_build() -> None:
+    text = """
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(i: T.Buffer((2,), "int64"), y: T.Buffer((2,), "int64")):
+        for k in range(2):
+            with T.sblock("y"):
+                v = T.axis.spatial(2, k)
+                y[v] = i[i[v]]
+
+    @R.function
+    def main():
+        a = R.const([1, 7], "int64")
+        b = R.call_tir(M.f, (a,), out_ty=R.Tensor((2,), "int64"))
+        return b
+"""
+    vm = relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(text)))
+    with pytest.raises(
+        RuntimeCheckError, match="f: index 7 is outside of dimension 0 of i, of extent 2"
+    ):
+        vm["main"]()
