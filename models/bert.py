@@ -39,6 +39,8 @@ class BertConfig:
     type_vocab_size: int = 2
     layer_norm_eps: float = 1e-12
     hidden_act: str = "gelu"
+    check_inputs: bool = False
+    """Token ids out of range are an error; otherwise they mean the first or last token."""
 
     def __post_init__(self) -> None:
         if self.hidden_size % self.num_attention_heads:
@@ -89,7 +91,9 @@ class BertEmbeddings(nn.Module):
     """Token + position + type embedding, normalised. All tokens are of type 0."""
 
     def __init__(self, config: BertConfig) -> None:
-        self.word = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.word = nn.Embedding(
+            config.vocab_size, config.hidden_size, check=config.check_inputs, what="token ids"
+        )
         self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)

@@ -49,6 +49,9 @@ class LlamaConfig:
     rope: Rope = field(default_factory=Rope)
     dtype: str = "float32"
     """Of weights, activations and cache: float32, bfloat16 or float16."""
+    check_inputs: bool = False
+    """Token ids out of range, and more positions than `max_position_embeddings`, are an error; otherwise an id means
+    the first or last token, and positions go on."""
 
     def __post_init__(self) -> None:
         heads = self.num_attention_heads
@@ -172,7 +175,9 @@ class Llama(nn.Module):
 
     def __init__(self, config: LlamaConfig) -> None:
         self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size, config.dtype)
+        self.embedding = nn.Embedding(
+            config.vocab_size, config.hidden_size, config.dtype, config.check_inputs, "token ids"
+        )
         self.layers = nn.ModuleList([LlamaLayer(config) for _ in range(config.num_hidden_layers)])
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps, config.dtype)
         self.head = (
@@ -201,7 +206,9 @@ class Llama(nn.Module):
         self, input_ids: nn.Tensor, cache: tuple[Cache, ...] | None
     ) -> tuple[nn.Tensor, tuple[Cache, ...]]:
         past = Dim.of(0) if cache is None else cache[0][0].shape[1]
-        angles = self.config.rope.angles(past, input_ids.shape[1], self.config.head_dim)
+        config = self.config
+        limit = config.max_position_embeddings if config.check_inputs else None
+        angles = config.rope.angles(past, input_ids.shape[1], config.head_dim, limit)
         x, grown = self.embedding(input_ids), []
         for i, layer in enumerate(self.layers):
             x, pair = layer(x, angles, None if cache is None else cache[i])

@@ -92,10 +92,16 @@ class Rope:
             frequencies = self.scaling(frequencies)
         return frequencies.astype(np.float32)
 
-    def angles(self, start: Dim, count: Dim, width: int) -> tuple[nn.Tensor, nn.Tensor]:
-        """Cosines and sines of the positions `start`, `start + 1`, …: (count, 1, width / 2) float32 each."""
-        positions = op.astype(op.arange(start, start + count), "float32")
-        angles = op.reshape(positions, (count, 1, 1)) * self.frequencies(width)
+    def angles(
+        self, start: Dim, count: Dim, width: int, limit: int | None = None
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        """Cosines and sines of the positions `start`, `start + 1`, …: (count, 1, width / 2) float32 each. The positions
+        are checked to be below the `limit`, if there is one."""
+        positions = op.arange(start, start + count)
+        if limit is not None:
+            positions = op.check_range(positions, limit, "positions")
+        angles = op.reshape(op.astype(positions, "float32"), (count, 1, 1))
+        angles = angles * self.frequencies(width)
         return op.cos(angles), op.sin(angles)
 
 

@@ -49,13 +49,24 @@ class RMSNorm(Module):
 
 
 class Embedding(Module):
-    """Rows of a table, by index."""
+    """Rows of a table, by index. An index out of range means the first or last row; with `check` it is an error, which
+    calls it `what`."""
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, dtype: str = "float32") -> None:
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        dtype: str = "float32",
+        check: bool = False,
+        what: str = "indices",
+    ) -> None:
         self.weight = Parameter((num_embeddings, embedding_dim), dtype)
+        self.check, self.what = check, what
 
     def forward(self, indices: Tensor) -> Tensor:
         """(...) integers → (..., embedding_dim)."""
+        if self.check:
+            indices = op.check_range(indices, self.weight.shape[0], self.what)
         return op.take(self.weight, indices, axis=0)
 
 

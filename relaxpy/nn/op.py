@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from relaxpy.errors import RelaxError, UsageError
-from relaxpy.ir import Constant, TensorType
+from relaxpy.ir import Constant, PrimValue, StringImm, TensorType
 from relaxpy.ir.dim import Dim, DimLike, SymVar
 from relaxpy.nn.export import Exporter, caller_span
 from relaxpy.nn.tensor import Tensor, Value
 from relaxpy.op import OPS
+from relaxpy.op.call import call_pure_packed
 from relaxpy.op.deduce import deduce
 from relaxpy.op.indexing import index_tensor
 
@@ -41,6 +42,16 @@ def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None = None) -> 
     if dtype is None and isinstance(known, TensorType):
         dtype = known.dtype
     return Exporter.current().match_cast(expr, TensorType(tuple(shape), dtype), caller_span())
+
+
+def check_range(x: Value, count: DimLike, what: str = "indices") -> Tensor:
+    """`x` itself, an integer tensor, whose elements are checked at run time to be at least 0 and below `count`. Without
+    it, an index that is out of range means the first or the last place (`take`). `what` names them in the error."""
+    expr = x.__relax_expr__
+    call = call_pure_packed(
+        "relaxpy.check_range", expr, PrimValue(Dim.of(count)), StringImm(what), ty_args=deduce(expr)
+    )
+    return Exporter.current().emit(call, "checked", caller_span())
 
 
 def index(x: Value, items: Sequence[Any]) -> Tensor:
@@ -124,4 +135,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({"match_cast", *(name.split(".")[0] for name in OPS)})
+    return sorted({"check_range", "match_cast", *(name.split(".")[0] for name in OPS)})

@@ -185,6 +185,21 @@ def assert_true(condition: object, values: tuple[object, ...], text: str) -> Non
         raise RuntimeCheckError("assertion-failed", text.format(*shown))
 
 
+def check_range(tensor: Tensor, count: int, what: str) -> Tensor:
+    """The tensor itself, whose integers are at least 0 and below `count`.
+
+    Raises: RuntimeCheckError (`index-range`) that names the first which is not, and its place.
+    """
+    array = tensor.numpy()
+    if array.size and (array.min() < 0 or array.max() >= count):
+        place = np.argwhere((array < 0) | (array >= count))[0].tolist()
+        raise RuntimeCheckError(
+            "index-range",
+            f"{what} must be from 0 to {count - 1}, got {array[tuple(place)]} at {place}",
+        )
+    return tensor
+
+
 def zeros(shape: Shape, dtype: str) -> Tensor:
     """A tensor of zeros."""
     out = empty(tuple(shape), dtype)
@@ -241,6 +256,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **INSPECT,
     "relaxpy.same": same,
     "relaxpy.unique": unique,
+    "relaxpy.check_range": check_range,
     "relaxpy.print": print_formatted,
     "relaxpy.assert": assert_true,
     "relaxpy.nonzero": nonzero,

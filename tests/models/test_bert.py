@@ -111,6 +111,26 @@ def test_shapes_that_differ_are_refused(vm: relaxpy.VirtualMachine) -> None:
         vm["embed"](np.zeros((2, 4), np.int64), np.zeros((2, 5), np.int64))
 
 
+def test_token_ids_out_of_range() -> None:
+    """They mean the first or last token, or are an error where the configuration asks for it."""
+    mask = np.ones((1, 3), np.int64)
+    for check in (False, True):
+        model = BertEncoder(dataclasses.replace(TINY, check_inputs=check))
+        load_weights(model, random_state(TINY))
+        mod, params = model.export(SPEC)
+        vm = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
+        vm["embed"](np.array([[0, 1, TINY.vocab_size - 1]]), mask)
+        for wrong in (-1, TINY.vocab_size, 2**40):
+            ids = np.array([[0, wrong, 1]])
+            if not check:
+                vm["embed"](ids, mask)
+                continue
+            told = rf"token ids must be from 0 to {TINY.vocab_size - 1}, got {wrong} at \[0, 1\]"
+            with pytest.raises(relaxpy.RelaxError, match=told) as caught:
+                vm["embed"](ids, mask)
+            assert caught.value.code == "index-range"
+
+
 def random_state(config: BertConfig) -> dict[str, np.ndarray]:
     from models.bert import sources
 

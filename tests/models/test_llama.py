@@ -229,3 +229,22 @@ def test_weights_that_do_not_fit() -> None:
         "missing: model.norm.weight (32,)",
         "unexpected: model.layers.0.mlp.up_proj.bias",
     )
+
+
+def test_inputs_are_checked_where_the_configuration_asks() -> None:
+    """Token ids, and positions beyond those that the model was made for, with a cache and without."""
+    config = dataclasses.replace(TINY, check_inputs=True, max_position_embeddings=6)
+    model = Llama(config)
+    for _, parameter in model.named_parameters():
+        parameter.data = np.zeros(parameter.shape, parameter.dtype.numpy)
+    mod, params = model.export(spec(config))
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, params=params))
+    _, cache = vm["prefill"](np.zeros((2, 5), np.int64))
+    _, cache = vm["decode"](np.zeros((2, 1), np.int64), cache)
+    with pytest.raises(relaxpy.RelaxError, match="positions must be from 0 to 5, got 6"):
+        vm["decode"](np.zeros((2, 1), np.int64), cache)
+    with pytest.raises(relaxpy.RelaxError, match="positions must be from 0 to 5, got 6"):
+        vm["prefill"](np.zeros((2, 7), np.int64))
+    for wrong in (-1, config.vocab_size):
+        with pytest.raises(relaxpy.RelaxError, match=f"token ids must be .* got {wrong} at"):
+            vm["logits"](np.full((1, 2), wrong, np.int64))

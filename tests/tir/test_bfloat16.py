@@ -8,6 +8,7 @@ import pytest
 
 import relaxpy
 from relaxpy.ir.dim import SymVar
+from relaxpy.testing.interpret import interpret
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te as expressions
 from relaxpy.tir.bfloat16 import without_bfloat16
