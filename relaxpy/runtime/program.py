@@ -68,6 +68,9 @@ MAX_NOTES = 6
 MAX_DEPTH = 100
 """Chains of calls that go deeper run on the trampoline, as recursion does."""
 
+MAX_CALLS = 1_000_000
+"""Calls in calls on the trampoline: some 2.5 GB, and a recursion that does not end gets there."""
+
 _numbers = count()
 
 
@@ -456,6 +459,12 @@ def drive(running: Suspended) -> Any:
             value, error = None, raised
             running = stack.pop()
         else:
+            if len(stack) >= MAX_CALLS:
+                called.close()
+                message = f"calls are nested more than {MAX_CALLS} deep"
+                help = "does the recursion end for these arguments?"
+                value, error = None, RuntimeCheckError("recursion", message, help=help)
+                continue
             stack.append(running)
             running, value, error = called, None, None
 
