@@ -22,7 +22,9 @@ This module is a leaf: every layer, the runtime included, may import it.
 from __future__ import annotations
 
 import linecache
+import os
 import re
+import stat
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +34,8 @@ from typing import Any, Self
 
 _NEWLINE = re.compile("\r\n|\r|\n")
 """Where Python ends a line: `str.splitlines` also ends one at form feeds and the like."""
+_LARGEST = 64 << 20
+"""Bytes of a file that is read for a line of it."""
 _WIDEST = 160
 """Longer source lines are shown in part, in characters."""
 
@@ -94,7 +98,19 @@ class Span:
         if self.source is not None:
             lines = _lines(self.source)
             return lines[self.line - 1] if 0 < self.line <= len(lines) else None
+        if self.file not in linecache.cache and not _is_readable(self.file):
+            return None
         return linecache.getline(self.file, self.line).rstrip("\n") or None
+
+
+def _is_readable(file: str) -> bool:
+    """Whether this names a file with a text. An executable may say anything: a pipe, which one would wait for, or a
+    device."""
+    try:
+        found = os.stat(file)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size <= _LARGEST
 
 
 @lru_cache(maxsize=4)

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from relaxpy.testing.file_mutations import Finding, mutate_files
 from relaxpy.testing.fuzz import Outcome
 from relaxpy.testing.fuzz import fuzz as outcomes_of
 
@@ -22,6 +23,7 @@ Examples:
   relaxpy fuzz --count 3000 --jobs 2      more of them, in two processes
   relaxpy fuzz --seed 17 --count 1        one program again
   relaxpy fuzz --count 500 --keep found   and write what fails to found/seed-….txt
+  relaxpy fuzz --files 20000              no programs, but files that somebody has changed
 """,
 )
 @click.option(
@@ -46,24 +48,25 @@ Examples:
     type=click.Path(file_okay=False, path_type=Path),
     help="A folder for the small programs that fail.",
 )
-def fuzz(count: int, seed: int, jobs: int, keep: Path | None) -> None:
+@click.option(
+    "--files",
+    type=click.IntRange(min=1),
+    help="Change so many executables instead, with right checksums, and load and run them.",
+)
+def fuzz(count: int, seed: int, jobs: int, keep: Path | None, files: int | None) -> None:
     """Make random dynamic programs and check that every way to run them gives the same: the
     interpreter before and after each pass (of the usual pipeline, or of one with passes left out and
     moved), the kernels, the virtual machine in two threads, a fresh process.
 
     A program that fails is made small and shown. The exit code is 1 if there is one.
     """
+    if files is not None:
+        _fuzz_files(files, seed, jobs)
+        return
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
     failed: list[int] = []
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with _bar() as progress:
         task = progress.add_task("programs", total=count)
         for outcome in outcomes_of(count, seed, jobs):
             if outcome.failure is not None:
@@ -80,6 +83,42 @@ def fuzz(count: int, seed: int, jobs: int, keep: Path | None) -> None:
     if failed:
         where = f"; small programs are in {keep}" if keep is not None else ""
         click.echo(f"again: relaxpy fuzz --count 1 --seed {failed[0]}{where}", err=True)
+        sys.exit(1)
+
+
+def _bar() -> Progress:
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+def _fuzz_files(files: int, seed: int, jobs: int) -> None:
+    """Changed executables: what loading and running them ended in. The exit code is 1 if that was anything but numbers
+    and errors of relaxpy's."""
+    found: list[Finding] = []
+    ends: dict[str, int] = {}
+    with _bar() as progress:
+        task = progress.add_task("files", total=files)
+
+        def show(outcomes: dict[str, int]) -> None:
+            ends.update(outcomes)
+            progress.update(task, completed=sum(outcomes.values()))
+
+        for finding in mutate_files(files, seed, jobs, show):
+            found.append(finding)
+            text = f"seed {finding.seed}: {finding.what}"
+            progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+    click.echo(
+        f"{files} changed files from seed {seed}: {ends.get('refused', 0)} refused, "
+        f"{ends.get('error', 0)} stopped with an error, {ends.get('ran', 0)} ran; {len(found) or 'none'} failed"
+    )
+    if found:
+        click.echo(f"again: relaxpy fuzz --files 1 --seed {found[0].seed}", err=True)
         sys.exit(1)
 
 

@@ -546,7 +546,7 @@ class Emitter:
         value = self.info.defines[at]
         dims = self.dims(instr.shape, instr.ndim)
         if at in self.unproved:
-            have = self.expr(self.code.storages[instr.storage]) if instr.storage >= 0 else "-1"
+            have = self.expr(self.code.storages[instr.storage]) if instr.storage >= 0 else "None"
             self.emit(f"room({dims}, {instr.dtype!r}, {instr.offset}, {have})")
         if instr.storage < 0:
             self.emit(f"r{instr.dst} = {self.own_tensor(dims, instr.dtype)}")

@@ -491,8 +491,8 @@ def view_of(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> Tensor:
     return Tensor(tensor.pointer, shape, dtype, tensor.owner, tensor.constant)
 
 
-def require_room(shape: tuple[int, ...], dtype: str, offset: int, have: int) -> None:
-    """Compare a tensor that is going to be allocated, at byte `offset`, with its storage of `have` bytes (-1: it gets
+def require_room(shape: tuple[int, ...], dtype: str, offset: int, have: int | None) -> None:
+    """Compare a tensor that is going to be allocated, at byte `offset`, with its storage of `have` bytes (None: it gets
     memory of its own).
 
     Raises: RuntimeCheckError (`check`).
@@ -500,7 +500,7 @@ def require_room(shape: tuple[int, ...], dtype: str, offset: int, have: int) -> 
     if min(shape, default=0) < 0:
         raise RuntimeCheckError("check", f"a dimension is negative: {shape}")
     need = offset + math.prod(shape) * dtypes.info(dtype).itemsize
-    if 0 <= have < need:
+    if have is not None and have < need:
         raise RuntimeCheckError("check", f"a tensor of {need} bytes in a storage of {have}")
 
 

@@ -198,11 +198,11 @@ class Sizes:
         if len(args) == 1:
             return args[0]
         if len(args) == 2:
-            a, b = args if op == "max" else args[::-1]
+            a, b = args
             if self.is_at_least_0(plus(a, b, -1)):
-                return a
+                return a if op == "max" else b
             if self.is_at_least_0(plus(b, a, -1)):
-                return b
+                return b if op == "max" else a
         return self._atom(op, args)
 
     def _atom(self, op: str, args: tuple[Size, ...]) -> Size:

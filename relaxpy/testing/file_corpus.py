@@ -1,5 +1,5 @@
-"""Executables to be changed (`relaxpy.testing.file_mutations`): small programs that between them have every instruction,
-each with arguments that it takes and arguments that it refuses."""
+"""Executables to be changed (`relaxpy.testing.file_mutations`): small programs, which between them have every
+instruction, each with arguments that it takes and arguments that it refuses."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Module:
     def main(x: R.Tensor(("n",), "float32"), i: R.Prim("int64")) -> R.Tensor(("n",), "float32"):
         cls = Module
         n = T.int64()
-        y = R.call_tir_inplace(cls.bump, (x,), inplace_indices=[0], out_ty=R.Tensor((n,), "float32"), tir_vars=R.shape([3]))
+        y = R.call_tir_inplace(cls.bump, (x,), [0], R.Tensor((n,), "float32"), tir_vars=R.shape([3]))
         return y
 """
 
@@ -176,7 +176,7 @@ def write_corpus(folder: Path) -> list[Sample]:
         beside: bool = False,
         given: dict[str, Any] | None = None,
     ) -> None:
-        exe = build(parse(text), target="llvm", params=given, cache=False)
+        exe = build(parse(text), target="llvm", params=given)
         exe.save(folder / f"{name}.rxe", weights="beside" if beside else "inside")
         found.append(Sample(name, folder / f"{name}.rxe", tuple(calls)))
 

@@ -1,5 +1,5 @@
-"""Executables that somebody has changed, with right checksums: loading and running one ends in numbers or in an error of
-relaxpy's, and in nothing else.
+"""Executables that somebody has changed, with right checksums: loading and running one ends in numbers or in a
+`RelaxError`, and in nothing else.
 
     for finding in mutate_files(count=300, seed=0): …
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import builtins
 import copy
 import ctypes
+import faulthandler
 import json
 import mmap
 import os
@@ -54,7 +55,7 @@ _TEXTS = (
     f"\n import builtins; builtins.{CANARY} = 1 #",
     f"0\nimport builtins\nbuiltins.{CANARY} = 1\n",
     f"__import__('builtins').__dict__.__setitem__('{CANARY}', 1)",
-    f"x\u2028builtins.{CANARY} = 1", f"'); builtins.{CANARY} = 1; ('", f"{{builtins.{CANARY}}}", f"\x0c\x1c\x85{CANARY}",
+    f"x\u2028builtins.{CANARY} = 1", f"'); builtins.{CANARY} = 1; ('", f"{{{CANARY}}}", f"\x0c\x1c\x85{CANARY}",
     "", "\0", "\ud800", "float32", "int64", "/etc/passwd", "../../x", "/dev/zero", "vm.builtin.shape_of", "add", "eq",
     "a" * 5000,
 )  # fmt: skip
@@ -115,8 +116,8 @@ def mutate_files(
     jobs: int = 1,
     progress: Callable[[dict[str, int]], None] | None = None,
 ) -> Iterator[Finding]:
-    """Change `count` files from `seed` on, in `jobs` processes at a time. `progress` is called with how many files ended
-    in what."""
+    """Change `count` files from `seed` on, in `jobs` processes at a time. `progress` is called with how many ended in
+    what."""
     with tempfile.TemporaryDirectory(prefix="relaxpy-") as folder:
         corpus = [_read(sample) for sample in write_corpus(Path(folder))]
         waiting = [
@@ -200,6 +201,7 @@ class _Child:
 
 
 def _work(corpus: Sequence[Pieces], seeds: Sequence[int], pipe: int) -> None:
+    faulthandler.disable()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     null = os.open(os.devnull, os.O_RDWR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from relaxpy.cli import fuzz as command
 from relaxpy.cli.main import cli
 from relaxpy.testing.differential import Failure
+from relaxpy.testing.file_mutations import Finding
 from relaxpy.testing.fuzz import Outcome
 
 
@@ -40,3 +42,23 @@ def test_failures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "again: relaxpy fuzz --count 1 --seed 6" in result.output
     assert (folder / "seed-6.txt").read_text() == "# call: main []\nprogram\n"
     assert [path.name for path in folder.iterdir()] == ["seed-6.txt"]
+
+
+def test_files() -> None:
+    """Changed executables, and what became of them."""
+    result = CliRunner().invoke(cli, ["fuzz", "--files", "5", "--seed", "2"])
+    assert result.exit_code == 0, result.output
+    assert re.search(
+        r"5 changed files from seed 2: \d refused, \d stopped .*; none failed", result.stdout
+    )
+
+
+def test_files_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def findings(*_: object) -> Iterator[Finding]:
+        yield Finding(8, "the process ended with -11")
+
+    monkeypatch.setattr(command, "mutate_files", findings)
+    result = CliRunner().invoke(cli, ["fuzz", "--files", "5"])
+    assert result.exit_code == 1
+    assert "seed 8: the process ended with -11" in result.output
+    assert "again: relaxpy fuzz --files 1 --seed 8" in result.output

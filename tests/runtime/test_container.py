@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import hashlib
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -135,3 +137,48 @@ def test_links_are_followed_and_pipes_are_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(ExecutableError, match="not a regular file"):
         write_container(pipe, {"a": b"1"})
     assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="a system without pipes")
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(ExecutableError, match=r"regular file|directory") as caught:
+            open_container(path)
+        assert caught.value.code == "file-read"
+
+
+def rewritten(file: Path, change: Callable[[bytearray], None]) -> None:
+    """Change the header of a file, its checksum too."""
+    data = bytearray(file.read_bytes())
+    change(data)
+    header = int.from_bytes(data[12:16], "little")
+    data[header - 32 : header] = hashlib.sha256(data[: header - 32]).digest()
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("at", [16, 24, 32 + 16, 32 + 24])
+def test_a_table_that_does_not_fit_its_file(at: int, tmp_path: Path) -> None:
+    """Offsets and lengths of sections and of the file, and how many there are: right checksum, wrong number."""
+    for step in (64, -64, 1 << 20) if at != 24 else (1, -1, 1 << 20):
+        file = tmp_path / "c"
+        write_container(file, {"a": b"x" * 100, "b": b"y" * 10})
+
+        def change(data: bytearray, step: int = step) -> None:
+            old = int.from_bytes(data[at : at + 8], "little")
+            data[at : at + 8] = ((old + step) % (1 << 64)).to_bytes(8, "little")
+
+        rewritten(file, change)
+        with pytest.raises(ExecutableError) as caught:
+            open_container(file)
+        assert caught.value.code.startswith("file-")
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    write_container(tmp_path / "c", {"a": b"x"})
+    rewritten(tmp_path / "c", lambda data: data.__setitem__(slice(32, 34), b"\xff\xfe"))
+    assert list(open_container(tmp_path / "c").sections) == ["\ufffd\ufffd"]
+    write_container(tmp_path / "c", {"a": b"x", "b": b"x"})
+    rewritten(tmp_path / "c", lambda data: data.__setitem__(32 + 72, data[32]))
+    with pytest.raises(ExecutableError, match="table of sections does not make sense at 'a'"):
+        open_container(tmp_path / "c")

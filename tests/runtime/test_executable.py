@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import os
 import random
 import re
 import subprocess
@@ -16,6 +18,7 @@ import relaxpy
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import Executable, VirtualMachine, load
 from relaxpy.runtime.bytecode import Alloc, Const, Heap, Kernel, MakeTuple, Reg, Return
+from relaxpy.runtime.container import open_container, write_container
 from tests.runtime.support import ADD1, BF16_COPY, executable, f32, floats, function, times
 
 
@@ -116,6 +119,70 @@ def test_weights_beside(tmp_path: Path) -> None:
         sample().save(file, weights="elsewhere")  # type: ignore[arg-type]
 
 
+def with_weights_at(tmp_path: Path, name: str) -> Path:
+    """An executable that says that its weights are elsewhere, with right checksums."""
+    file = tmp_path / "m.rx"
+    sample().save(file, weights="beside")
+    container = open_container(file)
+    sections = {each: container.read(each) for each in container.sections}
+    meta = json.loads(sections["meta"])
+    meta["weights"]["file"] = name
+    (tmp_path / "m.rx.weights").rename(tmp_path / "real")
+    write_container(file, {**sections, "meta": json.dumps(meta).encode()})
+    return file
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../real", "/etc/passwd", "/dev/zero", "a/b", "", ".", "..", "x\0y", "~/real", "x/../real"],
+)
+def test_weights_that_are_elsewhere(name: str, tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    file = with_weights_at(tmp_path / "inner", name)
+    (tmp_path / "inner" / "real").rename(tmp_path / "real")
+    with pytest.raises(ExecutableError) as caught:
+        load(file)
+    assert caught.value.code == "weights-place"
+    assert str(file) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "kind", ["link out", "link to itself", "link to a device", "pipe", "folder"]
+)
+def test_weights_that_are_no_file(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    file = with_weights_at(tmp_path / "inner", "m.rx.weights")
+    weights, real = tmp_path / "inner" / "m.rx.weights", tmp_path / "inner" / "real"
+    match kind:
+        case "link out":
+            weights.symlink_to(real.rename(tmp_path / "real"))
+        case "link to itself":
+            weights.symlink_to(weights)
+        case "link to a device":
+            weights.symlink_to("/dev/zero")
+        case "pipe":
+            os.mkfifo(weights)
+        case _:
+            weights.mkdir()
+    with pytest.raises(ExecutableError) as caught:
+        load(file)
+    assert caught.value.code == (
+        "file-read" if kind in ("link to itself", "pipe", "folder") else "weights-place"
+    )
+
+
+def test_weights_behind_a_link_in_the_folder(tmp_path: Path) -> None:
+    """As model caches keep files: both names are links into one folder, or the link stays inside."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "names").mkdir()
+    file = with_weights_at(tmp_path / "blobs", "m.rx.weights")
+    (tmp_path / "blobs" / "m.rx.weights").symlink_to("real")
+    check(load(file))
+    for name in ("m.rx", "m.rx.weights"):
+        (tmp_path / "names" / name).symlink_to(tmp_path / "blobs" / name)
+    check(load(tmp_path / "names" / "m.rx"))
+
+
 def test_200_corruptions_are_200_clear_errors(tmp_path: Path) -> None:
     file = tmp_path / "m.rx"
     sample().save(file)
@@ -176,13 +243,54 @@ def test_signature_and_names() -> None:
         exe.function("mian")
 
 
-def test_foreign_content_with_right_checksums(tmp_path: Path) -> None:
-    from relaxpy.runtime.container import write_container
-
-    write_container(tmp_path / "m.rx", {"meta": b'{"functions": [{"Nonsense": []}]}'})
-    with pytest.raises(ExecutableError) as caught:
+@pytest.mark.parametrize(
+    "meta",
+    [
+        b'{"functions": [{"Nonsense": []}]}', b"[]", b"3", b"null", b"", b"{", b"\xff", b"[" * 100_000, b"1" * 9999,
+        b'{"weights": 3}', b'{"weights": {}}', b'{"functions": ' + b'{"IntOp":["add",[' * 5000,
+    ],
+)  # fmt: skip
+def test_foreign_content_with_right_checksums(meta: bytes, tmp_path: Path) -> None:
+    write_container(tmp_path / "m.rx", {"meta": meta})
+    with pytest.raises(ExecutableError, match="cannot be understood") as caught:
         load(tmp_path / "m.rx")
     assert caught.value.code == "file-damaged"
+    assert str(tmp_path / "m.rx") in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "problem"),
+    [
+        ("functions", 3, "functions: expected a list, got 3"),
+        ("kernels", [{"Heap": [0]}], r"kernels\[0\]: expected KernelInfo"),
+        ("libraries", [3], r"libraries\[0\]: expected a text"),
+        ("target", {"features": "avx2"}, "its features a list"),
+        ("target", {"kind": 3}, "its kind"),
+        ("target", [], "target: expected an object"),
+        ("objects", [-1], r"objects\[0\]: -1 is none of"),
+        ("objects", [1], "the objects have 1 bytes"),
+        ("constants", [{"dtype": "float32"}], r"constants\[0\]: a dtype, a shape and an offset"),
+        ("constants", [{"dtype": "float32", "shape": [99], "offset": 0}], r"bytes 0 to 396 of"),
+        ("constants", [{"dtype": "float32", "shape": [1 << 30] * 9, "offset": 0}], "bytes 0 to"),
+        ("constants", [{"dtype": "float32", "shape": [], "offset": 3}], "bytes 3 to 7"),
+        ("constants", [{"dtype": "nothing", "shape": [], "offset": 0}], "no tensors of element type"),
+    ],
+)  # fmt: skip
+def test_parts_of_another_type(part: str, value: object, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "m.rx"
+    sample().save(file)
+    container = open_container(file)
+    sections = {each: container.read(each) for each in container.sections}
+    meta = json.loads(sections["meta"])
+    meta[part] = value
+    write_container(file, {**sections, "meta": json.dumps(meta).encode()})
+    with pytest.raises(ExecutableError, match=problem) as caught:
+        load(file)
+    assert caught.value.code == "file-damaged"
+    del meta[part]
+    write_container(file, {**sections, "meta": json.dumps(meta).encode()})
+    with pytest.raises(ExecutableError, match=f"'meta' has no '{part}'"):
+        load(file)
 
 
 FRESH = """

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime import VirtualMachine, program
 from relaxpy.runtime.bytecode import (
     Call,
     Heap,
@@ -13,7 +17,7 @@ from relaxpy.runtime.bytecode import (
     Return,
 )
 from relaxpy.runtime.program import parameter_patterns, trampolined, without_python
-from tests.runtime.support import f32, function
+from tests.runtime.support import executable, f32, function
 
 
 def caller(*indices: int, invoke: bool = False, packed: bool = False):
@@ -49,3 +53,14 @@ def test_who_runs_on_the_trampoline() -> None:
 def test_who_runs_python() -> None:
     leaf, calls_python = caller(), caller(packed=True)
     assert without_python((leaf, calls_python, caller(1), caller(0), caller(2))) == {0, 3}
+
+
+def test_a_recursion_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "MAX_CALLS", 1000)
+    main = function("main", [("x", ObjectPattern())], [Call(0, 1, 0, (0,)), Return(0, 1)])
+    vm = VirtualMachine(executable(main))
+    for _ in range(2):
+        with pytest.raises(RuntimeCheckError, match="nested more than 1000 deep") as caught:
+            vm["main"](1)
+        assert caught.value.code == "recursion"
+        assert caught.value.span is not None
