@@ -53,6 +53,12 @@ class TensorProgram(ABC):
 
     @property
     @abstractmethod
+    def opaque(self) -> bool:
+        """Has it parameters that are addresses (`T.handle`)? It has no `params` then: it is read and
+        printed, and not compiled."""
+
+    @property
+    @abstractmethod
     def attrs(self) -> Mapping[str, Any]: ...
 
     @abstractmethod

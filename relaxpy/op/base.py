@@ -396,21 +396,33 @@ def attr_fields(cls: type[Op]) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(cls)  # type: ignore[arg-type]
 
 
+def _plain_attr(value: Any) -> Any:
+    """An attribute's value as Python's own, items of lists too: numpy's integers are none of them."""
+    match value:
+        case list() | tuple():
+            items = tuple(map(_plain_attr, value))
+            same = isinstance(value, tuple) and all(map(lambda a, b: a is b, items, value))
+            return value if same else items
+        case DataTypeImm():
+            return value.dtype
+        case StringImm() | PrimValue():
+            return _plain_attr(value.value)
+        case Dim() if value.value is not None:
+            return value.value
+        case np.generic():
+            return value.item()
+        case _:
+            return value
+
+
 def freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
     kind = next(str(f.type) for f in attr_fields(cls) if f.name == name)
-    if isinstance(value, DataTypeImm):
-        value = value.dtype
-    if isinstance(value, (StringImm, PrimValue)):
-        value = value.value
-    if isinstance(value, Dim) and value.value is not None:
-        value = value.value
+    value = _plain_attr(value)
     if "DType" in kind and value is not None:
         try:
             return DType(value)
         except RelaxError as error:
             raise error.about(name) from None
-    if isinstance(value, list):
-        value = tuple(value)
     checks = [_ATTR_KINDS.get(part.strip().split("[")[0]) for part in kind.split("|")]
     if None not in checks and not any(check(value) for check in checks if check is not None):
         raise DeduceError(

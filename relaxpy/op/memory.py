@@ -109,13 +109,14 @@ class AllocTensor(Intrinsic):
 
 @_define
 class View(Intrinsic):
-    """`memory.view(x, shape, dtype=…)`: the memory of the compact tensor x seen with another
-    shape."""
+    """`memory.view(x, shape, dtype=…, offset=…)`: the memory of the compact tensor x, from `offset`
+    bytes on, seen with another shape."""
 
     name = "memory.view"
     arity = (2, 2)
-    dtype: str = "float32"
+    dtype: str
     at: int = -1
+    offset: int = 0
 
     def print_args(self, call: Call, arg: Callable[[Expr], str]) -> list[str]:
         shown = [*map(arg, call.args), f"dtype={print_attr(self.dtype)}"]

@@ -27,6 +27,7 @@ from relaxpy.ir.expr import (
     ShapeExpr,
     StringImm,
     Tuple,
+    TupleGetItem,
 )
 from relaxpy.ir.python_operator import LONGEST
 from relaxpy.op.base import as_expr
@@ -234,6 +235,16 @@ def cuda(index: Any = 0) -> str:
 def tuple_(*fields: Any) -> Tuple:
     """A tuple of values: `R.tuple(x, y)`; `R.tuple()` is the empty one."""
     return Tuple(tuple(as_expr(item) for item in fields))
+
+
+def tuple_get_item(tuple_value: Any, index: Any) -> TupleGetItem:
+    """A field of a tuple: `R.TupleGetItem(t, 0)` is `t[0]`."""
+    place = as_dim(index)
+    if place is None or place.value is None or place.value < 0:
+        raise ScriptError(
+            "tuple-index", f"a tuple is indexed by an integer from 0 up, got {describe(index)}"
+        ).about("index")
+    return TupleGetItem(as_expr(tuple_value), place.value)
 
 
 def extern_func(name: Any) -> ExternFunc:

@@ -56,6 +56,11 @@ def dummy_global_info() -> str:
     return "dummy"
 
 
+def meta_var(value: Any) -> Any:
+    """A name for a value while the script is read, without a binding: `y = I.meta_var(x)`."""
+    return value
+
+
 def StringType() -> ObjectType:
     """TVM's annotation of a string: here any value."""
     return ObjectType()
@@ -77,6 +82,7 @@ __all__ = [
     "dummy_global_info",
     "extern",
     "ir_module",
+    "meta_var",
     "metadata",
     "module_attrs",
     "module_get_attrs",

@@ -8,7 +8,7 @@ program runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from relaxpy.errors import DeduceError, ScriptError
@@ -32,9 +32,11 @@ from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS, Kill, MakeClos
 from relaxpy.script.annotations import as_dim
 
 
-def alloc_storage(size: Any, *rest: Any, **options: Any) -> Call:
+def alloc_storage(size: Any = None, *rest: Any, **options: Any) -> Call:
     """`R.memory.alloc_storage(size)` in bytes; TVM: `(R.shape([bytes]), device, scope, dtype)`."""
-    del rest, options
+    if size is None:
+        size = options.pop("shape", None)
+    _only_devices("memory.alloc_storage", {**options, **dict(zip("123", rest, strict=False))})
     if isinstance(size, ShapeExpr):
         size = PrimValue(product(size.dims))
     return AllocStorage()(as_expr(size))
@@ -42,18 +44,31 @@ def alloc_storage(size: Any, *rest: Any, **options: Any) -> Call:
 
 def alloc_tensor(*args: Any, **options: Any) -> Call:
     """`R.memory.alloc_tensor(shape[, storage], dtype=…)`; TVM: `(storage, offset, shape, dtype[, device])`."""
-    if len(args) < 4:
+    if len(args) < 3 and not {"shape", "storage"} & options.keys():
+        if isinstance(options.get("dtype"), (DataTypeImm, StringImm)):
+            options["dtype"] = _dtype(options["dtype"])
         return AllocTensor.make(*args, **options)
-    storage, offset, shape, dtype = args[:4]
+    names = ("storage", "offset", "shape", "dtype", "runtime_device_ind")
+    given = {"offset": 0, **dict(zip(names, args, strict=False)), **options}
+    missing = {"storage", "shape", "dtype"} - given.keys()
+    if missing:
+        problem = f"memory.alloc_tensor: {', '.join(sorted(missing))} is missing"
+        raise DeduceError("op-arguments", problem)
+    storage, offset, shape, dtype = (given.pop(name) for name in names[:4])
+    _only_devices("memory.alloc_tensor", given)
     begin = _constant_offset("memory.alloc_tensor", offset)
     return AllocTensor(dtype=_dtype(dtype), offset=begin)(_shape(shape), as_expr(storage))
 
 
 def builtin_alloc_tensor(
-    shape: Any, dtype: Any = None, device: Any = 0, scope: Any = "global", ty_args: Any = ()
+    shape: Any,
+    dtype: Any = None,
+    runtime_device_index: Any = 0,
+    storage_scope: Any = "global",
+    ty_args: Any = (),
 ) -> Call:
     """TVM's `R.builtin.alloc_tensor(shape, dtype, device, scope)`: a tensor with memory of its own."""
-    del device, scope, ty_args
+    del runtime_device_index, storage_scope, ty_args
     return AllocTensor(dtype=_dtype(dtype))(_shape(shape))
 
 
@@ -62,15 +77,23 @@ def kill(*values: Any) -> Call:
     return Kill()(*map(as_expr, values))
 
 
-def view(x: Any, shape: Any = None, dtype: Any = None, offset: Any = None, **options: Any) -> Call:
-    """`R.memory.view(x, shape, dtype=…)`; TVM: `(x, shape, dtype, relative_byte_offset)`."""
-    if offset is not None:
-        _only_zero("memory.view", offset)
+def view(
+    data: Any = None,
+    shape: Any = None,
+    dtype: Any = None,
+    relative_byte_offset: Any = None,
+    **options: Any,
+) -> Call:
+    """`R.memory.view(x, shape, dtype=…, offset=…)`; TVM: `(x, shape, dtype, relative_byte_offset)`."""
+    data = options.pop("x", data)
+    known = getattr(as_expr(data), "annotation", None)
     if dtype is None:
-        dtype = getattr(getattr(x, "annotation", None), "dtype", None) or "float32"
+        dtype = getattr(known, "dtype", None) or "float32"
     if shape is None:
-        shape = ShapeExpr(getattr(getattr(x, "annotation", None), "dims", None) or ())
-    return View(dtype=_dtype(dtype), **options)(as_expr(x), _shape(shape))
+        shape = ShapeExpr(getattr(known, "dims", None) or ())
+    if relative_byte_offset is not None:
+        options["offset"] = _constant_offset("memory.view", relative_byte_offset)
+    return View.make(data, _shape(shape), dtype=_dtype(dtype), **options)
 
 
 def ensure_zero_offset(x: Any) -> Expr:
@@ -124,15 +147,17 @@ def _constant_offset(name: str, offset: Any) -> int:
     return dim.value
 
 
-def _only_zero(name: str, offset: Any) -> None:
-    dim = as_dim(offset)
-    if dim is None or dim.value != 0:
-        raise DeduceError(
-            "op-arguments",
-            f"{name}: an offset other than 0 is not part of the language",
-            help="allocate a storage of its own",
-        )
+def _only_devices(name: str, given: Mapping[str, Any]) -> None:
+    """What is left of the arguments must say where memory is, and of what kind."""
+    unknown = [key for key in given if key not in _PLACES and not key.isdigit()]
+    if unknown:
+        raise DeduceError("op-arguments", f"{name} has no argument {unknown[0]!r}")
 
+
+_PLACES = frozenset(
+    "dtype runtime_device_ind runtime_device_index storage_scope virtual_device_index".split()
+)
+"""Keywords of TVM that are read and left out."""
 
 SPELLINGS: dict[str, Callable[..., Any]] = {
     "builtin.alloc_tensor": builtin_alloc_tensor,

@@ -79,6 +79,11 @@ REFUSED: dict[type[ast.expr], tuple[str, str]] = {
 }
 
 
+_FIELDS = {name: name for name in ("dims", "dtype", "fields", "ndim", "shape", "vdevice")}
+_FIELDS |= {"values": "dims"}
+"""What can be asked of an annotation, `x.ty.shape`: the name there → the field here."""
+
+
 class CoreParser:
     """Evaluates names, calls and annotations of one function, or of a class body."""
 
@@ -268,7 +273,9 @@ class CoreParser:
         if isinstance(base, namespace_r.Namespace):
             return self.script_name(base, name, node)
         if isinstance(base, Expr):
-            self.value_attribute(base, name, node)
+            return self.value_attribute(base, name, node)
+        if isinstance(base, Annotation) and name in _FIELDS:
+            return getattr(base, _FIELDS[name], None)
         try:
             if self.around.trusted:
                 return self.captured(name, getattr(base, name))
@@ -297,10 +304,19 @@ class CoreParser:
             near.replace("mean ", "mean R.") if near else "docs/operators.md lists all of them",
         )
 
-    def value_attribute(self, base: Expr, name: str, node: ast.Attribute) -> NoReturn:
+    def value_attribute(self, base: Expr, name: str, node: ast.Attribute) -> Any:
+        """What TVM's values have: `x.ty`, their annotation, and `x.astype(dtype)`."""
+        if name in ("ty", "struct_info"):
+            return self.annotation_of(base)
+        if name == "astype":
+
+            def astype(dtype: Any) -> Any:
+                return OPS["astype"].make(base, dtype)
+
+            return astype
         shown = ast.unparse(node.value)
         help = f"write R.{name}({shown}, …)" if name in OPS else instead_of(name)
-        self.fail("unknown-name", f"a value has no attributes: {shown}.{name}", node, help)
+        return self.fail("unknown-name", f"a value has no attributes: {shown}.{name}", node, help)
 
     # Calls
 

@@ -44,6 +44,7 @@ from relaxpy.ir.module import TensorProgram, VDevice
 from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import CallDPS
+from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.describe import describe
 from relaxpy.script.intrinsics import Statement
@@ -128,15 +129,13 @@ class StatementParser(SignatureParser):
                     value,
                     "write it at the end of `with R.dataflow():`",
                 )
-        found = self.eval(value)
-        if isinstance(found, Call) and self.is_tensor_program(found.op):
-            found = CallDPS()(found.op, *found.args)  # cls.f(x, out): memory is written
+        found = self.for_effect(self.eval(value))
         if not isinstance(found, Call):
             self.unused(value)
         deduced = self.deduced(found, value)
         if deduced != VOID and is_pure(found, self.mod):
             self.unused(value, [f"it is {deduced}, and the call has no effect"])
-        self.bind("_", found, value)
+        self.env["_"] = self.bind("_", found, value)
 
     def unused(self, node: ast.expr, notes: Sequence[str] = ()) -> NoReturn:
         self.fail(
@@ -198,8 +197,26 @@ class StatementParser(SignatureParser):
         ):
             self.assign_cast(target.id, value_node, annotation, node)
             return
+        if self.names_meta_var(value_node):
+            self.env[target.id] = self.eval(value_node)
+            return
         value = self.plain(self.eval(value_node), value_node)
+        if target.id.startswith("_"):
+            value = self.for_effect(value)
         self.define(target.id, value, value_node, annotation, node)
+
+    def names_meta_var(self, node: ast.expr) -> bool:
+        """Is this `I.meta_var(…)`, which names a value and binds nothing?"""
+        match node:
+            case ast.Call(func=ast.Attribute(attr="meta_var") as func):
+                return self.eval(func) is namespace_i.meta_var
+        return False
+
+    def for_effect(self, value: Any) -> Any:
+        """`cls.f(x, out)` of a tensor program writes memory: a call of its own kind."""
+        if isinstance(value, Call) and self.is_tensor_program(value.op):
+            return CallDPS()(value.op, *value.args)
+        return value
 
     def refuse_target(self, node: ast.expr) -> NoReturn:
         if isinstance(node, (ast.Tuple, ast.List)):
@@ -658,6 +675,8 @@ def last_target(body: Sequence[ast.stmt]) -> str | None:
             return name
         case ast.AugAssign(target=ast.Name(id=name)) | ast.FunctionDef(name=name):
             return name
+        case ast.Expr(ast.Call()):
+            return "_"  # for its effect
         case ast.If(body=inner):
             return last_target(inner)
         case ast.With(body=inner) if inner and isinstance(inner[-1], ast.Expr):

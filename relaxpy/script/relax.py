@@ -42,8 +42,10 @@ from relaxpy.script.intrinsics import (
 )
 from relaxpy.script.intrinsics import data_type as dtype
 from relaxpy.script.intrinsics import extern_func as ExternFunc  # noqa: N812
+from relaxpy.script.intrinsics import shape as ShapeExpr  # noqa: N812
 from relaxpy.script.intrinsics import string as str
 from relaxpy.script.intrinsics import tuple_ as tuple
+from relaxpy.script.intrinsics import tuple_get_item as TupleGetItem  # noqa: N812
 from relaxpy.script.lowered import SPELLINGS
 from relaxpy.script.macro import macro
 
@@ -53,7 +55,8 @@ call_dps_packed = call_dps_library
 """TVM's name of R.call_dps_library."""
 
 __all__ = [
-    "Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "call_builtin_with_ctx",
+    "Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "ShapeExpr", "Tensor", "Tuple", "TupleGetItem",
+    "call_builtin_with_ctx",
     "call_dps_library", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir",
     "call_tir_inplace", "call_tir_with_grad", "const", "const_ref", "cpu", "cuda", "dataflow", "device",
     "dtype", "func_attr", "function", "invoke_closure", "invoke_pure_closure", "macro", "match_cast", "output",

@@ -25,6 +25,8 @@ class ScalarDType:
 
     def __call__(self, value: Any = None, is_size_var: bool = False, **options: Any) -> Any:
         del is_size_var, options
+        if isinstance(value, str) and "float" in self.name:
+            return float(value)  # T.float32("inf")
         if value is None or (isinstance(value, str) and value.isidentifier()):
             return SymVar(str(value or ""), self.name).dim
         if self.name.startswith("float"):

@@ -546,11 +546,11 @@ class Interpreter:
                     return np.zeros(args[0], np.uint8)
             case AllocTensor(dtype=dtype, offset=offset):
                 return _allocate(args[0], DType(dtype), offset, *args[1:])
-            case View(dtype=dtype):
+            case View(dtype=dtype, offset=offset):
                 whole = np.ascontiguousarray(args[0]).reshape(-1).view(np.uint8)
                 kind = DType(dtype)
                 nbytes = math.prod(args[1]) * kind.itemsize
-                return whole[:nbytes].view(kind.numpy).reshape(args[1])
+                return whole[offset : offset + nbytes].view(kind.numpy).reshape(args[1])
             case Kill():
                 for arg in call.args:
                     if isinstance(arg, Var):

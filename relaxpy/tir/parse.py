@@ -20,7 +20,7 @@ import numpy as np
 from relaxpy.errors import ScriptError, Source
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.python_operator import LONGEST, is_too_large
-from relaxpy.tir._tvm import IRBuilder, script_core, script_tirx, tirx, tvm
+from relaxpy.tir._tvm import IRBuilder, script_core, script_tirx, tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import int64, to_tvm
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.program_check import check_program, is_dtype
@@ -200,6 +200,8 @@ def _stored(buffer: Any, value: Any) -> Any:
 
 def _shape(value: Any) -> Any:
     """The shape of a buffer as a tuple."""
+    if isinstance(value, tvm_ffi.Array):  # A.shape
+        return value
     return _index(value) if isinstance(value, (tuple, list)) else (_index(value),)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from relaxpy.errors import Span
+from relaxpy.errors import Span, UsageError
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.module import BufferParam, ScalarParam, TensorProgram
@@ -32,6 +32,10 @@ class PrimFunc(TensorProgram):
     @property
     def params(self) -> tuple[BufferParam | ScalarParam, ...]:
         return _read_params(self.func)[0]
+
+    @property
+    def opaque(self) -> bool:
+        return any(isinstance(param.ty, tvm.ir.PointerType) for param in self.func.params)
 
     @property
     def attrs(self) -> Mapping[str, Any]:
@@ -148,6 +152,12 @@ def _read_params(func: Any) -> tuple[tuple[BufferParam | ScalarParam, ...], VarT
         if isinstance(param.ty, tirx.BufferType):
             shape = tuple(table.to_dim(size) for size in param.ty.shape)
             read.append(BufferParam(str(param.name), shape, DType(str(param.ty.dtype))))
+        elif isinstance(param.ty, tvm.ir.PointerType):
+            raise UsageError(
+                "tir-script",
+                f"the parameter {param.name} is an address: what it points to is not known",
+                help='say it: x: T.Buffer((n, 4), "float32"), or T.match_buffer(x, …) in the program',
+            )
         else:
             read.append(
                 ScalarParam(str(param.name), table.symbol(param), DType(str(param.ty.dtype)))

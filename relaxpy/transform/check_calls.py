@@ -204,7 +204,9 @@ class _Checker(Rebuilder):
                 help='say what it is: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
             )
         need = _nbytes(deduce(call, self.mod))
-        self.require_room(need, _nbytes(known), "a view is larger than the tensor that it is of")
+        self.require_room(
+            need + op.offset, _nbytes(known), "a view is larger than the tensor that it is of"
+        )
 
     def require_room(self, need: Dim, size: Dim, problem: str) -> None:
         self.require(dim_op("le", need, size), f"{problem}: {need} of {size} bytes")

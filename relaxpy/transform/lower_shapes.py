@@ -242,7 +242,14 @@ class _Lowerer:
         match value:
             case Call(op=AllocTensor() as op, args=(ShapeExpr(dims=dims), *_)):
                 value = dataclasses.replace(value, op=dataclasses.replace(op, at=self.shape(dims)))
-            case Call(op=View(dtype=dtype), args=(tensor, ShapeExpr(dims=dims))):
+            case Call(op=View(dtype=dtype, offset=offset), args=(tensor, ShapeExpr(dims=dims))):
+                if offset:
+                    raise PassError(
+                        "op-arguments",
+                        "memory.view: a view that begins inside of its tensor is read, not compiled",
+                        span=value.span,
+                        help="take a part of the tensor: R.strided_slice",
+                    )
                 at = self.shape(dims)
                 value = Call(View(dtype=dtype, at=at), (tensor, value.args[1]), span=value.span)
             case Call(op=AllocStorage(), args=(PrimValue(value=Dim() as size),)):
