@@ -418,6 +418,8 @@ def _plain_attr(value: Any) -> Any:
 def freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
     kind = next(str(f.type) for f in attr_fields(cls) if f.name == name)
     value = _plain_attr(value)
+    if kind == "DType | None" and isinstance(value, str) and value == "void":
+        value = None  # TVM's word for a dtype that is not given
     if "DType" in kind and value is not None:
         try:
             return DType(value)

@@ -118,10 +118,6 @@ class View(Intrinsic):
     at: int = -1
     offset: int = 0
 
-    def print_args(self, call: Call, arg: Callable[[Expr], str]) -> list[str]:
-        shown = [*map(arg, call.args), f"dtype={print_attr(self.dtype)}"]
-        return shown if self.at < 0 else [*shown, f"at={self.at}"]
-
     def result(self, args: Sequence[Annotation]) -> Annotation:
         shape = args[1]
         return (

@@ -152,6 +152,8 @@ def as_annotation(value: Any, dims: DimReader) -> Annotation:
 
 
 def _dtype(value: Any) -> DType | None:
+    if isinstance(value, str) and value == "void":  # TVM's word for a dtype that is not known
+        return None
     if isinstance(value, DataTypeImm):
         return value.dtype
     if isinstance(value, StringImm):

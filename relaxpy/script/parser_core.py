@@ -38,6 +38,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import TensorProgram
 from relaxpy.op.base import OPS, as_expr
 from relaxpy.op.deduce import deduce
+from relaxpy.script import calls
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.advice import LIBRARIES, instead_of, instead_of_unknown, like
@@ -96,6 +97,8 @@ class CoreParser:
         self.functions: dict[str, Any] = {}
         """Functions of the module by the name that the script calls them."""
         self.in_annotation = False
+        self.externs: dict[Var, ExternFunc] = {}
+        """Variables that name a function of a library."""
 
     # What a subclass provides
 
@@ -344,6 +347,8 @@ class CoreParser:
         self.refuse_python(func, args, node)
         if func is namespace_r.const_ref:
             kwargs["stored"] = self.around.values.get("metadata")
+        if args and isinstance(args[0], Var) and getattr(func, "__module__", "") == calls.__name__:
+            args[0] = self.externs.get(args[0], args[0])
         if func in DIM_FUNCTIONS.values():
             args = [known_scalar(arg) for arg in args]
         try:

@@ -28,6 +28,7 @@ from relaxpy.ir.expr import (
     Call,
     DataflowVar,
     Expr,
+    ExternFunc,
     Function,
     GlobalVar,
     If,
@@ -130,6 +131,9 @@ class StatementParser(SignatureParser):
                     "write it at the end of `with R.dataflow():`",
                 )
         found = self.for_effect(self.eval(value))
+        if isinstance(found, Tuple) and not found.fields:  # R.tuple(): nothing, as a statement
+            self.env["_"] = self.bind("_", found, value)
+            return
         if not isinstance(found, Call):
             self.unused(value)
         deduced = self.deduced(found, value)
@@ -261,7 +265,10 @@ class StatementParser(SignatureParser):
         if declared is not None and isinstance(declared[0], PrimType):
             value = as_scalar(value, declared[0].dtype)
         expr = self.as_expr(value, value_node)
-        self.env[name] = self.bind(name, expr, value_node, declared, self.outputs.get(name) is node)
+        var = self.bind(name, expr, value_node, declared, self.outputs.get(name) is node)
+        if isinstance(expr, ExternFunc):
+            self.externs[var] = expr
+        self.env[name] = var
 
     def declared_symbol(self, name: str, dtype: str, node: ast.expr) -> Dim:
         """`n = T.int64()`: the symbolic variable of this name."""

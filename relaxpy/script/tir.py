@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from relaxpy.errors import ScriptError
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.index_map import IndexMap
 from relaxpy.script.dims import DIM_FUNCTIONS
@@ -92,11 +93,20 @@ _SCALARS = (
 _TYPES = {name: ScalarDType(name) for name in _SCALARS}
 
 
+def _literal(dtype: str, value: Any) -> Any:
+    """`T.FloatImm("float32", 0.5)`, `T.IntImm("int32", 3)`: a number."""
+    if dtype not in _TYPES:
+        raise ScriptError("bad-value", f"{dtype!r} is no dtype of a number")
+    return _TYPES[dtype](value)
+
+
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
     if name in _TYPES:
         return _TYPES[name]
+    if name in ("FloatImm", "IntImm"):
+        return _literal
     if name == "macro":
         from relaxpy.script.macro import (
             macro,

@@ -156,3 +156,18 @@ def test_numpy_integers_are_integers() -> None:
 
     assert "axes=[1, 0]" in Module.script()
     assert relaxpy.structural_equal(relaxpy.parse(Module.script()), Module)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'f = R.ExternFunc("f")\nreturn R.call_dps_packed(f, [x], out_ty=R.Tensor((4,), "float32"))',
+        "R.tuple()\nreturn x",
+        'if c:\n    R.print(x, format="{}")\nelse:\n    R.tuple()\nreturn x',
+        'return R.sum(x, axis=T.IntImm("int64", 0))',
+        'y: R.Tensor((4,), "void") = R.add(x, x)\nreturn y',
+    ],
+)
+def test_other_words_of_tvm(body: str) -> None:
+    mod = relaxpy.parse(module(body))
+    assert relaxpy.structural_equal(relaxpy.parse(mod.script()), mod)
