@@ -143,7 +143,10 @@ class Arange(Op):
 
     def reference(self, start: int, end: int | None = None, step: int | None = None) -> np.ndarray:
         first, last = (0, start) if end is None else (start, end)
-        return np.arange(first, last, 1 if step is None else step).astype(self.dtype.numpy)
+        by = 1 if step is None else step
+        if not range(first, last, by):
+            return np.zeros(0, self.dtype.numpy)  # numpy refuses ends that are far apart
+        return np.arange(first, last, by).astype(self.dtype.numpy)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:

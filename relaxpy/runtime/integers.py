@@ -29,6 +29,8 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "select": lambda condition, then, other: then if condition else other,
 }
 
+POLYNOMIAL = ("add", "sub", "mul")
+"""Operations of which 64 bits of the operands give 64 bits of the result."""
 ARITY = {"not": 1, "select": 3, "min": -2, "max": -2, "and": -2, "or": -2}
 """How many operands an integer operation takes, if not two; -2: two or more."""
 
@@ -66,12 +68,19 @@ def grows(expr: IntExpr) -> bool:
     """May a formula over integers of 64 bits give one that needs more?"""
     if not isinstance(expr, IntOp):
         return False
-    return expr.op in ("add", "sub", "mul") or any(map(grows, expr.args))
+    return expr.op in POLYNOMIAL or any(map(grows, expr.args))
 
 
 def too_large() -> OverflowError:
     """The error of such a formula."""
     return OverflowError("it does not fit into 64 bits")
+
+
+def int64(value: int) -> int:
+    """The value, if kernels, which compute in 64 bits, come to the same. Raises: OverflowError."""
+    if fits_int64(value):
+        return value
+    raise too_large()
 
 
 def slots_of(expr: IntExpr) -> Iterator[int]:

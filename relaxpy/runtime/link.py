@@ -57,7 +57,7 @@ from relaxpy.runtime.bytecode import (
     View,
 )
 from relaxpy.runtime.frame import FramePlan
-from relaxpy.runtime.integers import by_slot, compute, fits_int64, grows, python_op
+from relaxpy.runtime.integers import POLYNOMIAL, by_slot, compute, fits_int64, grows, python_op
 from relaxpy.runtime.kernels import LARGE_WORK, SMALL_WORK
 from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
@@ -247,14 +247,22 @@ class Emitter:
     def expr(self, expr: IntExpr) -> str:
         return self._expr(self.fold(expr))[0]
 
-    def _expr(self, expr: IntExpr) -> tuple[str, int]:
+    def _expr(self, expr: IntExpr, narrow: bool = False) -> tuple[str, int]:
         """A folded formula as Python, and how many parentheses deep it is: Python reads 200. Deep ones are computed
-        piece by piece, on lines of their own."""
+        piece by piece, on lines of their own. A `narrow` one fails where kernels, in 64 bits, would come to another
+        value: sums may wrap on the way, what a minimum or a quotient is taken of may not."""
         if isinstance(expr, Heap):
             return f"s{expr.index}", 0
         if not isinstance(expr, IntOp):
             return repr(expr), 0
-        args = [self._expr(arg) for arg in expr.args]
+        args = [self._expr(arg, narrow) for arg in expr.args]
+        if narrow and expr.op not in POLYNOMIAL:
+            args = [
+                (f"int64({text})", deep + 1)
+                if isinstance(arg, IntOp) and arg.op in POLYNOMIAL
+                else (text, deep)
+                for arg, (text, deep) in zip(expr.args, args, strict=True)
+            ]
         text, deep = python_op(expr.op, [arg for arg, _ in args]), 1 + max(d for _, d in args)
         if deep < _MOST_PARENTHESES:
             return text, deep
@@ -471,7 +479,7 @@ class Emitter:
             case Match():
                 self.match_value(at, instr, scope)
             case Eval(dst=dst, expr=expr):
-                self.emit(f"s{dst} = {self.expr(expr)}")
+                self.emit(f"s{dst} = {self._expr(self.fold(expr), narrow=True)[0]}")
                 self.slot_written(dst, scope)
                 if dst in self.seen and dst not in self.in_heap and grows(expr):
                     self.emit(f"if not {-LARGEST - 1} <= s{dst} <= {LARGEST}: raise too_large()")

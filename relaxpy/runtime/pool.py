@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate
+from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate, require_countable
 
 LIMIT = 256 << 20
 """Bytes that a pool keeps, if nothing else is asked for."""
@@ -95,6 +95,8 @@ class MemoryPool:
         """An uninitialised tensor. Raises: RuntimeCheckError (`out-of-memory`)."""
         nbytes = math.prod(shape) * dtypes.info(dtype).itemsize
         if nbytes < SMALL:
+            if not nbytes:
+                require_countable(shape, dtype)
             buffer, pointer = allocate(nbytes)
             return Tensor(pointer, shape, dtype, buffer)
         block, pointer = self.allocate(nbytes)

@@ -39,7 +39,7 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.frame import Allocate, Frame, record_of, release
-from relaxpy.runtime.integers import too_large
+from relaxpy.runtime.integers import int64, too_large
 from relaxpy.runtime.kernel_params import require_fit
 from relaxpy.runtime.kernels import (
     HANDOVER_SECONDS,
@@ -350,6 +350,7 @@ class Program:
             "fit": self.fit,
             "room": require_room,
             "seen": require_seen,
+            "int64": int64,
             "too_large": too_large,
             "prim_fits": prim_fits,
             "to_value": to_value,

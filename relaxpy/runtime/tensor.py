@@ -274,12 +274,23 @@ def sizes(values: Iterable[int]) -> Shape:
     return shape
 
 
+def require_countable(shape: Sequence[int], dtype: str) -> None:
+    """Numpy has no array, however empty, of which the sizes but for the zeros ask for more bytes than 64 bits count.
+
+    Raises: RuntimeCheckError (`out-of-memory`).
+    """
+    nbytes = math.prod(filter(None, shape)) * dtypes.info(dtype).itemsize
+    if nbytes > LARGEST:
+        raise RuntimeCheckError("out-of-memory", f"cannot allocate {nbytes} bytes")
+
+
 def empty(shape: tuple[int, ...], dtype: str) -> Tensor:
     """An uninitialised tensor in memory of its own, aligned to a cache line.
 
     Raises: RuntimeCheckError (`out-of-memory`, or `shape-value` for what is no shape).
     """
     shape = tuple(sizes(shape))
+    require_countable(shape, dtype)
     buffer, pointer = allocate(math.prod(shape) * dtypes.info(dtype).itemsize)
     return Tensor(pointer, shape, dtype, buffer)
 

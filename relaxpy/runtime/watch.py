@@ -33,7 +33,7 @@ from relaxpy.runtime.bytecode import (
 from relaxpy.runtime.lifetimes import Lifetimes
 from relaxpy.runtime.link import Emitter, Scope
 from relaxpy.runtime.operands import Analysis
-from relaxpy.runtime.tensor import Tensor, allocate
+from relaxpy.runtime.tensor import Tensor, allocate, require_countable
 from relaxpy.runtime.verify import Unproved
 
 GUARD = 256
@@ -101,6 +101,7 @@ class Watch:
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Tensor:
         """A tensor in memory of its own."""
+        require_countable(shape, dtype)
         memory, pointer = allocate_guarded(math.prod(shape) * dtypes.info(dtype).itemsize)
         self.own.append(memory)
         return Tensor(pointer, shape, dtype, memory.buffer)

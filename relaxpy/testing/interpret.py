@@ -85,7 +85,7 @@ from relaxpy.op.memory import (
 )
 from relaxpy.runtime import library
 from relaxpy.runtime.patterns import describe, enter, to_value
-from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
+from relaxpy.runtime.tensor import Shape, Tensor, from_numpy, require_countable
 from relaxpy.runtime.updates import require_own
 from relaxpy.testing.values import (
     Checks,
@@ -94,6 +94,7 @@ from relaxpy.testing.values import (
     Value,
     as_number,
     check_fits,
+    is_integers,
     pattern_of,
     shown,
     type_of_value,
@@ -296,24 +297,30 @@ class Interpreter:
                 name = f"{scope.function}_{var.name}"
                 scope.vars[var] = Closure(self, binding.value, scope, name)
                 continue
-            value = yield from self.value(binding.value, scope)
-            if isinstance(binding, MatchCast):
-                checks = Checks(scope)
-                checks.match(
-                    Subject(
-                        scope.function, "match_cast", var.name, binding.annotation, binding.span
-                    ),
-                    value,
-                )
-                checks.finish()
-            else:
-                what = "result" if _promises_nothing(binding.value) else "binding"
-                subject = Subject(scope.function, what, var.name, var.annotation, binding.span)
-                check_fits(subject, value, scope)
+            try:
+                value = yield from self.value(binding.value, scope)
+                self.check(binding, value, scope)
+            except RelaxError as error:
+                raise error.located(binding.span) from None
             scope.vars[var] = value
             if self.trace is not None:
                 self.trace(scope.function, binding, scope.vars)
         return (yield from self.value(body.body, scope))
+
+    def check(self, binding: Binding, value: Value, scope: Scope) -> None:
+        """Compare a value with what the program, or the compiler, says of it."""
+        var = binding.var
+        if isinstance(binding, MatchCast):
+            checks = Checks(scope)
+            checks.match(
+                Subject(scope.function, "match_cast", var.name, binding.annotation, binding.span),
+                value,
+            )
+            checks.finish()
+            return
+        what = "result" if _promises_nothing(binding.value) else "binding"
+        subject = Subject(scope.function, what, var.name, var.annotation, binding.span)
+        check_fits(subject, value, scope)
 
     def value(self, expr: Expr, scope: Scope) -> Steps:
         """The value of what may stand at the right of a binding."""
@@ -372,15 +379,21 @@ class Interpreter:
             # an external function's name is looked up by what calls it
             if isinstance(arg, ExternFunc):
                 args.append(arg)
-            elif isinstance(arg, ShapeExpr) and (
-                isinstance(call.op, CrossLevelCall)
-                or (isinstance(call.op, Op) and call.op.legalize is not None)
-            ):
-                # no shape value is made of it; these are scalars, or -1 means something
+            elif isinstance(call.op, Op) and call.op.legalize is not None and is_integers(arg):
+                # no value is made of it: its program computes in 64 bits, after what is demanded of the sizes
+                args.append(scope.wrapped(arg))
+            elif isinstance(arg, ShapeExpr) and isinstance(call.op, CrossLevelCall):
+                # no shape value is made of it; these are scalars
                 try:
                     args.append(Shape(map(scope.dim, arg.dims)))
                 except RelaxError as error:
                     raise error.located(call.span) from None
+            elif (
+                isinstance(call.op, (CheckDim, CheckEqual))
+                and isinstance(arg, PrimValue)
+                and isinstance(arg.value, Dim)
+            ):
+                args.append(scope.exact(arg.value))
             else:
                 args.append((yield from self.value(arg, scope)))
         try:
@@ -667,6 +680,8 @@ def _memory(made: Annotation) -> Iterator[None]:
     nbytes = product(dims).value if known else None
     if nbytes is not None and isinstance(made, TensorType) and made.dtype is not None:
         nbytes *= made.dtype.itemsize
+        if nbytes == 0:
+            require_countable([dim.value or 0 for dim in dims], str(made.dtype))
         if nbytes > _ADDRESSES:
             raise RuntimeCheckError("out-of-memory", f"cannot allocate {nbytes} bytes")
     try:

@@ -19,9 +19,9 @@ from relaxpy.ir.annotation import (
     TensorType,
     TupleType,
 )
-from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dim import INT_FUNCTIONS, Dim, DimOp, SymVar
 from relaxpy.ir.dtype import DType
-from relaxpy.ir.expr import ShapeExpr, Var
+from relaxpy.ir.expr import Expr, PrimValue, ShapeExpr, Var
 from relaxpy.ir.visitor import map_annotation
 from relaxpy.runtime.bytecode import (
     CallablePattern,
@@ -32,7 +32,7 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     TuplePattern,
 )
-from relaxpy.runtime.integers import fits_int64, too_large
+from relaxpy.runtime.integers import int64
 from relaxpy.runtime.patterns import describe, explain, fits
 from relaxpy.runtime.tensor import Shape, Tensor
 from relaxpy.shape.bounds import requirements
@@ -60,10 +60,7 @@ class Scope:
     def dim(self, dim: Dim) -> int:
         """The value of an integer. Raises RuntimeCheckError where it divides by zero, or needs more than 64 bits."""
         try:
-            value = dim.evaluate(self.syms)
-            if dim.value is None and not fits_int64(value):
-                raise too_large()
-            return value
+            return _in_64_bits(dim, self.syms)
         except ArithmeticError as error:
             reason = f"{type(error).__name__}: {error}"
             raise RuntimeCheckError(
@@ -71,19 +68,70 @@ class Scope:
                 f"{self.function}: a dimension cannot be computed: {reason}",
             ) from None
 
+    def exact(self, dim: Dim) -> int:
+        """The value of a condition, which only the machine computes, of any number of bits."""
+        try:
+            return dim.evaluate(self.syms)
+        except ArithmeticError:
+            return self.dim(dim)
+
+    def wrapped(self, expr: Expr) -> Any:
+        """The value of an operator's shape or scalar, for what is written with symbols: places and sizes of any number
+        of bits; a scalar modulo 2**64."""
+        match expr:
+            case ShapeExpr(dims=dims):
+                return Shape(map(self.exact, dims))
+            case PrimValue(value=Dim() as value) if value.value is None:
+                return (self.exact(value) + (1 << 63)) % (1 << 64) - (1 << 63)
+            case PrimValue(value=Dim() as value):
+                return value.value
+            case _:
+                raise AssertionError(f"{expr} is no shape and no scalar")
+
     def sizes(self, dims: Sequence[Dim]) -> Shape:
         """A shape's value. Raises RuntimeCheckError for a size that is negative."""
         found: list[int] = []
         for dim in dims:
-            try:
-                negative = dim.evaluate(self.syms) < 0
-            except ArithmeticError:
-                negative = False  # has no value: the error of `dim`
-            if negative:
+            found.append(self.dim(dim))
+            if found[-1] < 0:
                 message = f"{self.function}: the dimension {dim} is negative"
                 raise RuntimeCheckError("check", message)
-            found.append(self.dim(dim))
         return Shape(found)
+
+
+def _in_64_bits(dim: Dim, values: Mapping[SymVar, int]) -> int:
+    """The value of an integer, if kernels, which compute in 64 bits, come to the same. Raises ArithmeticError."""
+    if dim.value is not None:
+        return dim.value
+    total = 0
+    for monomial, coefficient in dim.terms:
+        product = coefficient
+        for atom, power in monomial:
+            product *= (values[atom] if isinstance(atom, SymVar) else _atom(atom, values)) ** power
+        total += product
+    return int64(total)
+
+
+def _atom(atom: DimOp, values: Mapping[SymVar, int]) -> int:
+    """The value of a function of integers, of which only what it depends on is computed."""
+    first = _in_64_bits(atom.args[0], values)
+    match atom.op:
+        case "select":
+            return _in_64_bits(atom.args[1 if first else 2], values)
+        case "and" if not first:
+            return 0
+        case "or" if first:
+            return 1
+        case _:
+            rest = (_in_64_bits(arg, values) for arg in atom.args[1:])
+            return INT_FUNCTIONS[atom.op](first, *rest)
+
+
+def is_integers(expr: Expr) -> bool:
+    """Is this a shape, or a scalar that is an integer?"""
+    return isinstance(expr, ShapeExpr) or (
+        isinstance(expr, PrimValue) and isinstance(expr.value, Dim)
+    )
 
 
 def type_of_value(value: Value) -> Annotation:
@@ -237,7 +285,9 @@ class Checks:
                         self.scope.syms[unknown[0]] = solution.evaluate(self.scope.syms)
                         progress = True
         for relation in self.relations:
-            wanted = relation.expected.evaluate(self.scope.syms)
+            made = relation.subject.what == "binding"  # by a kernel
+            value_of = self.scope.dim if made else self.scope.exact
+            wanted = value_of(relation.expected)
             if wanted != relation.came:
                 place = position(relation.annotation, relation.index)
                 raise relation.subject.error(
@@ -252,7 +302,7 @@ class Checks:
 def check_fits(subject: Subject, value: Value, scope: Scope) -> None:
     """Raise unless a value fits an annotation whose symbols are bound; what mentions others is
     not compared."""
-    checks = Checks(Scope(scope.vars, dict(scope.syms)))
+    checks = Checks(Scope(scope.vars, dict(scope.syms), scope.function))
     checks.match(subject, value)
     checks.relations = [
         r for r in checks.relations if all(v in checks.scope.syms for v in r.expected.vars)

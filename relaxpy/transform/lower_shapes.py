@@ -349,11 +349,11 @@ class _Lowerer:
             return slot
         start = self.reserve(len(dims))
         for i, dim in enumerate(dims):
-            if not never_negative(dim):
-                self.check_size(dim)
             self.store(dim, start + i)
             if self.scope.slot(dim) is None:
                 self.scope.slots[dim] = start + i
+            if not never_negative(dim):
+                self.check_size(dim)
         self.scope.shapes[dims] = start
         return start
 

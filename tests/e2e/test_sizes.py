@@ -138,6 +138,66 @@ def test_while_a_program_runs(name: str) -> None:
         assert error.span is not None
 
 
+FROM_SCALARS = {
+    "a slice": "R.strided_slice(x, axes=[0], begin=[a], end=[b])",
+    "every second": "R.strided_slice(x, axes=[0], begin=[a], end=[b], strides=[2])",
+    "downwards": "R.strided_slice(x, axes=[0], begin=[a], end=[b], strides=[-1])",
+    "a slice inside": "R.strided_slice(x, axes=[0], begin=[a], end=[b], assume_inbound=True)",
+    "an index": "x[a]",
+    "a part that is written": "R.slice_scatter(x, R.zeros((3,), 'float32'), a, b, 1, axis=0)",
+    "a range": "R.arange(a, b, 1, 'int64')",
+    "a tensor": "R.full((a, b), R.const(1.0, 'float32'), 'float32')",
+    "a difference": "R.zeros((a - b,), 'float32')",
+    "a shape": "R.shape([a * b])",
+    "broadcast": "R.broadcast_to(R.const([1.0]), (a, b))",
+    "a view": "R.add(R.memory.view(x, R.shape([a, b]), dtype='float32'), R.const(1.0, 'float32'))",
+    "a number": "R.multiply(R.const([1, 2, 3], 'int64'), a * b)",
+}
+PLACES = [
+    (-3, 16), (3, 9), (-17, -1), (0, 0), (1, 16), (17, 5), (-1, -3), (3, 0), (-(2**63), 2**63 - 1), (2**63 - 1, -(2**63)),
+    (5, -(2**63)), (-(2**63), 5), (2**40, -1), (2**63 - 1, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FROM_SCALARS)
+def test_from_scalars(name: str) -> None:
+    """Any two integers: the same numbers, or the same error, three times, and numpy's."""
+    params = 'x: R.Tensor((16,), "float32"), a: R.Prim("int64"), b: R.Prim("int64")'
+    mod = module(params, f"r = {FROM_SCALARS[name]}\nreturn r")
+    exe = relaxpy.build(mod)
+    machine, watched = (
+        relaxpy.VirtualMachine(exe, check_memory=checked)["main"] for checked in (False, True)
+    )
+    x = np.arange(16, dtype="float32")
+    step = {"a slice": 1, "every second": 2, "downwards": -1}.get(name)
+    for a, b in PLACES:
+        first, *others = (
+            outcome(lambda run=run, a=a, b=b: run(x, a, b))
+            for run in (lambda *args: interpret(mod, "main", *args), machine, watched)
+        )
+        assert all(other == first for other in others), (a, b)
+        if step is not None:
+            assert first == x[a:b:step].tolist()
+
+
+def outcome(run: Callable[[], Any]) -> Any:
+    """Numbers, or the code and text of the error."""
+    try:
+        return np.asarray(run()).tolist()
+    except RuntimeCheckError as error:
+        assert error.span is not None  # noqa: PT017
+        return error.code, error.message
+
+
+def test_a_range_in_a_kernel_does_not_wrap() -> None:
+    """`b - a` in 64 bits would be large, and the range is empty."""
+    mod = module(
+        'a: R.Prim("int64"), b: R.Prim("int64")', 'r = R.arange(a, b, 1, "int64")\nreturn r'
+    )
+    for error in errors(mod, (5, -(2**63))):
+        assert error.code == "shape-arithmetic"
+
+
 @pytest.mark.parametrize("size", [-1, -(2**63), LARGE, 10**30])
 @pytest.mark.parametrize("annotation", ['R.Shape(["k"])', "R.Shape(ndim=1)", "R.Object"])
 def test_as_an_argument(size: int, annotation: str) -> None:
