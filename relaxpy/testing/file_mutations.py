@@ -38,6 +38,8 @@ import numpy as np
 
 from relaxpy.errors import ExecutableError, RelaxError
 from relaxpy.runtime import VirtualMachine, container, load, pool, program, tensor
+from relaxpy.runtime.bytecode import INT_OPS
+from relaxpy.runtime.dtype import INFO
 from relaxpy.testing.file_corpus import Sample, write_corpus
 
 SECONDS = 30.0
@@ -475,6 +477,32 @@ def _instruction(new: Pieces, corpus: Sequence[Pieces], rng: random.Random) -> N
             code.insert(at, copy.deepcopy(rng.choice(rng.choice(foreign))))
 
 
+def _likely(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
+    """Another program: a field of an instruction gets what the same field of another one has, an operation or element
+    type becomes another."""
+    codes = [code for code in _codes(new.meta) if code]
+    if not codes:
+        return
+    code = rng.choice(codes)
+    instr = rng.choice(code)
+    if not isinstance(instr, dict) or len(instr) != 1:
+        return
+    ((name, fields),) = instr.items()
+    others = [each[name] for each in code if isinstance(each, dict) and name in each]
+    other = rng.choice(others)
+    if isinstance(fields, list) and isinstance(other, list) and len(fields) == len(other) > 1:
+        at = rng.randrange(1, len(fields))
+        fields[at] = copy.deepcopy(other[at])
+    texts = [place for place in _places(instr) if isinstance(place[0][place[1]], str)]
+    if texts and rng.random() < 0.5:
+        node, key = rng.choice(texts)
+        node[key] = rng.choice(INT_OPS if node[key] in INT_OPS else sorted(INFO))
+    numbers = [place for place in _places(instr) if type(place[0][place[1]]) is int]
+    if numbers and rng.random() < 0.5:
+        node, key = rng.choice(numbers)
+        node[key] = rng.randrange(8)
+
+
 def _item(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
     """Another number of items in a list."""
     place = _any_place(new, rng, list)
@@ -545,6 +573,6 @@ def _section(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
 
 
 _CHANGES: tuple[tuple[Callable[[Pieces, Sequence[Pieces], random.Random], None], int], ...] = (
-    (_type, 20), (_number, 40), (_text, 12), (_swap, 18), (_instruction, 24), (_item, 10), (_deep, 3), (_splice, 5),
-    (_section, 2),
+    (_type, 16), (_number, 36), (_text, 12), (_swap, 16), (_instruction, 20), (_likely, 40), (_item, 10), (_deep, 3),
+    (_splice, 5), (_section, 2),
 )  # fmt: skip
