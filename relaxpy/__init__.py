@@ -13,6 +13,7 @@ runs an executable never pays for the compiler.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from types import ModuleType
@@ -80,7 +81,26 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _PACKAGES:
         return importlib.import_module(f"relaxpy.{name}")
-    raise AttributeError(f"module 'relaxpy' has no attribute {name!r}")
+    hint = _INSTEAD.get(name, "")
+    if not hint and (near := difflib.get_close_matches(name, [*_PUBLIC, *_PACKAGES], 1)):
+        hint = f": did you mean {near[0]!r}?"
+    raise AttributeError(f"module 'relaxpy' has no attribute {name!r}{hint}")
+
+
+_INSTEAD = {
+    "compile": ": relaxpy.build(module) gives an executable",
+    "run": ': relaxpy.VirtualMachine(relaxpy.build(module))["main"](…), or module.main(…)',
+    "function": ": from relaxpy.script import relax as R; @R.function",
+    "ir_module": ": from relaxpy.script import ir as I; @I.ir_module",
+    "from_torch": ": write the model with relaxpy.nn, and load its weights",
+    "from_onnx": ": write the model with relaxpy.nn, and load its weights",
+    "frontend": ": write the model with relaxpy.nn, and load its weights",
+    **dict.fromkeys(
+        ("tensor", "array", "from_numpy", "asarray"), ": programs take numpy's arrays as they are"
+    ),
+    **dict.fromkeys(("R", "I", "T"), ": from relaxpy.script import ir as I, relax as R, tir as T"),
+}
+"""What to write for names that others have."""
 
 
 def __dir__() -> list[str]:

@@ -79,7 +79,20 @@ def build(
     build_cache, records = _cache(cache), _tuning(tuning)
     clock = Clock()
     mod = with_bounds(mod, bounds or {})
-    passes, arrays, key = pipeline or default_pipeline(), dict(params or {}), None
+    passes, arrays, key = pipeline or default_pipeline(), params or {}, None
+    if not isinstance(arrays, Mapping):
+        raise UsageError(
+            "arguments",
+            f"params is a dictionary of arrays by name, got {type(params).__name__}",
+            help='write params={"weight": array}',
+        )
+    if not hasattr(passes, "run"):
+        raise UsageError(
+            "arguments",
+            f"a pipeline is a sequence of passes, got {type(pipeline).__name__}",
+            help="leave it out, or change relaxpy.build.pipeline.DEFAULT (docs/add_a_pass.md)",
+        )
+    arrays = dict(arrays)
     if build_cache is not None and not instruments:  # those want to see the passes run
         with suppress(RelaxError):  # of a parameter: its pass tells, where the module is right
             arrays = {name: as_constant(name, value) for name, value in arrays.items()}

@@ -98,7 +98,11 @@ def _advice(name: str) -> str:
         )
     if _WIDE.match(name.lower()):
         return f"dtypes are {', '.join(_BITS)}"
+    if name.lower() in ("float", "int", "uint", "double", "half", "long"):
+        width = {"double": "float64", "half": "float16", "long": "int64"}.get(name.lower())
+        return f'write its width: "{width or name.lower() + "32"}"'
     digits = "".join(filter(str.isdigit, name))
-    known = [each for each in (*_BITS, *_ALIASES) if not digits or digits in each]
-    near = difflib.get_close_matches(name, known, 1)
+    names = [*_BITS, *_ALIASES]
+    known = [each for each in names if not digits or digits in each]
+    near = difflib.get_close_matches(name, known or names, 1)
     return f"did you mean {near[0]!r}?" if near else f"one of {', '.join(_BITS)}"

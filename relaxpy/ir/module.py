@@ -221,6 +221,12 @@ class IRModule:
         function = self.functions.get(name)
         return function.annotation if isinstance(function, Function) else None
 
+    def __str__(self) -> str:
+        """The script, with a few values of each large constant for its data."""
+        from relaxpy.script.printer import print_module
+
+        return print_module(self, abbreviated=True)
+
     def script(self, constants: str | PathLike[str] | None = None) -> str:
         """As TVMScript that parses back to an equal module. The data of large constants follows the program, or is
         written to the `.npz` file `constants`; a text that is saved beside it finds it there."""

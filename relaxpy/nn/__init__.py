@@ -11,12 +11,35 @@ return self.output(nn.op.nn.relu(self.hidden(x)))
 mod, params = Classifier().export({"forward": {"x": nn.spec.Tensor(("n", 784), "float32")}})
 """
 
+import difflib
+from typing import NoReturn
+
 from relaxpy.nn import spec
 from relaxpy.nn.module import Module, ModuleList, Parameter
 from relaxpy.nn.tensor import Tensor
+from relaxpy.op import OPS
 
 from relaxpy.nn import op  # isort: skip  (op is made of the above)
 from relaxpy.nn.layers import BatchNorm, Conv2d, Embedding, LayerNorm, Linear, RMSNorm  # isort: skip
+
+
+def __getattr__(name: str) -> NoReturn:
+    found = next((n for n in (name.lower(), f"nn.{name.lower()}") if n in OPS), None)
+    if name in ("functional", "F"):
+        advice = ": write nn.op.nn.relu(x), nn.op.matmul(x, w), … in `forward`"
+    elif name in ("Sequential", "ModuleDict", "ParameterList"):
+        advice = (
+            ": write nn.ModuleList([…]), whose modules run one after the other when it is called"
+        )
+    elif name.startswith("Dropout") or name == "Identity":
+        advice = ": programs run as at inference, where it does nothing: leave it out"
+    elif found is not None:
+        advice = f": it has no weights, write nn.op.{found}(x) in `forward`"
+    else:
+        near = difflib.get_close_matches(name, __all__, 1)
+        advice = f": did you mean {near[0]!r}?" if near else f": layers are {', '.join(__all__)}"
+    raise AttributeError(f"relaxpy.nn has no {name!r}{advice}")
+
 
 __all__ = [
     "BatchNorm",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
@@ -94,6 +94,10 @@ class Module:
             )
         super().__setattr__(name, value)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        advice = _INSTEAD.get(name, "")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{advice}")
+
     def children(self) -> Iterator[tuple[str, Module | Parameter]]:
         """Direct parts, by attribute name."""
         for name, value in vars(self).items():
@@ -163,6 +167,23 @@ class Module:
         from relaxpy.nn.export import export_module  # export knows Module
 
         return export_module(self, spec)
+
+
+_RUN = ": modules are exported, mod, params = model.export(spec), and the build of that runs"
+_INSTEAD = {
+    "forward": ": write def forward(self, x), or export another method by its name",
+    "state_dict": ": its weights are dict(model.named_parameters()), each with .data",
+    "parameters": ": write model.named_parameters()",
+    "modules": ": write model.children()",
+    "load_state_dict": ": write model.load(state), strict about names, shapes and types",
+    "export_tvm": ": write model.export(spec)",
+    "jit": _RUN,
+    "register_buffer": ": a buffer is an nn.Parameter as any other",
+    **dict.fromkeys(
+        ("to", "cuda", "cpu", "half", "bfloat16", "float", "eval", "train", "compile"), _RUN
+    ),
+}
+"""What to write for methods that torch's and TVM's modules have."""
 
 
 class ModuleList(Module, Generic[M]):

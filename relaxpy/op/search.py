@@ -22,6 +22,14 @@ class Where(Op):
     name = "where"
     scalar_args = True
 
+    def _number_dtype(self, args: Sequence[Any]) -> DType | None:
+        """The dtype of the values that are chosen: that of the condition says nothing of them."""
+        values = args[1:]
+        found = super()._number_dtype(values)
+        if found is None and any(isinstance(value, float) for value in values):
+            return DType("float32")
+        return found
+
     def deduce(
         self, d: Deduction, condition: TensorType, x1: TensorType, x2: TensorType
     ) -> TensorType:

@@ -69,6 +69,13 @@ class Executable:
             f"<relaxpy Executable for {self.target.get('kind', 'any target')}: {names}; {kernels}>"
         )
 
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = {
+            "export_library": ": exe.save(path) writes it to a file",
+            "run": ': relaxpy.VirtualMachine(exe)["main"](…) runs it',
+        }.get(name, "")
+        raise AttributeError(f"an Executable has no attribute {name!r}{hint}")
+
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise _not_running()
 

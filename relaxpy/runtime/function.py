@@ -81,7 +81,9 @@ class Function:
         names = [param.name for param in self.linked.code.params[: self.arity]]
         problems: list[str] = []
         if len(args) > len(names):
-            problems.append(f"takes {len(names)} arguments, got {len(args)}")
+            problems.append(
+                f"takes {len(names)} argument{'' if len(names) == 1 else 's'}, got {len(args)}"
+            )
         bound = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
             if name not in names:

@@ -52,8 +52,9 @@ class Fixed:
     """What to pass instead."""
 
 
-class Tensor:
-    """A compact tensor: `.numpy()` and DLPack give its memory without a copy."""
+class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
+    """A compact tensor: `.numpy()` and DLPack give its memory without a copy. Python's operators and numpy's functions
+    compute on its numbers, and give numpy's arrays."""
 
     __slots__ = (
         "__weakref__",
@@ -157,6 +158,23 @@ class Tensor:
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)
         return array.copy() if copy else array
+
+    __hash__ = object.__hash__
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Numpy's function of the numbers."""
+        arrays = [value.numpy() if isinstance(value, Tensor) else value for value in inputs]
+        given = options.get("out", ())
+        if given:
+            options["out"] = tuple(o.numpy() if isinstance(o, Tensor) else o for o in given)
+        result = getattr(ufunc, method)(*arrays, **options)
+        return given[0] if len(given) == 1 else result
+
+    def __getattr__(self, name: str) -> Any:
+        advice = f": its numbers have, t.numpy().{name}" if hasattr(np.ndarray, name) else ""
+        if name in ("cpu", "detach", "to"):
+            advice = ": its numbers are t.numpy(), or torch.from_dlpack(t)"
+        raise AttributeError(f"a Tensor has no attribute {name!r}{advice}")
 
     def __float__(self) -> float:
         return float(self.item())

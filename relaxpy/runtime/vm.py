@@ -86,7 +86,18 @@ class VirtualMachine:
 
     def __getattr__(self, name: str) -> NoReturn:
         known = vars(self).get("_functions", {})
+        shown = next(iter(known), "main")
         hint = f'; its function is vm["{name}"]' if name in known else ""
+        if name in (
+            "run",
+            "invoke",
+            "forward",
+            "execute",
+            "set_input",
+            "invoke_stateful",
+            "get_outputs",
+        ):
+            hint = f'; its functions are called: vm["{shown}"](…)'
         raise AttributeError(f"a VirtualMachine has no attribute {name!r}{hint}")
 
     def __contains__(self, name: object) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import builtins
+from contextlib import suppress
 
+from relaxpy.errors import RelaxError
+from relaxpy.ir.dtype import DType
 from relaxpy.script import relax as namespace_r
 
 LIBRARIES = frozenset(
@@ -80,6 +83,11 @@ def instead_of(name: str) -> str:
     known = like(name)
     if known is not None:
         return f"write R.{known}(…)"
+    found = instead_of_a_word(name)
+    if found is not None:
+        return found
+    if name in ("ndarray", "Array", "array", "Tensor", "tensor"):
+        return 'annotate it R.Tensor(("n", 4), "float32"); a constant is R.const([1, 2], "float32")'
     return "operators are those of R: docs/operators.md lists all of them"
 
 
@@ -91,6 +99,15 @@ def like(name: str) -> str | None:
 
 def _plain(name: str) -> str:
     return name.lower().replace("_", "")
+
+
+def instead_of_a_word(name: str) -> str | None:
+    """Help for a word of the language that stands without its quotes, or its namespace; else None."""
+    with suppress(RelaxError):
+        return f'write it in quotes: "{DType(name)}"'
+    if name in namespace_r.__all__:
+        return f"write R.{name}"
+    return None
 
 
 def instead_of_unknown(name: str) -> str | None:

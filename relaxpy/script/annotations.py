@@ -59,7 +59,9 @@ class DimReader:
             raise ScriptError(
                 "bad-annotation",
                 f"{describe(value)} is not a dimension",
-                help='a dimension is an integer, a variable, or an expression of them in quotes: "n * 4"',
+                help='a size that is not known is a name in quotes: "n"'
+                if value is None
+                else 'a dimension is an integer, a variable, or an expression of them in quotes: "n * 4"',
             )
         return dim
 

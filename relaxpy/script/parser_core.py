@@ -41,7 +41,7 @@ from relaxpy.op.deduce import deduce
 from relaxpy.script import calls
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
-from relaxpy.script.advice import LIBRARIES, instead_of, instead_of_unknown, like
+from relaxpy.script.advice import LIBRARIES, instead_of, instead_of_a_word, instead_of_unknown, like
 from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
 from relaxpy.script.describe import describe
 from relaxpy.script.dims import DIM_FUNCTIONS
@@ -236,6 +236,7 @@ class CoreParser:
         known = [*self.env, *self.symbols.names(), *self.functions, *self.around.values]
         help = (
             instead_of_unknown(name)
+            or instead_of_a_word(name)
             or suggest(name, known)
             or f"bind it before; a symbolic variable is introduced by {name} = T.int64()"
         )
