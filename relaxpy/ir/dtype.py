@@ -82,7 +82,7 @@ class DType(str):
 
 
 _NARROW = re.compile(
-    r"(?:float|f|fp|e\d?m)[468](?![0-9])|u?int?[1-7](?![0-9])|nf4|bool[1-9]", re.ASCII
+    r"(?:float|f|fp|e\d?m)[1-9](?![0-9])|u?int?[1-7](?![0-9])|nf4|bool[1-9]", re.ASCII
 )
 _WIDE = re.compile(
     r"complex|float128|longdouble|u?int128|float80|c64|c128|string|str|object|datetime", re.ASCII
