@@ -112,6 +112,7 @@ def _main(rng: random.Random, builder: BlockBuilder, name: str, length: int) -> 
     body.pure = rng.random() < 0.8
     _parameters(body)
     with builder.function(name, body.params, pure=body.pure, ret=None):
+        random_levels.first_calls(body)
         for _ in range(rng.choice((1, 1, 2, 3))):
             if rng.random() < 0.55:
                 _dataflow(body, length // 2)

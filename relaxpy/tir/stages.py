@@ -347,10 +347,11 @@ def _read_stage(stmt: Stmt) -> Stage | None:
         extent = iter_var.dom.extent
         if constant(extent) == 1 and constant(value) in (0, None):
             unit[iter_var.var] = int64(0)
-            if isinstance(value, Var):
-                loops.pop(value, None)
+            if isinstance(value, Var) and constant(loops.pop(value, int64(1))) != 1:
+                return None
             continue
-        if not isinstance(value, Var) or loops.pop(value, None) is None:
+        length = loops.pop(value, None) if isinstance(value, Var) else None
+        if length is None or not _same_extent(length, extent):
             return None
         kinds = {tirx.IterVar.DataPar: spatial, tirx.IterVar.CommReduce: reduce}
         if iter_var.iter_type not in kinds:
@@ -380,6 +381,11 @@ def _read_stage(stmt: Stmt) -> Stage | None:
         substitute(value, unit) if unit else value,
         combiner,
     )
+
+
+def _same_extent(a: Expr, b: Expr) -> bool:
+    """Does a loop go through all of an axis? Nearly always both are written the same."""
+    return tvm_ffi.structural_equal(a, b) or same_extents([a], [b])
 
 
 def _covers(index: Sequence[Expr], buffer: Buffer, axes: Mapping[Var, Expr]) -> bool:
