@@ -27,8 +27,8 @@ AT_ONCE = (tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED, tirx.ForKind.THREAD_B
 
 
 def in_order(func: Any) -> Any:
-    """The function with its parallel, vectorised and bound loops serial where their iterations are not proved to be
-    independent."""
+    """The function with its parallel and vectorised loops serial where their iterations are not proved to be
+    independent, and those that are bound to threads, which processors have none of."""
     kinds: list[Loop] = []
     walk(func.body, (tirx.For, kinds.append))
     if not any(loop.kind in AT_ONCE for loop in kinds):
@@ -116,7 +116,9 @@ class _Search:
         with self.facts.loop(loop):
             inner = self.visit(loop.body)
             around = self.facts.loops[-1]
-            if loop.kind in AT_ONCE and not self.is_independent(loop, _shared(loop, inner)):
+            bound = loop.kind == tirx.ForKind.THREAD_BINDING
+            at_once = loop.kind in AT_ONCE
+            if bound or (at_once and not self.is_independent(loop, _shared(loop, inner))):
                 self.dependent.append(loop.loop_var)
         return found + [_Access(a.buffer, a.indices, a.is_store, (around, *a.loops)) for a in inner]
 

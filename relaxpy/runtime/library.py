@@ -3,7 +3,7 @@
 A library function takes tensors and writes its outputs, which are its last arguments (`call_dps_library`); a registered
 function returns its result (`call_packed`). Either is a Python function, which gets `relaxpy.runtime.Tensor`s, or a
 `tvm_ffi.Function`. Names are resolved when a virtual machine is made; a name that was not registered is also looked for
-among `tvm_ffi`'s global functions.
+among `tvm_ffi`'s global functions, but for those that TVM is made of.
 
 A library must not keep a tensor that it was given: the memory may be another tensor's in the next instruction.
 """
@@ -36,6 +36,12 @@ EXTRAS: dict[str, str] = {
 PROVIDERS: dict[str, Callable[[], Mapping[str, AnyFunction]]] = {"blas.": blas.functions}
 """Beginning of a library function's name → what gives all of that beginning, asked when the first is looked for; none
 where what they need is not installed."""
+
+_NOT_FOR_PROGRAMS = frozenset(
+    "codegen device_api ffi instrument ir node prim relax relaxpy rpc runtime s_tir schedule script sym target te"
+    " tirx topi transform tvm_ffi_orcjit".split()
+)
+"""Beginnings of the names under which TVM registers what it is made of: some of these load and write files."""
 
 _libraries: dict[str, AnyFunction] = {}
 _functions: dict[str, AnyFunction] = {**builtins.FUNCTIONS, **shape_heap.FUNCTIONS}
@@ -107,7 +113,7 @@ def find_function(name: str) -> AnyFunction:
 
 def _find(table: dict[str, AnyFunction], name: str, what: str, register: str) -> AnyFunction:
     func = table.get(name)
-    if func is None:
+    if func is None and name.partition(".")[0] not in _NOT_FOR_PROGRAMS:
         func = ffi().get_global_func(name, allow_missing=True)
     if func is None:
         help = _help(table, name, register)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import linecache
 import math
+import re
 import weakref
 from collections.abc import Callable, Generator, Mapping
 from itertools import count
@@ -551,4 +552,8 @@ def _reason(error: BaseException) -> str:
 def _last_line(error: BaseException) -> str:
     """What it says. TVM's begin with a C++ trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    return _TASK.sub("", lines[-1]) if lines else ""
+
+
+_TASK = re.compile(r"^Task \d+ error: ")
+"""How TVM's thread pool says which of its tasks an error is of: that depends on the number of threads."""

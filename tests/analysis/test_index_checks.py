@@ -286,3 +286,61 @@ def test_large_and_in_threads() -> None:
         thread.join()
     work()
     assert len(found) == 4
+
+
+def test_in_a_row_of_large_kernels() -> None:
+    """The error is of the binding whose kernel found it."""
+    mod = relaxpy.parse("""
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(x: T.Buffer(("n",), "float32"), i: T.Buffer(("m",), "int64"), y: T.Buffer(("m",), "float32")):
+        n, m = T.int64(), T.int64()
+        for k in range(m):
+            with T.sblock("y"):
+                v = T.axis.spatial(m, k)
+                y[v] = x[i[v]]
+
+    @R.function
+    def main(x: R.Tensor(("n", 8), "float32"), i: R.Tensor(("m",), "int64")):
+        n, m = T.int64(), T.int64()
+        a = R.sum(x, axis=[1])
+        b = R.call_tir(M.f, (a, i), out_ty=R.Tensor((m,), "float32"))
+        c = R.cumsum(b, axis=0)
+        return c
+""")
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    x, i = np.ones((1 << 19, 8), np.float32), np.arange(1 << 19)
+    assert vm["main"](x, i).numpy()[-1] == 8 << 19
+    with pytest.raises(RuntimeCheckError, match="main: f: index 524288 is outside") as caught:
+        vm["main"](x, i + 1)
+    assert caught.value.span is not None
+    assert caught.value.span.line == 16
+
+
+def test_arguments_may_be_checked_as_well() -> None:
+    mod = module(RUNS["gather"])
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, check_arguments=True))
+    with pytest.raises(RuntimeCheckError, match="index 9 is outside"):
+        vm["main"](np.zeros(3, np.float32), np.array([9]))
+    assert vm["main"](np.ones(3, np.float32), np.array([1])).numpy().tolist() == [1]
+
+
+def test_assertions_of_a_program() -> None:
+    """In a parallel loop, too: the same error whatever the thread, and the pool works on."""
+    body = over('assert x[a] < T.float32(5), "too large"\n        y[a] = x[a]', "n").replace(
+        "T.grid(n)", "T.parallel(n)"
+    )
+    mod = module(Run(body, SAME, X, "n", []))
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    for size in (8, 1 << 20):
+        for _ in range(2):
+            x = np.zeros(size, np.float32)
+            np.testing.assert_array_equal(vm["main"](x).numpy(), x)
+            x[-1] = 7
+            with pytest.raises(RuntimeCheckError) as caught:
+                vm["main"](x)
+            assert caught.value.message == "main: the kernel f failed: RuntimeError: too large"
+    with pytest.raises(RuntimeCheckError) as interpreted:
+        interpret(mod, "main", np.full(3, 9, np.float32))
+    assert interpreted.value.message == caught.value.message

@@ -62,3 +62,13 @@ def test_functions_of_tvm_ffi_may_return_what_they_were_given() -> None:
 def test_unknown() -> None:
     with pytest.raises(ExecutableError, match="register_function"):
         find_function("test.nothing")
+
+
+@pytest.mark.parametrize(
+    "name", ["runtime.ModuleLoadStaticLibrary", "ffi.ModuleLoadFromFile", "relaxpy.out_of_range"]
+)
+def test_what_tvm_is_made_of_is_not_registered(name: str) -> None:
+    """A program that is read from a text would load files with it."""
+    for find in (find_library, find_function):
+        with pytest.raises(ExecutableError, match="is not registered"):
+            find(name)
