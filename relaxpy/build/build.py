@@ -90,7 +90,7 @@ def build(
         raise UsageError(
             "arguments",
             f"a pipeline is a sequence of passes, got {type(pipeline).__name__}",
-            help="leave it out, or change relaxpy.build.pipeline.DEFAULT (docs/add_a_pass.md)",
+            help="leave it out, or make one of phases: from relaxpy.build import DEFAULT (docs/add_a_pass.md)",
         )
     arrays = dict(arrays)
     if build_cache is not None and not instruments:  # those want to see the passes run

@@ -19,7 +19,8 @@ class Function:
     scalar, function or a tuple of such.
 
     Aliasing: an argument that is returned is the caller's object if that was a `Tensor`, and a `Tensor` over the
-    caller's memory otherwise; a view of an argument shares its memory; a returned constant is a copy; a value that is
+    caller's memory otherwise; a `memory.view` of an argument shares its memory,
+    a reshape of it does not; a returned constant is a copy; a value that is
     returned twice is one object. Everything else is memory of its own, which later calls do not touch.
     """
 
