@@ -41,6 +41,7 @@ from relaxpy.op import (
     sorting,
     triangle,
     unary,
+    vision,
 )
 from relaxpy.op.base import OPS, Op
 from relaxpy.op.call import call_dps_library, call_packed, call_pure_packed, call_tir
@@ -226,5 +227,5 @@ __all__ = [
     "slice_scatter", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
     "stop_lift_params", "strided_slice", "subtract", "sum", "take", "tan", "tanh",
     "tensor_to_shape", "tile", "to_vdevice", "topk", "tril", "triu", "trunc", "unique",
-    "variance", "where", "wrap_param", "zeros", "zeros_like",
+    "variance", "vision", "where", "wrap_param", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -12,7 +12,9 @@ from relaxpy.ir.dim import Dim
 
 if TYPE_CHECKING:
     from relaxpy.tir.rows import cell as cell
+    from relaxpy.tir.rows import known as known
     from relaxpy.tir.rows import rows as rows
+    from relaxpy.tir.rows import scratch as scratch
     from relaxpy.tir.scalar import *  # noqa: F403
     from relaxpy.tir.te import *  # noqa: F403
 

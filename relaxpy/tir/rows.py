@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from relaxpy.ir.dim import Dim, DimLike, product
 from relaxpy.tir import te
@@ -37,6 +38,12 @@ def cell(p: Program, name: str, value: Expr) -> Cell:
     made = Cell(p, p.allocate(name, 1, str(value.ty.dtype)))
     made.set(value)
     return made
+
+
+def known(p: Program, name: str, value: Any) -> Any:
+    """The value under a name, through memory. What `let` names TVM puts in the name's place to prove things, which
+    takes very long where one value is made of another several times over."""
+    return p.let(name, cell(p, f"{name}_cell", value).get())
 
 
 def scratch(p: Program, name: str, size: DimLike, dtype: str) -> Buffer:
