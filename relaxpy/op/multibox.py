@@ -74,20 +74,35 @@ class MultiboxTransformLoc(Op):
         assert isinstance(scores, TensorType)
         assert scores.dims is not None
         dtype, (batch, classes, count) = str(boxes.dtype), scores.dims
+        wide = str(te.dtype_of(te.widen(te.const(0, dtype))))
+
+        def read(b: Any, n: Any, k: Any, number: int) -> tuple[Any, Any, Any]:
+            """Of axis k (0: y, 1: x): an offset, times its variance, and the ends of the anchor."""
+            y, x = (te.const(self.variances[number - a], wide) for a in (0, 1))
+            offset = te.widen(loc_pred(b, n * 4 + (te.dim(number) - k)))
+            ends = (te.widen(anchor(0, n, te.dim(edge) - k)) for edge in (1, 3))
+            return (offset * te.select(te.equal(k, te.dim(0)), y, x), *ends)
+
+        def centre(b: Any, n: Any, k: Any) -> Any:
+            offset, low, high = read(b, n, k, 1)
+            return offset * (high - low) + (low + high) * te.const(0.5, wide)
+
+        def reach(b: Any, n: Any, k: Any) -> Any:
+            offset, low, high = read(b, n, k, 3)
+            return te.exp(offset) * (high - low) * te.const(0.5, wide)
+
+        middles = te.compute((batch, count, 2), centre, "centres")
+        reaches = te.compute((batch, count, 2), reach, "reaches")
 
         def corner(b: Any, n: Any, k: Any) -> Any:
-            offsets = [te.widen(loc_pred(b, n * 4 + i)) for i in range(4)]
-            edges = [te.widen(anchor(0, n, i)) for i in range(4)]
-            found = self.corners(offsets, edges, te.exp, te.literal)
-            value = found[3]
-            for i in (2, 1, 0):
-                value = te.select(te.equal(k, te.dim(i)), found[i], value)
+            middle, far = (te.element(x(b, n, k % 2)) for x in (middles, reaches))
+            value = te.select(te.less(k, te.dim(2)), middle - far, middle + far)
             if self.clip:
                 zero, one = te.literal(0, value), te.literal(1, value)
                 value = te.maximum(te.minimum(value, one), zero)
             return te.cast(value, dtype)
 
-        power = lambda b, c, n: te.widen(cls_pred(b, c, n))  # noqa: E731
+        power: Any = lambda b, c, n: te.widen(cls_pred(b, c, n))  # noqa: E731
         if self.apply_softmax:
             k, m = te.reduce_axis(classes, "k"), te.reduce_axis(classes, "m")
             largest = te.compute(
@@ -95,7 +110,9 @@ class MultiboxTransformLoc(Op):
             )
             raised = lambda b, c, n: te.exp(te.widen(cls_pred(b, c, n)) - largest(b, n))  # noqa: E731
             total = te.compute((batch, count), lambda b, n: te.sum(raised(b, m, n), m), "total")
-            power = lambda b, c, n: raised(b, c, n) / total(b, n)  # noqa: E731
+            power = te.compute(
+                (batch, classes, count), lambda b, c, n: raised(b, c, n) / total(b, n), "softmax"
+            )
 
         def score(b: Any, c: Any, n: Any) -> Any:
             value = te.element(power(b, c, n))
@@ -111,27 +128,24 @@ class MultiboxTransformLoc(Op):
             te.compute((batch, classes, count), score, "scores"),
         ]
 
-    def corners(self, offsets: Any, anchor: Any, exp: Any, literal: Any) -> list[Any]:
-        """The corners (ymin, xmin, ymax, xmax) of a box; of expressions and arrays alike."""
-        left, top, right, bottom = anchor
-        x, y, w, h = (
-            offset * literal(v, offset) for offset, v in zip(offsets, self.variances, strict=True)
-        )
-        half = literal(0.5, left)
-        height, width = bottom - top, right - left
-        ycenter, xcenter = y * height + (top + bottom) * half, x * width + (left + right) * half
-        half_h, half_w = exp(h) * height * half, exp(w) * width * half
-        return [ycenter - half_h, xcenter - half_w, ycenter + half_h, xcenter + half_w]
-
     def reference(
         self, cls_pred: np.ndarray, loc_pred: np.ndarray, anchor: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         value, loc, edges = map(widened, (cls_pred, loc_pred, anchor))
         batch, _, count = value.shape
-        offsets = np.moveaxis(loc.reshape(batch, count, 4), -1, 0)
-        literal = lambda number, like: like.dtype.type(number)  # noqa: E731
+        offsets = loc.reshape(batch, count, 4) * np.array(self.variances, loc.dtype)
+        x, y, w, h = np.moveaxis(offsets, -1, 0)
+        left, top, right, bottom = np.moveaxis(edges, -1, 0)
+        half = edges.dtype.type(0.5)
+        height, width = bottom - top, right - left
         with np.errstate(all="ignore"):
-            boxes = np.stack(self.corners(offsets, np.moveaxis(edges, -1, 0), np.exp, literal), -1)
+            middle_y, middle_x = (
+                y * height + (top + bottom) * half,
+                x * width + (left + right) * half,
+            )
+            reach_y, reach_x = np.exp(h) * height * half, np.exp(w) * width * half
+            corners = middle_y - reach_y, middle_x - reach_x, middle_y + reach_y, middle_x + reach_x
+            boxes = np.stack(corners, -1)
             if self.clip:
                 boxes = np.clip(boxes, 0, 1)
             if self.apply_softmax:

@@ -62,8 +62,6 @@ REASONS = {
     "`relaxpy.register_function` and call it with `R.call_pure_packed`",
     "ccl.*": "communication between several devices: one process runs on one device",
     "dist.*": "sharding annotations for several devices: one process runs on one device",
-    "vision.*": "after-processing of object detectors, with their own conventions for boxes; none of the models here "
-    "detects objects. Write them as a `T.prim_func`, or call a library function",
 }
 """TVM's operators (patterns of names) that we have not, and why."""
 
