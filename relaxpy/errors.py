@@ -34,6 +34,8 @@ from typing import Any, Self
 
 _NEWLINE = re.compile("\r\n|\r|\n")
 """Where Python ends a line: `str.splitlines` also ends one at form feeds and the like."""
+_UNSHOWN = ("Cc", "Cs", "Zl", "Zp")
+"""Categories of characters that do something to a terminal, end a line, or that no encoding has."""
 _LARGEST = 64 << 20
 """Bytes of a file that is read for a line of it."""
 _WIDEST = 160
@@ -168,7 +170,8 @@ class RelaxError(Exception):
         lines += [f"{pad} = note: {note}" for note in (*notes, *self.notes)]
         if self.help is not None:
             lines.append(f"{pad} = help: {self.help}")
-        return "\n".join(lines)
+        # Names may come from a file, and do something to a terminal.
+        return "\n".join(map(_printable, "\n".join(lines).split("\n")))
 
     def show(self, text: str, span: Span | None) -> Self:
         """Self, with what is to be seen at another place: a label there, or a note where the place is not known."""
@@ -252,8 +255,7 @@ def _blank(text: str) -> str:
 def _printable(line: str) -> str:
     """The line without characters that would do something to a terminal, or that no encoding has."""
     return "".join(
-        "�" if char != "\t" and unicodedata.category(char) in ("Cc", "Cs") else char
-        for char in line
+        "�" if char != "\t" and unicodedata.category(char) in _UNSHOWN else char for char in line
     )
 
 

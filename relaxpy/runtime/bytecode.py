@@ -387,6 +387,11 @@ class FunctionCode:
     public: bool = True
     """May be called from Python by name."""
 
+    def place(self, instr: Instr) -> Location:
+        """Where an instruction comes from; without a name where that is not known."""
+        known = 0 <= instr.loc < len(self.locations)
+        return self.locations[instr.loc] if known else Location("")
+
 
 @dataclass(frozen=True, slots=True)
 class Alone:

@@ -164,19 +164,20 @@ def _either(kinds: tuple[Any, ...]) -> Reader:
 
 def _fields_of(cls: type[Any]) -> Reader:
     """Reads the fields of a class, which are resolved when the first object of it is met: classes may nest."""
-    readers: list[Reader] = []
+    plan: list[tuple[int, int, Reader]] = []
+    """Of each field what an integer has to be, for speed, and what reads all else."""
     names = _FIELDS[cls]
 
     def read(args: Any) -> Any:
-        if not readers:
+        if not plan:
             hints = get_type_hints(cls, include_extras=True)
-            readers.extend(_reader(hints[name]) for name in names)
-        if type(args) is not list or len(args) != len(readers):
+            plan.extend((*_limits(hints[name]), _reader(hints[name])) for name in names)
+        if type(args) is not list or len(args) != len(plan):
             raise Malformed(f"{cls.__name__} has {len(names)} fields, got {_short(args)}")
         values: list[Any] = []
         try:
-            for reader, arg in zip(readers, args, strict=True):
-                values.append(reader(arg))
+            for (low, high, reader), arg in zip(plan, args, strict=True):
+                values.append(arg if type(arg) is int and low <= arg < high else reader(arg))
         except Malformed as error:
             error.path.append(f".{cls.__name__}.{names[len(values)]}")
             raise
@@ -185,8 +186,18 @@ def _fields_of(cls: type[Any]) -> Reader:
     return read
 
 
+def _limits(annotation: Any) -> tuple[int, int]:
+    """From where to where an integer fits an annotation; nowhere for what is no range."""
+    if get_origin(annotation) is Annotated:
+        allowed = get_args(annotation)[1]
+        if isinstance(allowed, range):
+            return allowed.start, allowed.stop
+    return 0, 0
+
+
 def _sequence(kind: Any) -> Reader:
     reader = _reader(kind)
+    low, high = _limits(kind)
 
     def read(value: Any) -> Any:
         if type(value) is not list:
@@ -194,7 +205,7 @@ def _sequence(kind: Any) -> Reader:
         values: list[Any] = []
         try:
             for item in value:
-                values.append(reader(item))
+                values.append(item if type(item) is int and low <= item < high else reader(item))
         except Malformed as error:
             error.path.append(f"[{len(values)}]")
             raise

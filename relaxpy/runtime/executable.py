@@ -184,13 +184,16 @@ class Executable:
 
     @staticmethod
     def from_sections(
-        container: Container | MemoryContainer, weights: Container | None = None
+        container: Container | MemoryContainer,
+        weights: Container | None = None,
+        meta: Any = None,
     ) -> Executable:
-        """The executable whose `sections` these are, weights (in another container, if it is given) not copied.
+        """The executable whose `sections` these are, weights (in another container, if it is given) not copied; `meta`
+        is that section, if it has been read.
 
         Raises: ValueError, RecursionError for other sections.
         """
-        meta = decode_meta(json.loads(container.read("meta")))
+        meta = decode_meta(json.loads(container.read("meta")) if meta is None else meta)
         target: dict[str, Any] = {**meta["target"]}
         return Executable(
             functions=meta["functions"],
@@ -215,9 +218,10 @@ def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
     file = Path(path)
     container = open_container(file)
     try:
-        beside = _beside(json.loads(container.read("meta")))
+        meta = json.loads(container.read("meta"))
+        beside = _beside(meta)
         weights = _open_weights(beside, file) if beside is not None else None
-        exe = Executable.from_sections(container, weights)
+        exe = Executable.from_sections(container, weights, meta)
     except (ValueError, RecursionError) as error:
         # Checksums are right, so some other program wrote this.
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -464,10 +464,9 @@ class Emitter:
 
     def comment(self, instr: Instr) -> None:
         """Say beside the last line what the instruction is of."""
-        if 0 <= instr.loc < len(self.code.locations):
-            place = self.code.locations[instr.loc]
-            where = f", {place.file}:{place.line}" if place.file else ""
-            self.comments[len(self.lines) - 1] = f"{place.binding}{where}"
+        place = self.code.place(instr)
+        where = f", {place.file}:{place.line}" if place.file else ""
+        self.comments[len(self.lines) - 1] = f"{place.binding}{where}"
 
     # Instructions
 

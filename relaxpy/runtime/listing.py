@@ -38,6 +38,7 @@ from relaxpy.runtime.bytecode import (
     TuplePattern,
     View,
 )
+from relaxpy.runtime.link import printable
 
 if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable
@@ -73,9 +74,9 @@ def listing(exe: Executable, kernels: bool) -> str:
             lines += [
                 "",
                 f"# kernel {kernel.name}",
-                exe.sources.get(kernel.name, "# (source not kept)").rstrip(),
+                *exe.sources.get(kernel.name, "# (source not kept)").rstrip().split("\n"),
             ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(printable, lines)) + "\n"
 
 
 def _function(exe: Executable, code: FunctionCode) -> list[str]:
@@ -131,9 +132,7 @@ def _slots(pattern: Pattern) -> set[int]:
 
 
 def _place(code: FunctionCode, instr: Instr) -> str:
-    if not 0 <= instr.loc < len(code.locations):
-        return ""
-    place = code.locations[instr.loc]
+    place = code.place(instr)
     return f" # {place.binding}" + (f", {place.file}:{place.line}" if place.file else "")
 
 

@@ -348,7 +348,7 @@ def _unknown(code: FunctionCode, heap: Sequence[int | None]) -> str:
             return f"storage {index}"
     for instr in code.code:
         if isinstance(instr, Alloc) and None in heap[instr.shape : instr.shape + instr.ndim]:
-            return code.locations[instr.loc].binding
+            return code.place(instr).binding or f"register {instr.dst}"
     return ""
 
 
@@ -365,7 +365,7 @@ def _function(
         nbytes = math.prod(dims) * dtypes.info(instr.dtype).itemsize
         leaves = instr.storage < 0 and at in kept
         end = len(code.code) - 1 if leaves else lifetimes.last.get(at, at)
-        place = code.locations[instr.loc]
+        place = code.place(instr)
         tensors.append(
             PlannedTensor(place.binding, nbytes, instr.storage, instr.offset, at, end, place)
         )

@@ -29,7 +29,7 @@ from relaxpy.files import write_text
 from relaxpy.runtime.bytecode import FunctionCode, Instr, Kernel, Library, Packed
 from relaxpy.runtime.frame import record_bytes
 from relaxpy.runtime.limits import copy_bandwidth, peak_flops
-from relaxpy.runtime.link import Emitter, Scope
+from relaxpy.runtime.link import Emitter, Scope, printable
 
 MACHINE = "(the machine itself)"
 """What is in no kernel: checks, shapes, allocation, the calls."""
@@ -260,18 +260,16 @@ class Recorder:
         code = self.codes[function]
         instr = code.code[at]
         name, kind = self._called(instr)
-        place = ""
-        if 0 <= instr.loc < len(code.locations):
-            where = code.locations[instr.loc]
-            place = f"{where.file}:{where.line}" if where.file else where.binding
+        where = code.place(instr)
+        place = f"{where.file}:{where.line}" if where.file else where.binding
         if nbytes < 0:
             nbytes = sum(map(_nbytes, args))
         self.events.append(
             Event(
-                name,
+                printable(name),
                 kind,
-                function,
-                place or function,
+                printable(function),
+                printable(place or function),
                 start - self.began,
                 seconds,
                 nbytes,

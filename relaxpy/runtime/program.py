@@ -198,11 +198,7 @@ class LinkedFunction:
         """The error that leaves the function for one that was raised inside it: located, told what was running."""
         at = self._instr_at(error.__traceback__)
         instr = self.code.code[at] if at >= 0 else None
-        place = (
-            self.code.locations[instr.loc]
-            if instr and 0 <= instr.loc < len(self.code.locations)
-            else None
-        )
+        place = self.code.place(instr) if instr else None
         binding = f", in the binding of {place.binding}" if place and place.binding else ""
         if isinstance(error, RelaxError):
             first = not any(note.startswith("in function ") for note in error.notes)

@@ -6,7 +6,7 @@ its end (`relaxpy.runtime.sizes`), and joined with what the other arm has made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -57,18 +57,25 @@ def within(index: int, table: Sequence[object], what: str) -> None:
         raise Refuted(f"there is no {what} {index}, but {len(table)} of them")
 
 
-def formula(expr: IntExpr, slot: object, levels: int = 0) -> None:
+def formula(expr: IntExpr, slot: Callable[[int], object]) -> None:
     """Compare the operations of a formula with how many operands they take; `slot` is called with each slot."""
-    if isinstance(expr, Heap):
-        slot(expr.index)  # type: ignore[operator]
-    elif isinstance(expr, IntOp):
-        arity = ARITY.get(expr.op, 2)
-        if len(expr.args) < 2 if arity == -2 else len(expr.args) != arity:
-            raise Refuted(f"the operation {expr.op} has {len(expr.args)} operands")
-        if levels >= MOST_NESTED:
-            raise Refuted(f"a formula is nested more than {MOST_NESTED} operations deep")
-        for arg in expr.args:
-            formula(arg, slot, levels + 1)
+    if type(expr) is int:
+        return
+    level: list[IntExpr] = [expr]
+    for _ in range(MOST_NESTED + 1):
+        below: list[IntExpr] = []
+        for each in level:
+            if isinstance(each, Heap):
+                slot(each.index)
+            elif isinstance(each, IntOp):
+                arity, given = ARITY.get(each.op, 2), len(each.args)
+                if given < 2 if arity == -2 else given != arity:
+                    raise Refuted(f"the operation {each.op} has {given} operands")
+                below += each.args
+        if not below:
+            return
+        level = below
+    raise Refuted(f"a formula is nested more than {MOST_NESTED} operations deep")
 
 
 Made: TypeAlias = "dict[int, tuple[Token, Value] | None]"
@@ -149,6 +156,8 @@ class State:
         return tuple(self.slot(slot) for slot in range(start, start + count))
 
     def size(self, expr: IntExpr) -> Size:
+        if type(expr) is int:
+            return number(expr)
         formula(expr, self.slot)
         return self.sizes.of(expr, self.slot)
 

@@ -198,8 +198,7 @@ class WatchedEmitter(Emitter):
         super().instr(at, instr, scope)
         self.flush()
         if isinstance(instr, Alloc) and instr.storage >= 0:
-            known = 0 <= instr.loc < len(self.code.locations)
-            place = self.code.locations[instr.loc].binding if known else ""
+            place = self.code.place(instr).binding
             dims = self.dims(instr.shape, instr.ndim)
             begin = f"f.pointers[{instr.storage}] + {instr.offset}"
             self.emit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -445,9 +446,34 @@ def test_texts_of_a_file_are_not_compiled(tmp_path: Any) -> None:
         source = vm[f"main{HOSTILE}"].linked.source
         assert all(line.isprintable() for line in source.split("\n"))
     assert vm.profile(f"main{HOSTILE}", floats(1), repeat=1).repeat == 1
+    assert all(line.isprintable() for line in exe.as_text(kernels=True).split("\n"))
     with pytest.raises(RuntimeCheckError) as caught:
         vm[f"main{HOSTILE}"](3)
     assert "parameter x" in str(caught.value)
+    assert all(line.isprintable() for line in str(caught.value).split("\n"))
+
+
+def test_a_place_that_is_no_file(tmp_path: Any) -> None:
+    """An error shows the line of the source that the file names: no pipe is waited for, nothing without end is read."""
+    os.mkfifo(tmp_path / "pipe")
+    for name in (str(tmp_path / "pipe"), "/dev/zero", str(tmp_path), "x\0y", "\ud800"):
+        code = function("main", X, [Return(0, 0)])
+        exe = executable(replace(code, locations=(Location("x", name, 1),)))
+        with pytest.raises(RuntimeCheckError) as caught:
+            VirtualMachine(exe)["main"](3)
+        assert "parameter x" in str(caught.value)
+
+
+def test_a_function_without_places() -> None:
+    code = function("main", X, double(Return(9, 1)))
+    exe = replace(built(), functions=(replace(code, locations=()),))
+    assert "main" in exe.as_text()
+    assert exe.memory_plan(n0=4).functions[0].unplanned == 32
+    vm = VirtualMachine(exe)
+    assert vm["main"](floats(1)).shape == (2,)
+    assert vm.profile("main", floats(1), repeat=1).repeat == 1
+    with pytest.raises(RuntimeCheckError, match="parameter x"):
+        vm["main"](3)
 
 
 @pytest.mark.parametrize(
