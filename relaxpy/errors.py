@@ -292,9 +292,11 @@ class RuntimeCheckError(RelaxError):
 
 
 def out_of_range(program: str, name: str, dim: int, index: int, extent: int) -> str:
-    """The message of a `tir-bounds` error, of compiled and interpreted programs: an index into dimension `dim` of the
-    buffer `name`, or the value of an axis (dimension -1)."""
-    if dim < 0:
+    """The message of a `tir-bounds` error, of compiled and interpreted programs: of an index into dimension `dim` of
+    the buffer `name`, of the value of an axis (dimension -1), or of a negative size (dimension -2)."""
+    if dim == -2:
+        return f"{program}: {name} is {index}, and must not be negative"
+    if dim == -1:
         return f"{program}: {name} is {index}, and its extent {extent}"
     return f"{program}: index {index} is outside of dimension {dim} of {name}, of extent {extent}"
 

@@ -117,6 +117,8 @@ class _Checks:
                 head = self.values(*parts_of(stmt))
                 if isinstance(stmt, tirx.BufferStore):
                     head += self.places(stmt.buffer, stmt.indices)
+                if isinstance(stmt, tirx.AllocBuffer):
+                    head += self.sizes(stmt.buffer)
                 if isinstance(stmt, tirx.Bind):
                     self.facts.let(stmt.var, stmt.value)
                 body = getattr(stmt, "body", None)
@@ -137,6 +139,8 @@ class _Checks:
         head = self.values(realize.predicate)
         with self.facts.where(realize.predicate):
             inner = self.axes(realize)
+            for buffer in realize.block.alloc_buffers:
+                inner += self.sizes(buffer)
             inner += self.regions(realize.block)
             if realize.block.init is not None:
                 inner += self.of(realize.block.init)
@@ -151,6 +155,16 @@ class _Checks:
                 name = f"axis {axis.var.name} of the block {realize.block.name_hint}"
                 checks += self.place(name, -1, value, axis.dom.min, axis.dom.extent)
             self.facts.let(axis.var, value)
+        return checks
+
+    def sizes(self, buffer: Any) -> list[Stmt]:
+        """Of memory that is allocated."""
+        checks: list[Stmt] = []
+        for dim, size in enumerate(buffer.shape):
+            size = int64(size)
+            if not self.facts.is_within(size, int64(0), size + int64(1)):
+                name = f"dimension {dim} of {buffer.name}"
+                checks.append(self.unless(int64(0) <= self.facts.known(size), name, -2, size, size))
         return checks
 
     def regions(self, block: Any) -> list[Stmt]:
@@ -232,8 +246,13 @@ class _Checks:
             return []
         index, low, extent = (self.facts.known(int64(e)) for e in (index, low, extent))
         inside = tirx.And(low <= index, index < low + extent)
+        return [self.unless(inside, name, dim, index, extent)]
+
+    def unless(self, inside: Expr, name: str, dim: int, index: Expr, extent: Expr) -> Stmt:
+        """What ends the function where the condition does not hold."""
+        index, extent = self.facts.known(index), self.facts.known(extent)
         call = tirx.call_packed(OUT_OF_RANGE, self.name, name, int64(dim), index, extent)
-        return [tirx.IfThenElse(tirx.Not(inside), tirx.Evaluate(call), None)]
+        return tirx.IfThenElse(tirx.Not(inside), tirx.Evaluate(call), None)
 
 
 class _Inserted(_Checks):
@@ -283,6 +302,8 @@ class _Inserted(_Checks):
         head = self.values(realize.predicate)
         with self.facts.where(realize.predicate):
             checks = self.axes(realize) + self.regions(block)
+            for buffer in block.alloc_buffers:
+                checks += self.sizes(buffer)
             binds = [
                 tirx.Bind(axis.var, value)
                 for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
@@ -332,6 +353,58 @@ def with_choices(func: Any) -> Any:
 
     body = rewritten(func.body, (tirx.Select, select), (tirx.And, both), (tirx.Or, either))
     return func if body.same_as(func.body) else func.with_body(body)
+
+
+def with_wrapping(func: Any) -> Any:
+    """The function whose indices are computed modulo 2**32 where elements or scalars of 32 bits are added or multiplied
+    in them. Of `x[i[v] * 65536]` LLVM takes for granted that nothing overflows: it may compare the 32 bits of the index
+    with the extent, and access memory with 64."""
+    loops: list[Any] = []
+    blocks: list[Any] = []
+    walk(func.body, (tirx.For, loops.append), (s_tir.SBlock, blocks.append))
+    known = {*_sizes(func), *(loop.loop_var for loop in loops)}
+    known.update(axis.var for block in blocks for axis in block.iter_vars)
+
+    def exact(node: Any) -> Expr:
+        if str(node.ty.dtype) != "int32":
+            return node
+        used: list[Any] = []
+        walk(node, (tvm.ir.Var, used.append))
+        if not _has_loads(node) and all(var in known for var in used):
+            return node
+        a, b = (part.astype("uint32") for part in (node.a, node.b))
+        return type(node)(a, b).astype("int32")
+
+    def index(expr: Expr) -> Expr:
+        return rewritten(expr, (_WRAPPING, exact))
+
+    def load(node: Any) -> Expr:
+        found = [index(i) for i in node.indices]
+        return node if _all_same(found, node.indices) else tirx.BufferLoad(node.source, found)
+
+    def store(node: Any) -> Stmt:
+        found = [index(i) for i in node.indices]
+        if _all_same(found, node.indices):
+            return node
+        return tirx.BufferStore(node.buffer, node.value, found)
+
+    def bind(node: Any) -> Stmt:
+        value = index(node.value)
+        return node if value.same_as(node.value) else tirx.Bind(node.var, value)
+
+    found: list[Any] = []
+    walk(func.body, (_WRAPPING, found.append))
+    if all(str(node.ty.dtype) != "int32" for node in found):
+        return func
+    body = rewritten(func.body, (Load, load), (tirx.BufferStore, store), (tirx.Bind, bind))
+    return func if body.same_as(func.body) else func.with_body(body)
+
+
+_WRAPPING = (tirx.Add, tirx.Sub, tirx.Mul)
+
+
+def _all_same(new: Sequence[Expr], old: Sequence[Expr]) -> bool:
+    return all(a.same_as(b) for a, b in zip(new, old, strict=True))
 
 
 def is_choice(node: Expr) -> bool:

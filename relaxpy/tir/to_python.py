@@ -91,6 +91,12 @@ def axis(value: Any, low: int, extent: int, name: str, program: str) -> None:
         raise RuntimeCheckError("tir-bounds", message)
 
 
+def size(value: Any, name: str, program: str) -> None:
+    """Refuse a negative size of memory that is allocated."""
+    if value < 0:
+        raise RuntimeCheckError("tir-bounds", out_of_range(program, name, -2, int(value), 0))
+
+
 def failed(text: str) -> None:
     """An assertion of the program that does not hold."""
     raise RuntimeError(text)
@@ -169,6 +175,7 @@ _RUNTIME: dict[str, Any] = {
     for f in (
         at,
         axis,
+        size,
         failed,
         unset,
         check_shape,
@@ -347,7 +354,12 @@ class _Writer:
             self.stmt(block.body)
 
     def allocate(self, buffer: Any) -> None:
-        self.line(f"{self.name(buffer)} = unset({self.tuple(buffer.shape)}, {str(buffer.dtype)!r})")
+        name = self.name(buffer)
+        for dim, size in enumerate(buffer.shape):
+            if not isinstance(size, tirx.IntImm):
+                what = f"dimension {dim} of {buffer.name}"
+                self.line(f"size({self.expr(size)}, {what!r}, program_name)")
+        self.line(f"{name} = unset({self.tuple(buffer.shape)}, {str(buffer.dtype)!r})")
 
     def match_buffer(self, match: Any) -> None:
         """A part of a buffer under a name of its own."""

@@ -7,7 +7,12 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from relaxpy.analysis.independence import in_order
-from relaxpy.analysis.index_checks import checks_of, is_checked, with_choices
+from relaxpy.analysis.index_checks import (
+    checks_of,
+    is_checked,
+    with_choices,
+    with_wrapping,
+)
 from relaxpy.errors import BuildError
 from relaxpy.ir.module import CHECK_INDICES, IRModule
 from relaxpy.tir.allowed import refusals
@@ -72,7 +77,7 @@ class CheckTensorPrograms(Pass):
 def _checked(func: Any, name: str) -> Any:
     for found in refusals(func):
         raise BuildError("tir-extern", found.message, help=found.help)
-    func = in_order(func)
+    func = in_order(with_wrapping(func))
     if checks_of(func, eager=True):
         func = with_choices(func)
         if checks_of(func) and not is_checked(func):

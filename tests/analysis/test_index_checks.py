@@ -192,6 +192,14 @@ RUNS = {
         f'{X}, i: R.Tensor(("n",), "int64"), s: R.Shape(["m"])', "m",
         [((FOUR, [0, 0, 1, 1], (2,)), [3.0, 7.0]), ((FOUR, [0, 0, 2, 1], (2,)), outside(2, 2, "y"))],
     ),
+    "overflow": Run(
+        over('y[a] = x[T.Cast("int32", i[a]) * 65536]', "m").replace("for i ", "for l ").replace("[i])", "[l])"), GATHER, INDEXED, "m",
+        [((FOUR, [0, 65536, 131072]), [1.0, 1.0, 1.0]), ((FOUR, [0, 1]), outside(65536))],
+    ),
+    "overflow under a name": Run(
+        over('k: T.let = T.Cast("int32", i[a]) * 65536\n        y[a] = T.if_then_else(0 <= k and k < T.Cast("int32", n), x[k], T.float32(9))', "m").replace("for i ", "for l ").replace("[i])", "[l])"), GATHER, INDEXED, "m",
+        [((FOUR, [0, 65536, 1]), [1.0, 1.0, 9.0])],
+    ),
     "its own results": Run(
         over("y[a] = x[a]", "n") + '\nfor l in range(n):\n    y[T.Cast("int64", y[l])] = T.float32(0)', SAME, X, "n",
         [(([1.0, 1.0, 2.0],), [0.0, 0.0, 0.0]), (([1.0, 1.0, 3.0],), outside(3, 3, "y"))],
@@ -210,6 +218,11 @@ RUNS = {
     "while": Run(
         "k = T.alloc_buffer((1,), 'int64')\nk[0] = T.int64(0)\nwhile k[0] < 3:\n    y[k[0]] = x[k[0]]\n    k[0] = k[0] + 1", SAME, X, "n",
         [(([1.0, 0.5, 0.0],), [1.0, 0.5, 0.0]), (([2.5],), outside(1, 1))],
+    ),
+    "memory of its own": Run(
+        "t = T.alloc_buffer((n - 2,), 'float32')\nfor l in range(n - 2):\n    t[l] = x[l + 2]\nfor l in range(n):\n"
+        "    y[l] = T.if_then_else(l < n - 2, t[l], T.float32(9))", SAME, X, "n",
+        [((FOUR,), [3.0, 4.0, 9.0, 9.0]), (([1.0],), "main: f: dimension 0 of t is -1, and must not be negative")],
     ),
     "reduced": Run(
         "for l, j in T.grid(m, 2):\n    with T.sblock('b'):\n        a, b = T.axis.remap('SR', [l, j])\n"
