@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relaxpy.analysis.index_checks import is_choice
 from relaxpy.analysis.index_facts import Facts, lanes
 from relaxpy.errors import PassError
 from relaxpy.ir.recursion import deep_recursion
@@ -139,7 +138,7 @@ class _Search:
     def handed_over(self, call: Any) -> Iterator[_Access]:
         """A function that gets a buffer may write anywhere in it."""
         name = str(getattr(call.op, "name", ""))
-        if name.endswith(("buffer_data", "call_packed")) and not is_choice(call):
+        if name.endswith(("buffer_data", "call_packed")):
             yield _Access(None, (), True, ())
 
     def access(self, buffer: Any, indices: Sequence[Any], is_store: bool) -> _Access:

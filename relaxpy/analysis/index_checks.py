@@ -21,6 +21,7 @@ from relaxpy.ir.recursion import deep_recursion
 from relaxpy.tir._tvm import s_tir, tirx, tvm
 from relaxpy.tir.allowed import OUT_OF_RANGE
 from relaxpy.tir.loops import int64
+from relaxpy.tir.stages import is_choice
 from relaxpy.tir.walk import rewritten, walk
 
 Expr = Any
@@ -160,8 +161,8 @@ class _Checks:
     def sizes(self, buffer: Any) -> list[Stmt]:
         """Of memory that is allocated."""
         checks: list[Stmt] = []
-        for dim, size in enumerate(buffer.shape):
-            size = int64(size)
+        for dim, extent in enumerate(buffer.shape):
+            size: Expr = int64(extent)
             if not self.facts.is_within(size, int64(0), size + int64(1)):
                 name = f"dimension {dim} of {buffer.name}"
                 checks.append(self.unless(int64(0) <= self.facts.known(size), name, -2, size, size))
@@ -210,9 +211,11 @@ class _Checks:
             case tirx.Select():
                 return self.choice(expr.condition, expr.true_value, expr.false_value)
             case tirx.And():
-                return self.choice(expr.a, expr.b, None)
+                a, b = operands(expr)
+                return self.choice(a, b, None)
             case tirx.Or():
-                return self.choice(expr.a, None, expr.b)
+                a, b = operands(expr)
+                return self.choice(a, None, b)
             case tirx.Let():
                 head = self.value(expr.value)
                 self.facts.let(expr.var, expr.value)
@@ -407,11 +410,6 @@ def _all_same(new: Sequence[Expr], old: Sequence[Expr]) -> bool:
     return all(a.same_as(b) for a, b in zip(new, old, strict=True))
 
 
-def is_choice(node: Expr) -> bool:
-    """Is it `T.if_then_else`?"""
-    return isinstance(node, tvm.ir.Call) and str(node.op.name) == "prim.if_then_else"
-
-
 def operands(expr: Expr) -> list[Expr]:
     """What an expression is made of."""
     if isinstance(expr, tvm.ir.Call):
@@ -446,11 +444,12 @@ def _ends(index: Expr, buffer: Any) -> list[Expr]:
     """The index; of a vector of indices the first and the last."""
     if lanes(index) == 1:
         return [index]
-    index = tvm.sym.Analyzer().simplify(index)
-    if isinstance(index, tirx.Broadcast):
-        return [index.value]
-    if isinstance(index, tirx.Ramp):
-        return [index.base, index.base + index.stride * (lanes(index) - 1)]
+    found: Any = tvm.sym.Analyzer().simplify(index)
+    if isinstance(found, tirx.Broadcast):
+        return [found.value]
+    if isinstance(found, tirx.Ramp):
+        ramp: Any = found
+        return [ramp.base, ramp.base + ramp.stride * (lanes(index) - 1)]
     raise BuildError(
         "tir-bounds",
         f"a vector of indices of {buffer.name} is no T.Ramp, and cannot be checked",

@@ -159,7 +159,8 @@ class Facts:
             for known, var in self._elements:
                 if tvm_ffi.structural_equal(known, node):
                     return var
-        var = tirx.Var(f"element{len(self._elements)}", str(node.ty.dtype))
+        dtype: Any = node.ty
+        var = tirx.Var(f"element{len(self._elements)}", str(dtype.dtype))
         self._elements.append((node, var))
         return var
 
@@ -255,12 +256,12 @@ def lanes(expr: Expr) -> int:
 
 def _parts(condition: Expr) -> Iterator[Expr]:
     """What holds where all of the condition does: of `T.if_then_else(a, b, False)` both a and b."""
-    if isinstance(condition, tirx.And):
+    kind = type(condition)
+    name = str(condition.op.name) if kind is tvm.ir.Call else ""
+    if kind is tirx.And:
         yield from _parts(condition.a)
         yield from _parts(condition.b)
-        return
-    name = str(condition.op.name) if isinstance(condition, tvm.ir.Call) else ""
-    if name == "prim.likely":
+    elif name == "prim.likely":
         yield from _parts(condition.args[0])
     elif name == "prim.if_then_else" and _is_false(condition.args[2]):
         yield from _parts(condition.args[0])
