@@ -39,6 +39,13 @@ ATTRIBUTES = {"compile": "compile_command"}
 """Commands whose function is not called like the command."""
 
 
+_FAMILIAR = {
+    "build": "compile", "exec": "run", "execute": "run", "print": "show", "parse": "show", "check": "show",
+    "info": "doctor", "version": "--version", "help": "--help", "bench": "profile", "memory": "plan",
+}  # fmt: skip
+"""What other programs call a command."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported on demand, listed in the order of `COMMANDS`."""
 
@@ -47,7 +54,8 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            near = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            near = [_FAMILIAR[cmd_name]] if cmd_name in _FAMILIAR else []
+            near = near or difflib.get_close_matches(cmd_name, COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
             raise click.UsageError(f"no command {cmd_name!r}: {hint}", ctx=ctx)
         module = importlib.import_module(COMMANDS[cmd_name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 
@@ -78,7 +79,22 @@ def run(
         )
     values = parse_inputs(inputs, seed)
     vm = relaxpy.VirtualMachine(load(executable))
+    if function not in vm and "=" in function:
+        raise UsageError(
+            "bad-input",
+            f"{function!r} is no function",
+            help=f"write --input {shlex.quote(function)}",
+        )
     call = vm[function]
+    missing = [name for name in call.signature.parameters if name not in values]
+    if missing and values.keys() <= call.signature.parameters.keys():
+        given = " ".join(f"--input {name}=…" for name in missing)
+        raise UsageError(
+            "arguments",
+            f"{function} lacks {', '.join(missing)}",
+            notes=[f"it is {call.signature}"],
+            help=f"write {given}, with a file, or a random array: --input 'x=f32[4,64]'",
+        )
     seconds = []
     result: object = None
     for _ in range(repeat):

@@ -146,3 +146,15 @@ def test_stdin_that_is_not_utf8() -> None:
     done = subprocess.run(command, input=b"a\x80b\n", capture_output=True, env=env, check=False)
     assert done.returncode == 1
     assert b"not a text file in UTF-8" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("build", "compile"), ("help", "--help"), ("shwo", "show"), ("info", "doctor")],
+)
+def test_commands_of_other_programs(
+    word: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run_main(capsys, word)
+    assert code == 2
+    assert f"did you mean {meant}?" in err

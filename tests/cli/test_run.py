@@ -147,3 +147,15 @@ def test_repeat_times_the_call(executable: str, capsys: pytest.CaptureFixture[st
     assert code == 0
     assert out == "result: 1\n"
     assert "median of 3:" in err
+
+
+def test_inputs_that_are_missing_say_how_they_are_given(
+    executable: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, executable, "main", "--input", "x=3")
+    assert code == 1
+    assert "main lacks y" in err
+    assert "--input y=…" in err
+    code, _, err = run(capsys, executable, "x=3")
+    assert code == 1
+    assert "write --input x=3" in err
