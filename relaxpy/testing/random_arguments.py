@@ -25,7 +25,7 @@ def argument_of(
     """A value that fits `annotation` at these sizes: floats between -1 and 1, integers between
     -4 and 8, or as `limits` say (both inclusive for integers). The same arguments give the same
     value. Raises UsageError for a function type."""
-    rng = np.random.default_rng([*seed, *sizes.values()])
+    rng = np.random.default_rng([*seed, *(size % (1 << 64) for size in sizes.values())])
     match annotation:
         case TensorType(dtype=dtype):
             dims = annotation.dims

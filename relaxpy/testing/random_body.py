@@ -38,6 +38,8 @@ RANK = 5
 """No tensor has more dimensions."""
 CONDITIONAL = 0.03
 """How often a call is taken that may stop with an error at some sizes."""
+UNDECIDED = 0.15
+"""How often a tensor program is called with what may not fit it, or a size may be negative."""
 
 Rule: TypeAlias = Callable[["Body"], bool]
 
@@ -51,6 +53,8 @@ class Body:
     name: str
     rules: Mapping[Rule, int]
     symbols: list[SymVar] = field(default_factory=list)
+    places: list[SymVar] = field(default_factory=list)
+    """Scalar parameters that may be any integer: places along an axis, and no sizes."""
     params: list[Var] = field(default_factory=list)
     """Those of the function of the module; it gets more as calls need them."""
     pool: list[Var] = field(default_factory=list)
@@ -214,6 +218,10 @@ class Body:
                 return TupleType(self.coarser(f) if self.rng.random() < 0.5 else f for f in fields)
             case _:
                 return ObjectType()
+
+    def forgotten(self, x: Var) -> Var:
+        """The same value, of which less is known."""
+        return self.builder.match_cast(x, self.coarser(x.annotation))
 
     # What values are like
 

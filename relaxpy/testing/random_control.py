@@ -241,6 +241,7 @@ def helper(g: Body) -> None:
         g,
         name=f"{g.name}_helper",
         symbols=[SymVar("a"), SymVar("b")],
+        places=[],
         params=[],
         pool=[],
         may_add_params=False,

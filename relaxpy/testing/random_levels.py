@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import ShapeType, TensorType
-from relaxpy.ir.dim import SymVar
+from relaxpy.ir.dim import SymVar, product
 from relaxpy.ir.expr import Call, Expr, GlobalVar, ShapeExpr, Var
-from relaxpy.op import multiply
+from relaxpy.op import multiply, reshape
 from relaxpy.op.call import (
     call_dps_library,
     call_packed,
@@ -20,7 +20,7 @@ from relaxpy.op.call import (
 )
 from relaxpy.script.parser import parse
 from relaxpy.testing import random_libraries as _libraries  # noqa: F401  (registers them)
-from relaxpy.testing.random_body import Body, Rule
+from relaxpy.testing.random_body import UNDECIDED, Body, Rule
 
 FLOATS = (
     "{a} + {b}",
@@ -48,7 +48,10 @@ READS = (
 
 def tensor_programs(g: Body) -> None:
     """One or two programs of the module, and how to call them."""
-    for make in g.rng.sample(MAKERS, g.rng.choice((1, 2))):
+    makers = g.rng.sample(MAKERS, g.rng.choice((1, 2)))
+    if g.rng.random() < 0.5:  # this one is about the call, not about what is computed
+        makers.append(together)
+    for make in makers:
         name = f"{g.name}_{make.__name__}"
         dtype = g.rng.choice(("float32", "float32", "int64", "int32"))
         body, use = make(g, dtype)
@@ -115,6 +118,41 @@ def gather(_: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
             x, i = _tensor(g, dtype, 2), _tensor(g, "int64", 1)
             out = TensorType([*g.dims(i), g.dims(x)[1]], dtype)
             g.emit(call_tir(name, [x, i], out))
+            return True
+
+        return rule
+
+    return text, use
+
+
+def _vector(g: Body, dtype: str) -> Var:
+    """A vector, of all that a tensor has if need be."""
+    x = g.tensor(dtype, least=1)
+    dims = g.dims(x)
+    return x if len(dims) == 1 else g.emit(reshape(x, ShapeExpr([product(dims)])))
+
+
+def together(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
+    """Two vectors that must be of one size, and are given of any: whether they fit is seen when the program runs, of
+    some not even the rank is known before."""
+    text = f"""x: T.Buffer(("n",), "{dtype}"), y: T.Buffer(("n",), "{dtype}"), o: T.Buffer(("n",), "{dtype}")):
+    n = T.int64()
+    for i in range(n):
+        with T.sblock("b"):
+            v = T.axis.spatial(n, i)
+            o[v] = {_expression(g, dtype, "x[v]", "y[v]")}
+"""
+
+    def use(name: GlobalVar) -> Rule:
+        def rule(g: Body) -> bool:
+            x = y = _vector(g, dtype)
+            size = g.dims(x)[0]
+            if g.rng.random() < UNDECIDED:
+                y = _vector(g, dtype)
+            if g.rng.random() < UNDECIDED:
+                size = g.rng.choice((size * 2, size // 2, size + 1, g.dimension()))
+            given = [g.forgotten(v) if g.rng.random() < 2 * UNDECIDED else v for v in (x, y)]
+            g.emit(call_tir(name, given, TensorType([size], dtype)))
             return True
 
         return rule

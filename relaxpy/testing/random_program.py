@@ -31,6 +31,8 @@ from relaxpy.testing.values import Value
 
 SIZES = (0, 1, 2, 3, 5, 7)
 """What symbols are bound to."""
+PLACES = (-(2**63), -9, -2, -1, 0, 1, 2, 3, 9, 2**63 - 1)
+"""What places are bound to."""
 DTYPES = ("float32",) * 6 + ("int64", "int64", "int32", "float64", "float16", "bfloat16", "int8")
 """Of parameters; the samples of operators bring the others."""
 
@@ -53,6 +55,8 @@ class Program:
     symbols: tuple[SymVar, ...]
     ranges: Mapping[Var, tuple[float, float]] = field(default_factory=dict)
     """Least and greatest values of parameters, where those are not the usual ones."""
+    places: tuple[SymVar, ...] = ()
+    """Scalars that may be any integer."""
 
     @property
     def params(self) -> tuple[Var, ...]:
@@ -69,7 +73,8 @@ class Program:
         found += [{s: rng.choice(SIZES) for s in self.symbols} for _ in range(max(0, count - 3))]
         found += [{s: rng.choice((1, *SIZES)) for s in self.symbols}]
         found += [{s: rng.choice(SIZES[:2]) for s in self.symbols}]
-        return found[:count]
+        anywhere = random.Random(self.seed + 2)  # sizes stay what they are without places
+        return [{**at, **{s: anywhere.choice(PLACES) for s in self.places}} for at in found[:count]]
 
     def arguments(self, sizes: Mapping[SymVar, int]) -> list[Value]:
         """Values for the parameters at these sizes."""
@@ -94,7 +99,7 @@ def random_module(seeds: Sequence[int], length: int = 10) -> tuple[IRModule, lis
         made.append(_main(random.Random(seed), builder, name, length))
     mod = builder.get()
     return mod, [
-        Program(mod, body.name, seed, tuple(body.symbols), dict(body.ranges))
+        Program(mod, body.name, seed, tuple(body.symbols), dict(body.ranges), tuple(body.places))
         for body, seed in zip(made, seeds, strict=True)
     ]
 
@@ -156,6 +161,10 @@ def _parameters(body: Body) -> None:
     for annotation in others:
         if rng.random() < 0.15:
             body.param(annotation)
+    if rng.random() < 0.25:
+        for letter in ("p", "q")[: rng.choice((1, 2))]:
+            body.places.append(SymVar(letter, signed=True))
+            body.param(PrimType("int64", body.places[-1]))
 
 
 def _results(body: Body) -> list[Var]:

@@ -10,7 +10,7 @@ from relaxpy.ir.annotation import Annotation, ObjectType, PrimType, ShapeType, T
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.expr import Expr, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var
 from relaxpy.op.row_major import product
-from relaxpy.testing.random_body import Body, Rule
+from relaxpy.testing.random_body import UNDECIDED, Body, Rule
 
 
 def reshape(g: Body) -> bool:
@@ -82,6 +82,29 @@ def scalar(g: Body) -> bool:
     return True
 
 
+def places(g: Body) -> bool:
+    """A slice between places that may be outside, before the first, or the wrong way round."""
+    if not g.places:
+        return False
+    x = g.tensor(least=1)
+    axis = g.rng.randrange(len(g.dims(x)))
+    ends = [Dim.of(g.rng.choice((g.rng.choice(g.places), *(0, 1, -2)))) for _ in range(2)]
+    step = g.rng.choice((1, 1, 1, 2, -1))
+    vectors = (ShapeExpr([Dim.of(value)]) for value in (axis, *ends, step))
+    g.emit(op.strided_slice(x, *vectors))
+    return True
+
+
+def negative_size(g: Body) -> bool:
+    """A size that is none at some sizes."""
+    if g.rng.random() >= UNDECIDED:
+        return False
+    size = Dim.of(g.rng.choice(g.symbols))
+    less = g.rng.choice((Dim.of(1), Dim.of(2), Dim.of(g.rng.choice(g.symbols))))
+    g.emit(op.zeros(ShapeExpr([size - less, 2]), dtype=g.rng.choice(("float32", "int64"))))
+    return True
+
+
 def tuples(g: Body) -> bool:
     """Values in nested tuples, and out again."""
     values = [g.rng.choice(g.pool) for _ in range(g.rng.choice((1, 2, 3)))]
@@ -149,4 +172,5 @@ def _rank(vector: Var) -> int:
 
 RULES: Mapping[Rule, int] = {
     reshape: 3, shape_value: 1, use_shape: 1, scalar: 1, tuples: 2, name_dimensions: 1, data_dependent: 1, forget: 1,
+    places: 3, negative_size: 1,
 }  # fmt: skip

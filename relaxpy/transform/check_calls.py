@@ -189,7 +189,9 @@ class _Checker(Rebuilder):
                 span=self.span,
                 help="write s = R.memory.alloc_storage(R.prim_value(bytes)) before it",
             )
-        need = _nbytes(deduce(call, self.mod))
+        made = deduce(call, self.mod)
+        need = _nbytes(made)
+        self.require_aligned(op.offset, made)
         self.require_room(need + op.offset, size, "a tensor does not lie in its storage")
 
     def check_view(self, call: Call, op: View) -> None:
@@ -203,10 +205,24 @@ class _Checker(Rebuilder):
                 span=self.span,
                 help='say what it is: R.match_cast(x, R.Tensor((n, m), dtype="float32"))',
             )
-        need = _nbytes(deduce(call, self.mod))
+        made = deduce(call, self.mod)
+        need = _nbytes(made)
+        self.require_aligned(op.offset, made)
         self.require_room(
             need + op.offset, _nbytes(known), "a view is larger than the tensor that it is of"
         )
+
+    def require_aligned(self, offset: int, made: Annotation) -> None:
+        """An offset must be one of the items of a tensor, none of which lies before the start."""
+        assert isinstance(made, TensorType)
+        assert made.dtype is not None
+        if offset < 0 or offset % made.dtype.itemsize:
+            raise PassError(
+                "op-arguments",
+                f"an offset must be a number of whole items of {made.dtype} from 0 up, got {offset}",
+                span=self.span,
+                help=f"count in bytes: {made.dtype.itemsize} for each item",
+            )
 
     def require_room(self, need: Dim, size: Dim, problem: str) -> None:
         self.require(dim_op("le", need, size), f"{problem}: {need} of {size} bytes")

@@ -6,11 +6,12 @@ from collections import Counter
 
 import pytest
 
+from relaxpy.analysis.prim_func_call import is_program_call, needed_types
 from relaxpy.ir import Call, Operator, TensorType
 from relaxpy.ir.visitor import Visitor
 from relaxpy.op import OPS
 from relaxpy.testing.random_operators import operator_names
-from relaxpy.testing.random_program import random_module, random_program
+from relaxpy.testing.random_program import PLACES, random_module, random_program
 
 
 @pytest.fixture(autouse=True)
@@ -101,3 +102,23 @@ def test_narrow_comparisons_and_axes_of_one() -> None:
 
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 REDUCTIONS = ("sum", "max", "min", "mean", "nn.softmax", "argmax", "cumsum")
+
+
+def test_what_may_not_fit() -> None:
+    """Some programs call a tensor program with sizes that may differ, or with what they know less of; some slice at
+    places of any value; some have sizes that may be negative."""
+    undecided = anywhere = 0
+    for seed in range(250):
+        program = random_program(seed)
+        text = program.mod.script()
+        for function in program.mod.graph_functions.values():
+            for binding in function.body.bindings:
+                value = binding.value
+                if isinstance(value, Call) and is_program_call(value):
+                    undecided += needed_types(value, program.mod) is not None
+        if program.places and "strided_slice" in text:
+            anywhere += 1
+            values = {at[place] for at in program.bindings() for place in program.places}
+            assert values <= set(PLACES)
+    assert undecided > 2
+    assert anywhere > 5

@@ -402,6 +402,21 @@ class Module:
             'r = R.memory.alloc_tensor(R.shape([n]), o, dtype="float32")',
             "must be allocated in the function",
         ),
+        (
+            's = R.memory.alloc_storage(R.prim_value(n * 8))\n'
+            'r = R.memory.alloc_tensor(R.shape([n]), s, dtype="float32", offset=-4)',
+            "whole items of float32 from 0 up, got -4",
+        ),
+        (
+            's = R.memory.alloc_storage(R.prim_value(n * 8))\n'
+            'r = R.memory.alloc_tensor(R.shape([n]), s, dtype="float32", offset=2)',
+            "whole items of float32 from 0 up, got 2",
+        ),
+        ('r = R.memory.view(x, R.shape([n]), dtype="float32", offset=4)', "larger than the tensor"),
+        (
+            'r = R.memory.view(x, R.shape([n // 2]), dtype="float16", offset=1)',
+            "whole items of float16 from 0 up, got 1",
+        ),
     ],
 )  # fmt: skip
 def test_what_never_fits_is_refused(body: str, problem: str) -> None:
