@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import ShapeType, TensorType
-from relaxpy.ir.dim import SymVar, product
+from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import Call, Expr, GlobalVar, ShapeExpr, Var
-from relaxpy.op import multiply, reshape
+from relaxpy.op import multiply
 from relaxpy.op.call import (
     call_dps_library,
     call_packed,
@@ -125,13 +125,6 @@ def gather(_: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
     return text, use
 
 
-def _vector(g: Body, dtype: str) -> Var:
-    """A vector, of all that a tensor has if need be."""
-    x = g.tensor(dtype, least=1)
-    dims = g.dims(x)
-    return x if len(dims) == 1 else g.emit(reshape(x, ShapeExpr([product(dims)])))
-
-
 def together(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
     """Two vectors that must be of one size, and are given of any: whether they fit is seen when the program runs, of
     some not even the rank is known before."""
@@ -145,10 +138,10 @@ def together(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
     def use(name: GlobalVar) -> Rule:
         def rule(g: Body) -> bool:
-            x = y = _vector(g, dtype)
+            x = y = _tensor(g, dtype, 1)
             size = g.dims(x)[0]
             if g.rng.random() < UNDECIDED:
-                y = _vector(g, dtype)
+                y = _tensor(g, dtype, 1)
             if g.rng.random() < UNDECIDED:
                 size = g.rng.choice((size * 2, size // 2, size + 1, g.dimension()))
             given = [g.forgotten(v) if g.rng.random() < 2 * UNDECIDED else v for v in (x, y)]
