@@ -40,6 +40,7 @@ class Less(Comparison):
     """x1 < x2."""
 
     name = "less"
+    takes = "anything"
     size = partial(dim_op, "lt")
     ufunc = np.less
 
@@ -49,6 +50,7 @@ class LessEqual(Comparison):
     """x1 <= x2."""
 
     name = "less_equal"
+    takes = "anything"
     size = partial(dim_op, "le")
     ufunc = np.less_equal
 
@@ -58,6 +60,7 @@ class Greater(Comparison):
     """x1 > x2."""
 
     name = "greater"
+    takes = "anything"
     size = partial(_swapped, "lt")
     ufunc = np.greater
 
@@ -67,5 +70,6 @@ class GreaterEqual(Comparison):
     """x1 >= x2."""
 
     name = "greater_equal"
+    takes = "anything"
     size = partial(_swapped, "le")
     ufunc = np.greater_equal

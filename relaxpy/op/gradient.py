@@ -147,11 +147,15 @@ class TakeBackward(Gradient):
     name = "grad.take_backward"
     axis: int | None = None
     """Axis of x that was indexed; None where x has only one."""
+    mode: str = "fast"
+    """That of `take`: "fast", "clip", or "" (TVM's word for none)."""
 
     def deduce(
         self, d: Deduction, output_grad: TensorType, x: TensorType, indices: TensorType
     ) -> TensorType:
         d.need_float(x, "x")
+        known = ("fast", "clip", "")
+        d.require(self.mode in known, f"mode {self.mode!r} is none of fast, clip", arg="mode")
         d.same_dtype(output_grad, x)
         taken = Take(self.axis).deduce(d, x, indices)
         check_shape(d, output_grad, taken.dims or (), "what was taken", "output_grad")
@@ -196,6 +200,8 @@ class TakeBackward(Gradient):
         yield wrong(cls(0), rand(4, 3), rand(4, 3), ids, code="shape-mismatch", match="4 and 5")
         yield wrong(cls(0), rand(5), rand(4, 3), ids, code="shape-mismatch", match="2 dimensions")
         yield wrong(cls(), rand(5, 3), rand(4, 3), ids, code="op-axis", match="axis")
+        wrapped = cls(0, "wrap"), rand(5, 3), rand(4, 3), ids
+        yield wrong(*wrapped, code="op-arguments", match="wrap")
 
 
 class GradientMark(Mark):

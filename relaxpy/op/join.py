@@ -236,8 +236,9 @@ class Meshgrid(Op):
 @define_op
 class Split(Op):
     """A tuple of the parts of x along `axis`: as many as a number says, of equal size but for the
-    last, which has what is left, or cut at the given places, which may have symbols. Sizes that
-    cannot be cut so are refused, or stop the program."""
+    last, which has what is left, or cut at the given places, which may have symbols. One part is
+    a tensor, not a tuple, as in TVM. Sizes that cannot be cut so are refused, or stop the
+    program."""
 
     name = "split"
     axis: int = 0
@@ -268,7 +269,9 @@ class Split(Op):
                 )
         cuts = _cuts(indices_or_sections, size)
         before, after = x.dims[:axis], x.dims[axis + 1 :]
-        return TupleType(TensorType((*before, end - begin, *after), x.dtype) for begin, end in cuts)
+        return _several(
+            [TensorType((*before, end - begin, *after), x.dtype) for begin, end in cuts], TupleType
+        )
 
     def _check_places(self, d: Deduction, given: Sequence[Dim], size: Dim) -> None:
         for first, second in pairwise((Dim.of(0), *given)):
@@ -292,7 +295,7 @@ class Split(Op):
                 count = 1
             case _:
                 return ObjectType()
-        return TupleType([TensorType(None, dtype, ndim)] * count)
+        return _several([TensorType(None, dtype, ndim)] * count, TupleType)
 
     def print_args(self, call: Call, arg: Callable[[Expr], str]) -> list[str]:
         """As TVM: a number, or a list."""
@@ -302,7 +305,7 @@ class Split(Op):
             text = text[text.index("(") + 1 : -1]
         return [shown[0], f"indices_or_sections={text}", *shown[2:]]
 
-    def legalize(self, out: TupleType, x: te.Tensor, indices_or_sections: Any) -> list[te.Tensor]:
+    def legalize(self, out: Annotation, x: te.Tensor, indices_or_sections: Any) -> list[te.Tensor]:
         axis = self.axis % len(x.shape)
         given = indices_or_sections
         kind = ShapeType(given) if isinstance(given, tuple) else PrimType("int64", given)
@@ -316,18 +319,17 @@ class Split(Op):
                 "split",
             )
 
-        return [part(kind, begin) for kind, (begin, _) in zip(out.fields, cuts, strict=True)]
+        kinds = out.fields if isinstance(out, TupleType) else (out,)
+        return [part(kind, begin) for kind, (begin, _) in zip(kinds, cuts, strict=True)]
 
-    def reference(
-        self, x: np.ndarray, indices_or_sections: int | tuple[int, ...]
-    ) -> tuple[np.ndarray, ...]:
+    def reference(self, x: np.ndarray, indices_or_sections: int | tuple[int, ...]) -> Any:
         cuts: Sequence[int]
         if isinstance(indices_or_sections, int):
             step = -(-x.shape[self.axis] // indices_or_sections)
             cuts = [step * i for i in range(1, indices_or_sections)]
         else:
             cuts = indices_or_sections
-        return tuple(map(np.ascontiguousarray, np.split(x, cuts, self.axis)))
+        return _several(list(map(np.ascontiguousarray, np.split(x, cuts, self.axis))), tuple)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -346,6 +348,11 @@ class Split(Op):
         yield wrong(cls(axis=3), rand(6), 2, code="op-axis", match="3")
         yield wrong(cls(), rand(6), 0, code="op-arguments", match="0 parts")
         yield wrong(cls(), rand(6), rand(2), code="op-arguments", match="list of places")
+
+
+def _several(parts: list[Any], several: Any) -> Any:
+    """The one part, or all as `several`."""
+    return parts[0] if len(parts) == 1 else several(parts)
 
 
 def _step(size: Dim, count: int) -> Dim:

@@ -60,13 +60,17 @@ class Pad(Op):
             f"{data.ndim} axes", arg="pad_width",
         )  # fmt: skip
         d.require(
-            min(self.pad_width, default=0) >= 0,
-            f"a width cannot be negative, got {list(self.pad_width)}", arg="pad_width",
+            min(self.pad_width, default=0) >= 0 or self.pad_mode == "constant",
+            f"a width of mode {self.pad_mode!r} cannot be negative, got {list(self.pad_width)}",
+            arg="pad_width",
         )  # fmt: skip
         if self.pad_mode == "constant":
             check_value(d, self.pad_value, data)
         for a, (size, width) in enumerate(zip(data.dims, self.widths(), strict=True)):
             self._check_size(d, a, size, max(width))
+            if min(width) < 0:
+                message = f"axis {a} of size {size} cannot be {-sum(width)} shorter"
+                d.ensure(dim_op("le", -sum(width), size), message, arg="data")
         pairs = zip(data.dims, self.widths(), strict=True)
         return TensorType(tuple(size + sum(width) for size, width in pairs), data.dtype)
 
@@ -99,9 +103,9 @@ class Pad(Op):
             for at, size, (before, after) in reversed(
                 list(zip(places, sizes, widths, strict=True))
             ):
-                if after:
+                if after > 0:
                     read = te.if_then_else(at < te.dim(size), read, value)
-                if before:
+                if before > 0:
                     read = te.if_then_else(at >= 0, read, value)
             return read
 
@@ -128,7 +132,11 @@ class Pad(Op):
             else {}
         )
         mode: Any = _MODES[self.pad_mode]
-        padded = np.pad(data, self.widths() or 0, mode, **constant)
+        more = [(max(before, 0), max(after, 0)) for before, after in self.widths()]
+        padded = np.pad(data, more or 0, mode, **constant)
+        for a, (before, after) in enumerate(self.widths()):
+            kept = range(max(-before, 0), padded.shape[a] - max(-after, 0))
+            padded = np.take(padded, kept, a)
         return padded.astype(data.dtype)
 
     @classmethod
@@ -145,7 +153,11 @@ class Pad(Op):
         yield sample(cls((0, 0, 1, 1), "reflect"), rand(0, 2), dims="n m")
         yield sample(cls(()), rand())
         yield wrong(cls((1, 2)), x, code="op-arguments", match="two for each of 2 axes")
-        yield wrong(cls((1, -2)), rand(3), code="op-arguments", match="negative")
+        yield sample(cls((-1, 2, 0, -3), pad_value=2.0), x, dims="n m")
+        yield sample(cls((4, -6)), rand(3), dims="n")
+        yield sample(cls((-4, 3)), rand(2), dims="n")
+        yield wrong(cls((1, -2), "reflect"), rand(3), code="op-arguments", match="negative")
+        yield wrong(cls((-2, -2)), rand(3), code="shape-mismatch", match="4 shorter")
         yield wrong(cls((1, 1), "mirror"), rand(3), code="op-arguments", match="mirror")
         yield wrong(
             cls((3, 0), "reflect"), rand(3), code="shape-mismatch", match="needs 4 elements"

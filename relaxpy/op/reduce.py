@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
-from relaxpy.ir.dim import Dim, product
+from relaxpy.ir.dim import Dim, maximum, product
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
-from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.precision import narrowed, quotient, sum_dtype, widened
 
 
 @dataclass(frozen=True)
@@ -158,13 +158,20 @@ class FloatReduction(Reduction):
 
 
 @define_op
-class Mean(FloatReduction):
-    """The mean of floats; NaN of nothing."""
+class Mean(Reduction):
+    """The mean: of floats NaN of nothing; of integers rounded towards 0, and 0 of nothing."""
 
     name = "mean"
 
     def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
-        return rounded(out, self.mean(out, x))
+        wide = sum_dtype(DType(str(x.dtype)))
+        if not wide.is_int:
+            return rounded(out, self.mean(out, x))
+        sizes = te.dims(x)
+        count = te.dim(maximum(product(tuple(sizes[a] for a in self.axes_of(len(sizes)))), 1))
+        total = self.reduced(out, x, te.sum, lambda v, *_: te.cast(v, wide), name="sum")
+        mean = lambda *i: te.cast(te.divide(total(*i), te.cast(count, wide)), out.dtype)  # noqa: E731
+        return te.compute(out.dims, mean, "mean")
 
     def mean(self, out: TensorType, x: te.Tensor, value: Any = lambda v, *_: v) -> te.Tensor:
         """The mean of `value(element, place, along)`, in wide precision."""
@@ -174,11 +181,21 @@ class Mean(FloatReduction):
         return te.compute(out.dims, lambda *i: te.per_count(total(*i), count), "mean")
 
     def reference(self, x: np.ndarray) -> np.ndarray:
-        wide = widened(x)
-        total = np.sum(wide, self.axis, dtype=wide.dtype, keepdims=self.keepdims)
+        wide = x.astype(sum_dtype(DType(x.dtype)).numpy)
+        total = np.asarray(np.sum(wide, self.axis, dtype=wide.dtype, keepdims=self.keepdims))
         count = math.prod(wide.shape[a] for a in self.axes_of(wide.ndim))
+        if wide.dtype.kind in "iu":
+            count = max(count, 1)
         with np.errstate(all="ignore"):
-            return narrowed(np.divide(total, wide.dtype.type(count)), x)
+            return narrowed(quotient(total, np.asarray(count)), x)
+
+    @classmethod
+    def samples(cls) -> Iterator[Sample]:
+        yield from super().samples()
+        ints = rand(3, 4, dtype="int8", low=-128, high=127)
+        yield sample(cls(axis=0), ints, dims="n m")
+        yield sample(cls(keepdims=True), ints.astype(np.uint8), dims="n m")
+        yield sample(cls(axis=1), rand(3, 0, dtype="int32"), dims="n m")
 
 
 class Spread(FloatReduction):

@@ -359,19 +359,19 @@ def not_equal(a: Any, b: Any) -> PrimExpr:
 
 
 def less(a: Any, b: Any) -> PrimExpr:
-    return tirx.LT(element(a), element(b))
+    return tirx.LT(_comparable(a), _comparable(b))
 
 
 def less_equal(a: Any, b: Any) -> PrimExpr:
-    return tirx.LE(element(a), element(b))
+    return tirx.LE(_comparable(a), _comparable(b))
 
 
 def greater(a: Any, b: Any) -> PrimExpr:
-    return tirx.GT(element(a), element(b))
+    return tirx.GT(_comparable(a), _comparable(b))
 
 
 def greater_equal(a: Any, b: Any) -> PrimExpr:
-    return tirx.GE(element(a), element(b))
+    return tirx.GE(_comparable(a), _comparable(b))
 
 
 def compared(compare: Callable[[Any, Any], PrimExpr], a: Any, b: Any) -> PrimExpr:

@@ -12,7 +12,8 @@ def _split(op: Any, x: Any, cuts: Any) -> Any:
     if isinstance(cuts, int):
         step = -(-x.shape[op.axis] // cuts)
         cuts = [step * i for i in range(1, cuts)]
-    return tuple(jnp.split(x, list(cuts), op.axis))
+    parts = tuple(jnp.split(x, list(cuts), op.axis))
+    return parts if len(parts) > 1 else parts[0]
 
 
 JAX: dict[str, Callable[..., Any]] = {
