@@ -4,9 +4,10 @@ say whose fault it is. Unknown dtypes and shapes are handled here for all operat
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -15,6 +16,19 @@ from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, T
 from relaxpy.ir.dim import Dim, DimLike, SymVar, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, DataTypeImm, Expr, PrimValue, StringImm, Var
+from relaxpy.op.unknown import (
+    is_unranked,
+    shape_variable,
+    tensors_of,
+    unranked_keys,
+    with_device,
+    with_dtype,
+    with_ranks,
+    with_shape_variables,
+    with_symbols,
+    without_dtype,
+    without_ranks,
+)
 from relaxpy.shape.bounds import assumed
 from relaxpy.shape.lattice import Verdict, equal_dims, erase, join
 from relaxpy.shape.prove import equal, prove
@@ -27,8 +41,13 @@ _deduced: dict[Hashable, Annotation] = {}
 REMEMBERED = 4096
 """How many there may be: then all are forgotten."""
 
-_GUESSES = ("float32", "int64", "bool", "float16")
+_GUESSES = ("float32", "int64", "bool", "float16", "int32")
 """Dtypes that stand for one that is not known."""
+
+RANKS = (0, 1, 2, 3, 4, 5)
+"""Ranks that stand for one that is not known."""
+MOST_TRIED = 400
+"""How many combinations of ranks are tried in one deduction."""
 
 _KIND_NAMES: dict[type[Annotation], str] = {
     TensorType: "tensor",
@@ -95,13 +114,19 @@ class Deduction:
         self.exact = exact
         self.args: Sequence[Annotation | None] = ()
         """The arguments' annotations, once it has run."""
+        self.shapes: Sequence[Var | None] = ()
+        """The variables that are shapes among the arguments, where nothing else is known of them."""
         self.requirements: list[Requirement] = []
+        self.tried = 0
+        """How many combinations of ranks were tried."""
 
     def run(self) -> Annotation:
         """The annotation of the result. It follows from the operator, the arguments' annotations and what is assumed of
         symbols, so it is remembered: the layers of a model ask the same, and every pass asks again."""
         args = self.args = self.arguments()
-        key = (self.op, self.exact, tuple(args), tuple(assumed().items()))
+        exprs = itertools.chain(self.call.args, itertools.repeat(None))
+        self.shapes = [shape_variable(a, e) for a, e in zip(args, exprs, strict=False)]
+        key = (self.op, self.exact, tuple(args), tuple(self.shapes), tuple(assumed().items()))
         found = _deduced.get(key)
         if found is None:
             found = self._result(args)
@@ -112,12 +137,13 @@ class Deduction:
         return found
 
     def _result(self, args: list[Annotation | None]) -> Annotation:
-        taken = self._scalars_as_tensors(args) if self.op.scalar_args else args
-        dtypes = [a.dtype for a in _tensors(taken)]
+        taken = self._scalars_astensors_of(args) if self.op.scalar_args else args
+        dtypes = [a.dtype for a in tensors_of(taken)]
         found = self._unknown_dtype(taken) if None in dtypes else self._unknown_shape(taken)
+        found = self._on_device(found)
         return self._scalar(args, found) if self.op.scalar_result else found
 
-    def _scalars_as_tensors(self, args: list[Annotation | None]) -> list[Annotation | None]:
+    def _scalars_astensors_of(self, args: list[Annotation | None]) -> list[Annotation | None]:
         """The arguments with 0-d tensors for scalars. A size that is written as a scalar must fit the dtype."""
         taken = list(args)
         for i, spec in enumerate(self.op.args):
@@ -186,47 +212,99 @@ class Deduction:
 
     def _unknown_dtype(self, args: list[Annotation | None]) -> Annotation:
         results: list[Annotation] = []
+        used: list[str] = []
         error: DeduceError | None = None
-        open_args = [any(t.dtype is None for t in _tensors([a])) for a in args]
+        open_args = [any(t.dtype is None for t in tensors_of([a])) for a in args]
+        given = dict.fromkeys(str(t.dtype) for t in tensors_of(args) if t.dtype is not None)
+        guesses = tuple(dict.fromkeys((*_GUESSES, *given)))
         # One dtype for all first; where that never fits (floats at integer places), one for each.
-        choices = [[(guess,) * len(args) for guess in _GUESSES]]
+        choices = [[(guess,) * len(args) for guess in guesses]]
         # Of many arguments all combinations are too many: pairs of a float and an integer then.
         few = sum(open_args) <= 3
-        pairs = (_GUESSES,) if few else (("float32", "int64"), ("float16", "int32"))
+        pairs = (guesses,) if few else (("float32", "int64"), ("float16", "int32"))
         mixed = (itertools.product(*(pair if o else ("",) for o in open_args)) for pair in pairs)
         choices.append(list(itertools.chain.from_iterable(mixed)))
-        for guesses in choices if sum(open_args) > 1 else choices[:1]:
-            for guess in guesses if not results else ():
+        for tried in choices if sum(open_args) > 1 else choices[:1]:
+            for guess in tried if not results else ():
+                before = len(self.requirements)
                 try:
-                    known = [_with_dtype(a, g) for a, g in zip(args, guess, strict=True)]
+                    known = [with_dtype(a, g) for a, g in zip(args, guess, strict=True)]
                     results.append(self._unknown_shape(known))
+                    used += [g for g, is_open in zip(guess, open_args, strict=True) if is_open]
                 except DeduceError as e:
                     error = error or e
+                if len(results) != 1:  # the same is required for each dtype
+                    del self.requirements[before:]
         if not results:
             assert error is not None
             raise error
         merged = results[0]
         for other in results[1:]:
             merged = join(merged, other)
-        if len(results) == 1 and isinstance(merged, TensorType):
-            merged = TensorType(merged.shape, None, merged.ndim, merged.vdevice)
-        return merged
+        if len(set(used)) > 1 or (used[0] in given and not self.op.open_dtype):
+            return merged
+        return without_dtype(merged, used[0])  # what only one dtype fits, may have it from there
 
     def _unknown_shape(self, args: list[Annotation | None]) -> Annotation:
-        if any(_unranked(a) for a in args):
-            return self.op.deduce_unranked(self, args)
+        if any(map(is_unranked, args)):
+            return self._unknown_rank(args)
         fresh: set[SymVar] = set()
-        symbols: dict[int, tuple[Dim, ...]] = {}
-        known = [_with_symbols(a, fresh, symbols) for a in args]
+        symbols: dict[Var, tuple[Dim, ...]] = {}
+        known = [
+            with_symbols(a, fresh, symbols, var) for a, var in zip(args, self.shapes, strict=True)
+        ]
         result = self.op.deduce(self, *known)
-        for tensor in _tensors([result]):
+        for tensor in tensors_of([result]):
             for dim in tensor.dims or ():
                 if dim.value is not None and not 0 <= dim.value < 1 << 63:
                     self.fail(
                         f"the result cannot have {dim} elements along an axis",
                         code="shape-mismatch",
                     )
-        return erase(result, lambda var: var not in fresh) if fresh else result
+        if not fresh:
+            return result
+        named = with_shape_variables(result, {dims: var for var, dims in symbols.items() if dims})
+        return erase(named, lambda var: var not in fresh)
+
+    def _unknown_rank(self, args: list[Annotation | None]) -> Annotation:
+        """The result for arguments of unknown rank: what it has in common for all small ranks that the operator
+        takes."""
+        keys = list(dict.fromkeys(unranked_keys(args, self.shapes)))
+        small = RANKS if len(keys) <= 2 else RANKS[:-1]
+        ranks = [small[1:] if isinstance(key, Var) else small for key in keys]
+        self.tried += math.prod(map(len, ranks))
+        if self.tried > MOST_TRIED:
+            return self.op.deduce_unranked(self, args)
+        choices = itertools.product(*ranks)
+        found: Annotation | None = None
+        errors: dict[tuple[str, str], DeduceError] = {}
+        before = len(self.requirements)
+        for choice in choices:
+            known = with_ranks(args, self.shapes, dict(zip(keys, choice, strict=True)))
+            try:
+                result = self._unknown_shape(known)
+                found = result if found is None else join(found, result)
+            except DeduceError as error:
+                errors[error.code, error.message] = error
+            del self.requirements[before:]
+        if found is not None:
+            return without_ranks(found)
+        if len(errors) == 1:  # whatever the rank is
+            raise next(iter(errors.values()))
+        return self.op.deduce_unranked(self, args)
+
+    def _on_device(self, found: Annotation) -> Annotation:
+        """The result on the virtual device that the arguments are on; it may say another one itself."""
+        devices = {t.vdevice for t in tensors_of(self.args) if t.vdevice is not None}
+        if len(devices) > 1:
+            first, second = sorted(devices)[:2]
+            self.fail(
+                f"the arguments are on different devices: {first} and {second}",
+                arg=self._last_argument(lambda a: a.vdevice == second),
+                code="op-arguments",
+                help=f'move one of them: R.to_vdevice(…, "{first}")',
+            )
+        return with_device(found, devices.pop()) if devices else found
 
     # What deduce uses
 
@@ -305,7 +383,7 @@ class Deduction:
         """The last argument that is, or has in it, such a tensor: the one at fault where two disagree."""
         found = None
         for spec, expr in zip(self.op.args, self.call.args, strict=False):
-            if any(map(holds, _tensors([self.annotation_of(expr)]))):
+            if any(map(holds, tensors_of([self.annotation_of(expr)]))):
                 found = spec.name
         return found
 
@@ -430,48 +508,3 @@ def _limits(scalar: PrimType) -> list[Dim]:
     limits = np.iinfo(kind.numpy)
     highest = [] if kind == "uint64" else [dim_op("le", value, int(limits.max))]
     return [*highest, dim_op("le", int(limits.min), value)]
-
-
-def _tensors(args: Sequence[Annotation | None]) -> list[TensorType]:
-    found: list[TensorType] = []
-    for arg in args:
-        if isinstance(arg, TensorType):
-            found.append(arg)
-        elif isinstance(arg, TupleType):
-            found += _tensors(arg.fields)
-    return found
-
-
-def _with_dtype(arg: Any, dtype: str) -> Any:
-    if isinstance(arg, TensorType) and arg.dtype is None:
-        return TensorType(arg.shape, dtype, arg.ndim, arg.vdevice)
-    if isinstance(arg, TupleType):
-        return TupleType(_with_dtype(item, dtype) for item in arg.fields)
-    return arg
-
-
-def _unranked(arg: Any) -> bool:
-    if isinstance(arg, TupleType):
-        return any(map(_unranked, arg.fields))
-    return isinstance(arg, (TensorType, ShapeType)) and arg.ndim < 0
-
-
-def _with_symbols(arg: Any, fresh: set[SymVar], symbols: dict[int, tuple[Dim, ...]]) -> Any:
-    if isinstance(arg, TupleType):
-        return TupleType(_with_symbols(item, fresh, symbols) for item in arg.fields)
-    if isinstance(arg, TensorType) and arg.dims is None:
-        # One shape variable is one set of symbols: two tensors of shape s have the same shape.
-        key = id(arg.shape) if isinstance(arg.shape, Var) else -len(symbols) - 1
-        dims = symbols.get(key)
-        if dims is None:
-            dims = symbols[key] = _fresh(arg.ndim, fresh)
-        return TensorType(dims, arg.dtype, vdevice=arg.vdevice)
-    if isinstance(arg, ShapeType) and arg.dims is None:
-        return ShapeType(_fresh(arg.ndim, fresh))
-    return arg
-
-
-def _fresh(ndim: int, fresh: set[SymVar]) -> tuple[Dim, ...]:
-    new = [SymVar(f"_{i}") for i in range(ndim)]
-    fresh.update(new)
-    return tuple(var.dim for var in new)
