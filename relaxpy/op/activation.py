@@ -168,6 +168,7 @@ class Prelu(Op):
     all (He et al., 2015)."""
 
     name = "nn.prelu"
+    of_data = True
     axis: int = 1
     """Axis of x that alpha belongs to."""
 

@@ -160,8 +160,9 @@ class Op(Operator):
     arguments' dtype (element-wise operators)."""
     scalar_dtype: ClassVar[str] = ""
     """The dtype of such numbers, where it is not the other arguments'."""
-    open_dtype: ClassVar[bool] = False
-    """The dtype of the result is known only where those of all arguments are, as in TVM."""
+    of_data: ClassVar[bool] = False
+    """The result has the dtype of the tensor that is worked on, whatever is known of the others. Elsewhere it is known
+    only where the dtypes of all arguments are, as in TVM."""
     scalar_result: ClassVar[bool] = False
     """Of scalars alone the result is a scalar."""
 

@@ -241,7 +241,7 @@ class Deduction:
         merged = results[0]
         for other in results[1:]:
             merged = join(merged, other)
-        if len(set(used)) > 1 or (used[0] in given and not self.op.open_dtype):
+        if len(set(used)) > 1 or (used[0] in given and self.op.of_data):
             return merged
         return without_dtype(merged, used[0])  # what only one dtype fits, may have it from there
 

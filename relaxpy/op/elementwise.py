@@ -32,7 +32,6 @@ class Elementwise(Op):
     """`scalar` of the elements that belong together by numpy's broadcasting; the arguments have one dtype, which is
     the result's. float16 and bfloat16 are computed in float32 and rounded once."""
 
-    open_dtype = True
     takes: ClassVar[str] = "numbers"
     """What the arguments must be: a key of `_TAKES`."""
     gives_bool: ClassVar[bool] = False

@@ -62,6 +62,7 @@ class NllLossBackward(Gradient):
     sum of the weights for "mean"), 0 elsewhere and where a target does not count."""
 
     name = "grad.nll_loss_backward"
+    of_data = True
     reduction: str = "mean"
     """"mean", "sum" or "none", as for the loss."""
     ignore_index: int = -100
@@ -145,6 +146,7 @@ class TakeBackward(Gradient):
     to the slice of a tensor of zeros that its index names (out of range: the nearest one)."""
 
     name = "grad.take_backward"
+    of_data = True
     axis: int | None = None
     """Axis of x that was indexed; None where x has only one."""
     mode: str = "fast"

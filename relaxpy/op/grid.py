@@ -118,6 +118,7 @@ class GridSample(Op):
     method "nearest", what is at place 0."""
 
     name = "image.grid_sample"
+    of_data = True
     method: str = "bilinear"
     """Which elements are summed along each axis: "nearest", "bilinear" (the two around), "bicubic" (the four)."""
     layout: str = "NCHW"

@@ -190,6 +190,7 @@ class Outer(Op):
     give (n, m)."""
 
     name = "outer"
+    of_data = True
 
     def deduce(self, d: Deduction, x1: TensorType, x2: TensorType) -> TensorType:
         dtype = result_dtype(d, None, x1=x1, x2=x2)

@@ -146,6 +146,7 @@ class MaxPool2dBackward(PoolingBackward):
     each window hands it to its largest element, of several to the first (in row-major order), to a NaN before all."""
 
     name = "grad.max_pool2d_backward"
+    of_data = True
     spatial = "HW"
     layout: str = "NCHW"
 
@@ -182,6 +183,7 @@ class AvgPool2dBackward(PoolingBackward, AveragePooling):
     each window hands it in equal parts to its elements (and to the padding, where that was counted)."""
 
     name = "grad.avg_pool2d_backward"
+    of_data = True
     spatial = "HW"
     layout: str = "NCHW"
 

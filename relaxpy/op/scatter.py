@@ -145,6 +145,7 @@ class ScatterElements(Op):
     end; an update out of range even so is left out."""
 
     name = "scatter_elements"
+    of_data = True
     axis: int = 0
     reduction: str = "update"
 
@@ -306,6 +307,7 @@ class IndexPut(Op):
     even so is left out."""
 
     name = "index_put"
+    of_data = True
     accumulate: bool = False
 
     def deduce(

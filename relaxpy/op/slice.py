@@ -254,6 +254,7 @@ class SliceScatter(Op):
     are counted as in `strided_slice`; the step goes up."""
 
     name = "slice_scatter"
+    of_data = True
     axis: int = 0
 
     def deduce(

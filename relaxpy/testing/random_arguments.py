@@ -50,7 +50,9 @@ def argument_of(
             if dtype.is_bool:
                 return bool(rng.integers(0, 2))
             return (
-                int(rng.integers(0, 5)) if dtype.is_int else float(np.float32(rng.uniform(-1, 1)))
+                int(rng.integers(-3 if dtype.is_signed else 0, 5))
+                if dtype.is_int
+                else float(np.float32(rng.uniform(-1, 1)))
             )
         case TupleType(fields=fields):
             return tuple(argument_of(f, sizes, (*seed, i)) for i, f in enumerate(fields))

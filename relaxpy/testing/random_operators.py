@@ -13,7 +13,7 @@ import numpy as np
 
 from relaxpy import op
 from relaxpy.errors import DeduceError
-from relaxpy.ir.annotation import ShapeType, TensorType, TupleType
+from relaxpy.ir.annotation import PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant, Expr, PrimValue, ShapeExpr, Tuple, Var
@@ -227,4 +227,28 @@ def column(g: Body) -> bool:
     return True
 
 
-RULES: Mapping[Rule, int] = {operator: 12, binary: 4, comparison: 1, column: 1}
+def scalar_operand(g: Body) -> bool:
+    """Arithmetic, or a comparison, of a tensor or a scalar with a scalar or a size; an element by a scalar's place."""
+    is_scalar = lambda a: isinstance(a, PrimType) and not a.dtype.is_bool  # noqa: E731
+    if g.rng.random() < 0.2:
+        place = g.pick(lambda a: is_scalar(a) and a.dtype.is_int)  # type: ignore[union-attr]
+        g.emit(op.take(g.tensor(least=1), place, axis=0))
+        return True
+    x = g.pick(is_scalar) if g.rng.random() < 0.4 else g.as_number(g.tensor())
+    kind = x.annotation
+    assert isinstance(kind, (TensorType, PrimType))
+    dtype = str(kind.dtype)
+    wide = dtype in ("float32", "int64", "int32")
+    if g.rng.random() < 0.5:
+        other: Any = g.pick(lambda a: isinstance(a, PrimType) and a.dtype == dtype)
+    elif wide and g.rng.random() < 0.6:
+        other = g.dimension()
+    else:
+        other = PrimValue(1.5 if "float" in dtype else 3, dtype)
+    pair = (other, x) if g.rng.random() < 0.3 else (x, other)
+    names = ("add", "subtract", "multiply", "maximum", "minimum", "less", "equal", "greater_equal")
+    g.emit(op.OPS[g.rng.choice(names)].make(*pair))
+    return True
+
+
+RULES: Mapping[Rule, int] = {operator: 12, binary: 4, comparison: 1, column: 1, scalar_operand: 2}

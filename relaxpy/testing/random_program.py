@@ -157,6 +157,9 @@ def _parameters(body: Body) -> None:
         PrimType("int64", rng.choice(body.symbols)),
         TensorType((), "bool"),
         PrimType("bool"),
+        PrimType("float32"),
+        PrimType("int64"),
+        PrimType("int32"),
     ]
     for annotation in others:
         if rng.random() < 0.15:
