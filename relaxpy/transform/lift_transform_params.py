@@ -34,6 +34,7 @@ from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.bounds import assuming, bounds_of
 from relaxpy.shape.defined import defined_symbols
+from relaxpy.shape.lattice import erase
 from relaxpy.shape.prove import prove
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.dataflow_vars import with_outputs
@@ -248,8 +249,11 @@ def _transform(
     """The function from weights to what is made of them."""
     copy = FreshSymbols()
     params: list[Var] = []
+    known = defined_symbols(weight.annotation for weight in weights)
     for weight in weights:
-        param = Var(weight.name, copy.rewrite_annotation(weight.annotation), span=weight.span)
+        # a size that only an input says is not known here
+        annotation = erase(weight.annotation, lambda symbol: symbol in known)
+        param = Var(weight.name, copy.rewrite_annotation(annotation), span=weight.span)
         copy.vars[weight] = param
         params.append(param)
     bindings: list[Binding] = []
