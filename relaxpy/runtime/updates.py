@@ -48,17 +48,19 @@ def require_apart(
 
     Raises: RuntimeCheckError (`update-shared`).
     """
+    written_to = frozenset(updated)
     pieces: list[tuple[int, int, int]] = []
     for position, value in enumerate(values):
-        for tensor in tensors(value):
-            pieces.append((tensor.pointer, tensor.pointer + tensor.nbytes, position))
+        for tensor in (value,) if isinstance(value, Tensor) else tensors(value):
+            start = tensor.pointer
+            pieces.append((start, start + tensor.nbytes, position))
     pieces.sort()
     reach = {False: (0, -1), True: (0, -1)}
     """How far the pieces reach that came before, and whose that is: of those that are only read, and of the others."""
     for begin, end, position in pieces:
         if begin == end:
             continue
-        written = position in updated
+        written = position in written_to
         for other_written, (other_end, other) in reach.items():
             if begin < other_end and (written or other_written):
                 raise _shared(name, (position, other) if written else (other, position))
