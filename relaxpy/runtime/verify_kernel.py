@@ -69,7 +69,15 @@ class KernelCalls(State):
             return fits
         if size is None:
             return False
+        # Kernels read a narrow integer's low bits, and take those for the size.
+        fits = fits and (param.dtype == "int64" or self.is_within(size, param.dtype))
         return fits and self.agrees(position, sizes.setdefault(param.size, size), size)
+
+    def is_within(self, size: Size, dtype: str) -> bool:
+        """Whether all values that a size can have are values of an integer type."""
+        low, high = self.sizes.limits(size)
+        known = low is not None and high is not None
+        return known and prim_fits(low, dtype) and prim_fits(high, dtype)
 
     def tensor_fits(
         self, position: int, param: KernelParam, arg: Operand, sizes: dict[int, Size]
