@@ -2,8 +2,9 @@
 that of its buffers.
 
 TVM's language reaches further: it calls any C function of the process by its name, any function of TVM's registry,
-inserts LLVM text, and makes pointers. A program read from a text would be able to do anything then, so all of these
-are refused. `relaxpy.analysis.index_checks` sees to it that indices stay inside of the buffers.
+inserts LLVM text, and makes pointers. A program read from a text would be able to do anything then, so whatever has
+these is read and printed, and not built. That indices stay inside of the buffers is another matter
+(`relaxpy.analysis.index_checks`).
 """
 
 from __future__ import annotations

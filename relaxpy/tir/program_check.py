@@ -10,14 +10,13 @@ from typing import Any
 from relaxpy.errors import ScriptError, Source, Span, UsageError
 from relaxpy.ir.dtype import DType
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.allowed import refusals
 
 _VECTOR = re.compile(r"(\w+?)x\d+")
 
 
 def check_program(func: Any, source: Source, node: ast.FunctionDef) -> None:
-    """Raise a located `ScriptError` (`tir-index`, `tir-extent`, `tir-dtype`, `tir-extern`, `tir-undefined`) if the
-    program cannot be right, or could do more than compute."""
+    """Raise a located `ScriptError` (`tir-index`, `tir-extent`, `tir-dtype`, `tir-undefined`) if the program cannot be
+    right."""
     _ProgramCheck(source, node).run(func)
 
 
@@ -64,8 +63,6 @@ class _ProgramCheck:
             self.variable(param)
         self.attributes(func.attrs, func)
         tvm_ffi.structural_walk(func.body, callbacks)
-        for found in refusals(func):
-            self.refuse(found.where, "tir-extern", found.message, found.help)
         if self.errors:
             raise min(
                 self.errors,
