@@ -203,9 +203,9 @@ class _Checks:
     def value(self, expr: Expr) -> list[Stmt]:
         if not _has_loads(expr):
             return []
+        if self.eager and isinstance(expr, _CHOICES):
+            return self.values(*self.inside(expr))
         match expr:
-            case tirx.Select() | tirx.And() | tirx.Or() if self.eager:
-                return self.values(*operands(expr))
             case Load():
                 return self.values(*expr.indices) + self.places(expr.source, expr.indices)
             case tirx.Select():
@@ -223,7 +223,21 @@ class _Checks:
             case tvm.ir.Call() if is_choice(expr):
                 return self.choice(*expr.args)
             case _:
-                return self.values(*operands(expr))
+                return self.values(*self.inside(expr))
+
+    def inside(self, expr: Expr) -> list[Expr]:
+        """What an expression is made of that needs a closer look, in order; sums of thousands of terms are as deep."""
+        found: list[Expr] = []
+        waiting = operands(expr)[::-1]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, (Load, tirx.Let)) or is_choice(part):
+                found.append(part)
+            elif isinstance(part, _CHOICES) and not self.eager:
+                found.append(part)
+            else:
+                waiting += operands(part)[::-1]
+        return found
 
     def choice(self, condition: Expr, then: Expr | None, otherwise: Expr | None) -> list[Stmt]:
         """One of two values: only one of them is computed (see `with_choices`)."""
@@ -403,6 +417,8 @@ def with_wrapping(func: Any) -> Any:
     return func if body.same_as(func.body) else func.with_body(body)
 
 
+_CHOICES = (tirx.Select, tirx.And, tirx.Or)
+"""Of which both sides are computed, though one would do."""
 _WRAPPING = (tirx.Add, tirx.Sub, tirx.Mul)
 
 
