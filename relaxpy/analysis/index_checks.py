@@ -227,13 +227,12 @@ class _Checks:
 
     def inside(self, expr: Expr) -> list[Expr]:
         """What an expression is made of that needs a closer look, in order; sums of thousands of terms are as deep."""
+        kinds = (Load, tirx.Let) if self.eager else (Load, tirx.Let, *_CHOICES)
         found: list[Expr] = []
         waiting = operands(expr)[::-1]
         while waiting:
             part = waiting.pop()
-            if isinstance(part, (Load, tirx.Let)) or is_choice(part):
-                found.append(part)
-            elif isinstance(part, _CHOICES) and not self.eager:
+            if isinstance(part, kinds) or is_choice(part):
                 found.append(part)
             else:
                 waiting += operands(part)[::-1]
