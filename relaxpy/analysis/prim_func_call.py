@@ -328,4 +328,5 @@ def _count(number: int, what: str) -> str:
 def _show(param: BufferParam | ScalarParam) -> str:
     if isinstance(param, ScalarParam):
         return f"{param.name}: {param.dtype}"
-    return f'{param.name}: T.Buffer(({", ".join(map(str, param.shape))}), "{param.dtype}")'
+    dims = ", ".join(map(str, param.shape)) + ("," if len(param.shape) == 1 else "")
+    return f'{param.name}: T.Buffer(({dims}), "{param.dtype}")'

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from relaxpy.analysis.prim_func_call import check_prim_func_call
 from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import ShapeType, TensorType
 from relaxpy.ir.dim import SymVar
@@ -145,7 +146,10 @@ def together(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
             if g.rng.random() < UNDECIDED:
                 size = g.rng.choice((size * 2, size // 2, size + 1, g.dimension()))
             given = [g.forgotten(v) if g.rng.random() < 2 * UNDECIDED else v for v in (x, y)]
-            g.emit(call_tir(name, given, TensorType([size], dtype)))
+            call = call_tir(name, given, TensorType([size], dtype))
+            if check_prim_func_call(call, g.builder.get()):
+                return False  # it never fits
+            g.emit(call)
             return True
 
         return rule
