@@ -138,6 +138,9 @@ def _no_module(given: object) -> UsageError:
     if kind.__module__.partition(".")[0] == "tvm":
         came = f"TVM's own {kind.__name__}"
         help = "read its script: relaxpy.parse(mod.script(show_meta=True)); or import R, T and I from relaxpy.script"
+    elif kind.__module__.partition(".")[0] in ("torch", "jax", "jaxlib", "onnx"):
+        came = f"a {kind.__module__.partition('.')[0]} {kind.__name__}"
+        help = "models are written with relaxpy.nn, and take its weights: model.load(state)"
     elif isinstance(given, str):
         came = "a text"
         help = "parse it first: relaxpy.build(relaxpy.parse(text)), of a program or of the path of a file"

@@ -50,6 +50,14 @@ class ModuleFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         _refuse_expressions(self._name, args)
+        function = self._mod.graph_function(self._name)
+        if "global_symbol" not in function.attrs:
+            raise UsageError(
+                "function-name",
+                f"{self._name} is private: only functions of its module call it",
+                span=function.span,
+                help="leave private=True out",
+            )
         return machine_of(self._mod)[self._name](*args, **kwargs)
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from relaxpy.errors import Span, UsageError
 from relaxpy.ir.annotation import Annotation
@@ -151,9 +151,18 @@ class IRModule:
         near = difflib.get_close_matches(name, [*self.graph_functions, *_METHODS], 1)
         if function is not None:
             message = f"{name} is no graph function: one that calls it, with R.call_tir, can be run"
+        elif name in _INSTEAD:
+            message += f": {_INSTEAD[name]}"
         elif near:
             message += f": did you mean {near[0]!r}?"
         raise AttributeError(message)
+
+    def __setitem__(self, name: str, function: object) -> NoReturn:
+        raise UsageError(
+            "arguments",
+            "a module is immutable",
+            help=f"mod = mod.with_function({name!r}, function)",
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`Module(x)`: its only public function, or `main`; built at the first call, and kept."""
@@ -250,4 +259,12 @@ class IRModule:
         show(print_module(self, abbreviated=True))
 
 
+_INSTEAD = {
+    "astext": "its text is mod.script()",
+    "get_global_var": "its functions are mod.functions, by name",
+    "get_global_vars": "its functions are mod.functions, by name",
+    "update": "it is immutable: mod.with_functions({…}) is another",
+    "update_func": "it is immutable: mod.with_function(name, function) is another",
+}
+"""What to write for methods of TVM's modules."""
 _METHODS = tuple(name for name in vars(IRModule) if not name.startswith("_"))

@@ -121,6 +121,12 @@ class Module:
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
         """Give every parameter its numbers, strictly: UsageError lists missing, unexpected and unfit names."""
+        if not isinstance(state, Mapping):
+            raise UsageError(
+                "bad-weights",
+                f"weights are arrays by name, got {type(state).__name__}",
+                help="read the file first: numpy.load(path), or safetensors.numpy.load_file(path)",
+            )
         parameters = dict(self.named_parameters())
         problems = [f"missing: {name}" for name in parameters if name not in state]
         problems += [f"unexpected: {name}" for name in state if name not in parameters]

@@ -51,6 +51,6 @@ class Device:
 CPU = Device("cpu", 0)
 
 
-def cpu() -> Device:
-    """The CPU."""
-    return CPU
+def cpu(index: int = 0) -> Device:
+    """The CPU. There is one."""
+    return Device("cpu", index)

@@ -478,7 +478,9 @@ def python_values(
     names = list(dict.fromkeys(c.id for c in ast.walk(node) if isinstance(c, ast.Name)))
     for name in names:
         value = env.get(name, around.values.get(name))
-        if value is None or value in (namespace_i, namespace_r, namespace_t):
+        if value is None or any(
+            value is known for known in (namespace_i, namespace_r, namespace_t)
+        ):
             continue
         if isinstance(value, Dim) and value.symbol is not None and not value.symbol.name:
             value = SymVar(name).dim

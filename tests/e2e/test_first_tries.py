@@ -9,6 +9,7 @@ import pytest
 
 import relaxpy
 from relaxpy import nn
+from relaxpy.script import tir as T
 
 MAIN = """
 @R.function
@@ -31,6 +32,9 @@ NAMES: dict[str, Any] = {
     "X": X, "annotated": annotated, "nn": nn, "np": np, "program": program, "relaxpy": relaxpy,
     "mod": program("y = R.exp(x)"), "exe": relaxpy.build(program("y = R.exp(x)")),
 }  # fmt: skip
+NAMES["hidden"] = relaxpy.parse(
+    MAIN.format(body="y = R.exp(x)").replace("R.function", "R.function(private=True)")
+)
 NAMES["vm"] = relaxpy.VirtualMachine(NAMES["exe"])
 NAMES["t"] = NAMES["vm"]["main"](X)
 
@@ -45,6 +49,10 @@ TOLD = {
     'exe.export_library("x.so")': "exe.save(path)",
     "mod.mian(X)": "did you mean 'main'",
     "relaxpy.VirtualMachine(mod)": "relaxpy.build(module)",
+    "hidden.main(X)": "leave private=True out",
+    "mod.update_func(1, 2)": "mod.with_function",
+    "mod.__setitem__('f', 1)": "mod.with_function('f'",
+    "nn.Linear(2, 2).load('weights.npz')": "numpy.load(path)",
     # what there is
     "relaxpy.compile(mod)": "relaxpy.build(module)",
     "relaxpy.tensor([1])": "numpy's arrays",
@@ -89,6 +97,21 @@ def test_a_try_is_told_what_to_write(code: str) -> None:
     with pytest.raises((relaxpy.RelaxError, AttributeError)) as caught:
         eval(code, dict(NAMES))
     assert TOLD[code] in str(caught.value)
+
+
+def test_arrays_around_a_tensor_program_are_in_nobodys_way() -> None:
+    """Names of its parameters may be arrays of the Python around."""
+    x = y = X
+
+    @T.prim_func
+    def twice(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.sblock("y"):
+                v = T.axis.spatial(4, i)
+                y[v] = x[v] + x[v]
+
+    assert "twice" not in relaxpy.IRModule({"f": twice})
+    assert x is y
 
 
 RUNS = {
