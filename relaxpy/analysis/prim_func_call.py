@@ -14,6 +14,7 @@ from functools import lru_cache
 from relaxpy.errors import DeduceError, Span, VerifyError
 from relaxpy.ir.annotation import Annotation, PrimType, TensorType
 from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr, GlobalVar, ShapeExpr, Tuple, Var
 from relaxpy.ir.module import BufferParam, IRModule, ScalarParam, TensorProgram
 from relaxpy.op.call import CallTIR, CallTIRInplace
@@ -280,6 +281,19 @@ def _compare(call: _Handover) -> list[VerifyError]:
         names = ", ".join(variable.name for variable in variables)
         help = f"write tir_vars=R.shape([…]) with values for {names}" if names else "leave it out"
         return [VerifyError(CODE, message, span=call.span, help=help)]
+    for param, scalar in zip(variables, scalars, strict=True):
+        if _kind(param.dtype) != _kind(scalar.dtype):
+            written = "n" if scalar.value is None else str(scalar.value)
+            return [
+                VerifyError(
+                    CODE,
+                    f"scalar {param.name} of {name} must be {param.dtype}, got {scalar}",
+                    span=call.span,
+                    help=f'write R.prim_value({written}, "{param.dtype}")'
+                    if param.dtype.is_float
+                    else None,
+                )
+            ]
     alone = {dim.symbol for p in buffers for dim in p.shape} | {p.var for p in variables}
     for var in itertools.chain.from_iterable(dim.vars for p in buffers for dim in p.shape):
         if var not in alone:
@@ -319,6 +333,11 @@ def _bound(call: _Handover) -> dict[SymVar, Dim]:
         for pattern, item in zip(patterns, call.tensors, strict=True):
             accepts(pattern, item.annotation, bound, equal)
     return bound
+
+
+def _kind(dtype: DType) -> str:
+    """What a scalar is to Python."""
+    return "float" if dtype.is_float else "bool" if dtype.is_bool else "int"
 
 
 def _count(number: int, what: str) -> str:

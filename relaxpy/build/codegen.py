@@ -365,7 +365,7 @@ class _FunctionWriter:
 
     def operand(self, expr: Expr) -> bc.Operand:
         match expr:
-            case PrimValue(value=Dim() as value):
+            case PrimValue(value=Dim() as value, dtype=dtype) if not dtype.is_float:
                 return self.int_operand(value)
             case PrimValue(value=bool() | float() as value) | StringImm(value=value):
                 return value

@@ -134,6 +134,8 @@ class PrimValue(Expr):
         else:
             value = Dim.of(value)
             default = "bool" if value.is_truth else "int64"
+            if dtype is not None and value.value is not None and DType(dtype).is_float:
+                value = float(value.value)
         object.__setattr__(self, "value", value)
         object.__setattr__(self, "dtype", DType(dtype or default))
         object.__setattr__(self, "span", span)

@@ -515,11 +515,11 @@ class Emitter:
                 self.emit(f"r{dst} = Shape({self.dims(shape, ndim)})")
             case MakePrim(dst=dst, value=value, dtype=dtype):
                 text = self.operand(value)
-                self.emit(
-                    f"r{dst} = {text} != 0"
-                    if dtype == "bool" and text not in ("True", "False")
-                    else f"r{dst} = {text}"
-                )
+                if dtype == "bool" and text not in ("True", "False"):
+                    text = f"{text} != 0"
+                elif isinstance(value, Heap) and "float" in dtype:
+                    text = f"float({text})"
+                self.emit(f"r{dst} = {text}")
             case Move(dst=dst, src=src):
                 if self.info.reads[at][0].has_local:
                     self.emit(f"r{dst} = r{src}")

@@ -206,3 +206,59 @@ class Module:
     got = relaxpy.VirtualMachine(relaxpy.build(mod))["main"](X, 3)
     np.testing.assert_array_equal(got.numpy(), X**3)
     np.testing.assert_array_equal(interpret(mod, "main", X, 3), X**3)
+
+
+SCALE = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def scale(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32"), a: T.float32):
+        n = T.int64()
+        for i in range(n):
+            with T.sblock("scale"):
+                v = T.axis.spatial(n, i)
+                y[v] = x[v] * a
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), k: R.Prim("int64"), f: R.Prim("float32")):
+        n = T.int64()
+        cls = Module
+        return R.call_tir(cls.scale, (x, VALUE), out_ty=R.Tensor((n,), "float32"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "factor"),
+    [
+        ("f", 0.5),
+        ("R.prim_value(3.5)", 3.5),
+        ('R.prim_value(n * 2, "float32")', 6),
+        ('R.prim_value(k, "float32")', 2),
+        ('R.prim_value(2, "float32")', 2),
+    ],
+)
+def test_floats_of_tensor_programs(value: str, factor: float) -> None:
+    mod = relaxpy.parse(SCALE.replace("VALUE", value))
+    relaxpy.assert_structural_equal(mod, relaxpy.parse(mod.script()))
+    expected = interpret(mod, "main", X, 2, 0.5)
+    np.testing.assert_allclose(expected, X * factor)
+    same(relaxpy.VirtualMachine(relaxpy.build(mod))["main"](X, 2, 0.5), expected)
+
+
+@pytest.mark.parametrize("value", ["k", "n", "R.prim_value(3)", "n > 2"])
+def test_an_integer_is_no_float_of_a_tensor_program(value: str) -> None:
+    with pytest.raises(RelaxError) as caught:
+        relaxpy.parse(SCALE.replace("VALUE", value))
+    assert "scalar a of scale must be float32" in str(caught.value)
+    assert 'float32")' in str(caught.value)
+
+
+def test_sizes_in_python_modules() -> None:
+    class Mean(relaxpy.nn.Module):
+        def forward(self, x: Any) -> Any:
+            n = x.shape[0]
+            return relaxpy.nn.op.sum(x * n + n // 2) / n
+
+    mod = Mean().export({"forward": {"x": relaxpy.nn.spec.Tensor(("n",), "float32")}})[0]
+    got = relaxpy.VirtualMachine(relaxpy.build(mod))["forward"](X)
+    np.testing.assert_allclose(got.numpy(), np.sum(X * 3 + 1) / 3, rtol=1e-6)

@@ -191,7 +191,7 @@ def test_elementwise_operators_deduce_as_in_tvm(cls: type[Elementwise]) -> None:
         types = [changed, *(both for _ in others)]
         ours = deduce(Call(cls(), tuple(Var(f"x{i}", t) for i, t in enumerate(types))))
         shapes: dict[Var, Any] = {}
-        args = [relax.Var(f"x{i}", to_peer(t, shapes)) for i, t in enumerate(types)]
+        args: list[Any] = [relax.Var(f"x{i}", to_peer(t, shapes)) for i, t in enumerate(types)]
         theirs = builder.normalize(relax.Call(peer, args)).ty
         assert shown(to_peer(ours, shapes)) == shown(theirs), f"{types}: {ours}"
 
