@@ -3,8 +3,8 @@
 TVM's code generator for LLVM tells its analyser what every name means, and the analyser writes that in wherever the
 name is used, names within included: time doubles with every name that is used twice in the value of another (`exp`
 eight deep does not end). It does so with statements as with `Let`s, but leaves alone what is read from memory. So a
-value that would grow long goes through memory of its own, one element that LLVM makes a register of, and its name means
-that element. Short ones keep their values: the analyser knows by them how accesses are aligned.
+value goes through memory of its own, one element that LLVM makes a register of, and its name means that element.
+Integers that do not grow long keep their values: by these the analyser knows how accesses are aligned.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Mutator = tvm_ffi.StructuralMutator
 _CHOICE = "prim.if_then_else"
 _READS_STATE = 2
 """TVM's `CallEffectKind` of calls that look at memory; those above it change something."""
-_LONGEST = 64
-"""Variables in a value, names written out, up to which it stays what its name means."""
+_LONGEST = 32
+"""Variables in an integer, names written out, up to which it stays what its name means."""
 
 _FIRST, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
 
@@ -93,8 +93,7 @@ class _Unnester:
     def _meaning(self, var: tvm.ir.Var, value: Expr) -> Expr:
         """What a name is to mean: its value, or memory that has been given the value."""
         length = self._length(value)
-        is_pointer = isinstance(value.ty, tvm.ir.PointerType)
-        if is_pointer or (length <= _LONGEST and not _is_truths(value)):
+        if isinstance(value.ty, tvm.ir.PointerType) or (_is_integer(value) and length <= _LONGEST):
             self._lengths[var] = length
             return value
         self._lengths[var] = 1
@@ -150,10 +149,10 @@ class _Slot:
         return tirx.BufferStore(self._buffer, value, [_FIRST])
 
 
-def _is_truths(value: Expr) -> bool:
-    """Is it a vector of truths? TVM's analyser has no name for one."""
-    dtype = tvm.DataType(str(value.ty.dtype))
-    return int(dtype.lanes) > 1 and str(dtype).startswith("bool")
+def _is_integer(value: Expr) -> bool:
+    """Is it one integer? Then it may be an index."""
+    dtype = str(value.ty.dtype)
+    return dtype.startswith(("int", "uint")) and "x" not in dtype
 
 
 def _joined(stmts: Sequence[Stmt]) -> Stmt:
