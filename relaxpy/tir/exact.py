@@ -10,6 +10,9 @@ an operator of ours, which the passes carry along, vectorise, and know nothing o
 out: on floats as it was, on integers as functions of LLVM's that wrap around, which are inlined. Arithmetic of
 *indices*, which is all of integers that were not read from a tensor, stays as it is: there the rules hold, and the
 passes live on them.
+
+Values under a name are put out of sight as well. Passes learn what a name means and write that in where it is used,
+names within included, which takes time exponential in how deep they go.
 """
 
 from __future__ import annotations
@@ -25,16 +28,23 @@ _OF_FLOATS = {
 }  # fmt: skip
 _PREFIX = "relaxpy."
 _NAMES = {node: name for name, node in _OF_FLOATS.items()}
-_PURE = 1
-"""TVM's `CallEffectKind::kPure`."""
+_PURE, _READS_STATE = 1, 2
+"""Of TVM's `CallEffectKind`. What reads state is no value that a name could be replaced by."""
+_NAMED = "relaxpy.named"
+"""The operator around a value that has a name."""
 
 
 def _register() -> None:
     for name in _OF_FLOATS:
-        tvm.ir.op._ffi_api.RegisterOp(_PREFIX + name, f"`tirx.{name}`, of which no pass knows.")
-        tvm.ir.register_op_attr(_PREFIX + name, "TCallEffectKind", _PURE)
-        tvm.ir.register_op_attr(_PREFIX + name, "TVectorizable", True)
-        tvm.ir.register_op_attr(_PREFIX + name, "TScriptPrinterName", _PREFIX + name)
+        _register_one(_PREFIX + name, f"`tirx.{name}`, of which no pass knows.", _PURE)
+    _register_one(_NAMED, "Its operand, under a name of which no pass knows.", _READS_STATE)
+
+
+def _register_one(name: str, text: str, effect: int) -> None:
+    tvm.ir.op._ffi_api.RegisterOp(name, text)
+    tvm.ir.register_op_attr(name, "TCallEffectKind", effect)
+    tvm.ir.register_op_attr(name, "TVectorizable", True)
+    tvm.ir.register_op_attr(name, "TScriptPrinterName", name)
 
 
 _register()
@@ -49,8 +59,27 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return tirx.call_intrin(node.ty, _PREFIX + _NAMES[type(node)], node.a, node.b)
         return node
 
-    body = tvm_ffi.structural_map(func.body, (tuple(_NAMES), seal))
+    def name(node: tirx.Let | tirx.Bind) -> tirx.Let | tirx.Bind:
+        if not isinstance(node.value.ty, tvm.ir.PrimType) or _may_index(node.value):
+            return node
+        value = tirx.call_intrin(node.value.ty, _NAMED, node.value)
+        if isinstance(node, tirx.Bind):
+            return tirx.Bind(node.var, value)
+        return tirx.Let(node.var, value, node.body)
+
+    entries = ((tuple(_NAMES), seal), ((tirx.Let, tirx.Bind), name))
+    body = tvm_ffi.structural_map(func.body, entries)
     return func if body.same_as(func.body) else func.with_body(body)
+
+
+def unnamed(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with the values of its names in sight again."""
+    body = tvm_ffi.structural_map(func.body, (tvm.ir.Call, _without_name))
+    return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _without_name(call: tvm.ir.Call) -> Expr:
+    return call.args[0] if str(getattr(call.op, "name", "")) == _NAMED else call
 
 
 _WRAPPING = frozenset(_ARITHMETIC.values())
@@ -58,6 +87,12 @@ _WRAPPING = frozenset(_ARITHMETIC.values())
 
 def _is_float(expr: Expr) -> bool:
     return "float" in str(expr.ty.dtype)
+
+
+def _may_index(expr: Expr) -> bool:
+    """Is it one integer?"""
+    dtype = str(expr.ty.dtype)
+    return dtype.startswith(("int", "uint")) and "x" not in dtype
 
 
 class _ReadVars:
@@ -113,6 +148,8 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
         name = str(getattr(call.op, "name", ""))
         if not name.startswith(_PREFIX):
             return call
+        if name == _NAMED:
+            return call.args[0]
         kind = name.removeprefix(_PREFIX)
         a, b = call.args
         if _is_float(a):

@@ -10,7 +10,7 @@ the end.
 from __future__ import annotations
 
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir.exact import sealed, unsealed
+from relaxpy.tir.exact import sealed, unnamed, unsealed
 from relaxpy.tir.intrinsics import lower_intrinsics
 from relaxpy.tir.traps import without_traps
 from relaxpy.tir.truth import chosen_by_truth
@@ -51,6 +51,12 @@ def _without_traps(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
     return tvm.IRModule({var: without_traps(func) for var, func in mod.functions.items()})
 
 
+@tvm.transform.module_pass(opt_level=0, name="relaxpy.Unnamed")
+def _unnamed(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Values under a name in sight, before what looks at them for reads that must not happen."""
+    return tvm.IRModule({var: unnamed(func) for var, func in mod.functions.items()})
+
+
 def block_passes() -> list[tvm.transform.Pass]:
     """For programs of blocks: away with blocks, vectorise, place buffers, simplify; in the order of TVM's pipeline.
 
@@ -78,6 +84,7 @@ def block_passes() -> list[tvm.transform.Pass]:
         s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
         tirx.transform.RemoveNoOp(),
+        _unnamed,
         s_tir.transform.RewriteUnsafeSelect(),
         _without_traps,
     ]

@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import equal
+from relaxpy.tir.inline import with_named_reads
 from relaxpy.tir.loops import Buffer, Expr, PrimFunc, Stmt, constant, int64
 from relaxpy.tir.walk import rewritten, walk
 
@@ -36,6 +37,8 @@ _CHEAP_CALLS = frozenset(
 )
 _LARGEST_VALUE = 1500
 """Nodes of an expression beyond which inlining stops."""
+_LARGEST_COPIED = 200
+"""Nodes of an expression up to which what it reads several times is written out each time."""
 
 
 @dataclass(frozen=True)
@@ -150,19 +153,34 @@ def inline_stages(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]:
     stays a stage), and a value used by several stages that has a place to live, the output (`share_output`).
     """
     current = share_output(list(stages), func)
-    for stage in list(current):
-        position = next(i for i, other in enumerate(current) if other.buffer.same_as(stage.buffer))
-        producer = current[position]
-        if producer.combiner is not None or is_output(producer, func):
-            continue
-        users = [user for user in current[position + 1 :] if user.reads(producer.buffer)]
-        if not all(_may_inline(producer, user) for user in users):
-            continue
-        inlined = [inlined_into(producer, other) if other in users else other for other in current]
-        if any(other.size > _LARGEST_VALUE for other in inlined):
-            continue
-        current = [other for other in inlined if not other.buffer.same_as(producer.buffer)]
+    # Of what several stages read, long values wait until these are one stage: copies in each would double at every such
+    # value behind another. Where they never become one, they get their copies at last.
+    for copying in (False, True):
+        before: list[Stage] = []
+        while len(current) != len(before):
+            before = current
+            for stage in before:
+                current = _without(stage, current, func, copying)
     return current
+
+
+def _without(stage: Stage, stages: Sequence[Stage], func: PrimFunc, copying: bool) -> list[Stage]:
+    """The stages with the value of this one written into its uses, where that may be; long ones into several stages
+    with `copying` only."""
+    current = list(stages)
+    position = next(i for i, other in enumerate(current) if other.buffer.same_as(stage.buffer))
+    producer = current[position]
+    if producer.combiner is not None or is_output(producer, func):
+        return current
+    users = [user for user in current[position + 1 :] if user.reads(producer.buffer)]
+    if not all(_may_inline(producer, user) for user in users):
+        return current
+    if len(users) > 1 and not copying and len(users) * producer.size > _LARGEST_COPIED:
+        return current
+    inlined = [inlined_into(producer, other) if other in users else other for other in current]
+    if any(other.size > _LARGEST_VALUE for other in inlined):
+        return current
+    return [other for other in inlined if not other.buffer.same_as(producer.buffer)]
 
 
 def share_output(stages: list[Stage], func: PrimFunc) -> list[Stage]:
@@ -466,18 +484,26 @@ def _may_inline(producer: Stage, user: Stage) -> bool:
 
 
 def inlined_into(producer: Stage, user: Stage) -> Stage:
-    """The user with the producer's value written into it; the producer must be element-wise."""
+    """The user with the producer's value written into it; the producer must be element-wise.
 
-    def load(node: Load) -> Expr:
-        if not node.source.same_as(producer.buffer):
-            return node
+    A short value stands wherever it is read: rules know programs by such values, and LLVM computes the copies once.
+    One that would grow long by that is computed once for each place, under a name.
+    """
+
+    def value(indices: Sequence[Expr]) -> Expr:
         values = {
             axis: index
-            for axis, index in zip(producer.index, node.indices, strict=True)
+            for axis, index in zip(producer.index, indices, strict=True)
             if isinstance(axis, Var)
         }
         return substitute(producer.value, values)
 
+    def load(node: Load) -> Expr:
+        return value(node.indices) if node.source.same_as(producer.buffer) else node
+
+    copies = len(user.reads(producer.buffer))
+    if copies > 1 and user.size + copies * producer.size > _LARGEST_COPIED:
+        return replace(user, value=with_named_reads(user.value, producer.buffer, value))
     return replace(user, value=rewritten(user.value, (Load, load)))
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from relaxpy.schedule import schedule_kernel
 from relaxpy.tir._tvm import te, tirx, tvm_ffi
+from relaxpy.tir.compile import compile_object
 from relaxpy.tir.floats import f32, let
 from relaxpy.tir.loops import Program
 from relaxpy.tir.unnest import unnested
@@ -88,6 +89,21 @@ def test_nested_values(name: str, scheduled: bool, tmp_path: Path) -> None:
     out = np.zeros_like(numbers)
     kernel(as_tensor(numbers), as_tensor(out))
     np.testing.assert_allclose(out, expected(name, numbers, depth), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_statements_that_name_values(dtype: str) -> None:
+    """Those of an author: each name stands several times in the value of the next."""
+    program = Program()
+    x, y = (tirx.decl_buffer([16], dtype, name, layout=None) for name in "xy")
+    with program.loop("i", 16) as i:
+        value = tirx.BufferLoad(x, [i])
+        for k in range(DEPTH):
+            value = program.let(f"v{k}", value * value + value)
+        program.add(tirx.BufferStore(y, value, [i]))
+    start = process_time()
+    compile_object({"f": tirx.PrimFunc([x, y], program.body())}, HOST)
+    assert process_time() - start < SECONDS
 
 
 def rewritten(value: Callable[[Any], Any]) -> Any:
