@@ -166,8 +166,8 @@ class RelaxError(Exception):
         shown = [mark for mark in marks if mark.main or mark.span.source_line() is not None]
         notes = [mark.note() for mark in marks if mark not in shown]
         pad = " " * max((len(str(mark.span.line)) for mark in shown), default=0)
-        lines = [f"error[{self.code}]: {self.message}", *_excerpts(shown, pad)]
-        lines += [f"{pad} = note: {note}" for note in (*notes, *self.notes)]
+        lines = [f"error[{self.code}]: {_shortened(self.message)}", *_excerpts(shown, pad)]
+        lines += [f"{pad} = note: {_shortened(note)}" for note in (*notes, *self.notes)]
         if self.help is not None:
             lines.append(f"{pad} = help: {self.help}")
         # Names may come from a file, and do something to a terminal.
@@ -213,6 +213,16 @@ class _Mark:
         sign = "^" if self.main else "-"
         text = f" {self.text}" if self.text else ""
         return _blank(before) + sign * max(1, sum(map(_columns, inside))) + text
+
+
+_LONGEST_TEXT = 4000
+"""Characters of a message: annotations in it may be of any length."""
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    return f"{text[: _LONGEST_TEXT // 2]} … {text[-_LONGEST_TEXT // 4 :]}"
 
 
 def _excerpts(marks: Sequence[_Mark], pad: str) -> Iterator[str]:

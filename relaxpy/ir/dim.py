@@ -19,6 +19,8 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias, Union
 from weakref import WeakValueDictionary
 
+from relaxpy.errors import UsageError
+
 _serial = itertools.count()
 
 
@@ -26,6 +28,7 @@ class SymVar:
     """A symbolic integer variable: an object with identity; its name is for people. It is a size, at least 0, unless
     it is `signed`: the value of a scalar."""
 
+    depth = 0
     __slots__ = ("__weakref__", "dtype", "key", "name", "signed")
 
     def __init__(self, name: str, dtype: str = "int64", signed: bool = False) -> None:
@@ -55,13 +58,31 @@ class SymVar:
 class DimOp:
     """An integer function of dimensions, as an atom of polynomials; equal ones are one object."""
 
-    __slots__ = ("__weakref__", "args", "key", "op")
+    __slots__ = ("__weakref__", "args", "depth", "key", "op")
 
     op: str
     args: tuple[Dim, ...]
+    depth: int
+    """How many functions are inside of each other here; comparisons do not count."""
 
     def __repr__(self) -> str:
         return _format_atom(self)
+
+
+_TRUTHS = frozenset(("eq", "ne", "lt", "le", "and", "or", "not"))
+MOST_TERMS = 4096
+MOST_DEGREE = 64
+MOST_NESTED = 12
+"""What a dimension may be made of: terms of a sum, factors of a term (of sizes above 1, more are beyond 64 bits), and
+functions inside of each other, for which TVM's analyser takes twice the time at every level."""
+
+
+def _too_large(problem: str) -> UsageError:
+    return UsageError(
+        "dimension-size",
+        f"a dimension {problem}",
+        help="give it a name of its own: y = R.match_cast(x, R.Tensor((m, 4))), with m = T.int64()",
+    )
 
 
 Atom: TypeAlias = "SymVar | DimOp"
@@ -130,6 +151,11 @@ class Dim:
         return tuple(found)
 
     @cached_property
+    def depth(self) -> int:
+        """How many functions are inside of each other here."""
+        return max((atom.depth for monomial, _ in self.terms for atom, _ in monomial), default=0)
+
+    @cached_property
     def magnitude(self) -> int:
         """The largest of its integers (coefficients, constants and powers), without sign."""
         found = 0
@@ -187,6 +213,8 @@ class Dim:
             return _constant(self.value * other.value)
         if self.value == 1 or other.value == 1:
             return other if self.value == 1 else self
+        if len(self.terms) * len(other.terms) > 4 * MOST_TERMS:
+            raise _too_large(f"has at most {MOST_TERMS} terms")
         products: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in other.terms:
@@ -356,6 +384,8 @@ def _constant(value: int) -> Dim:
 def _from_dict(terms: dict[Monomial, int]) -> Dim:
     kept = [(monomial, coefficient) for monomial, coefficient in terms.items() if coefficient]
     if len(kept) > 1:
+        if len(kept) > MOST_TERMS:
+            raise _too_large(f"has at most {MOST_TERMS} terms, not {len(kept)}")
         kept.sort(key=_term_key)
     return _intern(tuple(kept))
 
@@ -383,6 +413,8 @@ def _merge(left: Monomial, right: Monomial) -> Monomial:
     powers = dict(left)
     for atom, power in right:
         powers[atom] = powers.get(atom, 0) + power
+    if sum(powers.values()) > MOST_DEGREE:
+        raise _too_large(f"is a product of at most {MOST_DEGREE} factors")
     return _monomial(powers)
 
 
@@ -392,6 +424,9 @@ def _atom(op: str, args: tuple[Dim, ...]) -> Dim:
         atom = object.__new__(DimOp)
         atom.op = op
         atom.args = args
+        atom.depth = max((arg.depth for arg in args), default=0) + (op not in _TRUTHS)
+        if atom.depth > MOST_NESTED:
+            raise _too_large(f"has at most {MOST_NESTED} functions (//, %, min, max) in each other")
         atom.key = (1, op, tuple(_dim_key(arg) for arg in args))
         atom = _ops.setdefault((op, args), atom)
     return _intern(((((atom, 1),), 1),))
@@ -448,7 +483,6 @@ def _floormod(a: Dim, b: Dim) -> Dim:
 
 # Text
 
-_TRUTHS = frozenset(("eq", "ne", "lt", "le", "and", "or", "not"))
 _SUM, _PRODUCT, _ATOM = 0, 1, 2
 _INFIX = {"floordiv": "//", "floormod": "%"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}

@@ -10,12 +10,26 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-LARGEST_BITS = 1 << 16
-"""Integers with more bits are not computed."""
+LARGEST_BITS = 1 << 12
+"""Integers with more bits are not read or computed: Python does not write those of 4300 digits."""
 LONGEST = 1 << 24
 """Nor are longer strings, tuples and lists."""
 LONGEST_FIELD = 1000
 """Nor is text filled up to more than this."""
+
+
+def unreadable(value: Any) -> str | None:
+    """Why a literal of a script is refused, or None."""
+    if isinstance(value, int) and value.bit_length() > LARGEST_BITS:
+        return (
+            f"an integer of {value.bit_length()} bits is too large: it has at most {LARGEST_BITS}"
+        )
+    try:
+        if isinstance(value, str):
+            value.encode()
+    except UnicodeEncodeError:
+        return "a text holds half a character (a surrogate without its other half)"
+    return None
 
 
 def is_too_large(function: Callable[..., Any], args: Sequence[Any]) -> bool:

@@ -233,6 +233,18 @@ class Meshgrid(Op):
         yield wrong(cls("yx"), (rand(3),), code="op-arguments", match="yx")
 
 
+MOST_PARTS = 4096
+"""What a tensor is split into; each part is a value of the program."""
+
+
+def _require_few(d: Deduction, count: int) -> None:
+    d.require(
+        count <= MOST_PARTS,
+        f"{count} parts are too many: at most {MOST_PARTS}",
+        arg="indices_or_sections",
+    )
+
+
 @define_op
 class Split(Op):
     """A tuple of the parts of x along `axis`: as many as a number says, of equal size but for the
@@ -250,6 +262,7 @@ class Split(Op):
         match indices_or_sections:
             case PrimType(value=Dim(value=int(count))):
                 d.require(count > 0, f"cannot split into {count} parts", arg="indices_or_sections")
+                _require_few(d, count)
                 step = _step(size, count)
                 d.ensure(
                     dim_op("le", step * (count - 1), size),
@@ -257,6 +270,7 @@ class Split(Op):
                     arg="x",
                 )
             case ShapeType(dims=dims) if dims is not None:
+                _require_few(d, len(dims))
                 self._check_places(d, dims, size)
             case ShapeType() | ObjectType():
                 return ObjectType()
@@ -274,8 +288,8 @@ class Split(Op):
         )
 
     def _check_places(self, d: Deduction, given: Sequence[Dim], size: Dim) -> None:
+        message = f"the places {list(given)} must increase from 0 on"
         for first, second in pairwise((Dim.of(0), *given)):
-            message = f"the places {list(given)} must increase from 0 on"
             increase = dim_op("le", first, second)
             d.ensure(increase, message, arg="indices_or_sections", code="op-arguments")
         for last in given[-1:]:
@@ -295,6 +309,7 @@ class Split(Op):
                 count = 1
             case _:
                 return ObjectType()
+        _require_few(d, count)
         return _several([TensorType(None, dtype, ndim)] * count, TupleType)
 
     def print_args(self, call: Call, arg: Callable[[Expr], str]) -> list[str]:

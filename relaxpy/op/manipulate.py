@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
+from relaxpy.ir.annotation import MOST_DIMENSIONS, Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
@@ -81,6 +81,8 @@ class ExpandDims(Op):
     def deduce(self, d: Deduction, x: TensorType) -> TensorType:
         assert x.dims is not None
         added = 1 if isinstance(self.axis, int) else len(self.axis)
+        problem = f"a tensor has at most {MOST_DIMENSIONS} dimensions"
+        d.require(x.ndim + added <= MOST_DIMENSIONS, problem, arg="axis")
         new = d.axes(self.axis, x.ndim + added)
         old = iter(x.dims)
         return TensorType(

@@ -95,13 +95,23 @@ def expand_macros(
     node: ast.FunctionDef, source: Source, values: Mapping[str, Any], namespace: Any
 ) -> tuple[ast.FunctionDef, dict[str, Any]]:
     """A tensor program with its macros in place, and the values of the names in it. `namespace` is the module T."""
-    if not any(isinstance(value, Macro) for value in values.values()):
+    inner = [part for part in ast.walk(node) if _defines_macro(part)]
+    if not inner and not any(isinstance(value, Macro) for value in values.values()):
         return node, dict(values)
     expander = _Expander(source, dict(values), namespace)
     expander.used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
     expander.used |= {arg.arg for arg in node.args.args}
     new = expander.visit(copy.deepcopy(node))
     return new, {k: v for k, v in expander.values.items() if not isinstance(v, Macro)}
+
+
+def _defines_macro(node: ast.AST) -> bool:
+    """Is this a definition decorated with `@T.macro`, or `@T.inline`?"""
+    match node:
+        case ast.FunctionDef(decorator_list=[decorator]):
+            function = decorator.func if isinstance(decorator, ast.Call) else decorator
+            return isinstance(function, ast.Attribute) and function.attr in ("macro", "inline")
+    return False
 
 
 class _Expander(ast.NodeTransformer):
@@ -111,6 +121,14 @@ class _Expander(ast.NodeTransformer):
         self.namespace = namespace
         self.used: set[str] = set()
         self.depth = self.uses = 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """A macro inside of the program sees the program's names."""
+        if not _defines_macro(node):
+            return self.generic_visit(node)
+        around = Surroundings(self.values, False)
+        self.values[node.name] = Macro(node, self.source, around, hygienic=False)
+        return ast.copy_location(ast.Pass(), node)
 
     def visit_Expr(self, node: ast.Expr) -> Any:
         call = node.value

@@ -36,6 +36,7 @@ from relaxpy.ir.expr import (
     is_leaf,
 )
 from relaxpy.ir.module import TensorProgram
+from relaxpy.ir.python_operator import unreadable
 from relaxpy.op.base import OPS, as_expr
 from relaxpy.op.deduce import deduce
 from relaxpy.script import calls
@@ -198,6 +199,9 @@ class CoreParser:
             text = Text(node.value)
             text.span = self.span(node)
             return text
+        problem = unreadable(node.value)
+        if problem is not None:
+            self.fail("bad-value", problem, node)
         if isinstance(node.value, (complex, bytes)) or node.value is ...:
             self.fail("bad-value", f"{node.value!r} is not a value of the language", node)
         return node.value

@@ -462,8 +462,9 @@ def read_prim_func(
     node: ast.FunctionDef, source: Source, values: Mapping[str, Any]
 ) -> TensorProgram:
     """A `@T.prim_func` definition as a tensor program; here the compiler is loaded."""
-    from relaxpy.tir.parse import parse_prim_func
+    from relaxpy.tir.parse import parse_prim_func, refuse_deep
 
+    refuse_deep(node, source)
     node, values = expand_macros(node, source, values, namespace_t)
     symbols = declared_symbols(node, source)
     program: TensorProgram = parse_prim_func(node, source.text, source.file, values, symbols)

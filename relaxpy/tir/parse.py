@@ -11,7 +11,7 @@ import ast
 import difflib
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -19,7 +19,8 @@ import numpy as np
 
 from relaxpy.errors import ScriptError, Source
 from relaxpy.ir.dim import Dim, SymVar
-from relaxpy.ir.python_operator import LONGEST, is_too_large
+from relaxpy.ir.python_operator import is_too_large
+from relaxpy.ir.recursion import deep_recursion
 from relaxpy.tir._tvm import IRBuilder, script_core, script_tirx, tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import int64, to_tvm
 from relaxpy.tir.prim_func import PrimFunc
@@ -34,9 +35,11 @@ from relaxpy.tir.spelling import (
     ITERATED,
     OPERATOR,
     SHAPE,
+    STARRED,
     STORED,
     Prepared,
     prepare,
+    refuse_deep,
 )
 
 
@@ -56,16 +59,18 @@ def parse_prim_func(
     have refused.
     """
     where = Source(source, file)
-    key = "" if extra_vars or symbols else ast.dump(node)
-    func = _READ.get(key)
-    if func is None:
-        func = _parse(prepare(node, where, extra_vars, symbols), where)
-        check_program(func, where, node)
-        func = func.without_attr("global_symbol")
-        if key:
-            if len(_READ) >= MOST_KEPT:
-                _READ.clear()
-            _READ[key] = func
+    refuse_deep(node, where)
+    with deep_recursion():
+        key = "" if extra_vars or symbols else ast.dump(node)
+        func = _READ.get(key)
+        if func is None:
+            func = _parse(prepare(node, where, extra_vars, symbols), where)
+            check_program(func, where, node)
+            func = func.without_attr("global_symbol")
+            if key:
+                if len(_READ) >= MOST_KEPT:
+                    _READ.clear()
+                _READ[key] = func
     return PrimFunc(func, span=where.span(node))
 
 
@@ -82,7 +87,8 @@ def _parse(prepared: Prepared, where: Source) -> Any:
     _check_namespace(prepared.node, where)
     values: dict[str, Any] = {name: _to_tvm(value) for name, value in prepared.names.items()}
     values |= {name: tirx.Var(name, dtype) for name, dtype in prepared.symbols.items()}
-    values |= {"T": script_tirx, **_FUNCTIONS}
+    iterated = _Iterated()
+    values |= {"T": script_tirx, **_FUNCTIONS, ITERATED: iterated, STARRED: iterated.starred}
     parser = _Parser(_Text(prepared.node, where), {})
     with IRBuilder() as builder:
         parser.parse(extra_vars=values)
@@ -220,20 +226,43 @@ def _integer(dtype: str) -> Callable[[Any], Any]:
     return checked
 
 
-def _iterated(value: Any) -> Any:
-    """`value`, if Python can go through it to an end: an expression has an element for every index."""
-    if isinstance(value, range) and len(value) > LONGEST:
-        raise ScriptError("tir-script", f"{value} is too long to go through")
-    if isinstance(value, tvm.ir.Expr):
-        raise ScriptError("tir-script", "an expression has no elements to go through")
-    return value
+class _Iterated:
+    """Gives what Python goes through in one program, if that comes to an end: an expression has an element for every
+    index, and loops inside of loops are counted together."""
 
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, tvm.ir.Expr):
+            raise ScriptError("tir-script", "an expression has no elements to go through")
+        if isinstance(value, Sized):
+            self.steps += len(value)
+            if self.steps > MOST_STEPS:
+                shown = str(value) if isinstance(value, range) else "this"
+                raise ScriptError(
+                    "tir-script",
+                    f"{shown} is too long to go through: {MOST_STEPS} steps in a program",
+                    help="a loop of the program is for i in T.serial(n):",
+                )
+        return value
+
+    def starred(self, value: Any) -> Any:
+        """`value`, whose items become arguments."""
+        if isinstance(self(value), Sized) and len(value) > MOST_STARRED:
+            problem = f"{len(value)} arguments are too many: {MOST_STARRED}"
+            raise ScriptError("tir-script", problem)
+        return value
+
+
+MOST_STARRED = 64
+MOST_STEPS = 1 << 18
+"""How far Python goes through lists and ranges while one program is read."""
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     INDEX: _index,
     SHAPE: _shape,
     CHECKED: _checked,
-    ITERATED: _iterated,
     STORED: _stored,
     **_OPERATORS,
     **{INTEGER + dtype: _integer(dtype) for dtype in INTEGERS},

@@ -42,6 +42,10 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (float, str, tvm.ir.Expr, tvm.target.Target))
 
 
+_WRITTEN_OUT = {int(tirx.ForKind.VECTORIZED): 4096, int(tirx.ForKind.UNROLLED): 65536}
+"""Kinds of loops that become code for each step, and how many steps they have at most."""
+
+
 class _ProgramCheck:
     def __init__(self, source: Source, node: ast.FunctionDef) -> None:
         self.source = source
@@ -112,6 +116,15 @@ class _ProgramCheck:
         self.attributes(loop.annotations, loop)
         self.extent(loop.extent, f"loop {loop.loop_var.name}", loop)
         self.integer(loop.min, f"the start of loop {loop.loop_var.name}", loop)
+        most = _WRITTEN_OUT.get(int(loop.kind))
+        if most is not None and isinstance(loop.extent, tirx.IntImm) and loop.extent.value > most:
+            self.refuse(
+                loop,
+                "tir-extent",
+                f"loop {loop.loop_var.name} has {loop.extent.value} steps: one that is unrolled or "
+                f"vectorized has at most {most}",
+                "write T.serial, or split the loop",
+            )
 
     def axis(self, axis: Any) -> None:
         if axis.dom is not None:

@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeVar
 
 from relaxpy.errors import ScriptError, Source
 from relaxpy.ir.dim import SymVar
+from relaxpy.ir.python_operator import unreadable
 
 Refuse = Callable[..., NoReturn]
 
@@ -29,6 +30,8 @@ SHAPE = "__relaxpy_shape"
 """The function that makes a shape of what is no literal tuple."""
 ITERATED = "__relaxpy_iterated"
 """The function that refuses to go through an expression: TVM's never end."""
+STARRED = "__relaxpy_starred"
+"""The function that refuses to make too many arguments of a sequence."""
 OPERATOR = "__relaxpy_operator_"
 """Before the name of an operator's class in `ast`: the function that applies it if the dtypes agree."""
 STORED = "__relaxpy_stored"
@@ -69,6 +72,55 @@ _ITERATE = frozenset(
 _NO_VALUE = frozenset(
     {"evaluate", "reads", "writes", "where", "func_attr", "sblock_attr", "block_attr", "func_name"}
 )
+
+
+MOST_PARAMS = 1024
+DEEPEST_STATEMENT = 90
+DEEPEST_EXPRESSION = 500
+"""Beyond these TVM, which walks programs by recursion in C++, ends the process."""
+
+
+def too_deep(node: ast.FunctionDef) -> tuple[str, int, ast.AST] | None:
+    """What is nested deeper than TVM can walk: its kind, the limit, its place."""
+    todo: list[tuple[ast.AST, int, int]] = [(node, 0, 0)]
+    while todo:
+        part, statements, expressions = todo.pop()
+        if isinstance(part, (ast.For, ast.With, ast.If, ast.While)):
+            statements += _loops_of(part)
+        elif isinstance(part, ast.expr):
+            expressions += len(part.values) - 1 if isinstance(part, ast.BoolOp) else 1
+        if statements > DEEPEST_STATEMENT:
+            return "loops, blocks and branches", DEEPEST_STATEMENT, part
+        if expressions > DEEPEST_EXPRESSION:
+            return "expressions", DEEPEST_EXPRESSION, part
+        todo += ((child, statements, expressions) for child in ast.iter_child_nodes(part))
+    return None
+
+
+def refuse_deep(node: ast.FunctionDef, source: Source) -> None:
+    """Raise `ScriptError` for a program that is nested too deeply, or has numbers and texts that nothing can take."""
+    for part in ast.walk(node):
+        problem = unreadable(part.value) if isinstance(part, ast.Constant) else None
+        if problem is not None:
+            raise ScriptError("tir-script", problem, span=source.span(part))
+    if (found := too_deep(node)) is not None:
+        what, most, place = found
+        raise ScriptError(
+            "tir-script",
+            f"{what} are at most {most} inside of each other",
+            span=source.span(place),
+            help="bind a part of it to a name: v = …" if what == "expressions" else None,
+        )
+
+
+def _loops_of(node: ast.AST) -> int:
+    """How many loops or scopes a statement makes."""
+    match node:
+        case ast.For(iter=ast.Call(args=args)):
+            return max(1, len(args))
+        case ast.With(items=items):
+            return len(items)
+    return 1
 
 
 @dataclass
@@ -138,6 +190,11 @@ class _Preparation:
 
     def refuse_syntax(self) -> None:
         """Refuse what a tensor program does not have, before TVM meets it."""
+        refuse_deep(self.node, self.source)
+        if len(self.node.args.args) > MOST_PARAMS:
+            self.refuse(
+                self.node, "tir-script", f"a tensor program has at most {MOST_PARAMS} parameters"
+            )
         for part in ast.walk(self.node):
             what = _REFUSED_SYNTAX.get(type(part)) if part is not self.node else None
             if what is not None:
@@ -428,7 +485,7 @@ class _Modern(ast.NodeTransformer):
     def visit_Starred(self, node: ast.Starred) -> ast.Starred:
         self.generic_visit(node)
         if isinstance(node.ctx, ast.Load):
-            node.value = self.wrap(ITERATED, node.value)
+            node.value = self.wrap(STARRED, node.value)
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
