@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from relaxpy.errors import PassError, Span
-from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.array import as_array
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
@@ -76,6 +76,20 @@ class BindParams(Pass):
         return result
 
 
+def _advice(wanted: Annotation, actual: TensorType) -> str | None:
+    """What to give for a parameter instead of this value."""
+    if not isinstance(wanted, TensorType):
+        return None
+    if wanted.dtype is not None and wanted.dtype != actual.dtype:
+        return f'types are never cast: give value.astype("{wanted.dtype}")'
+    dims = actual.dims or ()
+    if len(dims) > 1 and wanted.dims == dims[::-1]:
+        return (
+            "it is stored the other way round, as torch's Linear does with (out, in): give value.T"
+        )
+    return None
+
+
 def as_constant(name: str, value: Any) -> Constant:
     """An array (or anything numpy or DLPack reads) as a constant, not copied."""
     if isinstance(value, Constant):
@@ -104,6 +118,7 @@ def _bind(mod: IRModule, name: str, function: Function, values: Mapping[str, Con
                 f"parameter {param.name} of {name} is {substitute(param.annotation, bound)}, "
                 f"but its value is {actual}",
                 span=param.span,
+                help=_advice(param.annotation, actual),
             )
         rebuilder.vars[param] = constant
     # A symbol that a remaining parameter mentions too is checked at run time against the number it got here.

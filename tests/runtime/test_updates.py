@@ -118,9 +118,16 @@ def plus(x: Any) -> Any:
     return x
 
 
-@pytest.fixture(scope="module")
-def vm() -> relaxpy.VirtualMachine:
-    return relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(TEXT)))
+@pytest.fixture(scope="module", params=["built", "loaded"])
+def vm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> relaxpy.VirtualMachine:
+    exe = relaxpy.build(relaxpy.parse(TEXT))
+    if request.param == "loaded":
+        path = tmp_path_factory.mktemp("updates") / "updates.rxe"
+        exe.save(path)
+        exe = relaxpy.load(path)
+    return relaxpy.VirtualMachine(exe)
 
 
 def zeros() -> np.ndarray:

@@ -103,3 +103,18 @@ class Module:
     with pytest.raises(PassError, match="main writes to a parameter that is bound") as caught:
         BindParams().run(mod, PassContext(params={"w": np.ones(4, "float32")}))
     assert caught.value.span is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [(np.zeros((2, 3)), 'value.astype("float32")'), (np.zeros((3, 2), np.float32), "value.T")],
+)
+def test_values_that_do_not_fit_say_what_to_give(value: np.ndarray, advice: str) -> None:
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n", 2), "float32"), w: R.Tensor((2, 3), "float32")):
+    return R.matmul(x, w)
+""")
+    with pytest.raises(relaxpy.RelaxError, match="but its value is") as caught:
+        relaxpy.build(mod, params={"w": value})
+    assert advice in str(caught.value.help)
