@@ -14,7 +14,7 @@ from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
-from relaxpy.op.data_layout import Layout, check_per_axis, inside, per_axis
+from relaxpy.op.data_layout import check_per_axis, inside, per_axis
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.pool import PoolLike
 from relaxpy.op.precision import narrowed, quotient, sum_dtype
@@ -97,9 +97,8 @@ class AdaptiveAveragePooling(PoolLike):
         return te.compute(out.dims, element, "adaptive_avg_pool")
 
     def reference(self, data: np.ndarray) -> np.ndarray:
-        layout, out_layout = self.layouts()
         wide = sum_dtype(DType(data.dtype))
-        x = layout.moved(data.astype(wide.numpy), f"NC{self.spatial}")
+        x = self.plain(data.astype(wide.numpy))
         count: Any = np.ones((1,) * x.ndim, np.int64)
         for axis, parts in enumerate(self.parts().values(), start=2):
             size = x.shape[axis]
@@ -116,7 +115,7 @@ class AdaptiveAveragePooling(PoolLike):
                 x = quotient(x, along)
         if wide.is_int:
             x = quotient(x, np.maximum(count, 1))
-        return narrowed(Layout(f"NC{self.spatial}").moved(x, out_layout.letters), data)
+        return narrowed(self.result(x), data)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -130,6 +129,8 @@ class AdaptiveAveragePooling(PoolLike):
         last = cls((2, 3, 4)[:count], layout=f"N{cls.spatial}C")
         shape = (1, *(4, 3, 5)[:count], 2)
         yield sample(last, rand(*shape), dims=" ".join(("n", *cls.spatial.lower(), "2")))
+        packed = cls(2, layout=f"NC{cls.spatial}4c")
+        yield sample(packed, rand(1, 2, *(4, 3, 5)[:count], 4), dims=f"{dims} 4")
         yield wrong(cls(0), x, code="op-arguments", match="output_size")
         yield wrong(cls((1,) * (count + 1)), x, code="op-arguments", match="output_size")
         yield wrong(cls(), x[0], code="op-rank", match="data")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -37,20 +38,56 @@ class PoolLike(Op):
     out_layout: str | None
 
     def layouts(self) -> tuple[Layout, Layout]:
-        """Of data and result."""
-        return Layout(self.layout), Layout(
-            self.layout if self.out_layout is None else self.out_layout
-        )
+        """Of data and result; of a packed layout (NCHW4c) the letters."""
+        texts = self.layout, self.layout if self.out_layout is None else self.out_layout
+        layout, out_layout = (Layout(_DIGITS.sub("", text)) for text in texts)
+        return layout, out_layout
 
     def check_layouts(self, d: Deduction, data: TensorType) -> None:
-        check_layout(d, self.layout, f"NC{self.spatial}", "layout", data)
-        if self.out_layout is not None:
-            check_layout(d, self.out_layout, f"NC{self.spatial}", "out_layout", None)
+        letters, packed = f"NC{self.spatial}", _PACKED.fullmatch(self.layout)
+        if packed is None:
+            check_layout(d, self.layout, letters, "layout", data)
+            if self.out_layout is not None:
+                check_layout(d, self.out_layout, letters, "out_layout", None)
+            return
+        same = self.out_layout in (None, self.layout)
+        d.require(same, f"data of layout {self.layout} keeps it", arg="out_layout")
+        check_layout(d, packed[1], letters, "layout", None)
+        d.require(
+            data.ndim == len(letters) + 1,
+            f"data must have {len(letters) + 1} dimensions ({self.layout}), got {data.ndim}",
+            arg="data", code="op-rank",
+        )  # fmt: skip
+        assert data.dims is not None
+        d.same_dim(data.dims[-1], Dim.of(int(packed[2])), f"layout {self.layout}", arg="data")
+
+    def plain(self, x: np.ndarray) -> np.ndarray:
+        """An array of the layout of data in layout NC and space, packed channels with the others."""
+        letters = self.layouts()[0].letters
+        if len(letters) == 2 + len(self.spatial):
+            return Layout(letters).moved(x, f"NC{self.spatial}")
+        moved = Layout(letters).moved(x, f"NCc{self.spatial}")
+        return moved.reshape(moved.shape[0], moved.shape[1] * moved.shape[2], *moved.shape[3:])
+
+    def result(self, value: np.ndarray) -> np.ndarray:
+        """A result of layout NC and space in the layout wanted."""
+        packed = _PACKED.fullmatch(self.layout)
+        if packed is None:
+            return Layout(f"NC{self.spatial}").moved(value, self.layouts()[1].letters)
+        batch, channels, *sizes = value.shape
+        size = int(packed[2])
+        parts = value.reshape(batch, channels // size, size, *sizes)
+        return Layout(f"NCc{self.spatial}").moved(parts, self.layouts()[1].letters)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (data,) = args
         assert isinstance(data, TensorType)
-        return TensorType(None, data.dtype, 2 + len(self.spatial))
+        return TensorType(None, data.dtype, len(self.layouts()[0].letters))
+
+
+_DIGITS = re.compile("[0-9]+")
+_PACKED = re.compile("([A-Z]+)([1-9][0-9]{0,8})c")
+"""A layout with some channels as the last axis."""
 
 
 class Window(NamedTuple):
@@ -175,14 +212,10 @@ class Pooling(PoolLike):
     def seen(self, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """For each place of a window, on numpy in layout NC and space: the elements there of all windows, whether
         each is inside of data, and whether of data or padding."""
-        x = self.layouts()[0].moved(data, f"NC{self.spatial}")
+        x = self.plain(data)
         source = x if x.size else np.zeros([max(n, 1) for n in x.shape], x.dtype)
         for index, within, padded in self.places(x.shape):
             yield source[index], within, padded
-
-    def result(self, value: np.ndarray) -> np.ndarray:
-        """A result of layout NC and space in the layout wanted."""
-        return Layout(f"NC{self.spatial}").moved(value, self.layouts()[1].letters)
 
 
 def _all(conditions: Sequence[np.ndarray]) -> np.ndarray:
@@ -230,6 +263,8 @@ class MaxPooling(Pooling):
         last = cls(2, 2, layout=f"N{cls.spatial}C", out_layout=f"NC{cls.spatial}")
         shape = (1, *(4, 3, 5)[: len(cls.spatial)], 2)
         yield sample(last, rand(*shape), dims=" ".join(("n", *cls.spatial.lower(), "2")))
+        packed = cls(2, 2, layout=f"NC{cls.spatial}4c")
+        yield sample(packed, rand(1, 2, *(4, 3, 5)[: len(cls.spatial)], 4), dims=_dims(cls) + " 4")
         special = np.array([np.nan, -np.inf, np.inf, -0.0, -1, 2], np.float32)
         line = special.reshape(1, 1, *(1,) * (len(cls.spatial) - 1), 6)
         yield sample(cls((1,) * (len(cls.spatial) - 1) + (2,)), line, dims=_dims(cls))
@@ -307,6 +342,8 @@ class AveragePooling(Pooling):
         last = cls(2, 2, layout=f"N{cls.spatial}C", out_layout=f"NC{cls.spatial}")
         shape = (1, *(4, 3, 5)[: len(cls.spatial)], 2)
         yield sample(last, rand(*shape), dims=" ".join(("n", *cls.spatial.lower(), "2")))
+        packed = cls(2, padding=1, layout=f"NC{cls.spatial}4c")
+        yield sample(packed, rand(1, 2, *(4, 3, 5)[: len(cls.spatial)], 4), dims=_dims(cls) + " 4")
         half = rand(1, 2, *(3,) * len(cls.spatial), dtype="float16")
         yield sample(cls(2, padding=1), half, dims=_dims(cls), rtol=2e-3, atol=2e-3)
         ints = rand(1, 2, *(3,) * len(cls.spatial), dtype="int8", low=-128, high=127)
@@ -342,6 +379,9 @@ def _wrong(cls: type[Pooling]) -> Iterator[Sample]:
     yield wrong(cls(strides=0), x, code="op-arguments", match="strides")
     yield wrong(cls(padding=(1,) * (2 * count + 1)), x, code="op-arguments", match="padding")
     yield wrong(cls(layout="NC"), x, code="op-arguments", match="layout")
+    packed = f"NC{cls.spatial}4c"
+    yield wrong(cls(layout=packed), x, code="op-rank", match="data")
+    yield wrong(cls(layout=packed), x[..., None], code="shape-mismatch", match=packed)
     yield wrong(cls(), x[0], code="op-rank", match="data")
 
 

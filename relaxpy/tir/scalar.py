@@ -37,7 +37,9 @@ cosh, sinh, tanh = hyperbolic.cosh, hyperbolic.sinh, hyperbolic.tanh
 
 
 def element(x: Any) -> PrimExpr:
-    """A read of a tensor, or an expression, as an expression."""
+    """A read of a tensor, a loop of a reduction, or an expression, as an expression."""
+    if isinstance(x, tirx.IterVar):
+        return x.var
     return x.asobject() if isinstance(x, te.tensor.TensorSlice) else x
 
 
