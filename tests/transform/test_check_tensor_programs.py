@@ -136,3 +136,50 @@ class M:
         RuntimeCheckError, match="f: index 7 is outside of dimension 0 of i, of extent 2"
     ):
         vm["main"]()
+
+
+IN_PLACE = {
+    "prefix": (
+        "x[v] = T.if_then_else(v > 0, x[v - 1], T.float32(0)) + y[v]",
+        "x, y",
+        [5, 11, 18, 26],
+    ),
+    "reversed": ("x[v] = x[n - 1 - v] + y[v]", "x, y", [9, 9, 16, 17]),
+    "of itself": ("x[v] = x[v] + y[n - 1 - v]", "x, x", [5, 5, 5, 5]),
+    "outside": ("x[v] = x[v + 1] + y[v]", "x, y", None),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+@pytest.mark.parametrize("pure", [True, False])
+def test_in_place(name: str, pure: bool) -> None:
+    """Iterations that need each other's results run in order; where an index is outside, nothing is written."""
+    statement, args, expected = IN_PLACE[name]
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class M:
+    @T.prim_func
+    def f(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in range(n):
+            with T.sblock("b"):
+                v = T.axis.spatial(n, i)
+                {statement}
+
+    @R.function(pure={pure})
+    def main(x: R.Tensor(("n",), "float32"), y: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        z = R.call_tir_inplace(M.f, ({args}), inplace_indices=[0], out_ty=R.Tensor((n,), "float32"))
+        return z
+""")
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    x, y = np.array([1, 2, 3, 4], np.float32), np.array([5, 6, 7, 8], np.float32)
+    if expected is None:
+        with pytest.raises(
+            RuntimeCheckError, match="main: f: index 4 is outside of dimension 0 of x"
+        ):
+            vm["main"](x, y)
+        assert x.tolist() == [1, 2, 3, 4]
+        return
+    assert interpret(mod, "main", x.copy(), y).tolist() == expected
+    assert vm["main"](x, y).numpy().tolist() == expected
