@@ -184,10 +184,9 @@ UNBOUND = """
 class Module:
     @T.prim_func
     def wrong(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
-        for i in T.thread_binding(8, thread="threadIdx.x"):
-            with T.sblock("y"):
-                v = T.axis.spatial(8, i)
-                y[v] = x[v]
+        i = T.launch_thread("threadIdx.x", 8)
+        if i < 8:
+            y[0] = x[0]
 
     @R.function
     def main(x: R.Tensor((8,), "float32")):
