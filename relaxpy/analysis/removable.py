@@ -164,6 +164,8 @@ def _fits_always(annotation: Annotation) -> bool:
             return False
         case TensorType(shape=tuple() as dims) | ShapeType(dims=tuple() as dims):
             return all(map(is_size, dims))
+        case PrimType(value=Dim() as value):
+            return _has_value(value)
         case TupleType(fields=fields):
             return all(map(_fits_always, fields))
         case CallableType():
@@ -174,13 +176,15 @@ def _fits_always(annotation: Annotation) -> bool:
 
 def is_size(dim: Dim) -> bool:
     """Is a dimension at least 0 whatever its symbols are?"""
-    if dim.symbol is not None or (dim.value or 0) > 0:
+    if (dim.symbol is not None and not dim.symbol.signed) or (dim.value or 0) > 0:
         return True
     return _has_value(dim) and prove(dim_op("le", 0, dim))
 
 
 def _has_value(dim: Dim) -> bool:
-    """Is nothing divided by what may be 0?"""
+    """Is nothing divided by what may be 0, and does no arithmetic with a scalar's value leave 64 bits?"""
+    if dim.symbol is None and any(var.signed for var in dim.vars):
+        return False
     for monomial, _ in dim.terms:
         for atom, _power in monomial:
             if isinstance(atom, SymVar):

@@ -262,3 +262,22 @@ def test_sizes_in_python_modules() -> None:
     mod = Mean().export({"forward": {"x": relaxpy.nn.spec.Tensor(("n",), "float32")}})[0]
     got = relaxpy.VirtualMachine(relaxpy.build(mod))["forward"](X)
     np.testing.assert_allclose(got.numpy(), np.sum(X * 3 + 1) / 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "scalar", "message"),
+    [
+        ("z = R.zeros((neg, 2), 'float32')\nreturn x", "neg", "neg is negative"),
+        ("z = R.multiply(neg, R.prim_value(2**62))\nreturn x", "neg", None),
+        ("z = R.multiply(k, R.prim_value(2**62))\nreturn x", "k", "does not fit into 64 bits"),
+    ],
+)
+def test_what_may_fail_is_not_removed(body: str, scalar: str, message: str | None) -> None:
+    mod = module(body, scalar)
+    function = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
+    for call in (function, lambda *a: interpret(mod, "main", *a)):
+        if message is None:
+            np.testing.assert_array_equal(np.asarray(call(X, SCALARS[scalar][1])), X)
+            continue
+        with pytest.raises(RelaxError, match=message):
+            call(X, SCALARS[scalar][1])
