@@ -63,16 +63,12 @@ class Target:
         if isinstance(text, Target):
             return text
         if not isinstance(text, str):
-            help = (
-                "write str(target), or relaxpy.Target.parse(…)"
-                if "tvm" in type(text).__module__
-                else 'for example "llvm"'
-            )
-            _fail(
-                "target-kind",
-                f"a target is text, got {type(text).__module__}.{type(text).__qualname__}",
-                help,
-            )
+            if type(text).__module__.partition(".")[0] == "tvm":
+                help = (
+                    f'write it as text: "{getattr(text, "kind", "llvm")}", or "llvm -mcpu=haswell"'
+                )
+                _fail("target-kind", f"a target is text, got TVM's own {type(text).__name__}", help)
+            _fail("target-kind", f"a target is text, got {text!r}", 'for example "llvm"')
         kind, options = _split(text)
         if kind == "c":
             if options:

@@ -128,7 +128,7 @@ def test_a_target_that_is_no_text() -> None:
 
 
 def test_not_a_module() -> None:
-    with pytest.raises(RelaxError, match="a module is expected, got str"):
+    with pytest.raises(RelaxError, match="a module is expected, got a text"):
         relaxpy.build("main")  # pyright: ignore[reportArgumentType]
 
 

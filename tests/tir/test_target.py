@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from relaxpy.errors import BuildError
+from relaxpy.tir._tvm import tvm
 from relaxpy.tir.target import Target
 
 LINUX = "-mtriple=x86_64-unknown-linux-gnu"
@@ -103,3 +104,9 @@ def test_a_segmentation_fault_still_reaches_faulthandler() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "Fatal Python error: Segmentation fault" in done.stderr
+
+
+def test_targets_of_tvm_say_how_they_are_written() -> None:
+    with pytest.raises(BuildError, match="got TVM's own Target") as caught:
+        Target.parse(tvm.target.Target("llvm"))  # type: ignore[arg-type]
+    assert '"llvm"' in str(caught.value.help)
