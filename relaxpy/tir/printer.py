@@ -78,7 +78,9 @@ def _quote_dimensions(text: str) -> str:
     for arg in definition.args.args:
         if isinstance(arg.annotation, ast.Call) and arg.annotation.args:
             shape = arg.annotation.args[0]
-            for size in shape.elts if isinstance(shape, ast.Tuple) else [shape]:
+            sizes = list(shape.elts) if isinstance(shape, ast.Tuple) else [shape]
+            sizes += [k.value for k in arg.annotation.keywords if k.arg == "elem_offset"]
+            for size in sizes:
                 names = {n.id for n in ast.walk(size) if isinstance(n, ast.Name)} - {"T"}
                 if names:
                     end = size.end_col_offset

@@ -297,6 +297,9 @@ class _Preparation:
                 _Rename(self.alias).visit(arg.annotation)
             if not self.is_buffer(arg.annotation):
                 continue
+            for keyword in arg.annotation.keywords if isinstance(arg.annotation, ast.Call) else ():
+                if keyword.arg == "elem_offset" and isinstance(keyword.value, ast.Constant):
+                    self.unquote_offset(keyword)
             shape = _shape_argument(arg.annotation)
             self.quote_parameters(shape)
             for part in ast.walk(shape) if shape is not None else ():
@@ -316,6 +319,15 @@ class _Preparation:
                         self.refuse(
                             stmt, "tir-dtype", f"a dimension is an integer, {name} is {dtype}"
                         )
+
+    def unquote_offset(self, keyword: ast.keyword) -> None:
+        """`elem_offset="offset"`: where a buffer begins in its memory, a symbol of the program."""
+        written = keyword.value
+        if isinstance(written, ast.Constant) and isinstance(written.value, str):
+            keyword.value = self.unquote(written, "an offset")
+            for part in ast.walk(keyword.value):
+                if isinstance(part, ast.Name) and part.id != "T":
+                    self.declared.setdefault(part.id, "int64")
 
     def unquote(self, node: ast.Constant, what: str) -> ast.expr:
         try:

@@ -53,6 +53,7 @@ BODIES = {
     "no number": 'return (R.prim_value(T.float32("nan")), x)',
     "addresses": "_ = cls.opaque(x)\nreturn x",
     "offsets": 'return R.call_tir(cls.offsets, (x,), out_ty=R.Tensor((4,), "float32"))',
+    "symbolic offsets": 'return R.call_tir(cls.factors, (x,), out_ty=R.Tensor((4,), "float32"))',
     "shape of a buffer": 'return R.call_tir(cls.shapes, (x,), out_ty=R.Tensor((4,), "float32"))',
 }  # fmt: skip
 
@@ -65,6 +66,14 @@ def offsets(a: T.handle, b: T.handle):
     A = T.match_buffer(a, (4,), "float32", elem_offset=T.int64(0), offset_factor=1)
     n = T.int64()
     B = T.match_buffer(b, (n,), "float32", strides=[1], elem_offset=0, scope="global", align=64, offset_factor=1)
+    for i in range(4):
+        with T.sblock("copy"):
+            v = T.axis.spatial(4, i)
+            B[v] = A[v]
+
+@T.prim_func(s_tir=True)
+def factors(a: T.handle, B: T.Buffer((4,), "float32", offset_factor=1, scope="global")):
+    A = T.match_buffer(a, (4,), "float32", offset_factor=4)
     for i in range(4):
         with T.sblock("copy"):
             v = T.axis.spatial(4, i)
