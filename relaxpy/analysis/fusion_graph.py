@@ -25,6 +25,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.prove import prove
+from relaxpy.tir.cost import length
 from relaxpy.tir.pattern_kind import PatternKind, analyse_pattern
 from relaxpy.tir.prim_func import PrimFunc
 
@@ -39,6 +40,8 @@ class Node:
     """The tensor program that it calls."""
     inputs: dict[int, PatternKind] = field(default_factory=dict)
     """The nodes that must come before it, and how it reads their values."""
+    length: int = 0
+    """Of its program (`relaxpy.tir.cost.length`)."""
     escapes: bool = False
     """Something outside the block uses it, or a value that keeps it whole (a tuple)."""
 
@@ -121,7 +124,8 @@ class FusionGraph:
         if not isinstance(program, PrimFunc) or needed_types(value, self._mod) is not None:
             return opaque  # what is not known to fit cannot be put together
         pattern = analyse_pattern(program)
-        node = Node(binding, pattern.kind, callee.name, escapes=escapes)
+        size = length(program.func)
+        node = Node(binding, pattern.kind, callee.name, length=size, escapes=escapes)
         for arg, read in zip(args.fields, pattern.reads, strict=False):
             source = self._source(arg)
             if source is not None:

@@ -100,6 +100,22 @@ def loads(func: Any) -> tuple[Dim | None, ...]:
     return tuple(None if total is None else counter.of(total, param) for param in func.params)
 
 
+@lru_cache(maxsize=4096)  # fusion asks for a program at each of its calls
+def length(func: Any) -> int:
+    """How long a program is: the nodes of all values that it stores. A kernel's compile time grows with it."""
+    total = 0
+
+    def count(_: object) -> None:
+        nonlocal total
+        total += 1
+
+    walk(
+        func.body,
+        (tirx.BufferStore, lambda store: walk(store.value, (tvm.ir.Expr, count))),
+    )
+    return total
+
+
 class Extents:
     """What sizes in a program are at most, over the symbols of its parameters: loops are entered on the way down."""
 

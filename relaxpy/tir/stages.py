@@ -35,7 +35,7 @@ _CHEAP_CALLS = frozenset(
         " bitwise_and bitwise_or bitwise_xor bitwise_not"
     ).split(" ")
 )
-_LARGEST_VALUE = 1500
+LARGEST_VALUE = 1500
 """Nodes of an expression beyond which inlining stops."""
 _LARGEST_COPIED = 200
 """Nodes of an expression up to which what it reads several times is written out each time."""
@@ -178,7 +178,7 @@ def _without(stage: Stage, stages: Sequence[Stage], func: PrimFunc, copying: boo
     if len(users) > 1 and not copying and len(users) * producer.size > _LARGEST_COPIED:
         return current
     inlined = [inlined_into(producer, other) if other in users else other for other in current]
-    if any(other.size > _LARGEST_VALUE for other in inlined):
+    if any(other.size > LARGEST_VALUE for other in inlined):
         return current
     return [other for other in inlined if not other.buffer.same_as(producer.buffer)]
 

@@ -12,11 +12,15 @@ from relaxpy.analysis.relayout import Relayouts
 from relaxpy.ir.expr import DataflowBlock, TupleGetItem
 from relaxpy.ir.module import IRModule
 from relaxpy.tir.pattern_kind import PatternKind
+from relaxpy.tir.stages import LARGEST_VALUE
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.fuse_tensor_ir import program_groups, without_marks
 from relaxpy.transform.outline import PRIMITIVE, Region, outline
 
 LONGEST_NAME = 60
+LONGEST_PROGRAM = LARGEST_VALUE
+"""How long a fused program may be (`relaxpy.tir.cost.length`): behind that the schedules keep values in memory anyway,
+and LLVM takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +201,8 @@ class _Partition:
     """Of each root: the kind of its group."""
     members: list[list[int]] = field(default_factory=list)
     """Of each root: the nodes of its group."""
+    length: list[int] = field(default_factory=list)
+    """Of each root: how long the programs of its group are together."""
     reasons: dict[int, str] = field(default_factory=dict)
     """Of nodes that were not merged with what follows: why, for people."""
 
@@ -206,6 +212,7 @@ class _Partition:
         self.parent = list(range(len(self.graph.nodes)))
         self.kind = [node.kind for node in self.graph.nodes]
         self.members = [[node] for node in range(len(self.graph.nodes))]
+        self.length = [node.length for node in self.graph.nodes]
         for injective in (False, True):
             for node in range(len(self.graph.nodes)):
                 self.visit(node, injective)
@@ -237,15 +244,9 @@ class _Partition:
         if not self.allowed(node, dominator.node, dominator.edge, injective):
             self.refuse(node, lambda: self.refusal(node, dominator.node, dominator.edge))
             return
-        between = self.between(node, dominator.node)
-        if between is None:
-            self.refuse(
-                node,
-                lambda: (
-                    f"on a way to {self.name(dominator.node)}, where its uses come together, stands a program that "
-                    "does not join"
-                ),
-            )
+        between, reason = self.between(node, dominator.node)
+        if reason:
+            self.refuse(node, lambda: reason)
             return
         self.merge(node, between, dominator.node)
 
@@ -306,8 +307,8 @@ class _Partition:
         )
         return self.relayouts.move_for_free(before, after, self.mod)
 
-    def between(self, node: int, sink: int) -> Sequence[int] | None:
-        """The nodes on all ways from `node` to `sink`; None if one of them must not be in a group with it."""
+    def between(self, node: int, sink: int) -> tuple[Sequence[int], str]:
+        """The nodes on all ways from `node` to `sink`; or why these are no group, in words."""
         own = self.kind[self.root(node)]
         most = (
             PatternKind.BROADCAST
@@ -315,16 +316,29 @@ class _Partition:
             else PatternKind.INJECTIVE
         )
         found: dict[int, None] = {}
+        roots = {self.root(node), self.root(sink)}
+        length = sum(self.length[root] for root in roots)
         waiting = list(self.graph.users(node))
-        while waiting:
+        while waiting and length <= LONGEST_PROGRAM:
             at = waiting.pop()
             if at == sink or at in found:
                 continue
-            if self.kind[self.root(at)] > most:
-                return None
+            root = self.root(at)
+            if self.kind[root] > most:
+                return (), (
+                    f"on a way to {self.name(sink)}, where its uses come together, stands a program that does not join"
+                )
+            if root not in roots:
+                roots.add(root)
+                length += self.length[root]
             found[at] = None
             waiting += self.graph.users(at)
-        return list(found)
+        if length > LONGEST_PROGRAM:
+            return (
+                (),
+                f"with all that leads to {self.name(sink)} it would be too long for one kernel",
+            )
+        return list(found), ""
 
     def merge(self, node: int, between: Sequence[int], sink: int) -> None:
         target = self.root(sink)
@@ -333,5 +347,6 @@ class _Partition:
             if root != target:
                 self.kind[target] = max(self.kind[target], self.kind[root])
                 self.parent[root] = target
+                self.length[target] += self.length[root]
                 self.members[target] += self.members[root]
                 self.members[root] = []

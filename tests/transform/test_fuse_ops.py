@@ -16,8 +16,9 @@ from relaxpy.testing.agreement import disagreement
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.random_program import random_program
+from relaxpy.tir.cost import length
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
-from relaxpy.transform.fuse_ops import PRIMITIVE, FuseOps, explain_fusion
+from relaxpy.transform.fuse_ops import LONGEST_PROGRAM, PRIMITIVE, FuseOps, explain_fusion
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.legalize_ops import LegalizeOps
 from relaxpy.transform.normalize import Normalize
@@ -411,3 +412,23 @@ class Module:
     fused = FuseTensorIR()(FuseOps()(LegalizeOps()(mod)))
     assert "fused_exp_spread" in fused.prim_funcs
     relaxpy.assert_structural_equal(relaxpy.parse(fused.script()), fused)
+
+
+def test_a_group_is_as_long_as_a_kernel_may_be() -> None:
+    """A chain becomes kernels of a bounded length, none much shorter than the bound, with the numbers of one."""
+    lines = ["v0 = R.exp(x)"] + [f"v{i} = R.sin(v{i - 1})" for i in range(1, 12)]
+    mod = legal("\n".join([*lines, "gv = R.negative(v11)"]))
+    fused = FuseOps()(mod)
+    each = {n: f for n, f in fused.functions.items() if isinstance(f, Function) and n != "main"}
+    lengths = [
+        sum(length(mod.functions[b.value.args[0].name].func) for b in f.body.bindings)
+        for f in each.values()
+    ]
+    assert len(lengths) > 1
+    assert max(lengths) <= LONGEST_PROGRAM < 2 * max(lengths)
+    block = mod["main"].body.blocks[0]
+    assert isinstance(block, DataflowBlock)
+    reasons = [d.reason for d in explain_fusion(block, mod).decisions if not d.fused]
+    assert all("too long for one kernel" in reason for reason in reasons)
+    assert len(reasons) == len(lengths) - 1
+    same_numbers(mod, np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3))
