@@ -31,6 +31,8 @@ def placed(op: Any, x: Any) -> Any:
 
 
 def max_pool(op: Any, data: Any) -> Any:
+    if not op.layout.isalpha():
+        return NotImplemented  # jax has no packed layouts
     floats = jnp.issubdtype(data.dtype, jnp.floating)
     lowest = -np.inf if floats else np.iinfo(data.dtype).min
     init = np.asarray(lowest, data.dtype)
@@ -38,6 +40,8 @@ def max_pool(op: Any, data: Any) -> Any:
 
 
 def avg_pool(op: Any, data: Any) -> Any:
+    if not op.layout.isalpha():
+        return NotImplemented  # jax has no packed layouts
     x = canonical(op, data).astype(jnp.float32)
     zero = np.float32(0)
     total = windows(op, x, zero, jax.lax.add)
