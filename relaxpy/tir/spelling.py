@@ -564,6 +564,16 @@ class _Modern(ast.NodeTransformer):
                 node.value = self.wrap(STORED, node.value, buffer, node.value)
         return node
 
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        self.generic_visit(node)
+        match node.annotation:
+            # indices are int64 here, whatever they were where this was printed
+            case ast.Subscript(value=let, slice=ast.Attribute(attr="int32")) if (
+                _t_attribute(let) == "let"
+            ):
+                node.annotation = let
+        return node
+
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         if isinstance(node.target, ast.Subscript):
             # `x[i] += v` is `x[i] = x[i] + v`, checked like that

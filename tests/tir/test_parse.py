@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy.errors import ScriptError
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
@@ -422,3 +423,17 @@ def test_a_program_read_before() -> None:
     assert second.span.line == first.span.line + 1
     sizes = [parse(text, size=size).params[0] for size in (3, 5)]
     assert [p.shape[1] for p in sizes if isinstance(p, BufferParam)] == [3, 5]
+
+
+def test_a_let_of_an_index_has_the_type_of_indices() -> None:
+    """TVM's lowered programs say int32, which indices are not here."""
+    program = relaxpy.parse(
+        """from relaxpy.script import tir as T
+@T.prim_func
+def k(x: T.Buffer((32,), "float32")):
+    for i, j in T.grid(4, 8):
+        at: T.let[T.int32] = i * 8 + j
+        x[at] = T.float32(0)
+"""
+    )
+    assert relaxpy.structural_equal(relaxpy.parse(program.script()), program)
