@@ -28,6 +28,19 @@ COMMON = (
     "full", "arange",
 )  # fmt: skip
 """What programs are mostly made of: taken as often as all operators together."""
+STEADY = (
+    "tanh",
+    "sigmoid",
+    "sin",
+    "atan",
+    "erf",
+    "nn.silu",
+    "nn.relu",
+    "nn.gelu",
+    "negative",
+    "abs",
+)
+"""Functions that chains are made of."""
 VAGUE = frozenset({"bucketize"})
 """Operators whose results are not said for all values: of boundaries out of order, any bucket will do."""
 SMALL = 600
@@ -251,4 +264,22 @@ def scalar_operand(g: Body) -> bool:
     return True
 
 
-RULES: Mapping[Rule, int] = {operator: 12, binary: 4, comparison: 1, column: 1, scalar_operand: 2}
+def chain(g: Body) -> bool:
+    """Elementary functions behind one another, in float32 or bfloat16: they become one kernel. Of those that do not
+    enlarge errors, and that leave every number finite."""
+    x = g.tensor("float32")
+    if g.rng.random() < 0.5:
+        x = g.emit(op.astype(x, dtype="bfloat16"))
+    for name in g.rng.choices(STEADY, k=g.rng.randint(4, 12)):
+        x = g.emit(op.OPS[name].make(x))
+    return True
+
+
+RULES: Mapping[Rule, int] = {
+    operator: 12,
+    binary: 4,
+    chain: 1,
+    comparison: 1,
+    column: 1,
+    scalar_operand: 2,
+}
