@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import builtins
 import copy
-import ctypes
 import faulthandler
 import json
-import mmap
 import os
 import random
 import resource
@@ -34,13 +32,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import numpy as np
-
 from relaxpy.errors import ExecutableError, RelaxError
 from relaxpy.runtime import VirtualMachine, container, load, pool, program, tensor
 from relaxpy.runtime.bytecode import INT_OPS
 from relaxpy.runtime.dtype import INFO
 from relaxpy.testing.file_corpus import Sample, write_corpus
+from relaxpy.testing.guard_pages import allocate, guarded
 
 SECONDS = 30.0
 """A file that takes longer never ends."""
@@ -212,7 +209,7 @@ def _work(corpus: Sequence[Pieces], seeds: Sequence[int], pipe: int) -> None:
     program.MAX_CALLS = DEEP
     events: list[str] = []
     sys.addaudithook(lambda event, args: _listen(event, args, events))
-    tensor.allocate = pool.allocate = _allocate  # type: ignore[assignment]
+    tensor.allocate = pool.allocate = allocate  # type: ignore[assignment]
     with tempfile.TemporaryDirectory(prefix="relaxpy-") as folder:
         for seed in seeds:
             events.clear()
@@ -237,38 +234,6 @@ def _listen(event: str, args: tuple[Any, ...], events: list[str]) -> None:
 
 
 _EXECUTIONS = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen")
-_PAGE = mmap.PAGESIZE
-_VECTOR = 64
-"""Bytes behind a tensor that may be read: of a row's last elements kernels load a whole vector."""
-_libc = ctypes.CDLL(None)
-
-
-def _allocate(nbytes: int) -> tuple[Any, int]:
-    """As `relaxpy.runtime.tensor.allocate`, right before a page that may not be touched."""
-    if not 0 <= nbytes < 1 << 30:
-        return _plain_allocate(nbytes)
-    nbytes += _VECTOR
-    size = (nbytes + 64 + _PAGE - 1) // _PAGE * _PAGE
-    memory = np.frombuffer(mmap.mmap(-1, size + _PAGE), np.uint8)
-    start = memory.__array_interface__["data"][0]
-    _libc.mprotect(ctypes.c_void_p(start + size), ctypes.c_size_t(_PAGE), 0)
-    return memory, (start + size - nbytes) & -64
-
-
-_plain_allocate = tensor.allocate
-
-
-def guarded(value: Any) -> Any:
-    """An argument whose arrays end right before a page that may not be touched."""
-    if isinstance(value, tuple):
-        return tuple(map(guarded, value))
-    if not isinstance(value, np.ndarray):
-        return value
-    owner, _ = _allocate(value.nbytes)
-    size = owner.size - _PAGE - _VECTOR
-    found = owner[size - value.nbytes : size].view(value.dtype).reshape(value.shape)
-    found[...] = value
-    return found
 
 
 def try_file(corpus: Sequence[Pieces], seed: int, folder: Path) -> str:

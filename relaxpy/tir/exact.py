@@ -11,6 +11,9 @@ out: on floats as it was, on integers as functions of LLVM's that wrap around, w
 *indices*, which is all of integers that were not read from a tensor, stays as it is: there the rules hold, and the
 passes live on them.
 
+The masks of reads and writes are, too: where `select(m, f(masked_load(p, m)), x)` is simplified knowing that `m` holds,
+the read would be of the whole vector, beyond the end of the tensor.
+
 Values under a name are put out of sight as well. Passes learn what a name means and write that in where it is used,
 names within included, which takes time exponential in how deep they go.
 """
@@ -26,12 +29,15 @@ _OF_FLOATS = {
     **_ARITHMETIC, "div": tirx.Div, "min": tirx.Min, "max": tirx.Max, "eq": tirx.EQ, "ne": tirx.NE, "lt": tirx.LT,
     "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE,
 }  # fmt: skip
+_COMPARISONS = {name: _OF_FLOATS[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 _PREFIX = "relaxpy."
 _NAMES = {node: name for name, node in _OF_FLOATS.items()}
 _PURE, _READS_STATE = 1, 2
 """Of TVM's `CallEffectKind`. What reads state is no value that a name could be replaced by."""
 _NAMED = "relaxpy.named"
 """The operator around a value that has a name."""
+_MASKED = ("tirx.masked_load", "tirx.masked_store")
+"""What reads and writes the lanes of a mask, which is the last argument."""
 
 
 def _register() -> None:
@@ -56,8 +62,14 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def seal(node: Expr) -> Expr:
         if _is_float(node.a) or (type(node) in _WRAPPING and read.in_sum(node)):
-            return tirx.call_intrin(node.ty, _PREFIX + _NAMES[type(node)], node.a, node.b)
+            return _sealed(node)
         return node
+
+    def mask(call: tvm.ir.Call) -> Expr:
+        if str(getattr(call.op, "name", "")) not in _MASKED:
+            return call
+        hidden = tvm_ffi.structural_map(call.args[-1], (tuple(_COMPARISONS.values()), _sealed))
+        return tvm.ir.Call(call.op, [*call.args[:-1], hidden], span=call.span, ret_ty=call.ty)
 
     def name(node: tirx.Let | tirx.Bind) -> tirx.Let | tirx.Bind:
         if not isinstance(node.value.ty, tvm.ir.PrimType) or _may_index(node.value):
@@ -67,9 +79,13 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return tirx.Bind(node.var, value)
         return tirx.Let(node.var, value, node.body)
 
-    entries = ((tuple(_NAMES), seal), ((tirx.Let, tirx.Bind), name))
+    entries = ((tuple(_NAMES), seal), ((tirx.Let, tirx.Bind), name), (tvm.ir.Call, mask))
     body = tvm_ffi.structural_map(func.body, entries)
     return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _sealed(node: Expr) -> Expr:
+    return tirx.call_intrin(node.ty, _PREFIX + _NAMES[type(node)], node.a, node.b)
 
 
 def unnamed(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -155,11 +171,20 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
         if _is_float(a):
             return _OF_FLOATS[kind](a, b)
         # Passes that make indices narrower reach through the call.
+        if kind in _COMPARISONS:
+            wide = max(
+                (str(x.ty.dtype) for x in (a, b)), key=lambda dtype: tvm.DataType(dtype).bits
+            )
+            return _OF_FLOATS[kind](_as(a, wide), _as(b, wide))
         dtype = str(call.ty.dtype)
-        return wrapping(kind, *(x if str(x.ty.dtype) == dtype else x.astype(dtype) for x in (a, b)))
+        return wrapping(kind, _as(a, dtype), _as(b, dtype))
 
     body = tvm_ffi.structural_map(func.body, (tvm.ir.Call, unseal))
     return func if body.same_as(func.body) else func.with_body(wrapping.around(body))
+
+
+def _as(value: Expr, dtype: str) -> Expr:
+    return value if str(value.ty.dtype) == dtype else value.astype(dtype)
 
 
 class _Unsigned:

@@ -1,0 +1,83 @@
+"""No kernel reads or writes beyond the end of its tensors, though it works in whole vectors."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import traceback
+
+import numpy as np
+import pytest
+
+import relaxpy
+from relaxpy.runtime import pool, tensor
+from relaxpy.testing.guard_pages import allocate, guarded
+
+BODIES = (
+    "R.nn.softmax(x)",
+    "R.nn.softmax(x, axis=0)",
+    "R.sum(x, axis=1)",
+    "R.max(x)",
+    "R.min(x, axis=0)",
+    "R.argmax(x, axis=1)",
+    "R.nn.silu(x) * x",
+    "R.permute_dims(x)",
+    "R.cumsum(x, axis=1)",
+    "R.concat((x, x), axis=1)",
+    "R.matmul(x, R.permute_dims(x))",
+    'R.astype(x, "bfloat16")',
+    "R.sort(x)",
+    "R.flip(x, axis=1)",
+    'R.nn.layer_norm(x, R.ones((m,), "float32"), R.zeros((m,), "float32"), axes=-1)',
+)
+
+
+def in_child(run: object) -> int:
+    """The status of a process that calls this."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        faulthandler.disable()  # which would print where the signal came from
+        status = 1
+        try:
+            run()  # type: ignore[operator]
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1]
+
+
+@pytest.mark.parametrize("sizes", [(3, 4), (5, 17), (2, 100)], ids=str)
+@pytest.mark.parametrize("known", [True, False], ids=["static", "symbolic"])
+def test_ends_of_memory(sizes: tuple[int, int], known: bool) -> None:
+    """Every program, of sizes that are known and of symbolic ones, with arguments, results and what is between them
+    right before a page that may not be touched."""
+    shape = str(sizes) if known else '("n", "m")'
+    functions = [
+        f'    @R.function\n    def f{i}(x: R.Tensor({shape}, "float32")):\n'
+        + ("" if known else "        n, m = T.int64(), T.int64()\n")
+        + f"        return {body.replace('m,', f'{sizes[1]},') if known else body}\n"
+        for i, body in enumerate(BODIES)
+    ]
+    mod = relaxpy.parse("@I.ir_module\nclass Module:\n" + "\n".join(functions))
+    exe = relaxpy.build(mod)
+    x = np.random.default_rng(0).standard_normal(sizes, dtype=np.float32)
+
+    def call() -> None:
+        tensor.allocate = pool.allocate = allocate  # type: ignore[assignment]
+        vm = relaxpy.VirtualMachine(exe)
+        for i, body in enumerate(BODIES):
+            os.write(2, f"{body}\n".encode())  # the last one is the one that failed
+            vm[f"f{i}"](guarded(x))
+
+    assert in_child(call) == 0
+
+
+def test_a_read_beyond_the_end_is_a_signal() -> None:
+    array = guarded(np.zeros(5, np.float32))
+    assert in_child(lambda: array.copy()) == 0
+    behind = np.lib.stride_tricks.as_strided(array, (6,))
+    assert in_child(lambda: behind.copy()) == 11
