@@ -146,6 +146,12 @@ def mutate_files(
                 child.end()
 
 
+def tally(count: int, seed: int = 0) -> tuple[list[Finding], dict[str, int]]:
+    """The findings of `mutate_files`, and how many files ended in what."""
+    outcomes: dict[str, int] = {}
+    return list(mutate_files(count, seed, progress=outcomes.update)), outcomes
+
+
 class _Child:
     """A process that loads files, one after the other."""
 
