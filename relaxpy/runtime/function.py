@@ -52,8 +52,7 @@ class Function:
     def check_arity(self, given: int) -> None:
         """Raises: RuntimeCheckError (`arity`) for another number of arguments inside a program."""
         if given != self.arity:
-            message = f"{self.name} takes {self.arity} arguments, a function value of it was called with {given}"
-            raise RuntimeCheckError("arity", message)
+            raise wrong_count(self.name, self.arity, given)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != self.arity:
@@ -82,9 +81,7 @@ class Function:
         names = [param.name for param in self.linked.code.params[: self.arity]]
         problems: list[str] = []
         if len(args) > len(names):
-            problems.append(
-                f"takes {len(names)} argument{'' if len(names) == 1 else 's'}, got {len(args)}"
-            )
+            problems.append(takes(len(names), len(args)))
         bound = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
             if name not in names:
@@ -135,3 +132,20 @@ class Signature:
         return f"{self.name}({params})" + (f" -> {self.ret}" if self.ret else "")
 
     __repr__ = __str__
+
+
+def takes(wanted: int, given: int) -> str:
+    """The problem of a function that is called with too many arguments."""
+    return f"takes {_arguments(wanted)}, got {given}"
+
+
+def wrong_count(name: str, wanted: int, given: int) -> RuntimeCheckError:
+    """A function value, called inside a program with another number of arguments than it has parameters."""
+    return RuntimeCheckError(
+        "arity",
+        f"{name} takes {_arguments(wanted)}, a function value of it was called with {given}",
+    )
+
+
+def _arguments(count: int) -> str:
+    return f"{count} argument{'' if count == 1 else 's'}"

@@ -84,6 +84,7 @@ from relaxpy.op.memory import (
     View,
 )
 from relaxpy.runtime import library
+from relaxpy.runtime.function import takes, wrong_count
 from relaxpy.runtime.patterns import describe, enter, to_value
 from relaxpy.runtime.tensor import Shape, Tensor, from_numpy, require_countable
 from relaxpy.runtime.updates import require_own
@@ -194,7 +195,7 @@ def _arguments(
     wanted = len(function.params)
     if len(args) != wanted:
         problem = (
-            f"takes {wanted} arguments, got {len(args)}"
+            takes(wanted, len(args))
             if len(args) > wanted
             else f"lacks {', '.join(param.name for param in function.params[len(args) :])}"
         )
@@ -272,7 +273,7 @@ class Interpreter:
             self.entered.add(function)
             self.updatable |= updatable(function)
         if len(call.args) != closure.arity:
-            raise _wrong_count(name, closure.arity, len(call.args))
+            raise wrong_count(name, closure.arity, len(call.args))
         scope = closure.scope.inner()
         scope.function, scope.attrs = name, function.attrs
         checks = Checks(scope)
@@ -421,7 +422,7 @@ class Interpreter:
             raise error.located(call.span) from None
         if isinstance(callee, Partial):
             if len(args) != callee.arity:
-                raise _wrong_count(callee.function.name, callee.arity, len(args))
+                raise wrong_count(callee.function.name, callee.arity, len(args))
             args, callee = [*args, *callee.captured], callee.function
         if isinstance(callee, Closure) and callee.machine is self:
             return (yield Activation(callee, tuple(args)))
@@ -644,12 +645,6 @@ def _truth(value: Value) -> bool:
         message = f"a condition must be a bool, got {describe(shown(value))}"
         raise RuntimeCheckError("condition", message)
     return value
-
-
-def _wrong_count(name: str, wanted: int, got: int) -> RuntimeCheckError:
-    """A function value, called with another number of arguments than it has parameters."""
-    message = f"{name} takes {wanted} arguments, a function value of it was called with {got}"
-    return RuntimeCheckError("arity", message)
 
 
 def _promises_nothing(value: Expr) -> bool:

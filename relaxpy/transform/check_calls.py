@@ -14,7 +14,7 @@ from relaxpy.analysis.prim_func_call import (
     needed_types,
 )
 from relaxpy.errors import PassError
-from relaxpy.ir.annotation import Annotation, TensorType, TupleType
+from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.expr import (
     Binding,
@@ -25,6 +25,7 @@ from relaxpy.ir.expr import (
     MatchCast,
     PrimValue,
     SeqExpr,
+    ShapeExpr,
     Tuple,
     Var,
     VarBinding,
@@ -34,6 +35,7 @@ from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS, CheckDim, View
 from relaxpy.shape.prove import prove
 from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.bind_unknown_shapes import with_dims
 from relaxpy.transform.rebuild import Rebuilder
 
 
@@ -104,6 +106,12 @@ class _Checker(Rebuilder):
         self.holds: frozenset[Dim] = frozenset()
         """Conditions that are checked before the binding at hand."""
 
+    def function(self, function: Function) -> Function:
+        outer, self.sizes = self.sizes, {}
+        rebuilt = super().function(function)
+        self.sizes = outer
+        return rebuilt
+
     def seq(self, seq: SeqExpr, function: Function | None = None) -> SeqExpr:
         before = self.holds
         rebuilt = super().seq(seq, function)
@@ -113,7 +121,7 @@ class _Checker(Rebuilder):
     def binding(self, binding: Binding) -> None:
         value = self.use(binding.value)
         if isinstance(binding, VarBinding) and isinstance(value, Call):
-            call = self.fitting(value)
+            call = self.fitting(self.with_sizes(value))
             if call.ty_args != value.ty_args:
                 self.cast_result(binding, call, value)
                 return
@@ -123,6 +131,8 @@ class _Checker(Rebuilder):
             if isinstance(call.op, CheckDim) and isinstance(call.args[0], PrimValue):
                 self.holds |= {Dim.of(call.args[0].value)}  # type: ignore[arg-type]
             value = call
+        elif isinstance(value, Var) and value in self.sizes:
+            self.sizes[binding.var] = self.sizes[value]
         same = value is binding.value
         self.bindings.append(binding if same else dataclasses.replace(binding, value=value))
 
@@ -177,6 +187,30 @@ class _Checker(Rebuilder):
         self.bindings.append(MatchCast(binding.var, made, annotation, span=binding.span))
 
     # Places in memory
+
+    def with_sizes(self, call: Call) -> Call:
+        """A storage, or a tensor in one, whose size is a value that is known at run time only: this is cast to symbols,
+        as TVM's lowered programs have it."""
+        placed = isinstance(call.op, AllocTensor) and len(call.args) > 1
+        size = call.args[0] if placed or isinstance(call.op, AllocStorage) else None
+        if not isinstance(size, Var):
+            return call
+        known = with_dims(deduce(size, self.mod), size.name)
+        if known != size.annotation:
+            size = self.emit_match_cast(size, known, size.name)
+        match known:
+            case ShapeType(dims=tuple() as dims):
+                sized = ShapeExpr(dims) if placed else PrimValue(product(dims))
+            case PrimType(value=Dim() as value) if not placed:
+                sized = PrimValue(value)
+            case _:
+                raise PassError(
+                    "op-arguments",
+                    f"the size of {'a tensor in a storage' if placed else 'a storage'} must be known, got {known}",
+                    span=self.span,
+                    help=f"say what it is: R.match_cast({size.name}, R.Shape([n]))",
+                )
+        return dataclasses.replace(call, args=(sized, *call.args[1:]))
 
     def check_place(self, call: Call, op: AllocTensor) -> None:
         """A tensor in a storage must lie inside."""

@@ -108,7 +108,7 @@ def test_bombs_of_data() -> None:
 def test_a_dimension_of_thousands_of_terms() -> None:
     dim = " * ".join(["(n + m + k + l + 1)"] * 30)
     text = f'@R.function\ndef f(x: R.Tensor(("n", "m", "k", "l"), "float32"), y: R.Tensor(("{dim}",), "float32")):\n    return x\n'
-    assert refused(text) == "bad-annotation"
+    assert refused(text) == "dimension-size"
 
 
 @pytest.mark.parametrize(

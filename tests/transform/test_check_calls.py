@@ -111,7 +111,26 @@ def test_example() -> None:
     check_example(CheckCalls())
 
 
+IN_A_STORAGE = """
+s = R.memory.alloc_storage(k)
+r = R.memory.alloc_tensor(R.shape([n]), s, dtype="float32")
+_ = R.vm.call_dps(cls.next, x, r)
+return r
+"""
+
 UNDECIDED = {
+    "in a storage of a size that comes in": (
+        f"{X}, k: R.Shape(ndim=2)",
+        IN_A_STORAGE,
+        (floats(5), (4, 4)),
+        "a tensor does not lie in its storage: n * 4 of k_0 * k_1 bytes",
+    ),
+    "in a storage of a number that comes in": (
+        f'{X}, k: R.Prim("int64")',
+        IN_A_STORAGE,
+        (floats(5), 16),
+        "a tensor does not lie in its storage: n * 4 of k bytes",
+    ),
     "a smaller output": (
         X,
         'r = R.call_tir(cls.next, (x,), out_ty=R.Tensor((n // 2,), "float32"))\nreturn r',
@@ -340,6 +359,14 @@ FITTING = {
         'k = t[0]\nr = R.call_tir(cls.first, (x, k), out_ty=R.Tensor((3,), "float32"))\nreturn r',
         (floats(5), (3,)),
     ),
+    "in a storage under another name": (
+        X,
+        's = R.memory.alloc_storage(R.prim_value(n * 4))\nq = s\n'
+        'r = R.memory.alloc_tensor(R.shape([n]), q, dtype="float32")\n_ = R.vm.call_dps(cls.next, x, r)\nreturn r',
+        (floats(5),),
+    ),
+    "in a storage of a size that comes in": (f"{X}, k: R.Shape(ndim=2)", IN_A_STORAGE, (floats(5), (5, 4))),
+    "in a storage of a number that comes in": (f'{X}, k: R.Prim("int64")', IN_A_STORAGE, (floats(5), 20)),
 }  # fmt: skip
 
 
