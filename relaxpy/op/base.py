@@ -166,6 +166,11 @@ class Op(Operator):
     scalar_result: ClassVar[bool] = False
     """Of scalars alone the result is a scalar."""
 
+    def in_groups(self) -> tuple[Op, Op] | None:
+        """Of an operator on any number of tensors that can be done in groups: the operator for each group, and the one
+        that joins their results."""
+        return None
+
     def deduce(self, d: Deduction, /, *args: Any, **kwargs: Any) -> Annotation:
         raise NotImplementedError  # define_op's classes all have their own
 

@@ -66,6 +66,9 @@ class Concat(Op):
         ndim = max((part.ndim for part in parts), default=-1) if self.axis is not None else 1
         return TensorType(None, next((p.dtype for p in parts if p.dtype is not None), None), ndim)
 
+    def in_groups(self) -> tuple[Op, Op]:
+        return self, Concat(self.axis or 0)
+
     def legalize(self, out: TensorType, tensors: Sequence[te.Tensor]) -> te.Tensor:
         if self.axis is None:
             tensors = [_flat(part, out) for part in tensors]
@@ -142,6 +145,9 @@ class Stack(Op):
         ndim = max((part.ndim for part in parts), default=-1)
         dtype = next((p.dtype for p in parts if p.dtype is not None), None)
         return TensorType(None, dtype, ndim if ndim < 0 else ndim + 1)
+
+    def in_groups(self) -> tuple[Op, Op]:
+        return self, Concat(self.axis)
 
     def legalize(self, out: TensorType, tensors: Sequence[te.Tensor]) -> te.Tensor:
         axis = self.axis % out.ndim

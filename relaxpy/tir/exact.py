@@ -14,13 +14,14 @@ passes live on them.
 The masks of reads and writes are, too: where `select(m, f(masked_load(p, m)), x)` is simplified knowing that `m` holds,
 the read would be of the whole vector, beyond the end of the tensor.
 
-Values under a name are put out of sight as well. Passes learn what a name means and write that in where it is used,
-names within included, which takes time exponential in how deep they go.
+Values under a name are put out of sight as well, and indices that grow long with the names in them. Passes learn what
+a name means and write that in where it is used, names within included: time grows exponentially with how deep they go.
 """
 
 from __future__ import annotations
 
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.name_length import NameLengths
 
 Expr = tvm.ir.Expr
 
@@ -58,7 +59,7 @@ _register()
 
 def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with the arithmetic of its values out of the passes' sight."""
-    read = _ReadVars(func)
+    read, short = _ReadVars(func), _short_indices(func)
 
     def seal(node: Expr) -> Expr:
         if _is_float(node.a) or (type(node) in _WRAPPING and read.in_sum(node)):
@@ -72,7 +73,7 @@ def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return tvm.ir.Call(call.op, [*call.args[:-1], hidden], span=call.span, ret_ty=call.ty)
 
     def name(node: tirx.Let | tirx.Bind) -> tirx.Let | tirx.Bind:
-        if not isinstance(node.value.ty, tvm.ir.PrimType) or _may_index(node.value):
+        if not isinstance(node.value.ty, tvm.ir.PrimType) or node.var in short:
             return node
         value = tirx.call_intrin(node.value.ty, _NAMED, node.value)
         if isinstance(node, tirx.Bind):
@@ -107,8 +108,23 @@ def _is_float(expr: Expr) -> bool:
 
 def _may_index(expr: Expr) -> bool:
     """Is it one integer?"""
+    if not isinstance(expr.ty, tvm.ir.PrimType):
+        return False
     dtype = str(expr.ty.dtype)
     return dtype.startswith(("int", "uint")) and "x" not in dtype
+
+
+def _short_indices(func: tirx.PrimFunc) -> set[tvm.ir.Var]:
+    """The names of integers whose meaning passes may know."""
+    lengths = NameLengths()
+    short: set[tvm.ir.Var] = set()
+
+    def bind(node: tirx.Let | tirx.Bind) -> None:
+        if _may_index(node.value) and lengths.keeps(node.var, node.value):
+            short.add(node.var)
+
+    tvm_ffi.structural_walk(func.body, ((tirx.Let, tirx.Bind), bind), order="pre")
+    return short
 
 
 class _ReadVars:

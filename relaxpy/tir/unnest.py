@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.walk import walk
+from relaxpy.tir.name_length import NameLengths
 
 Expr = tvm.ir.Expr
 Stmt = tirx.Stmt
@@ -23,8 +23,6 @@ Mutator = tvm_ffi.StructuralMutator
 _CHOICE = "prim.if_then_else"
 _READS_STATE = 2
 """TVM's `CallEffectKind` of calls that look at memory; those above it change something."""
-_LONGEST = 32
-"""Variables in an integer, names written out, up to which it stays what its name means."""
 
 _FIRST, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
 
@@ -47,8 +45,7 @@ class _Unnester:
     def __init__(self) -> None:
         self._before: list[list[Stmt]] = []
         """Of the statements that are being rewritten, the innermost last."""
-        self._lengths: dict[tvm.ir.Var, int] = {}
-        """Of names that keep their values: how many variables the analyser makes of each."""
+        self._lengths = NameLengths()
 
     def run(self, body: Stmt) -> Stmt:
         return tvm_ffi.structural_mutate(
@@ -92,24 +89,13 @@ class _Unnester:
 
     def _meaning(self, var: tvm.ir.Var, value: Expr) -> Expr:
         """What a name is to mean: its value, or memory that has been given the value."""
-        length = self._length(value)
-        if isinstance(value.ty, tvm.ir.PointerType) or (_is_integer(value) and length <= _LONGEST):
-            self._lengths[var] = length
+        if isinstance(value.ty, tvm.ir.PointerType):
             return value
-        self._lengths[var] = 1
+        if _is_integer(value) and self._lengths.keeps(var, value):
+            return value
         slot = _Slot(var.name, value)
         self._before[-1] += [slot.allocated(), slot.put(value)]
         return slot.value
-
-    def _length(self, value: Expr) -> int:
-        total = 0
-
-        def count(var: tvm.ir.Var) -> None:
-            nonlocal total
-            total += self._lengths.get(var, 1)
-
-        walk(value, (tvm.ir.Var, count))
-        return total
 
     def _call(self, node: tvm.ir.Call, mutator: Mutator) -> Expr:
         if str(getattr(node.op, "name", "")) != _CHOICE:

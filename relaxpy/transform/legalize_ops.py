@@ -19,6 +19,7 @@ from relaxpy.ir.expr import (
     ShapeExpr,
     Tuple,
     TupleGetItem,
+    Var,
 )
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
@@ -31,6 +32,9 @@ from relaxpy.op.intrinsic import ScalarToTensor, TensorToScalar
 from relaxpy.op.memory import CheckDim
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
+
+MOST_TENSORS = 32
+"""How many tensors a program joins: a choice among them is nested as deep, and takes more than that time to compile."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,9 @@ class _Legalizer(Rebuilder):
             if op.packed:
                 self.require_sizes(op, value)
             return value
+        groups = op.in_groups()
+        if groups is not None and len(tensors := self.tensors(value.args[0])) > MOST_TENSORS:
+            return self.in_groups(value, tensors, *groups)
         deduction = Deduction(op, value, lambda e: deduce(e, self.mod), exact=True)
         out = deduction.run()
         if op.packed and isinstance(out, TensorType) and out.ndim < 0:
@@ -113,6 +120,39 @@ class _Legalizer(Rebuilder):
             value, args = self.with_tensors(op, value, args)
         program = self.called_program(op, args, out)
         return self.call_program(value, args, out, *program)
+
+    def tensors(self, arg: Expr) -> list[Expr]:
+        """The tensors of an argument."""
+        return _tensor_leaves(arg, deduce(arg, self.mod), self)
+
+    def in_groups(self, call: Call, tensors: Sequence[Expr], group: Op, join: Op) -> Expr:
+        """The call as calls of `group`, and of `join` on their results. Sizes of those that are sums of many symbols
+        have symbols of their own in the program that joins."""
+        parts = [
+            self.emit(
+                self.value(group(Tuple(tuple(tensors[i : i + MOST_TENSORS])), span=call.span))
+            )
+            for i in range(0, len(tensors), MOST_TENSORS)
+        ]
+        joined = join(Tuple(tuple(parts)), span=call.span)
+        if len(parts) > MOST_TENSORS:
+            return self.value(joined)
+        deduction = Deduction(join, joined, lambda e: deduce(e, self.mod), exact=True)
+        out = deduction.run()
+        self.check(deduction.requirements)
+        named: dict[Dim, SymVar] = {}
+
+        def symbol(dim: Dim) -> Dim:
+            if len(dim.vars) < 2:
+                return dim
+            return named.setdefault(dim, SymVar(f"size{len(named)}")).dim
+
+        renamed = [Var("part", map_annotation(deduce(part, self.mod), symbol)) for part in parts]
+        as_named = Deduction(join, join(Tuple(tuple(renamed))), lambda e: deduce(e, self.mod))
+        kind = as_named.run()
+        return self.call_program(
+            joined, deduction.args, out, *self.called_program(join, as_named.args, kind)
+        )
 
     def with_tensors(
         self, op: Op, call: Call, annotations: Sequence[Annotation | None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,16 @@ def test_indices_stay() -> None:
     assert sealed(named).same_as(named)
     mixed = te.create_prim_func([x, compute((n,), lambda i: x[i] * i)])
     assert calls(sealed(mixed)) == ["relaxpy.mul"]
+
+
+def test_indices_that_grow_long_are_values() -> None:
+    """Each name twice in the value of the next: written out, 2 ** 12 variables."""
+    x, y = (tirx.decl_buffer([64], "float32", name) for name in "xy")
+    names = [tirx.Var(f"a{i}", "int64") for i in range(13)]
+    binds = [tirx.Bind(names[0], tirx.const(1, "int64"))]
+    binds += [tirx.Bind(b, tirx.Max(a * 3, a + 1)) for a, b in pairwise(names)]
+    body = tirx.SeqStmt([*binds, tirx.BufferStore(y, x[names[-1]], [names[-1]])])
+    assert calls(sealed(tirx.PrimFunc([x, y], body))) == ["relaxpy.named", "relaxpy.named"]
 
 
 def test_unsealed_is_what_was_sealed() -> None:
