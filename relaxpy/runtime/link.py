@@ -23,7 +23,7 @@ a trampoline (`relaxpy.runtime.program.drive`), so recursion is as deep as memor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from relaxpy.runtime.bytecode import (
@@ -38,7 +38,6 @@ from relaxpy.runtime.bytecode import (
     If,
     Instr,
     IntExpr,
-    IntOp,
     Invoke,
     Item,
     Kernel,
@@ -56,8 +55,9 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     View,
 )
-from relaxpy.runtime.frame import FramePlan
-from relaxpy.runtime.integers import POLYNOMIAL, by_slot, compute, fits_int64, grows, python_op
+from relaxpy.runtime.formulas import Formulas, slots_seen
+from relaxpy.runtime.function_listing import Listing
+from relaxpy.runtime.integers import by_slot, grows
 from relaxpy.runtime.kernels import LARGE_WORK, SMALL_WORK
 from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
@@ -67,45 +67,6 @@ from relaxpy.runtime.verify import Unproved
 
 MAX_ROW = 64
 """Kernels of a row. Its arguments are on the frame's stack, which takes memory at each level of a recursion."""
-_MOST_PARENTHESES = 40
-"""Of a formula on one line, one in the other."""
-
-
-@dataclass(slots=True)
-class Listing:
-    """The Python source of a function, and what its names mean."""
-
-    name: str
-    lines: list[str]
-    origin: list[int]
-    """Line (from 0) → instruction, -1 for the frame around them."""
-    plan: FramePlan
-    groups: list[list[int]]
-    """Kernel indices of each work group."""
-    rows: int
-    """How many rows of kernels there are."""
-    generator: bool
-    arms: list[Arm]
-    """Branches at every 80th level, inner ones first: what is compiled in pieces."""
-    comments: dict[int, str]
-    """Line (from 0) → the binding that it is of."""
-    texts: list[str]
-    """What the names `q<i>` mean."""
-
-    @property
-    def text(self) -> str:
-        """The lines with their comments, for people."""
-        lines = list(self.lines)
-        for line, comment in self.comments.items():
-            lines[line] += f"  # {printable(comment)}"
-        return "\n".join(lines) + "\n"
-
-
-def printable(text: str) -> str:
-    """A text on one line, with escapes for what is no visible character."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def translate(
@@ -175,7 +136,7 @@ class Emitter:
             for record in self.plan.records
             for slot in range(record.shape, record.shape + record.ndim)
         )
-        self.seen = frozenset(_seen(code))
+        self.seen = frozenset(slots_seen(code))
         """Slots that leave the function's arithmetic, where 64 bits must be enough; the heap sees to that itself."""
         self.group_exprs: list[IntExpr] = []
         self.group_kernels: list[list[int]] = []
@@ -191,6 +152,8 @@ class Emitter:
         """A slot was written twice."""
         self.registers_set = set(range(len(code.params)))
         self.matches = MatchLines(self.emit, self.temp)
+        self.formulas = Formulas(code, analysis.written, self.emit, self.temp)
+        self.fold, self.expr = self.formulas.fold, self.formulas.text
         self._plan_storages()
         self._plan_groups()
         self.groups_of_slot = by_slot(self.group_exprs)
@@ -225,50 +188,6 @@ class Emitter:
         self.group_of = seen
 
     # Expressions
-
-    def fold(self, expr: IntExpr) -> IntExpr:
-        """The expression with constant slots replaced by their numbers, and constant parts computed."""
-        if isinstance(expr, Heap):
-            return expr if expr.index in self.info.written else self.code.heap_init[expr.index]
-        if isinstance(expr, IntOp):
-            args = tuple(self.fold(arg) for arg in expr.args)
-            if all(isinstance(arg, int) for arg in args):
-                try:
-                    value = compute(expr.op, [arg for arg in args if isinstance(arg, int)])
-                except ZeroDivisionError:
-                    pass  # fails when it is reached, with its place
-                else:
-                    # What no slot holds is computed at run time: a product of many has any number of digits.
-                    if fits_int64(value):
-                        return value
-            return IntOp(expr.op, args)
-        return expr
-
-    def expr(self, expr: IntExpr) -> str:
-        return self._expr(self.fold(expr))[0]
-
-    def _expr(self, expr: IntExpr, narrow: bool = False) -> tuple[str, int]:
-        """A folded formula as Python, and how many parentheses deep it is: Python reads 200. Deep ones are computed
-        piece by piece, on lines of their own. A `narrow` one fails where kernels, in 64 bits, would come to another
-        value: sums may wrap on the way, what a minimum or a quotient is taken of may not."""
-        if isinstance(expr, Heap):
-            return f"s{expr.index}", 0
-        if not isinstance(expr, IntOp):
-            return repr(expr), 0
-        args = [self._expr(arg, narrow) for arg in expr.args]
-        if narrow and expr.op not in POLYNOMIAL:
-            args = [
-                (f"int64({text})", deep + 1)
-                if isinstance(arg, IntOp) and arg.op in POLYNOMIAL
-                else (text, deep)
-                for arg, (text, deep) in zip(expr.args, args, strict=True)
-            ]
-        text, deep = python_op(expr.op, [arg for arg, _ in args]), 1 + max(d for _, d in args)
-        if deep < _MOST_PARENTHESES:
-            return text, deep
-        name = self.temp()
-        self.emit(f"{name} = {text}")
-        return name, 0
 
     def dims(self, shape: int, ndim: int) -> str:
         sizes = [self.expr(Heap(slot)) for slot in range(shape, shape + ndim)]
@@ -478,7 +397,7 @@ class Emitter:
             case Match():
                 self.match_value(at, instr, scope)
             case Eval(dst=dst, expr=expr):
-                self.emit(f"s{dst} = {self._expr(self.fold(expr), narrow=True)[0]}")
+                self.emit(f"s{dst} = {self.expr(expr, narrow=True)}")
                 self.slot_written(dst, scope)
                 if dst in self.seen and dst not in self.in_heap and grows(expr):
                     self.emit(f"if not {-LARGEST - 1} <= s{dst} <= {LARGEST}: raise too_large()")
@@ -685,21 +604,3 @@ class Emitter:
 def _regs(regs: Sequence[int], end: str = "") -> str:
     """Registers as an argument list; with `end` a comma, as the inside of a tuple."""
     return ", ".join(f"r{reg}" for reg in regs) + (end if regs else "")
-
-
-def _seen(code: FunctionCode) -> Iterator[int]:
-    """The slots of sizes and scalars that values are made of, and that others are called with."""
-    for instr in code.code:
-        match instr:
-            case (
-                MakeShape(shape=shape, ndim=ndim)
-                | Alloc(shape=shape, ndim=ndim)
-                | View(shape=shape, ndim=ndim)
-            ):
-                yield from range(shape, shape + ndim)
-            case Kernel(args=args) | Library(args=args) | Packed(args=args):
-                yield from (arg.index for arg in args if isinstance(arg, Heap))
-            case MakePrim(value=Heap(index)):
-                yield index
-            case _:
-                pass

@@ -38,7 +38,7 @@ from relaxpy.runtime.bytecode import (
     TuplePattern,
     View,
 )
-from relaxpy.runtime.link import printable
+from relaxpy.runtime.function_listing import printable
 
 if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable

@@ -28,8 +28,9 @@ import numpy as np
 from relaxpy.files import write_text
 from relaxpy.runtime.bytecode import FunctionCode, Instr, Kernel, Library, Packed
 from relaxpy.runtime.frame import record_bytes
+from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.limits import copy_bandwidth, peak_flops
-from relaxpy.runtime.link import Emitter, Scope, printable
+from relaxpy.runtime.link import Emitter, Scope
 
 MACHINE = "(the machine itself)"
 """What is in no kernel: checks, shapes, allocation, the calls."""

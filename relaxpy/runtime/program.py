@@ -40,6 +40,7 @@ from relaxpy.runtime.bytecode import (
 )
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.frame import Allocate, Frame, record_of, release
+from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.integers import int64, too_large
 from relaxpy.runtime.kernel_params import require_fit
 from relaxpy.runtime.kernels import (
@@ -50,7 +51,7 @@ from relaxpy.runtime.kernels import (
     OutOfRange,
     load_kernels,
 )
-from relaxpy.runtime.link import printable, translate
+from relaxpy.runtime.link import translate
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
 from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
 from relaxpy.runtime.pool import MemoryPool
