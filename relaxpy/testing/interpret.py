@@ -556,8 +556,9 @@ class Interpreter:
         """Memory and VM instructions that lowering makes."""
         match op:
             case AllocStorage():
-                with _memory(TensorType((args[0],), "uint8")):
-                    return np.zeros(args[0], np.uint8)
+                size = max(args[0], 0)  # of a tensor with a negative dimension, which is refused
+                with _memory(TensorType((size,), "uint8")):
+                    return np.zeros(size, np.uint8)
             case AllocTensor(dtype=dtype, offset=offset):
                 return _allocate(args[0], DType(dtype), offset, *args[1:])
             case View(dtype=dtype, offset=offset):

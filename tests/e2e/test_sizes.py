@@ -124,7 +124,7 @@ WRONG = {
         'r = R.memory.alloc_tensor(R.shape([n]), m, dtype="float32")\nq = R.exp(r)\nreturn q',
         (np.zeros(0, "float32"), (3,)),
         "check",
-        "main: a storage cannot have k - 80 bytes",
+        "main: a tensor does not lie in its storage: n * 4 of k - 80 bytes",
     ),
 }
 

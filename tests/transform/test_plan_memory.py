@@ -10,6 +10,7 @@ import pytest
 
 import relaxpy
 from relaxpy.analysis.live_ranges import LiveRange, liveness
+from relaxpy.errors import RuntimeCheckError
 from relaxpy.ir import Call, Function, IRModule
 from relaxpy.ir.expr import Expr
 from relaxpy.op.memory import AllocStorage, AllocTensor
@@ -341,3 +342,19 @@ def main(x: R.Tensor(("m", "n0"), "float32"), {params}) -> R.Tensor(("m", "n{cou
     text = Sequential((LegalizeOps(), LowerCallTIR(), PlanMemory()))(mod).script()
     assert text.count("alloc_storage") == count - 1
     assert len(asked) < count
+
+
+def test_a_negative_dimension_is_reported_and_not_the_size_of_its_storage() -> None:
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n", 4), "float32")):
+    n = T.int64()
+    a = R.zeros((n - 1, 2), "float32")
+    b = R.exp(a)
+    return b
+""")
+    planned = Sequential((LegalizeOps(), LowerCallTIR(), PlanMemory()))(mod)
+    assert "alloc_storage(R.prim_value(n * 8 - 8))" in planned.script()
+    for each in (mod, planned):
+        with pytest.raises(RuntimeCheckError, match="main: the dimension n - 1 is negative"):
+            interpret(each, "main", np.zeros((0, 4), "float32"))
