@@ -22,3 +22,14 @@ def as_array(value: Any) -> np.ndarray:
         return value.numpy(force=True)
     numpy = getattr(value, "numpy", None)
     return np.asarray(numpy() if callable(numpy) else value)
+
+
+def of_numbers(value: Any) -> np.ndarray:
+    """What numpy makes of numbers in nested lists, but that integers from 2**63 on beside smaller ones from 0 up remain
+    integers: numpy makes floats of them."""
+    array = np.asarray(value)
+    if array.dtype != np.float64 or not array.size or not np.max(np.abs(array)) >= 2.0**63:
+        return array
+    whole = np.asarray(value, object)
+    exact = all(isinstance(each, (int, np.integer)) and each >= 0 for each in whole.flat)
+    return whole.astype(np.uint64) if exact else array

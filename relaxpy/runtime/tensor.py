@@ -403,6 +403,11 @@ def _from_python(value: float | list[Any], dtype: str) -> Tensor:
     kinds = {"bool": 0, "int": 1, "uint": 1, "float": 2, "bfloat": 2}
     if natural.size == 0:
         return from_numpy(natural.astype(target))
+    if dtype == "uint64" and natural.dtype == np.float64:
+        # of integers from 2**63 on beside smaller ones numpy makes floats
+        whole = np.asarray(value, object)
+        if all(type(each) is int and each >= 0 for each in whole.flat):
+            natural, name = whole, dtype
     if kinds[name.rstrip("0123456789")] > kinds.get(dtype.split("_")[0].rstrip("0123456789"), 2):
         raise RuntimeCheckError("lossy", f"{_short(value)} is not exact as {dtype}")
     with np.errstate(all="ignore"):

@@ -14,6 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from relaxpy.errors import ScriptError
+from relaxpy.ir.array import of_numbers
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
@@ -108,7 +109,7 @@ def const(value: Any, dtype: str | None = None) -> Constant | Call:
             "a constant of this many elements is not written as lists",
             help="in decorated code give R.const an array of numpy",
         )
-    array = np.asarray(value)
+    array = of_numbers(value)
     if array.dtype.kind in "OUSM":
         raise ScriptError("bad-value", f"a constant cannot be made of {type(value).__name__}")
     if dtype is None and not isinstance(value, (np.ndarray, np.generic)):

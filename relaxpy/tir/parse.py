@@ -30,9 +30,9 @@ from relaxpy.tir.spelling import (
     CHECKED,
     COMPARISONS,
     INDEX,
-    INTEGER,
     INTEGERS,
     ITERATED,
+    LITERAL,
     OPERATOR,
     SHAPE,
     STARRED,
@@ -226,6 +226,16 @@ def _integer(dtype: str) -> Callable[[Any], Any]:
     return checked
 
 
+def _float64(value: Any) -> Any:
+    """What `T.float64(value)` does, for any number: TVM's own ends at float32."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return script_tirx.float64(value)
+    try:
+        return tirx.const(float(value), "float64")
+    except OverflowError:
+        raise ScriptError("tir-dtype", f"{value} is not in the range of float64") from None
+
+
 class _Iterated:
     """Gives what Python goes through in one program, if that comes to an end: an expression has an element for every
     index, and loops inside of loops are counted together."""
@@ -265,7 +275,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     CHECKED: _checked,
     STORED: _stored,
     **_OPERATORS,
-    **{INTEGER + dtype: _integer(dtype) for dtype in INTEGERS},
+    **{LITERAL + dtype: _integer(dtype) for dtype in INTEGERS},
+    f"{LITERAL}float64": _float64,
 }
 """What the tree calls that `prepare` makes."""
 

@@ -36,8 +36,8 @@ OPERATOR = "__relaxpy_operator_"
 """Before the name of an operator's class in `ast`: the function that applies it if the dtypes agree."""
 STORED = "__relaxpy_stored"
 """The function that refuses a value whose dtype is not that of the buffer it goes to."""
-INTEGER = "__relaxpy_integer_"
-"""Before the name of an integer dtype: the function that makes its literals, those beyond int64 too."""
+LITERAL = "__relaxpy_literal_"
+"""Before the name of a dtype: the function that makes its literals, those too that TVM's ends at."""
 
 ARITHMETIC = frozenset({"Add", "Sub", "Mult", "Div", "FloorDiv", "Mod", "Pow", "LShift"})
 COMPARISONS = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
@@ -59,6 +59,7 @@ _REFUSED_SYNTAX: dict[type[ast.AST], str] = {
 _REFUSED_ATTRIBUTES = frozenset({"format", "format_map"})
 """Methods of strings that walk from attribute to attribute by themselves."""
 INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"})
+LITERALS = INTEGERS | {"float64"}
 _LOOPS = frozenset({"grid", "serial", "parallel", "vectorized", "unroll", "thread_binding"})
 _AXES = frozenset({"spatial", "reduce", "scan", "opaque", "S", "R"})
 _BUFFERS = frozenset(
@@ -490,8 +491,8 @@ class _Modern(ast.NodeTransformer):
             and _t_attribute(node.func.value) == "axis"
         ):
             node.args[:1] = [self.index(arg) for arg in node.args[:1]]
-        elif name in INTEGERS and len(node.args) == 1 and not node.keywords:
-            return self.wrap(INTEGER + str(name), node, node.args[0])
+        elif name in LITERALS and len(node.args) == 1 and not node.keywords:
+            return self.wrap(LITERAL + str(name), node, node.args[0])
         return node
 
     def visit_Starred(self, node: ast.Starred) -> ast.Starred:

@@ -129,6 +129,8 @@ def test_a_constant_is_copied_on_export_to_who_cannot_be_told() -> None:
         ([[1, 2], [3, 4]], "int8", [[1, 2], [3, 4]]),
         ([], "float32", []),
         (2**40, "int64", 2**40),
+        ([2**64 - 1, 7], "uint64", [2**64 - 1, 7]),
+        ([[0], [2**63]], "uint64", [[0], [2**63]]),
         (1, "bfloat16", 1.0),
     ],
 )
@@ -144,6 +146,8 @@ def test_python_numbers_become_the_wanted_type(value: object, dtype: str, expect
         (1.5, "int32"),
         (300, "int8"),
         (-1, "uint8"),
+        ([2**64 - 1, -1], "uint64"),
+        ([2**63, 0.5], "uint64"),
         (2**24 + 1, "float32"),
         (1e300, "float32"),
         (2, "bool"),

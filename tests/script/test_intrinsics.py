@@ -36,6 +36,11 @@ def test_a_constant_that_an_integer_dtype_does_not_hold(constant: str, value: st
     [
         ('2.0, "int32"', 'R.const(2, "int32")'),
         ('2**64 - 1, "uint64"', 'R.const(18446744073709551615, "uint64")'),
+        (
+            '[2**64 - 1, 7, 2**63], "uint64"',
+            'R.const([18446744073709551615, 7, 9223372036854775808], "uint64")',
+        ),
+        ("[2**63, 7]", 'R.const([9223372036854775808, 7], "uint64")'),
         ('-2**63, "int64"', 'R.const(-9223372036854775808, "int64")'),
         ('True, "int8"', 'R.const(1, "int8")'),
         ('0.1, "float16"', 'R.const(0.1, "float16")'),

@@ -407,6 +407,24 @@ def test_integers_beyond_their_dtype(dtype: str, value: object) -> None:
     assert caught.value.code == "tir-dtype"
 
 
+@pytest.mark.parametrize(
+    "value",
+    [-1.7976931348623157e308, 1.7976931348623157e308, 1e39, 5e-324, 0.1, -0.0, 10**300, 'float("inf")', '"-inf"'],
+)  # fmt: skip
+def test_numbers_of_float64(value: object) -> None:
+    """TVM's own `T.float64` ends at float32. What is printed is read again as the same number."""
+    parsed = parse(WIDE.format("float64", value))
+    again = parse(parsed.script())
+    wanted = eval(str(value)) if isinstance(value, str) else value
+    for each in (parsed, again):
+        assert str(each.func.body.value.ty.dtype) == "float64"
+        assert float(each.func.body.value.value).hex() == float(wanted).hex()
+
+
+def test_an_integer_beyond_float64() -> None:
+    assert refused(WIDE.format("float64", 10**400))[0] == "tir-dtype"
+
+
 def test_attributes_are_int64() -> None:
     """TVM prints larger ones as `metadata["ffi.BigInt"][0]`, which no text holds."""
     with pytest.raises(ScriptError, match="the value of big is no number"):
