@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import TypeAlias
 
 import click
-import ml_dtypes
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.ir.dtype import DType
 from relaxpy.runtime.tensor import Shape
 
 Value: TypeAlias = "np.ndarray | int | float | bool | Shape"
 
 SHORT_DTYPES = {
+    "f8_e4m3fn": "float8_e4m3fn", "f8_e5m2": "float8_e5m2",
     "f16": "float16", "f32": "float32", "f64": "float64", "bf16": "bfloat16",
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
     "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
@@ -33,7 +34,7 @@ SHORT_DTYPES = {
 }  # fmt: skip
 """Short names of dtypes; the long ones are understood too."""
 
-GENERATED = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<dims>[\d\s,]*)\](?:<(?P<below>\d+))?")
+GENERATED = re.compile(r"(?P<dtype>[a-z]+\d*(?:_\w+)?)\[(?P<dims>[\d\s,]*)\](?:<(?P<below>\d+))?")
 SHAPE = re.compile(r"\((?P<dims>[-\d\s,]*)\)")
 
 _ARRAY_FILES = (b"\x93NUMPY", b"PK")
@@ -123,7 +124,7 @@ def generate(
             raise bad_input(f"integers below {limit} do not fit {long}")
         return random.integers(0, limit, shape, dtype=long)
     numbers = np.asarray(random.standard_normal(shape, dtype=np.float32))
-    return numbers.astype(ml_dtypes.bfloat16 if long == "bfloat16" else long)
+    return numbers.astype(DType(long).numpy)
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:

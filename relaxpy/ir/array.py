@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+
+from relaxpy.ir.dtype import OF_ML_DTYPES, DType
 
 
 def as_array(value: Any) -> np.ndarray:
     """What numpy reads, as an array that is not copied where that is possible. torch's tensors among them: those that
-    require a gradient, which torch refuses to show, and bfloat16, which numpy does not have."""
+    require a gradient, which torch refuses to show, and dtypes that numpy does not have."""
     if isinstance(value, np.ndarray):
         return value
     if type(value).__module__.partition(".")[0] == "torch":
         value = value.detach()
-        if str(value.dtype) == "torch.bfloat16":
+        dtype = str(value.dtype).removeprefix("torch.")
+        if dtype in OF_ML_DTYPES:
             import torch  # it is there: the value is one of its
 
-            return value.cpu().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+            bits = torch.int16 if dtype == "bfloat16" else torch.uint8
+            return value.cpu().view(bits).numpy().view(DType(dtype).numpy)
         return value.numpy(force=True)
     numpy = getattr(value, "numpy", None)
     return np.asarray(numpy() if callable(numpy) else value)

@@ -4,6 +4,7 @@ compares as its name."""
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from functools import cached_property
 from typing import ClassVar
@@ -17,9 +18,14 @@ _BITS = {
     "bool": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64,
     "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64,
     "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64,
+    "float8_e4m3fn": 8, "float8_e5m2": 8,
 }  # fmt: skip
 
+OF_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+"""Those that numpy has not."""
+
 _ALIASES = {
+    "f8_e4m3fn": "float8_e4m3fn", "f8_e5m2": "float8_e5m2",
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
     "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "boolean": "bool",
@@ -64,6 +70,11 @@ class DType(str):
         return "float" in self
 
     @cached_property
+    def is_narrow(self) -> bool:
+        """A float that is computed in float32, and rounded."""
+        return self.is_float and self.bits < 32
+
+    @cached_property
     def is_bool(self) -> bool:
         return self == "bool"
 
@@ -77,8 +88,18 @@ class DType(str):
         return self.is_float or self.startswith("int")
 
     @cached_property
+    def limits(self) -> tuple[float, float]:
+        """The least and the greatest number: of a float infinities, where it has them."""
+        if not self.is_float:
+            limits = np.iinfo(self.numpy)
+            return int(limits.min), int(limits.max)
+        if self == "float8_e4m3fn":
+            return float(ml_dtypes.finfo(self.numpy).min), float(ml_dtypes.finfo(self.numpy).max)
+        return -math.inf, math.inf
+
+    @cached_property
     def numpy(self) -> np.dtype:
-        return np.dtype(ml_dtypes.bfloat16 if self == "bfloat16" else str(self))
+        return np.dtype(getattr(ml_dtypes, self) if self in OF_ML_DTYPES else str(self))
 
 
 _NARROW = re.compile(
@@ -91,6 +112,10 @@ _WIDE = re.compile(
 
 def _advice(name: str) -> str:
     """What to write for a name that is no dtype. One of another width is no slip of the pen."""
+    if name.lower().startswith(("float8", "fp8", "f8", "e4m3", "e5m2")):
+        return (
+            f"the dtypes of that width are {', '.join(n for n in _BITS if n.startswith('float8'))}"
+        )
     if _NARROW.match(name.lower()):
         return (
             "keep narrow numbers in int8 or uint8, with their scales beside them: R.quantize, R.dequantize; "

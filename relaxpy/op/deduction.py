@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+import ml_dtypes
 import numpy as np
 
 from relaxpy.errors import DeduceError
@@ -504,7 +505,7 @@ def _limits(scalar: PrimType) -> list[Dim]:
     if kind.is_bool or kind in ("int64", "float64", "float32", "bfloat16"):
         return []
     if not kind.is_int:
-        return [dim_op("le", value, int(np.finfo(kind.numpy).max))] if kind == "float16" else []
+        return [dim_op("le", value, int(ml_dtypes.finfo(kind.numpy).max))]
     limits = np.iinfo(kind.numpy)
     highest = [] if kind == "uint64" else [dim_op("le", value, int(limits.max))]
     return [*highest, dim_op("le", int(limits.min), value)]

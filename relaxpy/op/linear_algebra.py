@@ -247,7 +247,7 @@ def result_dtype(d: Deduction, out_dtype: DType | None, **factors: TensorType) -
 
 def wide_dtype(dtype: DType) -> DType:
     """What products of `dtype` are accumulated in."""
-    return DType("float32") if dtype in ("float16", "bfloat16") else dtype
+    return DType("float32") if dtype.is_narrow else dtype
 
 
 def product_shape(

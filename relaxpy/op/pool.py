@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -234,7 +233,7 @@ class MaxPooling(Pooling):
         )
 
     def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
-        loops, lowest = self.loops(), te.const(_lowest(DType(str(data.dtype))), str(data.dtype))
+        loops, lowest = self.loops(), te.const(DType(str(data.dtype)).limits[0], str(data.dtype))
 
         def largest(*i: Any) -> Any:
             value = te.widen(self.read(data, lowest, i, loops))
@@ -246,7 +245,7 @@ class MaxPooling(Pooling):
         return te.compute(out.dims, lambda *i: te.cast(found(*i), out.dtype), "narrowed")
 
     def reference(self, data: np.ndarray) -> np.ndarray:
-        lowest = np.asarray(_lowest(DType(data.dtype))).astype(data.dtype)
+        lowest = np.asarray(DType(data.dtype).limits[0]).astype(data.dtype)
         best: Any = lowest
         data = widened(data)
         for value, within, _ in self.seen(data):
@@ -272,11 +271,6 @@ class MaxPooling(Pooling):
         yield sample(cls(2, padding=1), ints, dims=_dims(cls))
         yield wrong(cls(), ints.astype(bool), code="op-dtype", match="bool")
         yield from _wrong(cls)
-
-
-def _lowest(dtype: DType) -> float:
-    """The identity of a maximum."""
-    return -math.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
 
 
 @dataclass(frozen=True)

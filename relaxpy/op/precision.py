@@ -14,7 +14,7 @@ def sum_dtype(dtype: DType) -> DType:
     """What elements of `dtype` are added up in for their mean: float32 for narrower floats, 64 bits for integers."""
     if dtype.is_int:
         return DType("uint64" if dtype == "uint64" else "int64")
-    return DType("float32") if dtype in ("float16", "bfloat16") else dtype
+    return DType("float32") if dtype.is_narrow else dtype
 
 
 def quotient(total: Any, count: Any) -> Any:
@@ -28,7 +28,7 @@ def quotient(total: Any, count: Any) -> Any:
 
 def widened(x: np.ndarray) -> np.ndarray:
     """`x`, as float32 where it is narrower."""
-    return x.astype(np.float32) if DType(x.dtype) in ("float16", "bfloat16") else x
+    return x.astype(np.float32) if DType(x.dtype).is_narrow else x
 
 
 def narrowed(value: Any, like: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ def wide_dtype(dtype: str, reduction: str) -> DType:
         return kind
     if kind.is_int and reduction == "mean":
         return DType("int64" if kind.is_signed else "uint64")
-    return DType("float32") if kind in ("float16", "bfloat16") else kind
+    return DType("float32") if kind.is_narrow else kind
 
 
 def check_reduction(d: Deduction, data: TensorType, reduction: str) -> None:

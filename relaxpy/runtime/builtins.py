@@ -107,7 +107,7 @@ def unique(
     their first appearance; then what else is asked for, in this order (`R.unique`)."""
     array = tensor.numpy()
     along = None if isinstance(axis, tuple) else int(axis)
-    narrow = array.dtype.kind not in "biuf"  # bfloat16, which numpy cannot sort
+    narrow = array.dtype.isbuiltin != 1  # of ml_dtypes: numpy cannot sort them
     values, first, inverse, counts = np.unique(
         array.astype(np.float32) if narrow else array,
         return_index=True, return_inverse=True, return_counts=True, axis=along,

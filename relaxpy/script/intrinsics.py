@@ -122,12 +122,23 @@ def const(value: Any, dtype: str | None = None) -> Constant | Call:
         )
     try:
         with np.errstate(over="raise"):
-            return Constant(array, dtype)
+            constant = Constant(array, dtype)
+        if _are_as_finite(constant.data, array):
+            return constant
+        problem = f"a number is too large for {dtype}"
     except FloatingPointError:
         problem = f"a number is too large for {dtype or array.dtype}"
     except OverflowError as error:
         problem = str(error)
     raise ScriptError("bad-value", f"R.const: {problem}")
+
+
+def _are_as_finite(converted: np.ndarray, array: np.ndarray) -> bool:
+    """Are infinities and NaN where they were? Only float64 says so itself where it is converted."""
+    if array.dtype.kind not in "iuf" or not DType(converted.dtype).is_narrow:
+        return True
+    wide, before = converted.astype(np.float32), array.astype(np.float64)
+    return bool(np.all((np.isnan(wide) == np.isnan(before)) & (np.isinf(wide) == np.isinf(before))))
 
 
 def _fits(array: np.ndarray, dtype: DType) -> bool:

@@ -88,7 +88,7 @@ def index_map(
 
 _SCALARS = (
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
-    "bfloat16", "bool",
+    "bfloat16", "float8_e4m3fn", "float8_e5m2", "bool",
 )  # fmt: skip
 _TYPES = {name: ScalarDType(name) for name in _SCALARS}
 

@@ -71,7 +71,14 @@ def disagreement(
 
 MAGNIFIED = 16.0
 """How much farther than perturbed runs a right result may be from the one that is wanted."""
-NOISE = {"float64": 1e-13, "float32": 2e-6, "float16": 4e-3, "bfloat16": 3e-2}
+NOISE = {
+    "float64": 1e-13,
+    "float32": 2e-6,
+    "float16": 4e-3,
+    "bfloat16": 3e-2,
+    "float8_e4m3fn": 0.25,
+    "float8_e5m2": 0.5,
+}
 """How far, relatively, a right result of one operator may be off, by dtype."""
 
 

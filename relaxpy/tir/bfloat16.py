@@ -17,6 +17,7 @@ import ml_dtypes
 
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.floats import is_nan
+from relaxpy.tir.lanes import like, memory_like, splat
 
 Expr = tvm.ir.Expr
 Stmt = tirx.Stmt
@@ -46,10 +47,12 @@ class _Rewriter:
 
         def bind(node: tirx.Let | tirx.Bind) -> None:
             if _is_bfloat16(node.value):
-                self.names[node.var] = tirx.Var(node.var.name, _like(node.value, "float32"))
+                self.names[node.var] = tirx.Var(node.var.name, like(node.value, "float32"))
 
         def allocate(buffers: Iterable[Expr]) -> None:
-            self.buffers |= {b: _of_float32(b) for b in buffers if _is_bfloat16_memory(b)}
+            self.buffers |= {
+                b: memory_like(b, "float32") for b in buffers if _is_bfloat16_memory(b)
+            }
 
         visits = [
             (s_tir.SBlock, lambda block: allocate(block.alloc_buffers)),
@@ -79,7 +82,7 @@ class _Rewriter:
         """A bfloat16 in memory as float32; what is none, as it is."""
         if not _is_bfloat16(value):
             return value
-        return _widened(tirx.reinterpret(_like(value, "uint16"), value))
+        return _widened(tirx.reinterpret(like(value, "uint16"), value))
 
     def load(self, node: Expr) -> Expr:
         if not _is_bfloat16(node) or _is_bfloat16_memory(node.source):
@@ -104,7 +107,7 @@ class _Rewriter:
             return node if value.same_as(node.value) else value.astype(str(node.ty.dtype))
         if _is_bfloat16(node.value):
             return value
-        return _widened(_rounded(value.astype(_like(value, "float32"))))
+        return _widened(_rounded(value.astype(like(value, "float32"))))
 
     def select(self, node: tirx.Select) -> Expr:
         if not _is_bfloat16(node):
@@ -138,7 +141,7 @@ class _Rewriter:
             case "tirx.masked_load":
                 if not _is_bfloat16(node) or _is_bfloat16_memory(node.args[0]):
                     return node
-                return tirx.call_intrin(_like(node, "float32"), name, *node.args)
+                return tirx.call_intrin(like(node, "float32"), name, *node.args)
             case "tirx.masked_store":
                 buffer, value, *place = node.args
                 stored = self.stored(buffer, value)
@@ -155,7 +158,7 @@ class _Rewriter:
                 return node
         if not _is_bfloat16(node) and not any(map(_is_bfloat16, node.args)):
             return node
-        result = tvm.ir.PrimType(_like(node, "float32")) if _is_bfloat16(node) else node.ty
+        result = tvm.ir.PrimType(like(node, "float32")) if _is_bfloat16(node) else node.ty
         return tvm.ir.Call(node.op, list(map(self.wide, node.args)), node.attrs, ret_ty=result)
 
     def store(self, node: tirx.BufferStore) -> Stmt:
@@ -170,15 +173,7 @@ class _Rewriter:
             return self.wide(value)
         if _is_bfloat16(value):
             return value
-        return tirx.reinterpret(_like(value, "bfloat16"), _rounded(value))
-
-
-def _of_float32(buffer: Expr) -> Expr:
-    """A buffer like this one for wider numbers."""
-    return tirx.decl_buffer(
-        buffer.shape, "float32", buffer.name, strides=buffer.strides, elem_offset=buffer.elem_offset,
-        scope=buffer.scope(), layout=buffer.layout,
-    )  # fmt: skip
+        return tirx.reinterpret(like(value, "bfloat16"), _rounded(value))
 
 
 def _is_bfloat16(value: Expr) -> bool:
@@ -192,8 +187,8 @@ def _is_bfloat16_memory(buffer: Expr) -> bool:
 
 def _widened(bits: Expr) -> Expr:
     """The float32 with these 16 bits, and zeros below them."""
-    wide = bits.astype(_like(bits, "uint32")) << _splat(_BITS, bits, "uint32")
-    return tirx.reinterpret(_like(bits, "float32"), wide)
+    wide = bits.astype(like(bits, "uint32")) << splat(_BITS, bits, "uint32")
+    return tirx.reinterpret(like(bits, "float32"), wide)
 
 
 def _widened_from(value: Expr) -> Expr | None:
@@ -202,7 +197,7 @@ def _widened_from(value: Expr) -> Expr | None:
         case tvm.ir.Call(args=[tirx.LShift(a=tirx.Cast(value=bits), b=shift)]) if (
             _is_reinterpretation(value)
             and str(bits.ty.dtype).startswith("uint16")
-            and tvm_ffi.structural_equal(shift, _splat(_BITS, bits, "uint32"))
+            and tvm_ffi.structural_equal(shift, splat(_BITS, bits, "uint32"))
         ):
             return bits
         case _:
@@ -219,21 +214,9 @@ def _rounded(value: Expr) -> Expr:
     if narrow is not None:
         return narrow
     wide = tirx.Var("wide", value.ty)
-    bits = tirx.reinterpret(_like(value, "uint32"), wide)
-    shift, one = _splat(_BITS, value, "uint32"), _splat(1, value, "uint32")
-    half = _splat(0x7FFF, value, "uint32") + ((bits >> shift) & one)
-    near = ((bits + half) >> shift).astype(_like(value, "uint16"))
-    kept = tirx.Select(is_nan(wide), _splat(_NAN, value, "uint16"), near)
+    bits = tirx.reinterpret(like(value, "uint32"), wide)
+    shift, one = splat(_BITS, value, "uint32"), splat(1, value, "uint32")
+    half = splat(0x7FFF, value, "uint32") + ((bits >> shift) & one)
+    near = ((bits + half) >> shift).astype(like(value, "uint16"))
+    kept = tirx.Select(is_nan(wide), splat(_NAN, value, "uint16"), near)
     return tirx.Let(wide, value, kept)
-
-
-def _like(value: Expr, dtype: str) -> str:
-    """The type with as many lanes as the value has."""
-    lanes = int(tvm.DataType(str(value.ty.dtype)).lanes)
-    return dtype if lanes == 1 else f"{dtype}x{lanes}"
-
-
-def _splat(number: int, like: Expr, dtype: str) -> Expr:
-    lanes = int(tvm.DataType(str(like.ty.dtype)).lanes)
-    scalar = tirx.const(number, dtype)
-    return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)

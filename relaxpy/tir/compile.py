@@ -20,6 +20,7 @@ from relaxpy.errors import BuildError
 from relaxpy.tir import pipeline
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.bfloat16 import without_bfloat16
+from relaxpy.tir.float8 import without_float8
 from relaxpy.tir.target import Target
 from relaxpy.tir.traps import without_traps
 from relaxpy.tir.walk import walk
@@ -119,7 +120,7 @@ def _build(
         attrs = {"global_symbol": name, "s_tir": True}
         if check_arguments:
             attrs[pipeline.CHECKED] = True
-        func = without_bfloat16(without_traps(kernels[name]))
+        func = without_bfloat16(without_float8(without_traps(kernels[name])))
         prepared[name] = relax_alignment(func.with_attr(attrs))
     try:
         return _tvm_build(prepared, target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from relaxpy.ir.dtype import DType
 from relaxpy.tir._tvm import te, tirx, tvm
 
 Expr = tvm.ir.Expr
@@ -28,7 +29,7 @@ def through_float32(
     dtype = str(xs[0].ty.dtype)
     if dtype == "float32":
         return compute(*xs)
-    if dtype in ("float16", "bfloat16"):
+    if DType(dtype).is_narrow:
         return compute(*(x.astype("float32") for x in xs)).astype(dtype)
     return intrinsic(*xs)
 

@@ -57,7 +57,7 @@ def widen(x: Any) -> PrimExpr:
     """float16 and bfloat16 as float32, in which sums and functions are computed; others as they
     are."""
     x = element(x)
-    return x.astype("float32") if dtype_of(x) in ("float16", "bfloat16") else x
+    return x.astype("float32") if dtype_of(x).is_narrow else x
 
 
 def cast(x: Any, dtype: str) -> PrimExpr:
@@ -414,7 +414,7 @@ def _reducer(combine: Any, low: bool) -> Any:
     def identity(dtype: str) -> PrimExpr:
         kind = DType(str(dtype))
         if kind.is_float:
-            return tirx.const(float("-inf" if low else "inf"), str(kind))
+            return tirx.const(kind.limits[0 if low else 1], str(kind))
         return tirx.const(integer_range(kind)[0 if low else 1], str(kind))
 
     return te.comm_reducer(combine, identity, name="maximum" if low else "minimum")

@@ -33,7 +33,7 @@ def scan(
 
     Elements are converted to `dtype` first; narrow floats are joined in float32 and every result is rounded.
     """
-    wide = DType("float32") if dtype in ("float16", "bfloat16") else dtype
+    wide = DType("float32") if DType(dtype).is_narrow else dtype
     neutral = tirx.const(start, str(wide))
 
     def step(total: Cell, value: Expr, write: Callable[[Expr], None]) -> None:

@@ -129,6 +129,6 @@ def comes_before(a: Any, b: Any, descending: bool) -> Expr:
 
 def _key_dtype(dtype: DType) -> DType:
     """What elements are compared in: the same order in a dtype that the processor compares."""
-    if dtype in ("float16", "bfloat16"):
+    if dtype.is_narrow:
         return DType("float32")
     return DType("int8") if dtype.is_bool else dtype

@@ -31,6 +31,8 @@ def test_generated_tensor_is_reproducible() -> None:
         ("float16[2, 3]", "float16", (2, 3)),
         ("bf16[1]", "bfloat16", (1,)),
         ("bf16[]", "bfloat16", ()),
+        ("f8_e4m3fn[3]", "float8_e4m3fn", (3,)),
+        ("float8_e5m2[2, 3]", "float8_e5m2", (2, 3)),
         ("f32[]", "float32", ()),
         ("i64[0,3]", "int64", (0, 3)),
         ("u8[5]", "uint8", (5,)),

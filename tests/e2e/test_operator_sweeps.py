@@ -120,7 +120,7 @@ def check(kernels: Kernels, name: str, variant: Variant, s: Sample) -> None:
     kernels.run(name, arrays_of(s), outputs, scalars)
     for got, want in zip(outputs, wanted, strict=True):
         assert_close(got, want, s, "")
-        if DType(want.dtype).is_float:
+        if DType(want.dtype).is_float and DType(want.dtype).bits > 8:  # in 8, a residue becomes 0
             zero = (got == 0) & (want == 0)
             np.testing.assert_array_equal(
                 np.signbit(got[zero]), np.signbit(want[zero]), "the sign of zero"

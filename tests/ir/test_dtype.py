@@ -20,7 +20,18 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "float64"]
+    "name",
+    [
+        "bool",
+        "int8",
+        "uint16",
+        "int64",
+        "float16",
+        "bfloat16",
+        "float64",
+        "float8_e4m3fn",
+        "float8_e5m2",
+    ],
 )
 def test_size_agrees_with_numpy(name: str) -> None:
     assert DType(name).itemsize == DType(name).numpy.itemsize
@@ -57,6 +68,13 @@ def test_narrow_types_are_no_slips_of_the_pen(name: str) -> None:
         DType(name)
     assert "did you mean" not in str(caught.value)
     assert "float32" in str(caught.value.help)
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3", "float8_e4m3fnuz", "float8", "fp8", "e5m2"])
+def test_the_dtypes_of_8_bits_are_named(name: str) -> None:
+    with pytest.raises(UsageError, match="unknown dtype") as caught:
+        DType(name)
+    assert "float8_e4m3fn, float8_e5m2" in str(caught.value.help)
 
 
 @pytest.mark.parametrize(

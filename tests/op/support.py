@@ -131,9 +131,9 @@ def assert_close(got: np.ndarray, want: np.ndarray, s: Sample, what: str) -> Non
 
 # Other dtypes and sizes
 
-FLOATS = ("float64", "float32", "float16", "bfloat16")
+FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn")
 INTS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
-ROUNDING = {"float16": 2e-3, "bfloat16": 1.6e-2}
+ROUNDING = {"float16": 2e-3, "bfloat16": 1.6e-2, "float8_e4m3fn": 0.13, "float8_e5m2": 0.26}
 """How far apart two right results may be that were rounded to this dtype, relatively."""
 
 

@@ -20,6 +20,8 @@ LARGE = {
     "floats": np.linspace(-1, 1, 200, dtype="float32").reshape(2, 100),
     "payload": np.array(0x7FC01234, "uint32").view("float32"),
     "bfloat16": np.arange(40).astype(ml_dtypes.bfloat16),
+    "float8_e4m3fn": np.arange(256, dtype="uint8").view(ml_dtypes.float8_e4m3fn),
+    "float8_e5m2": np.arange(256, dtype="uint8").view(ml_dtypes.float8_e5m2).reshape(16, 16),
     "empty": np.zeros((0, 3), "int8"),
     "big-endian": np.arange(40, dtype=">i4"),
     "strided": np.arange(80, dtype="uint16").reshape(8, 10).T[::2],

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from relaxpy.ir.dtype import DType
 from relaxpy.schedule.cpu.collapse import collapse
 from relaxpy.schedule.cpu.segments import Segment, segments
 from relaxpy.tir import stages as s
@@ -83,9 +84,9 @@ class StageWriter:
         """Elements a vector: as many as the widest type that the stage touches allows."""
         dtypes = [stage.buffer.dtype, *(read.source.dtype for read in stage.loads)]
         types = [tvm.DataType(str(dtype)) for dtype in dtypes]
-        # Half precision is computed as float32.
-        half = any(str(dtype) in ("float16", "bfloat16") for dtype in dtypes)
-        return self.target.lanes(max(32 if half else 8, *(dtype.bits for dtype in types)))
+        # Narrow floats are computed as float32.
+        narrow = any(DType(str(dtype)).is_narrow for dtype in dtypes)
+        return self.target.lanes(max(32 if narrow else 8, *(dtype.bits for dtype in types)))
 
     def vector_axis(self, stage: Stage, at: At) -> Lanes:
         """Which axis of a reduction becomes lanes."""
