@@ -191,15 +191,15 @@ class _Checker(Rebuilder):
     def with_sizes(self, call: Call) -> Call:
         """A storage, or a tensor in one, whose size is a value that is known at run time only: this is cast to symbols,
         as TVM's lowered programs have it."""
+        size = call.args[0] if call.args else None
         placed = isinstance(call.op, AllocTensor) and len(call.args) > 1
-        size = call.args[0] if placed or isinstance(call.op, AllocStorage) else None
-        if not isinstance(size, Var):
+        if not isinstance(size, Var) or not (placed or isinstance(call.op, AllocStorage)):
             return call
         known = with_dims(deduce(size, self.mod), size.name)
         if known != size.annotation:
             size = self.emit_match_cast(size, known, size.name)
         match known:
-            case ShapeType(dims=tuple() as dims):
+            case ShapeType(dims=dims) if dims is not None:
                 sized = ShapeExpr(dims) if placed else PrimValue(product(dims))
             case PrimType(value=Dim() as value) if not placed:
                 sized = PrimValue(value)
