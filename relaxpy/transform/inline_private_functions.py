@@ -96,7 +96,7 @@ class InlinePrivateFunctions(Pass):
             changed = inliner.run()
         if changed is mod:
             return mod
-        return _without(changed.map_graph_functions(lambda _, f: with_outputs(f)), inliner.bodies)
+        return changed.map_graph_functions(lambda _, f: with_outputs(f))
 
 
 class _Inliner(Rebuilder):
@@ -106,7 +106,11 @@ class _Inliner(Rebuilder):
         """What is inlined."""
         self.symbols = FreshNames()
         """The names of the symbols of the function at hand."""
+        self.once: set[str] = set()
+        """Those of them that are called in one place: they are inlined as they are, and then what they call. What the
+        others call is inlined once, before they are."""
         self.done: dict[str, Function] = {}
+        self.max_bindings = max_bindings
         plain = {name: f for name, f in mod.graph_functions.items() if _may_be_inlined(f)}
         if not plain:
             return
@@ -115,33 +119,60 @@ class _Inliner(Rebuilder):
         for name, function in plain.items():
             if name in calls.values or not calls.count[name] or _leads_back(name, callees):
                 continue
-            if calls.count[name] == 1 or len(tuple(function.body.bindings)) <= max_bindings:
+            if calls.count[name] == 1:
+                self.once.add(name)
+            if calls.count[name] == 1 or self.is_short(function):
                 self.bodies[name] = function
 
     def run(self) -> IRModule:
-        functions: dict[str, BaseFunc] = {
-            name: self.inlined(name) if isinstance(f, Function) else f
-            for name, f in self.mod.functions.items()
-        }
-        return self.mod.with_functions(functions)
+        """The module with calls inlined, without the inlined functions that no other leads to any more."""
+        functions: dict[str, BaseFunc] = dict(self.mod.functions)
+        waiting = [name for name in self.mod.graph_functions if name not in self.bodies]
+        kept: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            if name in kept or name not in self.mod.graph_functions:
+                continue
+            kept.add(name)
+            function = functions[name] = self.inlined(name)
+            waiting += mentioned_functions(function)
+        return self.mod.with_functions(
+            {name: f for name, f in functions.items() if name in kept or name not in self.bodies}
+        )
 
     def inlined(self, name: str) -> Function:
-        """A function of the module with the calls in it inlined; those that it calls come first."""
+        """A function of the module with the calls in it inlined."""
         if name not in self.done:
             function = self.mod.graph_functions[name]
-            for callee in mentioned_functions(function):
-                if callee in self.bodies:
-                    self.inlined(callee)
+            self.prepare(function)
             self.symbols = FreshNames(s.name for s in used_symbols(function))
             self.done[name] = self.function(function)
         return self.done[name]
+
+    def is_short(self, function: Function) -> bool:
+        """Is a function so short that it is inlined in several places?"""
+        return len(tuple(function.body.bindings)) <= self.max_bindings
+
+    def prepare(self, function: Function) -> None:
+        """Inline the calls in functions that come into this one in several places."""
+        waiting = list(mentioned_functions(function))
+        seen: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            if name not in self.bodies or name in seen:
+                continue
+            seen.add(name)
+            if name in self.once:
+                waiting += mentioned_functions(self.bodies[name])
+            else:
+                self.inlined(name)
 
     def binding(self, binding: Binding) -> None:
         match binding:
             case VarBinding(value=Call(op=GlobalVar(name=name), args=args)) if name in self.bodies:
                 begin, known = len(self.bindings), dict(self.vars)
                 try:
-                    if self.inline(binding, self.done[name], [self.use(arg) for arg in args]):
+                    if self.inline(binding, name, [self.use(arg) for arg in args]):
                         return
                 except RelaxError:
                     pass  # with these arguments it cannot work; the program says so if it comes here
@@ -151,8 +182,12 @@ class _Inliner(Rebuilder):
                 pass
         super().binding(binding)
 
-    def inline(self, binding: VarBinding, callee: Function, args: list[Expr]) -> bool:
+    def inline(self, binding: VarBinding, name: str, args: list[Expr]) -> bool:
         """Emit what a call does; False (some may be emitted) where it must stay a call."""
+        callee = self.bodies[name] if name in self.once else self.done[name]
+        bind = self.binding if name in self.once else super().binding
+        if name not in self.once and not self.is_short(callee):
+            return False
         if self.in_dataflow and any(
             isinstance(b.value, (If, Function)) for b in callee.body.bindings
         ):
@@ -164,7 +199,7 @@ class _Inliner(Rebuilder):
         for param, arg in zip(callee.params, args, strict=True):
             copy.vars[param] = arg if isinstance(arg, Var) else self.emit(arg, param.name)
         for inner in callee.body.bindings:
-            super().binding(copy.rewrite(inner))
+            bind(copy.rewrite(inner))
         value = self.use(copy.rewrite(callee.body.body))
         promised = copy.rewrite_annotation(callee.ret)
         if accepts(promised, deduce(value, self.mod), None, equal) is not Verdict.YES:
@@ -248,18 +283,3 @@ class _Calls(Visitor):
 
     def visit_GlobalVar(self, node: GlobalVar) -> None:
         self.values.add(node.name)
-
-
-def _without(mod: IRModule, inlined: dict[str, Function]) -> IRModule:
-    """The module without the inlined functions that its other functions do not lead to any more."""
-    used: set[str] = set()
-    waiting = [name for name in mod.graph_functions if name not in inlined]
-    while waiting:
-        name = waiting.pop()
-        if name not in used:
-            used.add(name)
-            function = mod.functions.get(name)
-            waiting += mentioned_functions(function) if isinstance(function, Function) else ()
-    return mod.with_functions(
-        {name: f for name, f in mod.functions.items() if name not in inlined or name in used}
-    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import numpy as np
 import pytest
 
@@ -179,6 +181,37 @@ def f(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
         module("return R.negative(cls.f(R.negative(x)))", other.strip().replace("\n\n", "\n"))
     )
     assert "cls.f" not in text
+
+
+def function(name: str, *lines: str) -> str:
+    """A function of three bindings or more; `lines` come before its last."""
+    body = "".join(f"    {line}\n" for line in ("y = R.exp(x)", *lines, "y = R.negative(y)"))
+    return f'def {name}(x: R.Tensor(("n", 4), "float32")):\n    cls = Module\n{body}    return y'
+
+
+def test_a_chain_of_calls(modules_round_trip: list[IRModule]) -> None:
+    """In time linear in the functions, each of which is called once (it took 9 s)."""
+    count = 600
+    chain = [function(f"f{i}", f"y = cls.f{i + 1}(y)") for i in range(count)]
+    mod = module("return cls.f0(x)", "\n\n".join([*chain, function(f"f{count}")]))
+    start = process_time()
+    after = InlinePrivateFunctions()(mod)
+    assert process_time() - start < 2
+    assert list(after.functions) == ["main"]
+    assert after.script().count("R.exp") == count + 1
+    modules_round_trip.clear()  # one a function, each with all that were read before it
+
+
+def test_what_has_grown_long_stays() -> None:
+    """Each calls the next twice: written out, 2 ** 30 calls."""
+    twice = [function(f"f{i}", *[f"y = cls.f{i + 1}(y)"] * 2) for i in range(30)]
+    mod = module("return cls.f29(x)", "\n\n".join([*twice, function("f30")]))
+    text = inlined(mod)
+    assert "cls.f29" not in text
+    text = inlined(
+        module("return cls.f0(x)", "\n\n".join([*twice, function("f30")][24:]).replace("f24", "f0"))
+    )
+    assert 2 < text.count("def ") < 7
 
 
 def test_in_a_build() -> None:
