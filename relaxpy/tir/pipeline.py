@@ -154,8 +154,30 @@ def _pipeline() -> tuple[object, object, object]:
 def _finish_host() -> tvm.transform.Pass:
     """TVM's last passes for host code, the second as ours."""
     return tvm.transform.Sequential(
-        [tirx.transform.LowerTVMBuiltin(), lower_intrinsics, unnest_lets]
+        [tirx.transform.LowerTVMBuiltin(), _sizes_from_0, lower_intrinsics, unnest_lets]
     )
+
+
+@tvm.transform.module_pass(opt_level=0, name="relaxpy.SizesFrom0")
+def _sizes_from_0(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """No memory has a negative number of bytes, which as a size would end the process: what is used of a buffer
+    (`(n - 1) * 5000 + 1` elements) is negative where no loop uses it."""
+    return tvm.IRModule(
+        {
+            var: func.with_body(tvm_ffi.structural_map(func.body, (tvm.ir.Call, _from_0)))
+            for var, func in mod.functions.items()
+        }
+    )
+
+
+def _from_0(call: tvm.ir.Call) -> tvm.ir.Call:
+    if getattr(call.op, "name", None) != "tirx.TVMBackendAllocWorkspace":
+        return call
+    device, number, size, *dtype = call.args
+    if isinstance(size, tirx.IntImm):
+        return call
+    least = tirx.max(size.astype("int64"), tirx.const(0, "int64")).astype("uint64")
+    return tvm.ir.Call(call.op, [device, number, least, *dtype], span=call.span, ret_ty=call.ty)
 
 
 tirx.register_tir_pipeline(NAME, _pipeline)

@@ -358,3 +358,34 @@ def test_generated_on_the_command_line(
     shown = capsys.readouterr().err
     assert dims.partition(",")[0] in shown or "allocate" in shown
     assert "Traceback" not in shown
+
+
+def test_memory_inside_of_a_kernel_of_which_nothing_is_used() -> None:
+    """Of `w` `(n - 1) * 5000 + 1` elements are used: for no elements, that is no number of bytes."""
+    mod = relaxpy.parse("""
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def turned(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        w = T.alloc_buffer((n * 5000,), "float32")
+        for i in range(n):
+            with T.sblock("a"):
+                vi = T.axis.spatial(n, i)
+                w[vi * 5000] = x[vi]
+        for i in range(n):
+            with T.sblock("b"):
+                vi = T.axis.spatial(n, i)
+                y[vi] = w[(n - 1 - vi) * 5000] + T.float32(1)
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")):
+        n = T.int64()
+        cls = Module
+        y = R.call_tir(cls.turned, (x,), out_ty=R.Tensor((n,), "float32"))
+        return y
+""")
+    run = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
+    for size in (3, 0, 1):
+        x = np.arange(size, dtype="float32")
+        np.testing.assert_array_equal(run(x).numpy(), x[::-1] + 1)
