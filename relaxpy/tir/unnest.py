@@ -36,6 +36,8 @@ def unnest_lets(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule
 def unnested(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with its `Let`s as statements, and choices between values that need some as branches: what is not
     chosen is not computed. In the condition of a `while`, and beside calls that change something, `Let`s stay."""
+    if not _contains(func.body, (tirx.Let, tirx.Bind)):
+        return func
     return func.with_body(_Unnester().run(func.body))
 
 
@@ -66,8 +68,10 @@ class _Unnester:
         return tirx.While(node.condition, mutator.mutate(node.body))
 
     def _stmt(self, node: Stmt, mutator: Mutator) -> Stmt:
-        if _has_effects_inside(node):
-            return node
+        if isinstance(node, tirx.BufferStore | tirx.Evaluate | tirx.Bind):
+            lets = _contains(node, tirx.Let)
+            if _has_effects_inside(node) if lets else not isinstance(node, tirx.Bind):
+                return node
         self._before.append([])
         if isinstance(node, tirx.Bind):
             value = self._meaning(node.var, mutator.mutate(node.value))
@@ -143,23 +147,26 @@ def _is_integer(value: Expr) -> bool:
 
 def _joined(stmts: Sequence[Stmt]) -> Stmt:
     """One sequence of all: a name is known to the end of the innermost."""
+    if len(stmts) == 1:
+        return stmts[0]
     parts: list[Stmt] = []
     for stmt in stmts:
-        parts += stmt.seq if isinstance(stmt, tirx.SeqStmt) else [stmt]
-    return parts[0] if len(parts) == 1 else tirx.SeqStmt(parts)
+        if isinstance(stmt, tirx.SeqStmt):
+            parts.extend(stmt.seq)
+        else:
+            parts.append(stmt)
+    return tirx.SeqStmt(parts)
 
 
-def _has_effects_inside(stmt: Stmt) -> bool:
+def _has_effects_inside(stmt: tirx.BufferStore | tirx.Evaluate | tirx.Bind) -> bool:
     """Does an expression in a statement change something? Where it is one call, in its arguments."""
-    if not isinstance(stmt, tirx.BufferStore | tirx.Evaluate | tirx.Bind):
-        return False
     whole = None if isinstance(stmt, tirx.BufferStore) else stmt.value
-    if not _contains(stmt, tirx.Let, lambda _: True):
-        return False
     return _contains(stmt, tvm.ir.Call, lambda call: not call.same_as(whole) and _changes(call))
 
 
-def _contains(node: Stmt, kind: type, holds: Callable[[Any], bool]) -> bool:
+def _contains(
+    node: Stmt, kind: type | tuple[type, ...], holds: Callable[[Any], bool] = lambda _: True
+) -> bool:
     """Is there a node of this kind for which this holds?"""
     found = tvm_ffi.VisitInterrupt(True)
     visit = (kind, lambda inner: found if holds(inner) else None)
