@@ -20,10 +20,10 @@ from relaxpy.errors import BuildError
 from relaxpy.tir import pipeline
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.bfloat16 import without_bfloat16
-from relaxpy.tir.float8 import without_float8
+from relaxpy.tir.float8 import FORMATS, without_float8
 from relaxpy.tir.target import Target
 from relaxpy.tir.traps import without_traps
-from relaxpy.tir.walk import walk
+from relaxpy.tir.walk import element_types, walk
 
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 _ROOM = 64 << 20
@@ -120,12 +120,20 @@ def _build(
         attrs = {"global_symbol": name, "s_tir": True}
         if check_arguments:
             attrs[pipeline.CHECKED] = True
-        func = without_bfloat16(without_float8(without_traps(kernels[name])))
+        func = _widened(without_traps(kernels[name]))
         prepared[name] = relax_alignment(func.with_attr(attrs))
     try:
         return _tvm_build(prepared, target)
     except Exception as error:
         raise _named(error, prepared, target, called) from error
+
+
+def _widened(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function without arithmetic of the narrow floats: few have any."""
+    found = element_types(func)
+    if not found.isdisjoint(FORMATS):
+        func = without_float8(func)
+    return without_bfloat16(func) if "bfloat16" in found else func
 
 
 def _tvm_build(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:

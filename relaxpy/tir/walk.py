@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from relaxpy.tir._tvm import tvm_ffi
+from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 
 Entry: TypeAlias = "tuple[type | tuple[type, ...], Callable[[Any], Any]]"
 """One class or several, and what is done with their nodes. Of several entries the first that fits is taken."""
@@ -28,6 +28,18 @@ def walk(node: Any, *entries: Entry) -> None:
 def rewritten(node: Any, *entries: Entry) -> Any:
     """The node with each node in it replaced by what the entries give for its class, from the innermost ones on."""
     return _map(node, _indexed(entries), [], _POST_ORDER)
+
+
+def element_types(func: tirx.PrimFunc) -> set[str]:
+    """The dtypes of what a function reads, casts, writes out and calls, without lanes: of all its values."""
+    found: set[str] = set()
+
+    def note(value: Any) -> None:
+        if isinstance(value.ty, tvm.ir.PrimType):
+            found.add(str(value.ty.dtype))
+
+    walk(func.body, ((tvm.ir.TensorLoad, tirx.Cast, tirx.FloatImm, tvm.ir.Call), note))
+    return {dtype.partition("x")[0] for dtype in found}
 
 
 def _indexed(entries: tuple[Entry, ...]) -> list[tuple[int, Callable[[Any], Any]]]:
