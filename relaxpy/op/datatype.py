@@ -15,7 +15,7 @@ from relaxpy.op.precision import converted
 
 DTYPES = (
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32",
-    "uint16", "uint8", "bool",
+    "uint16", "uint8", "bool", "float8_e4m3fn", "float8_e5m2",
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ class Astype(Op):
         edges = np.array([0.5, -1.7, 300, 3e9, -3e9, np.inf, -np.inf, np.nan, -0.0], np.float32)
         # The generated tests cast the inputs to every float and every integer dtype in turn, so this is all pairs.
         for dtype in DTYPES:
-            tolerance = {"float16": 1e-3, "bfloat16": 1e-2}.get(dtype, 1e-6)
+            tolerance = {"float16": 1e-3, "bfloat16": 1e-2}.get(dtype, 1e-6)  # of 8 bits, exact
             yield sample(cls(DType(dtype)), edges, dims="n", rtol=tolerance)
             integers = np.array([1, 200, -129, 2**31 - 1, -(2**31)], np.int32)
             yield sample(cls(DType(dtype)), integers, dims="n", rtol=tolerance)

@@ -33,7 +33,9 @@ SIZES = (0, 1, 2, 3, 5, 7)
 """What symbols are bound to."""
 PLACES = (-(2**63), -9, -2, -1, 0, 1, 2, 3, 9, 2**63 - 1)
 """What places are bound to."""
-DTYPES = ("float32",) * 6 + ("int64", "int64", "int32", "float64", "float16", "bfloat16", "int8")
+DTYPES = ("float32",) * 6 + (
+    "int64", "int64", "int32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8",
+)  # fmt: skip
 """Of parameters; the samples of operators bring the others."""
 
 RULES: Mapping[Rule, int] = {
