@@ -17,6 +17,7 @@ from relaxpy.shape.prove import holds
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import VarTable
 from relaxpy.tir.loops import int64
+from relaxpy.tir.name_length import NameLengths
 from relaxpy.tir.walk import rewritten, walk
 
 Expr = Any
@@ -35,6 +36,7 @@ class Facts:
         self.loops: list[tuple[Any, Expr, Expr]] = []
         """Loops around, with their first value and extent; the outermost first."""
         self._analyzer = tvm.sym.Analyzer()
+        self._lengths = NameLengths()
         self.dims = _Dims()
         self._given: list[Dim] = []
         self._elements: list[tuple[Any, Expr]] = []
@@ -112,8 +114,8 @@ class Facts:
         return any(var not in loops and var not in self._dimensions for var in found)
 
     def let(self, var: Any, value: Expr) -> None:
-        """A variable is another name of a value."""
-        if self.is_stable(value):
+        """A variable is another name of a value; nothing is known of it where names within make that long."""
+        if self.is_stable(value) and self._lengths.keeps(var, value):
             value = self.known(value)
             self.values[var] = value
             if not _is_plain(value) and self._is_wild(self._without_loads(value)):

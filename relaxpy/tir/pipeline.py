@@ -29,12 +29,23 @@ NAME = "relaxpy_cpu"
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.CompactBuffers")
 def _compact_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Buffers of the size that is used of them, in programs of blocks. Those that the schedule wrote without have
-    that already, and TVM's pass ends with an internal error at a vector of indices such as `x[lanes // 2]`."""
-    blocks = {var: func for var, func in mod.functions.items() if _found(func, s_tir.SBlockRealize)}
+    that already, and TVM's pass ends with an internal error at a vector of indices such as `x[lanes // 2]`. Blocks that
+    allocate none are left alone: it takes long to see that where indices have many names."""
+    blocks = {var: func for var, func in mod.functions.items() if _allocates(func)}
     if not blocks:
         return mod
     compact = s_tir.transform.CompactBufferAllocation()(tvm.IRModule(blocks))
     return tvm.IRModule({**dict(mod.functions.items()), **dict(compact.functions.items())})
+
+
+def _allocates(func: tirx.PrimFunc) -> bool:
+    """Does a block of the function have buffers of its own?"""
+    stop = tvm_ffi.VisitInterrupt
+
+    def block(node: s_tir.SBlock) -> object:
+        return stop(True) if len(node.alloc_buffers) else None
+
+    return tvm_ffi.structural_walk(func.body, (s_tir.SBlock, block), order="pre") is not None
 
 
 def _found(func: tirx.PrimFunc, kind: type[object]) -> bool:

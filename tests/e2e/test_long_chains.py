@@ -50,3 +50,44 @@ def test_chain(name: str, dtype: str) -> None:
     wanted = (value + x).astype(np.float32)
     tolerance = 1e-4 if dtype == "float32" else 5e-2
     np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_indices_under_many_names() -> None:
+    """Each name four times in the value of the next, as an author may write it: six were too many to compile."""
+    depth, n = 7, 5
+    names = "".join(
+        f"            a{i + 1}: T.let[T.int64] = (a{i} * T.int64(3) + a{i} // T.int64(2)) % (n + a{i})\n"
+        for i in range(depth)
+    )
+    mod = relaxpy.parse(f"""
+@I.ir_module
+class Module:
+    @T.prim_func(private=True)
+    def k(x: T.Buffer((16,), "float32"), y: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in range(n):
+            a0: T.let[T.int64] = i + T.int64(1)
+{names}            with T.sblock("b"):
+                vi = T.axis.spatial(n, i)
+                y[vi] = x[a{depth}]
+
+    @R.function
+    def main(x: R.Tensor((16,), "float32"), s: R.Shape(["n"])):
+        n = T.int64()
+        cls = Module
+        y = R.call_tir(cls.k, (x,), out_ty=R.Tensor((n,), "float32"))
+        return y
+""")
+    start = process_time()
+    exe = relaxpy.build(mod, cache=False, jobs=1)
+    assert process_time() - start < SECONDS
+    places = []
+    for place in range(1, n + 1):
+        for _ in range(depth):
+            place = (place * 3 + place // 2) % (n + place)
+        places.append(place)
+    x = np.arange(16, dtype=np.float32)
+    main = relaxpy.VirtualMachine(exe)["main"]
+    np.testing.assert_array_equal(main(x, (n,)), x[places])
+    with pytest.raises(relaxpy.RelaxError, match="outside of dimension 0 of x"):
+        main(x, (60,))
