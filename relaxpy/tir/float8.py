@@ -1,7 +1,7 @@
 """The two float8 formats: bits in memory, float32 in arithmetic.
 
 TVM's own passes for them compute wrong numbers: 1000 becomes -0.015625 in float8_e4m3fn, a NaN 1.5, and what is below
-the normal range comes out otherwise than in `ml_dtypes`. So every conversion is written as integer arithmetic here, before
+the normal range comes out otherwise than in `ml_dtypes`. So conversions are written as integer arithmetic here, before
 those passes run, and they are left with elements in memory that are moved as they are. Rounding is to nearest, ties to
 even; beyond the range there is infinity in float8_e5m2 and NaN in float8_e4m3fn, which has no infinity.
 
