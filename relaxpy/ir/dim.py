@@ -120,22 +120,26 @@ class Dim:
         return SymVar(name).dim
 
     @property
+    def atom(self) -> Atom | None:
+        """The variable or function that this is, or None if it is anything else."""
+        if len(self.terms) != 1:
+            return None
+        monomial, coefficient = self.terms[0]
+        if coefficient != 1 or len(monomial) != 1 or monomial[0][1] != 1:
+            return None
+        return monomial[0][0]
+
+    @property
     def symbol(self) -> SymVar | None:
         """The variable that this is, or None if it is anything else."""
-        if len(self.terms) == 1:
-            (monomial, coefficient) = self.terms[0]
-            if coefficient == 1 and len(monomial) == 1 and monomial[0][1] == 1:
-                atom = monomial[0][0]
-                return atom if isinstance(atom, SymVar) else None
-        return None
+        atom = self.atom
+        return atom if isinstance(atom, SymVar) else None
 
     @property
     def is_truth(self) -> bool:
         """Is this a comparison, or such combined by and, or and not: 0 or 1 whatever its variables are?"""
-        if len(self.terms) != 1 or self.terms[0][1] != 1 or len(self.terms[0][0]) != 1:
-            return False
-        atom, power = self.terms[0][0][0]
-        return power == 1 and isinstance(atom, DimOp) and atom.op in _TRUTHS
+        atom = self.atom
+        return isinstance(atom, DimOp) and atom.op in _TRUTHS
 
     @cached_property
     def vars(self) -> tuple[SymVar, ...]:

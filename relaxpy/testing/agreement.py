@@ -154,6 +154,9 @@ _UNKNOWN_SIZE = re.compile(r"\b\w+?(_\d+)\b")
 """A symbol for a size that no annotation names: `x_0` of the first variable that has the tensor, `y_0` of another."""
 
 
+_DIMENSION = re.compile(r"\b(dimension \d+) \(.*\) must be")
+
+
 def _error(value: Any) -> Any:
     """What must be the same of errors; None for a value."""
     if isinstance(value, RelaxError):
@@ -178,10 +181,12 @@ def _demands(error: RelaxError) -> str | None:
 
 
 def _without_relation(error: RelaxError) -> str:
-    """The message; of an operator's demand on dimensions only whose it is. It names symbols, and passes may replace one
-    by another that is known to be the same."""
+    """The message; of an operator's demand on dimensions only whose it is, of a dimension only its values. Both name
+    symbols, and passes may replace one by another that is known to be the same."""
     operator = _demands(error)
-    return error.message if operator is None else f"{error.message.partition(': ')[0]}: {operator}"
+    if operator is not None:
+        return f"{error.message.partition(': ')[0]}: {operator}"
+    return _DIMENSION.sub(r"\1 must be", error.message)
 
 
 def _array(value: Any) -> np.ndarray:

@@ -7,13 +7,14 @@ pool of the thread that asks: those in a parallel loop are taken by each thread.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from relaxpy.errors import PassError
-from relaxpy.ir.dim import Dim, maximum
+from relaxpy.errors import PassError, UsageError
+from relaxpy.ir.dim import Dim, DimOp, maximum
 from relaxpy.tir._tvm import tirx, tvm
 from relaxpy.tir.cost import Extents
 from relaxpy.tir.workspace import SMALL
@@ -34,7 +35,31 @@ class HeapUse:
 
     def instead(self, other: HeapUse) -> HeapUse:
         """One or the other: of each the larger."""
-        return HeapUse(maximum(self.shared, other.shared), maximum(self.each, other.each))
+        return HeapUse(_larger(self.shared, other.shared), _larger(self.each, other.each))
+
+
+def _larger(a: Dim, b: Dim) -> Dim:
+    """The larger of two numbers of bytes, which are no less than 0. Of many in turn each stands in it once, and not in
+    all those before it."""
+    known = dict.fromkeys(_alternatives(a))
+    more = [size for size in _alternatives(b) if size.value != 0 and size not in known]
+    if not more:
+        return a
+    found = [size for size in known if size.value != 0] + more
+    while len(found) > 1:
+        pairs = zip(found[::2], found[1::2], strict=False)
+        found = [maximum(one, other) for one, other in pairs] + found[len(found) // 2 * 2 :]
+    return found[0]
+
+
+def _alternatives(size: Dim) -> Iterator[Dim]:
+    """The numbers that a size is the largest of."""
+    atom = size.atom
+    if isinstance(atom, DimOp) and atom.op == "max":
+        for arg in atom.args:
+            yield from _alternatives(arg)
+    else:
+        yield size
 
 
 NONE = HeapUse(Dim.of(0), Dim.of(0))
@@ -44,7 +69,10 @@ def heap_use(func: Any) -> HeapUse | None:
     """What a run of a scheduled program takes at most; None where that depends on more than its symbols."""
     try:
         return _Walk(func).stmt(func.body, parallel=False)
-    except PassError:
+    except (
+        PassError,
+        UsageError,
+    ):  # the latter of a formula that grows beyond what a dimension may be
         return None
 
 

@@ -162,6 +162,8 @@ class _Canonical(Rewriter):
                 continue
             binding = self.simpler(binding)
             if isinstance(binding, MatchCast):
+                if binding is not old:
+                    self.require_possible(binding)
                 self.symbols.update(free_sym_vars([binding.annotation]))
             elif isinstance(binding.value, Tuple) or _transposed(binding.value):
                 self.values[binding.var] = binding.value  # type: ignore[assignment]
@@ -202,6 +204,13 @@ class _Canonical(Rewriter):
             return None
         self.syms.update(new)
         return binding.value
+
+    def require_possible(self, binding: MatchCast) -> None:
+        """A check that fails for certain, now that its symbols have values, is one that the program makes when it gets
+        there; a module with one is not well-formed. Raises DeduceError."""
+        actual, bound = deduce(binding.value, self.mod), {s: s.dim for s in self.symbols}
+        if accepts(binding.annotation, actual, bound, equal) is Verdict.NO:
+            raise DeduceError("wf-annotation", f"{actual} is no {binding.annotation}")
 
     def value(self, binding: VarBinding) -> Expr | None:
         match binding.value:

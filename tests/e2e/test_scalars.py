@@ -98,6 +98,7 @@ def same_value(got: Any, expected: Any) -> None:
         ("f", "return R.where(x > 1, x, f)", np.array([3, 0.5, 2], "float32")),
         ("f", "return R.full((2,), f)", np.array([0.5, 0.5], "float32")),
         ("f", "return R.clip(x, 0, f)", np.array([0.5] * 3, "float32")),
+        ("i", "return R.scalar_to_tensor(i, 'int32'), R.scalar_to_tensor(n, 'int64')", (1, 3)),
         ("k y", "return y * k + k", Y * 2 + 2),
         ("neg y", "return R.maximum(y * neg, neg)", np.maximum(Y * -2, -2)),
         ("k", "return x * R.full((), k, dtype='float32')", X * 2),

@@ -121,3 +121,14 @@ def test_perturbation() -> None:
     scalar = perturbation(0)(np.array(1, np.float32))
     assert isinstance(scalar, np.ndarray)
     assert scalar.shape == ()
+
+
+def test_symbols_that_are_the_same_size() -> None:
+    """A pass may write a dimension in other symbols; its values stay."""
+
+    def error(dimension: str, value: int = 4) -> RuntimeCheckError:
+        message = f"main: match_cast x: dimension 0 ({dimension}) must be {value}, got 2"
+        return RuntimeCheckError("check", message)
+
+    assert disagreement(error("(m + 1) // 2"), error("lv2_0")) == ""
+    assert disagreement(error("m * 4", 8), error("lv2_0")) != ""

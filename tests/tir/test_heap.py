@@ -75,6 +75,19 @@ else:
     assert heap_use(program(body)) == use(2048, 0)
 
 
+def test_the_larger_of_many_is_no_tower() -> None:
+    """Of many statements that take something each, the largest number has every size once."""
+    n, m = (SymVar(name).dim for name in "nm")
+    used = HeapUse(Dim.of(0), Dim.of(0))
+    for i in range(100):
+        size = (n * 4, m * 4, Dim.of(0), (n + i % 9) // 2)[i % 4]
+        used = used.instead(HeapUse(size, size * 2))
+    assert used.shared.depth < 8
+    assert used.shared.evaluate({n.vars[0]: 3, m.vars[0]: 5}) == 20
+    assert used.each.evaluate({n.vars[0]: 30, m.vars[0]: 5}) == 240
+    assert used.instead(HeapUse(n * 4, m * 8)) == used
+
+
 def test_sizes_of_arguments_and_bound_values() -> None:
     body = """
 blocks: T.let[T.int64] = (n + 31) // 32

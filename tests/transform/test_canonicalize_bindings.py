@@ -305,3 +305,24 @@ return c"""
     assert relaxpy.structural_equal(found, relaxpy.parse(found.script()))
     x = np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(interpret(found, "main", x), interpret(mod, "main", x))
+
+
+def test_a_check_that_is_known_to_fail_stays_for_the_program_to_make() -> None:
+    """That a size is 1 is known of the first cast; what casts it to 2 must not become a contradiction in the module."""
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor((1,), "int64")) -> R.Tensor((2,), "int64"):
+    k = T.int64()
+    any = R.match_cast(x, R.Tensor(dtype="int64"))
+    sized = R.match_cast(any, R.Tensor((k,), "int64"))
+    both = R.add(sized, sized)
+    two = R.match_cast(both, R.Tensor((2,), "int64"))
+    return two
+""")
+    after = CanonicalizeBindings()(mod)
+    check_well_formed(after)
+    with pytest.raises(RuntimeCheckError, match="dimension 0"):
+        interpret(after, "main", np.ones(1, np.int64))
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    with pytest.raises(RuntimeCheckError, match="dimension 0"):
+        vm["main"](np.ones(1, np.int64))
