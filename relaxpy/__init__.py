@@ -100,7 +100,7 @@ _INSTEAD = {
     ),
     **dict.fromkeys(("R", "I", "T"), ": from relaxpy.script import ir as I, relax as R, tir as T"),
 }
-"""What to write for names that others have."""
+"""Hints for names that other frameworks have: the equivalent here."""
 
 
 def __dir__() -> list[str]:

@@ -35,7 +35,7 @@ def is_checked(func: Any) -> bool:
 
 
 def name_of(func: Any) -> str:
-    """What the author of a checked function called it."""
+    """The name that its author gave a checked function; "" for others."""
     return str(func.attrs[CHECK_INDICES]) if is_checked(func) else ""
 
 
@@ -226,7 +226,8 @@ class _Checks:
                 return self.values(*self.inside(expr))
 
     def inside(self, expr: Expr) -> list[Expr]:
-        """What an expression is made of that needs a closer look, in order; sums of thousands of terms are as deep."""
+        """The outermost loads, lets and choices in an expression, in order, found without recursion: sums may have
+        thousands of terms."""
         kinds = (Load, tirx.Let) if self.eager else (Load, tirx.Let, *_CHOICES)
         found: list[Expr] = []
         waiting = operands(expr)[::-1]
@@ -265,7 +266,7 @@ class _Checks:
         return [self.unless(inside, name, dim, index, extent)]
 
     def unless(self, inside: Expr, name: str, dim: int, index: Expr, extent: Expr) -> Stmt:
-        """What ends the function where the condition does not hold."""
+        """The statement that ends the function with an error unless the condition holds."""
         index, extent = self.facts.known(index), self.facts.known(extent)
         call = tirx.call_packed(OUT_OF_RANGE, self.name, name, int64(dim), index, extent)
         return tirx.IfThenElse(tirx.Not(inside), tirx.Evaluate(call), None)
@@ -426,7 +427,7 @@ def _all_same(new: Sequence[Expr], old: Sequence[Expr]) -> bool:
 
 
 def operands(expr: Expr) -> list[Expr]:
-    """What an expression is made of."""
+    """The operands of an expression."""
     if isinstance(expr, tvm.ir.Call):
         return [arg for arg in expr.args if isinstance(arg, tvm.ir.Expr)]
     names = ("a", "b", "value", "base", "stride", "condition", "true_value", "false_value")

@@ -1,5 +1,5 @@
-"""What is known where a statement of a tensor program stands: ranges of loops, conditions that hold, values of axes and
-bound variables; and proof of comparisons of indices from it.
+"""Facts at each statement of a tensor program: ranges of loops, conditions that hold, values of axes and of bound
+variables; and proofs of comparisons of indices from these facts.
 
 TVM's analyser comes first. It does not multiply ranges by symbols (`i * m + j < n * m`), so what it leaves open is
 brought to its extreme over each loop, the innermost first, in the normal form of dimensions.
@@ -257,7 +257,7 @@ def lanes(expr: Expr) -> int:
 
 
 def _parts(condition: Expr) -> Iterator[Expr]:
-    """What holds where all of the condition does: of `T.if_then_else(a, b, False)` both a and b."""
+    """The conjuncts of a condition: of `T.if_then_else(a, b, False)` both a and b."""
     kind = type(condition)
     name = str(condition.op.name) if kind is tvm.ir.Call else ""
     if kind is tirx.And:

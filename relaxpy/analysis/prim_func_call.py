@@ -39,7 +39,7 @@ class _Given:
 
     @property
     def name(self) -> str:
-        """What symbols for its sizes are called after."""
+        """The prefix of symbols for its sizes."""
         return self.expr.name if isinstance(self.expr, Var) else self.what.replace(" ", "_")
 
     def located(self, error: VerifyError) -> VerifyError:
@@ -51,7 +51,7 @@ class _Given:
 
 @dataclass(frozen=True)
 class _Handover:
-    """What a call gives its tensor program."""
+    """The arguments and outputs of a call, beside the parameters of its tensor program."""
 
     name: str
     params: tuple[BufferParam | ScalarParam, ...]
@@ -84,8 +84,8 @@ def is_program_call(call: Call) -> bool:
 
 
 def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
-    """What is wrong with a call of a tensor program (`is_program_call`), if anything: the callee, the number of
-    arguments, outputs and scalars, and each tensor's rank, dtype and dimensions (those that can never be equal)."""
+    """The errors of a call of a tensor program (`is_program_call`): its callee, the number of arguments, outputs and
+    scalars, and each tensor's rank, dtype and dimensions (those that can never be equal)."""
     callee = call.args[0] if call.args else None
     lowered = isinstance(call.op, CallDPS)
     if not isinstance(callee, GlobalVar) or (
@@ -336,7 +336,7 @@ def _bound(call: _Handover) -> dict[SymVar, Dim]:
 
 
 def _kind(dtype: DType) -> str:
-    """What a scalar is to Python."""
+    """The Python type of a scalar."""
     return "float" if dtype.is_float else "bool" if dtype.is_bool else "int"
 
 

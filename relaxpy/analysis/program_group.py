@@ -154,7 +154,7 @@ class _Reader:
         return made
 
     def part(self, expr: Expr, constant: Callable[[Constant], Value] | None = None) -> Part:
-        """What an expression is; `constant` reads the constants in it, which are refused without."""
+        """The part that an expression denotes. `constant` reads the constants in it; without it they are refused."""
         match expr:
             case Var() if expr in self.values:
                 return self.values[expr]

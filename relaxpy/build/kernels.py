@@ -66,7 +66,7 @@ class CompiledKernel:
     memory: KernelMemory | None
     """What a run takes from the heap; None: not known."""
     params: tuple[KernelParam, ...] = ()
-    """What it takes: its symbol vouches for that."""
+    """Its parameters; its symbol ends with their digest."""
     cached: bool = False
     """It came from the cache."""
 
@@ -233,7 +233,7 @@ def _compile(
 
 
 def kernel_params(program: PrimFunc) -> tuple[KernelParam, ...]:
-    """What the kernel of a program takes."""
+    """The parameters of the kernel of a program."""
     numbers: dict[Dim, int] = {}
     """The program's variables, in the order in which its parameters mention them."""
     for param in program.params:

@@ -43,7 +43,7 @@ _FAMILIAR = {
     "build": "compile", "exec": "run", "execute": "run", "print": "show", "parse": "show", "check": "show",
     "info": "doctor", "version": "--version", "help": "--help", "bench": "profile", "memory": "plan",
 }  # fmt: skip
-"""What other programs call a command."""
+"""Names of commands in other programs → the command here."""
 
 
 class LazyGroup(click.Group):

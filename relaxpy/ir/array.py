@@ -10,8 +10,8 @@ from relaxpy.ir.dtype import OF_ML_DTYPES, DType
 
 
 def as_array(value: Any) -> np.ndarray:
-    """What numpy reads, as an array that is not copied where that is possible. torch's tensors among them: those that
-    require a gradient, which torch refuses to show, and dtypes that numpy does not have."""
+    """An array-like as a numpy array, without a copy where possible. torch's tensors may require a gradient, and have
+    dtypes that numpy lacks."""
     if isinstance(value, np.ndarray):
         return value
     if type(value).__module__.partition(".")[0] == "torch":
@@ -28,8 +28,8 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def of_numbers(value: Any) -> np.ndarray:
-    """What numpy makes of numbers in nested lists, but that integers from 2**63 on beside smaller ones from 0 up remain
-    integers: numpy makes floats of them."""
+    """Nested lists of numbers as an array. Integers from 2**63 on beside smaller ones, from 0 up, become uint64, where
+    numpy makes them floats."""
     array = np.asarray(value)
     if array.dtype != np.float64 or not array.size or not np.max(np.abs(array)) >= 2.0**63:
         return array

@@ -43,7 +43,7 @@ class SymVar:
 
     @property
     def least(self) -> int | None:
-        """What it is at least, if nothing else is known of it."""
+        """Its lower bound by declaration: 0 for a size; None for a signed variable."""
         return None if self.signed else 0
 
     def __repr__(self) -> str:
@@ -73,8 +73,8 @@ _TRUTHS = frozenset(("eq", "ne", "lt", "le", "and", "or", "not"))
 MOST_TERMS = 4096
 MOST_DEGREE = 64
 MOST_NESTED = 12
-"""What a dimension may be made of: terms of a sum, factors of a term (of sizes above 1, more are beyond 64 bits), and
-functions inside of each other, for which TVM's analyser takes twice the time at every level."""
+"""Limits of a dimension: terms of a sum; factors of a term (more, of sizes above 1, exceed 64 bits); nesting depth of
+functions, of which each level doubles the time of TVM's analyser."""
 
 
 def _too_large(problem: str) -> UsageError:

@@ -111,7 +111,7 @@ _WIDE = re.compile(
 
 
 def _advice(name: str) -> str:
-    """What to write for a name that is no dtype. One of another width is no slip of the pen."""
+    """The hint for a name that is no dtype; a similar name is offered only if its width is the same."""
     if name.lower().startswith(("float8", "fp8", "f8", "e4m3", "e5m2")):
         return (
             f"the dtypes of that width are {', '.join(n for n in _BITS if n.startswith('float8'))}"

@@ -266,5 +266,5 @@ _INSTEAD = {
     "update": "it is immutable: mod.with_functions({…}) is another",
     "update_func": "it is immutable: mod.with_function(name, function) is another",
 }
-"""What to write for methods of TVM's modules."""
+"""Hints for methods of TVM's modules: the equivalent here."""
 _METHODS = tuple(name for name in vars(IRModule) if not name.startswith("_"))

@@ -189,7 +189,7 @@ _INSTEAD = {
         ("to", "cuda", "cpu", "half", "bfloat16", "float", "eval", "train", "compile"), _RUN
     ),
 }
-"""What to write for methods that torch's and TVM's modules have."""
+"""Hints for methods of torch's and TVM's modules: the equivalent here."""
 
 
 class ModuleList(Module, Generic[M]):

@@ -170,7 +170,7 @@ class Value:
     def __torch_function__(
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> NoReturn:
-        """What torch asks before its functions refuse a value that is no tensor of theirs."""
+        """The hook of torch's functions for tensors of other libraries: refuses them, with a hint."""
         del types, args, kwargs
         name = str(getattr(func, "__name__", func))
         raise _not_python(

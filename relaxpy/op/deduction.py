@@ -499,7 +499,7 @@ class Deduction:
 
 
 def _limits(scalar: PrimType) -> list[Dim]:
-    """What a size must be for its dtype to hold it."""
+    """Conditions for a size to be representable in the dtype of its scalar."""
     kind, value = scalar.dtype, scalar.value
     assert value is not None
     if kind.is_bool or kind in ("int64", "float64", "float32", "bfloat16"):

@@ -72,7 +72,7 @@ class Elementwise(Op):
         return dtype
 
     def result(self, d: Deduction, *xs: TensorType) -> TensorType:
-        """What `deduce` gives."""
+        """The result type of `deduce`."""
         dtype = self.dtype(d, *xs)
         shape = d.broadcast(*(x.dims or () for x in xs))
         ndim = max(x.ndim for x in xs)

@@ -240,7 +240,7 @@ class Meshgrid(Op):
 
 
 MOST_PARTS = 4096
-"""What a tensor is split into; each part is a value of the program."""
+"""The limit on the parts of a split: each is a value of the program."""
 
 
 def _require_few(d: Deduction, count: int) -> None:

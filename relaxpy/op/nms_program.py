@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def suppression(op: NonMaxSuppression, data: te.Tensor) -> Callable[..., None]:
-    """What fills the results from boxes `data`, the order of their scores, how many are valid, and their indices."""
+    """The function that writes the program: the results from boxes `data`, the order of their scores, the number of
+    valid ones, and their indices."""
     batch, count, numbers = te.dims(data)
 
     def fill(p: Any, *buffers: Any) -> None:

@@ -11,7 +11,7 @@ from relaxpy.ir.dtype import DType
 
 
 def sum_dtype(dtype: DType) -> DType:
-    """What elements of `dtype` are added up in for their mean: float32 for narrower floats, 64 bits for integers."""
+    """The accumulation dtype of a mean of `dtype`: float32 for narrower floats, 64 bits for integers."""
     if dtype.is_int:
         return DType("uint64" if dtype == "uint64" else "int64")
     return DType("float32") if dtype.is_narrow else dtype

@@ -165,7 +165,7 @@ class Resize(Op):
         return float(roi[axis]), float(roi[axis + count])
 
     def wide(self, dtype: DType, out: DType) -> DType:
-        """What elements of `dtype` are summed in."""
+        """The accumulation dtype."""
         if "float64" in (dtype, out) or dtype in _WIDE_INTS or out.is_int:
             return DType("float64")
         return DType("float32")

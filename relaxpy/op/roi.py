@@ -25,7 +25,7 @@ FAR = float(1 << 30)
 
 
 class RegionOperator(Op):
-    """What both have: sizes, and how a region lies on the map."""
+    """The common part of both operators: deduction of the result, and the position of a region on the map."""
 
     layouts: ClassVar[tuple[str, ...]] = ("NCHW",)
     pooled_size: tuple[int, ...] | int
@@ -345,7 +345,7 @@ def _regions() -> np.ndarray:
 
 
 def _wrong(cls: Any) -> Iterator[Sample]:
-    """What both refuse."""
+    """Samples that both operators refuse."""
     data, rois = rand(2, 3, 6, 8), _regions()
     yield wrong(cls(0, 0.5), data, rois, code="op-arguments", match="pooled_size")
     yield wrong(cls(2, 0.5), data[0], rois, code="op-rank", match="data")

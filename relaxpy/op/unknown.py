@@ -60,7 +60,7 @@ def is_unranked(arg: Any) -> bool:
 
 
 def unranked_keys(args: Sequence[Any], shapes: Sequence[Var | None]) -> Iterator[Hashable]:
-    """What has a rank of its own among the arguments: a variable that is a shape, a place."""
+    """A key for each unknown rank among the arguments: the shape variable, otherwise the position of the argument."""
     for i, (arg, shape) in enumerate(zip(args, shapes, strict=True)):
         for item in tensors_of([arg]):
             if is_unranked(item):

@@ -448,7 +448,7 @@ class KernelInfo:
     memory: KernelMemory | None = None
     """None: not known."""
     params: tuple[KernelParam, ...] | None = None
-    """What it must be given, since it looks at nothing itself: `symbol` ends with the digest of this
-    (`relaxpy.runtime.kernel_params`). None: its code compares what it is given."""
+    """Its parameters. Its code does not check its arguments, and `symbol` ends with the digest of these
+    (`relaxpy.runtime.kernel_params`). None: its code checks them itself."""
 
     kind: ClassVar[str] = "kernel"

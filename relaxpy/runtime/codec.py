@@ -37,7 +37,7 @@ Reader = Callable[[Any], Any]
 
 
 class Malformed(ValueError):
-    """What a file says does not fit the annotation of a field."""
+    """A value in a file does not fit the annotation of its field."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -71,7 +71,7 @@ def decode(value: Any, annotation: Any) -> Any:
 
 @cache
 def _reader(annotation: Any) -> Reader:
-    """What reads values of a type."""
+    """The decoder of values of a type."""
     if isinstance(annotation, str):
         annotation = ForwardRef(annotation)
     if isinstance(annotation, ForwardRef):

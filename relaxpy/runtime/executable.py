@@ -113,7 +113,7 @@ class Executable:
 
     @cached_property
     def unproved(self) -> tuple[Unproved, ...]:
-        """What has to be checked when each function runs (`relaxpy.runtime.verify`).
+        """For each function the instructions that are checked when it runs (`relaxpy.runtime.verify`).
 
         Raises: ExecutableError (`bytecode`) for bytecode that does not hold together.
         """
@@ -243,11 +243,11 @@ _META: dict[str, Any] = {
     "constants": tuple[dict[str, str | int | tuple[Index, ...]], ...],
     "objects": tuple[Index, ...],
 }
-"""What each part of the section `meta` is."""
+"""The type of each part of the section `meta`."""
 
 
 def decode_meta(meta: Any) -> dict[str, Any]:
-    """The parts of the section `meta`, each compared with what it has to be. Raises: ValueError."""
+    """The parts of the section `meta`, each checked against its type. Raises: ValueError."""
     if not isinstance(meta, dict):
         raise ValueError("the section 'meta' is no object")
     found: dict[str, Any] = {}

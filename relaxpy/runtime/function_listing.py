@@ -27,7 +27,7 @@ class Listing:
     comments: dict[int, str]
     """Line (from 0) → the binding that it is of."""
     texts: list[str]
-    """What the names `q<i>` mean."""
+    """The texts that the names `q<i>` are bound to."""
 
     @property
     def text(self) -> str:

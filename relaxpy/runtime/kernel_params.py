@@ -1,7 +1,7 @@
-"""What a kernel must be given: parameters as a file says them, and the machine code that vouches for them.
+"""The parameters of a kernel, as a file declares them, and their digest in the kernel's symbol.
 
-Kernels do not look at their arguments. So the symbol of a kernel ends with a digest of its parameters: a file that says
-others than those it was compiled with names a symbol that its object code does not have.
+Kernels do not check their arguments. So the symbol of a kernel ends with a digest of the parameters that it was
+compiled with: a file that declares others names a symbol that its object code does not have.
 """
 
 from __future__ import annotations

@@ -547,7 +547,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _last_line(error: BaseException) -> str:
-    """What it says. TVM's begin with a C++ trace."""
+    """The last line of an error's message: TVM's messages begin with a C++ trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return _TASK.sub("", lines[-1]) if lines else ""
 

@@ -25,7 +25,7 @@ Limits: TypeAlias = "tuple[int | None, int | None]"
 """The smallest and the largest number; None: not known."""
 
 _TERMS, _DEGREE, _COEFFICIENT, _DEPTH = 48, 12, 1 << 128, 40
-"""What would have more, or be larger, becomes an atom."""
+"""Limits of a polynomial, and of the depth of atoms that are examined. A larger polynomial becomes an atom."""
 _LEVELS = 2
 _MISSING: Any = object()
 _TRIES = 8

@@ -49,7 +49,7 @@ class Fixed:
     reason: str
     """Why, for an error: after "the parameter"."""
     advice: str
-    """What to pass instead."""
+    """The hint for an error: a value to pass instead."""
 
 
 class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
@@ -271,8 +271,8 @@ def dlpack_record(capsule: object) -> DLTensor:
 
 
 def _flags(capsule: object) -> int:
-    """What a DLPack capsule says of its memory. Before version 1 it could not say that it is read-only, and a producer
-    that speaks no other (jax, whose arrays are immutable) may mean it: numpy takes these as read-only, too."""
+    """The flags of a DLPack capsule. Before version 1 it has none, and its memory may be read-only (jax's arrays are
+    immutable): it counts as read-only, as in numpy."""
     name: bytes = _capsule_name(capsule)
     if not name.endswith(b"versioned"):
         return _READ_ONLY

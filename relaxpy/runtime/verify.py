@@ -30,7 +30,7 @@ Unproved: TypeAlias = "frozenset[int]"
 
 
 def verify(exe: Executable, file: str = "") -> tuple[Unproved, ...]:
-    """What has to be checked when each function runs. `file` is what errors call the executable.
+    """For each function the instructions that are checked when it runs. `file`: the name of the executable in errors.
 
     Raises: ExecutableError (`bytecode`).
     """

@@ -58,7 +58,7 @@ class Function(KernelCalls):
         self.others = others
         """Functions that were walked, or are being."""
         self.result: Token | None = None
-        """What it returns, once it was walked."""
+        """The value that it returns; None until it was walked."""
         self.unproved: set[int] = set()
         """Instructions whose arguments are to be compared when they run."""
         for reg, param in enumerate(code.params):

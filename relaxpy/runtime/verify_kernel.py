@@ -12,11 +12,11 @@ from relaxpy.runtime.verify_state import Refuted, State, Token, formula, within
 
 
 class KernelCalls(State):
-    """What a walk over a function does at a kernel."""
+    """The verification of kernel calls."""
 
     def kernel(self, instr: Kernel) -> bool:
-        """Whether the arguments are proved to be what the kernel was compiled for. If not, they are compared when it
-        runs: what is known behind that is noted.
+        """Whether the arguments are proved to fit the kernel's parameters. If not, they are compared when it runs, and
+        are known to fit from there on.
 
         Raises: Refuted.
         """
@@ -147,7 +147,7 @@ class KernelCalls(State):
     def learn_fit(
         self, params: Sequence[KernelParam], args: Sequence[Operand], sizes: dict[int, Size]
     ) -> None:
-        """What is known behind a kernel whose arguments are compared when it runs."""
+        """Note the facts that hold after a kernel whose arguments are compared when it runs."""
         for param, arg in zip(params, args, strict=True):
             if param.shape is None or not isinstance(arg, Reg):
                 continue

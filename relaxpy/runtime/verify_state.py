@@ -1,7 +1,7 @@
-"""What the verifier knows of a function at the instruction that it looks at: registers, heap slots, values.
+"""The verifier's abstract state of a function at the current instruction: registers, heap slots, values.
 
-Registers that are moved share a value. What an arm of a branch sets, and what its checks establish, is taken back at
-its end (`relaxpy.runtime.sizes`), and joined with what the other arm has made.
+Registers that are moved share a value. The assignments of an arm of a branch, and the facts that its checks establish,
+are undone at its end (`relaxpy.runtime.sizes`), and joined with those of the other arm.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_NESTED = 150
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What is known of a value."""
+    """The abstract value: the facts that are known of a value."""
 
     kind: str = ""
     """`tensor`, `shape`, `scalar`, `tuple`, `function`; "": anything."""
@@ -39,7 +39,7 @@ class Value:
     leaves: int = 1
     """Values in it, those of tuples in tuples too: one may be contained many times."""
     start: int = -1
-    """Of a tensor that kernels see with a shape that stands in the heap: the first slot."""
+    """Of a tensor whose shape kernels read from the heap: the first slot."""
 
 
 class Token:
@@ -49,7 +49,7 @@ class Token:
 
 
 class Refuted(Exception):
-    """What is wrong with an instruction."""
+    """An instruction is not valid."""
 
 
 def within(index: int, table: Sequence[object], what: str) -> None:
@@ -93,9 +93,9 @@ class Branch:
     outer: int
     """Where the block around it ends."""
     mark: int
-    """How to forget what an arm has made."""
+    """The position in the undo trail of the sizes where the arm begins."""
     then: Made | None = None
-    """What the first arm has made, once it is walked."""
+    """Registers that the first arm has set; None until it was walked."""
     slots: dict[int, Size] = field(default_factory=dict[int, Size])
     """Heap slots that the first arm has set."""
 

@@ -194,7 +194,7 @@ def _tensor(
 
 
 def _rank(ndim: Any, most: int = MOST_DIMENSIONS) -> int:
-    """What is given as `ndim`; -1, as TVM has it, and None say that it is not known."""
+    """The argument `ndim`; unknown where it is None, or -1 as in TVM."""
     found = -1 if ndim is None or isinstance(ndim, bool) else as_dim(ndim)
     value = found.value if isinstance(found, Dim) else found
     if value is None or isinstance(ndim, bool) or not -1 <= value <= most:
@@ -213,7 +213,7 @@ def _same_rank(known: int, ndim: int) -> None:
 
 
 def _vdevice(value: Any) -> str | None:
-    """What is given as `vdevice`: the name of a virtual device."""
+    """The argument `vdevice`: the name of a virtual device."""
     if value is None or isinstance(value, (str, StringImm, VDevice)):
         return None if value is None else str(getattr(value, "value", value))
     raise ScriptError(

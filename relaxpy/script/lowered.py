@@ -148,7 +148,7 @@ def _constant_offset(name: str, offset: Any) -> int:
 
 
 def _only_devices(name: str, given: Mapping[str, Any]) -> None:
-    """What is left of the arguments must say where memory is, and of what kind."""
+    """Refuse arguments other than those that say where memory is, and of which kind; these are ignored."""
     unknown = [key for key in given if key not in _PLACES and not key.isdigit()]
     if unknown:
         raise DeduceError("op-arguments", f"{name} has no argument {unknown[0]!r}")

@@ -83,7 +83,7 @@ REFUSED: dict[type[ast.expr], tuple[str, str]] = {
 
 _FIELDS = {name: name for name in ("dims", "dtype", "fields", "ndim", "shape", "vdevice")}
 _FIELDS |= {"values": "dims"}
-"""What can be asked of an annotation, `x.ty.shape`: the name there → the field here."""
+"""Attributes of an annotation, as in `x.ty.shape` → the fields of its class."""
 
 
 class CoreParser:
@@ -313,7 +313,7 @@ class CoreParser:
         )
 
     def value_attribute(self, base: Expr, name: str, node: ast.Attribute) -> Any:
-        """What TVM's values have: `x.ty`, their annotation, and `x.astype(dtype)`."""
+        """The attributes that values have in TVM: `x.ty`, their annotation, and `x.astype(dtype)`."""
         if name in ("ty", "struct_info"):
             return self.annotation_of(base)
         if name == "astype":

@@ -97,7 +97,7 @@ OPTIONS: dict[str, dict[str, type]] = {
     "ir_module": {"s_tir": bool, "check_well_formed": bool},
     "macro": {"hygienic": bool},
 }
-"""What the decorators take, TVM's options among it."""
+"""Options of the decorators and their types, TVM's among them."""
 
 
 def _options(kind: str, call: ast.Call, scope: ExprParser) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from relaxpy.shape.bounds import Bounds
 
 _POINTS = 32
 _LARGEST = 4096
-"""What a variable is at most where nothing else is known of it."""
+"""The range of a variable without an upper bound, from its lower bound on."""
 
 
 class SampledDims:

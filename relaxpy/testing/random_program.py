@@ -30,9 +30,9 @@ from relaxpy.testing.random_body import Body, Rule
 from relaxpy.testing.values import Value
 
 SIZES = (0, 1, 2, 3, 5, 7)
-"""What symbols are bound to."""
+"""Values of sizes."""
 PLACES = (-(2**63), -9, -2, -1, 0, 1, 2, 3, 9, 2**63 - 1)
-"""What places are bound to."""
+"""Values of indices, which may be negative or out of range."""
 DTYPES = ("float32",) * 6 + (
     "int64", "int64", "int32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8",
 )  # fmt: skip

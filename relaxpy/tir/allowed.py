@@ -27,7 +27,7 @@ OUT_OF_RANGE = "relaxpy.out_of_range"
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a program may not have."""
+    """A construct that is refused in tensor programs."""
 
     where: Any
     """The node."""
@@ -36,7 +36,7 @@ class Refusal:
 
 
 def refusals(func: Any) -> Iterator[Refusal]:
-    """What the function has that it may not have."""
+    """The refused constructs of a function."""
     for name in (CHECKED, FINISHED):
         if func.attrs is not None and name in func.attrs:
             yield Refusal(func, f"the attribute {name} is the compiler's own")
@@ -107,7 +107,7 @@ class _Check:
                     self.refuse(call, f"a tensor program may not use T.{short}", _HELP)
 
     def array(self, call: Any) -> None:
-        """What a sort is given: all of a buffer."""
+        """Refuse an array, as a sort takes it, other than all of a buffer."""
         data, shape = call.args[0], call.args[1]
         buffer = data.args[0] if _is_call(data, "buffer_data") else None
         sizes = list(shape.args) if _is_call(shape, "tvm_stack_make_shape") else None

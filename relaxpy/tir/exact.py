@@ -38,7 +38,7 @@ _PURE, _READS_STATE = 1, 2
 _NAMED = "relaxpy.named"
 """The operator around a value that has a name."""
 _MASKED = ("tirx.masked_load", "tirx.masked_store")
-"""What reads and writes the lanes of a mask, which is the last argument."""
+"""Masked vector loads and stores; the mask is the last argument."""
 
 
 def _register() -> None:

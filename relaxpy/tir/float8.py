@@ -38,9 +38,9 @@ class Format:
     mantissa: int
     """Bits of the mantissa."""
     bias: int
-    """What the exponent is stored with."""
+    """The bias of the exponent."""
     infinity: int
-    """What stands for numbers beyond the range."""
+    """The bits of the result of overflow: infinity, or NaN where the format has no infinity."""
     nan: int
     last: float
     """The largest number that is rounded to a finite one."""
@@ -52,7 +52,7 @@ class Format:
 
     @property
     def rebias(self) -> int:
-        """What the bits of a float32 differ by, for the other bias."""
+        """The difference of the biases, in place at the exponent of a float32's bits."""
         return (_F32_BIAS - self.bias) << _F32_BITS
 
     @property

@@ -32,7 +32,7 @@ class _Read:
 
     indices: Sequence[Expr]
     values: dict[Var, Expr]
-    """What is computed under names."""
+    """Variables, and the values that they are bound to."""
     result: Expr
     """The element, by these names."""
     count: int = 1

@@ -227,7 +227,7 @@ def _integer(dtype: str) -> Callable[[Any], Any]:
 
 
 def _float64(value: Any) -> Any:
-    """What `T.float64(value)` does, for any number: TVM's own ends at float32."""
+    """`T.float64(value)` for any number in float64's range: TVM's own is limited to float32's."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return script_tirx.float64(value)
     try:

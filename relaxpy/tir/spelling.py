@@ -82,7 +82,7 @@ DEEPEST_EXPRESSION = 500
 
 
 def too_deep(node: ast.FunctionDef) -> tuple[str, int, ast.AST] | None:
-    """What is nested deeper than TVM can walk: its kind, the limit, its place."""
+    """The first node that is nested deeper than TVM can walk: its kind, the limit, the node."""
     todo: list[tuple[ast.AST, int, int]] = [(node, 0, 0)]
     while todo:
         part, statements, expressions = todo.pop()

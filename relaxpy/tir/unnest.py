@@ -92,7 +92,7 @@ class _Unnester:
         return mutator.mutate(node)
 
     def _meaning(self, var: tvm.ir.Var, value: Expr) -> Expr:
-        """What a name is to mean: its value, or memory that has been given the value."""
+        """The expression that replaces a variable: its value, or a load from memory that the value was stored to."""
         if isinstance(value.ty, tvm.ir.PointerType):
             return value
         if _is_integer(value) and self._lengths.keeps(var, value):

@@ -77,7 +77,7 @@ class BindParams(Pass):
 
 
 def _advice(wanted: Annotation, actual: TensorType) -> str | None:
-    """What to give for a parameter instead of this value."""
+    """The hint for a value that does not fit its parameter."""
     if not isinstance(wanted, TensorType):
         return None
     if wanted.dtype is not None and wanted.dtype != actual.dtype:
