@@ -22,10 +22,10 @@ from relaxpy.op.reduce import rounded
 
 @define_op
 class Einsum(Op):
-    """The sum of products that the subscripts say, as `numpy.einsum`: "ij,jk->ik" is the matrix
-    product, "ii->i" a diagonal, "...ij->...ji" a transposition (what "..." stands for is
-    broadcast); without "->" the result has the letters that occur once, in alphabetical order.
-    Sizes of one letter must be equal, or 1, which is broadcast. Several operands are joined from left to right."""
+    """Einstein summation, as `numpy.einsum`: "ij,jk->ik" is the matrix product, "ii->i" a diagonal,
+    "...ij->...ji" a transposition (dimensions of "..." are broadcast); without "->" the result has the letters
+    that occur once, in alphabetical order. Sizes of one letter must be equal, or 1, which is broadcast. Several
+    operands are contracted from left to right."""
 
     name = "einsum"
     subscripts: str

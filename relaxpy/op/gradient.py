@@ -142,8 +142,8 @@ def out_of_number(x: te.Tensor) -> TensorType:
 
 @define_op
 class TakeBackward(Gradient):
-    """The gradient of `take` (mode "fast") with respect to x: each slice of `output_grad` is added
-    to the slice of a tensor of zeros that its index names (out of range: the nearest one)."""
+    """The gradient of `take` (mode "fast") with respect to x: in a tensor of zeros each slice of `output_grad`
+    is added to the slice at its index (clamped if out of range)."""
 
     name = "grad.take_backward"
     of_data = True

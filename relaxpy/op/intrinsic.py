@@ -132,7 +132,7 @@ class TensorToShape(Op):
 
 @define_op
 class ScalarToTensor(Op):
-    """A scalar as a 0-d tensor of its dtype, which is said: values do not know theirs when a program runs."""
+    """A scalar as a 0-d tensor. `dtype` is the scalar's own: at run time scalars carry no dtype."""
 
     name = "scalar_to_tensor"
     legalize = None

@@ -253,10 +253,9 @@ def _require_few(d: Deduction, count: int) -> None:
 
 @define_op
 class Split(Op):
-    """A tuple of the parts of x along `axis`: as many as a number says, of equal size but for the
-    last, which has what is left, or cut at the given places, which may have symbols. One part is
-    a tensor, not a tuple, as in TVM. Sizes that cannot be cut so are refused, or stop the
-    program."""
+    """A tuple of the parts of x along `axis`: a given number of parts of equal size, of which the last may be
+    smaller; or the parts between given positions, which may be symbolic. One part is a tensor, not a tuple, as
+    in TVM. Sizes that cannot be split in this way are refused, or are an error at run time."""
 
     name = "split"
     axis: int = 0

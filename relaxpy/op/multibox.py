@@ -19,8 +19,9 @@ Floats = tuple[float, ...]
 
 @define_op
 class MultiboxTransformLoc(Op):
-    """A tuple: boxes (ymin, xmin, ymax, xmax), (B, N, 4), of offsets (x, y, w, h) from anchors (left, top, right,
-    bottom); and scores, (B, C, N), of class predictions: their softmax over the classes, 0 below `threshold`."""
+    """A tuple: boxes (ymin, xmin, ymax, xmax), (B, N, 4), decoded from offsets (x, y, w, h) to anchors (left,
+    top, right, bottom); and scores, (B, C, N), the softmax of the class predictions over the classes, 0 below
+    `threshold`."""
 
     name = "vision.multibox_transform_loc"
     clip: bool = False

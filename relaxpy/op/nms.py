@@ -24,8 +24,9 @@ from relaxpy.op.sorting import order_of, sorted_along
 
 @define_op
 class GetValidCounts(Op):
-    """A tuple: of each batch of boxes (B, N, E) how many are valid (a score above `score_threshold`, and a class that
-    is not negative), int32; these boxes first, in their order, then rows of -1; and where each was, or -1, int32."""
+    """For each batch of boxes (B, N, E) a tuple: the number of valid boxes (with a score above
+    `score_threshold`, and a class that is not negative), int32; the valid boxes in their order, padded with
+    rows of -1; and their indices, padded with -1, int32."""
 
     name = "vision.get_valid_counts"
     score_threshold: float = 0.0
@@ -102,10 +103,11 @@ class GetValidCounts(Op):
 
 @define_op
 class NonMaxSuppression(Op):
-    """Of the first `valid_count` boxes of each batch, best scores first, those that no better one of their class
-    overlaps: by `iou_threshold` of what both cover, or more. A tuple of their `indices` (B, N), then -1, and how many
-    they are, (B, 1); without `return_indices` the boxes themselves, rows of -1 for others. A positive
-    `soft_nms_sigma` lowers scores instead, and gives the boxes, too, as first of the tuple."""
+    """Non-maximum suppression: of the first `valid_count` boxes of each batch, in descending order of scores,
+    those whose IoU with every selected box of their class is below `iou_threshold`. The result is a tuple of
+    their `indices` (B, N), padded with -1, and their number, (B, 1); without `return_indices` it is the boxes,
+    with rows of -1 for suppressed ones. With a positive `soft_nms_sigma` scores are lowered instead (soft NMS),
+    and the tuple begins with the boxes."""
 
     name = "vision.non_max_suppression"
     max_output_size: int = -1
@@ -292,11 +294,12 @@ class NonMaxSuppression(Op):
 
 @define_op
 class AllClassNonMaxSuppression(Op):
-    """Of boxes (B, N, 4) and their scores for each class (B, C, N) those that stay, at most
-    `max_output_boxes_per_class` a class: with a score above `score_threshold`, and no better box of the class that
-    overlaps by `iou_threshold` or more. `output_format` "onnx": a tuple of rows (batch, class, box), int64, best scores
-    of a class first, and their number, (1,). "tensorflow": rows (class, box), (B, C * N, 2), their scores, and how many
-    they are in each batch; zeros behind."""
+    """Non-maximum suppression per class of boxes (B, N, 4) with scores (B, C, N): at most
+    `max_output_boxes_per_class` boxes of each class are selected, with a score above `score_threshold`, and an
+    IoU below `iou_threshold` with every selected box of a higher score. With `output_format` "onnx" the result
+    is a tuple of rows (batch, class, box), int64, in descending order of scores within a class, and their
+    number, (1,). With "tensorflow" it is a tuple of rows (class, box), (B, C * N, 2), their scores, and their
+    number in each batch; the rest is zeros."""
 
     name = "vision.all_class_non_max_suppression"
     output_format: str = "onnx"

@@ -159,7 +159,8 @@ class FloatReduction(Reduction):
 
 @define_op
 class Mean(Reduction):
-    """The mean: of floats NaN of nothing; of integers rounded towards 0, and 0 of nothing."""
+    """The mean. Means of integers are rounded towards 0. The mean of no elements is NaN for floats, and 0 for
+    integers."""
 
     name = "mean"
 

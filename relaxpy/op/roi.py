@@ -112,8 +112,9 @@ class RegionOperator(Op):
 
 @define_op
 class RoiAlign(RegionOperator):
-    """Each region of `rois` (image, x1, y1, x2, y2) at `pooled_size`: of every part of it the mean, or the largest, of
-    data at places spread evenly over the part, between four elements each; 0 from places outside of data."""
+    """Each region of `rois` (image, x1, y1, x2, y2), pooled to `pooled_size`: each bin is the mean, or the
+    maximum, of data at evenly spaced points of the bin, interpolated bilinearly; points outside of data are
+    0."""
 
     name = "vision.roi_align"
     layouts = ("NCHW", "NHWC")
@@ -215,8 +216,8 @@ class RoiAlign(RegionOperator):
 
 @define_op
 class RoiPool(RegionOperator):
-    """Each region of `rois` (image, x1, y1, x2, y2) at `pooled_size`: of every part of it the largest element; 0 of a
-    part that has none. Regions are rounded to whole places, both ends inside."""
+    """Each region of `rois` (image, x1, y1, x2, y2), max-pooled to `pooled_size`; an empty bin is 0. The
+    corners of a region are rounded to integers, and belong to it."""
 
     name = "vision.roi_pool"
     pooled_size: tuple[int, ...] | int
