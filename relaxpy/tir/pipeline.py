@@ -165,7 +165,13 @@ def _pipeline() -> tuple[object, object, object]:
 def _finish_host() -> tvm.transform.Pass:
     """TVM's last passes for host code, the second as ours."""
     return tvm.transform.Sequential(
-        [tirx.transform.LowerTVMBuiltin(), _sizes_from_0, lower_intrinsics, unnest_lets]
+        [
+            tirx.transform.LowerTVMBuiltin(),
+            _sizes_from_0,
+            unnest_lets,
+            lower_intrinsics,
+            unnest_lets,
+        ]
     )
 
 

@@ -93,7 +93,7 @@ class _Unnester:
 
     def _meaning(self, var: tvm.ir.Var, value: Expr) -> Expr:
         """The expression that replaces a variable: its value, or a load from memory that the value was stored to."""
-        if isinstance(value.ty, tvm.ir.PointerType):
+        if isinstance(value.ty, tvm.ir.PointerType) or _is_read(value):
             return value
         if _is_integer(value) and self._lengths.keeps(var, value):
             return value
@@ -137,6 +137,11 @@ class _Slot:
         if str(value.ty.dtype) != stored:
             value = tirx.Cast(stored, value)
         return tirx.BufferStore(self._buffer, value, [_FIRST])
+
+
+def _is_read(value: Expr) -> bool:
+    """Is it read from memory as it is?"""
+    return isinstance(value.value if isinstance(value, tirx.Cast) else value, tvm.ir.TensorLoad)
 
 
 def _is_integer(value: Expr) -> bool:
