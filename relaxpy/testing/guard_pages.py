@@ -6,7 +6,13 @@ Signals end the process: try things in a process of its own.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import mmap
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,6 +44,27 @@ def guarded(value: Any) -> Any:
     found = memory[size - value.nbytes : size].view(value.dtype).reshape(value.shape)
     found[...] = value
     return found
+
+
+def status_in_child(run: Callable[[], object]) -> int:
+    """The status, as `os.waitpid` gives it, of a forked process that calls this and ends: 0, or 1 << 8 after an
+    exception, or the number of a signal."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forks beside threads, which do nothing here
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            faulthandler.disable()  # which would print where the signal came from
+            run()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1]
 
 
 def _before_guard(nbytes: int) -> tuple[np.ndarray, int]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
-import sys
-import traceback
 
 import numpy as np
 import pytest
 
 import relaxpy
 from relaxpy.runtime import pool, tensor
-from relaxpy.testing.guard_pages import allocate, guarded
+from relaxpy.testing.guard_pages import allocate, guarded, status_in_child
 
 BODIES = (
     "R.nn.softmax(x)",
@@ -31,23 +28,6 @@ BODIES = (
     "R.flip(x, axis=1)",
     'R.nn.layer_norm(x, R.ones((m,), "float32"), R.zeros((m,), "float32"), axes=-1)',
 )
-
-
-def in_child(run: object) -> int:
-    """The status of a process that calls this."""
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        faulthandler.disable()  # which would print where the signal came from
-        status = 1
-        try:
-            run()  # type: ignore[operator]
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    return os.waitpid(child, 0)[1]
 
 
 @pytest.mark.parametrize("sizes", [(3, 4), (5, 17), (2, 100)], ids=str)
@@ -73,11 +53,11 @@ def test_ends_of_memory(sizes: tuple[int, int], known: bool) -> None:
             os.write(2, f"{body}\n".encode())  # the last one is the one that failed
             vm[f"f{i}"](guarded(x))
 
-    assert in_child(call) == 0
+    assert status_in_child(call) == 0
 
 
 def test_a_read_beyond_the_end_is_a_signal() -> None:
     array = guarded(np.zeros(5, np.float32))
-    assert in_child(lambda: array.copy()) == 0
+    assert status_in_child(lambda: array.copy()) == 0
     behind = np.lib.stride_tricks.as_strided(array, (6,))
-    assert in_child(lambda: behind.copy()) == 11
+    assert status_in_child(lambda: behind.copy()) == 11
