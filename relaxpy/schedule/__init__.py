@@ -20,7 +20,7 @@ from relaxpy.schedule.cpu import CPU_RULES
 from relaxpy.schedule.knobs import Choice, Choices, setting
 from relaxpy.tir._tvm import tirx
 from relaxpy.tir.pipeline import FINISHED
-from relaxpy.tir.schedule import is_scheduled, serial_twin
+from relaxpy.tir.schedule import asserts, is_scheduled, serial_twin
 from relaxpy.tir.target import Target
 
 Rule = Callable[[tirx.PrimFunc, Target], "tirx.PrimFunc | None"]
@@ -50,6 +50,10 @@ def schedule_kernel(
     """
     if is_checked(func):
         return _checked(func, target, choices)
+    if asserts(func):
+        # TVM's pool of threads may lose an error: a worker counts as done before its error is noted.
+        alone = serial_twin(func)
+        return ScheduledKernel(alone, alone, "asserting")
     if is_scheduled(func):
         return ScheduledKernel(func, serial_twin(func), "author")
     choices = choices or {}

@@ -26,6 +26,12 @@ def loops_of(func: tirx.PrimFunc) -> list[tirx.For]:
     return found
 
 
+def asserts(func: tirx.PrimFunc) -> bool:
+    """May the program stop with an error of its own?"""
+    found = (tirx.AssertStmt, lambda _: tvm_ffi.VisitInterrupt(True))
+    return tvm_ffi.structural_walk(func.body, found, order="pre") is not None
+
+
 def has_parallel_loop(func: tirx.PrimFunc) -> bool:
     """Whether a call launches work on the thread pool."""
     return any(loop.kind == tirx.ForKind.PARALLEL for loop in loops_of(func))
