@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cache
 
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.walk import contains
 
 Expr = tvm.ir.Expr
 Rule = Callable[[tvm.ir.Call], "Expr | None"]
@@ -45,8 +46,7 @@ def _is_for_x86(func: tirx.PrimFunc) -> bool:
 
 
 def _divides(func: tirx.PrimFunc) -> bool:
-    found = (_DIVISIONS, lambda _: tvm_ffi.VisitInterrupt(True))
-    return tvm_ffi.structural_walk(func.body, found, order="pre") is not None
+    return contains(func.body, _DIVISIONS)
 
 
 def _lowered(node: tirx.Stmt | Expr) -> tirx.Stmt | Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.walk import contains
 
 SCHEDULED = "tirx.is_scheduled"
 """Attribute of a PrimFunc whose loops its author has arranged; no rule touches it."""
@@ -28,8 +29,7 @@ def loops_of(func: tirx.PrimFunc) -> list[tirx.For]:
 
 def asserts(func: tirx.PrimFunc) -> bool:
     """May the program stop with an error of its own?"""
-    found = (tirx.AssertStmt, lambda _: tvm_ffi.VisitInterrupt(True))
-    return tvm_ffi.structural_walk(func.body, found, order="pre") is not None
+    return contains(func.body, tirx.AssertStmt)
 
 
 def has_parallel_loop(func: tirx.PrimFunc) -> bool:

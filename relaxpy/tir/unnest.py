@@ -9,12 +9,12 @@ Integers that do not grow long keep their values: by these the analyser knows ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.name_length import NameLengths
+from relaxpy.tir.walk import contains
 
 Expr = tvm.ir.Expr
 Stmt = tirx.Stmt
@@ -36,7 +36,7 @@ def unnest_lets(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule
 def unnested(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with its `Let`s as statements, and choices between values that need some as branches: what is not
     chosen is not computed. In the condition of a `while`, and beside calls that change something, `Let`s stay."""
-    if not _contains(func.body, (tirx.Let, tirx.Bind)):
+    if not contains(func.body, (tirx.Let, tirx.Bind)):
         return func
     return func.with_body(_Unnester().run(func.body))
 
@@ -69,7 +69,7 @@ class _Unnester:
 
     def _stmt(self, node: Stmt, mutator: Mutator) -> Stmt:
         if isinstance(node, tirx.BufferStore | tirx.Evaluate | tirx.Bind):
-            lets = _contains(node, tirx.Let)
+            lets = contains(node, tirx.Let)
             if _has_effects_inside(node) if lets else not isinstance(node, tirx.Bind):
                 return node
         self._before.append([])
@@ -166,16 +166,7 @@ def _joined(stmts: Sequence[Stmt]) -> Stmt:
 def _has_effects_inside(stmt: tirx.BufferStore | tirx.Evaluate | tirx.Bind) -> bool:
     """Does an expression in a statement change something? Where it is one call, in its arguments."""
     whole = None if isinstance(stmt, tirx.BufferStore) else stmt.value
-    return _contains(stmt, tvm.ir.Call, lambda call: not call.same_as(whole) and _changes(call))
-
-
-def _contains(
-    node: Stmt, kind: type | tuple[type, ...], holds: Callable[[Any], bool] = lambda _: True
-) -> bool:
-    """Is there a node of this kind for which this holds?"""
-    found = tvm_ffi.VisitInterrupt(True)
-    visit = (kind, lambda inner: found if holds(inner) else None)
-    return tvm_ffi.structural_walk(node, visit, order="pre") is not None
+    return contains(stmt, tvm.ir.Call, lambda call: not call.same_as(whole) and _changes(call))
 
 
 def _changes(call: tvm.ir.Call) -> bool:

@@ -30,6 +30,15 @@ def rewritten(node: Any, *entries: Entry) -> Any:
     return _map(node, _indexed(entries), [], _POST_ORDER)
 
 
+def contains(
+    node: Any, kinds: type | tuple[type, ...], holds: Callable[[Any], bool] = lambda _: True
+) -> bool:
+    """Is there a node of these classes, from `node` on down, for which this holds?"""
+    found = tvm_ffi.VisitInterrupt(True)
+    visit = (kinds, lambda inner: found if holds(inner) else None)
+    return tvm_ffi.structural_walk(node, visit, order="pre") is not None
+
+
 def element_types(func: tirx.PrimFunc) -> set[str]:
     """The dtypes of what a function reads, casts, writes out and calls, without lanes: of all its values."""
     found: set[str] = set()
