@@ -11,8 +11,8 @@ reported is the shortest of all calls. With `--threads 1` the clock is the threa
 processes run: the figure to take on a busy machine. What all variants give must be the same, to the rounding of sums
 that are taken in another order.
 
-Kernels are arranged by the rules of `relaxpy.schedule` in all variants: without those a product runs at about 1 % of
-its speed.
+Kernels are arranged by the rules of `relaxpy.backend.schedule` in all variants: without those a product runs at about
+1 % of its speed.
 """
 
 from __future__ import annotations

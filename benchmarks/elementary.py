@@ -30,13 +30,14 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dim import SymVar
-from relaxpy.schedule import schedule_kernel
 from relaxpy.testing.kernels import Kernels
-from relaxpy.tir import scalar, te
-from relaxpy.tir._tvm import tirx
+from relaxpy.tir import te
+from relaxpy.tir.numerics import scalar
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
+from relaxpy.tir.tvm import tirx
 
 SIZE = 1 << 16
 """Elements in a timed call: 256 KiB a tensor."""

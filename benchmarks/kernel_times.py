@@ -16,8 +16,9 @@ from typing import Any
 
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.module import IRModule, ScalarParam
-from relaxpy.runtime import kernels, program
-from relaxpy.tir.cost import loads, product_flops
+from relaxpy.runtime import program
+from relaxpy.runtime.devices.cpu import kernels
+from relaxpy.tir.forms.cost import loads, product_flops
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import Pass
 

@@ -19,10 +19,10 @@ import numpy as np
 from benchmarks.turns import timed
 from relaxpy.build.peak import argument, loaded, multiply_adds
 from relaxpy.op import te
-from relaxpy.runtime.kernels import KernelHandles
-from relaxpy.tir import loops
+from relaxpy.runtime.devices.cpu.kernels import KernelHandles
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
+from relaxpy.tir.writer import loops
 
 SECONDS = 0.02
 """For which a loop is repeated."""

@@ -253,10 +253,10 @@ class Bench:
         return best
 
     def _load(self, func: Any) -> tuple[Any, float]:
+        from relaxpy.backend.cpu.compile import compile_object
+        from relaxpy.backend.schedule import schedule_kernel
         from relaxpy.runtime.bytecode import KernelInfo
-        from relaxpy.runtime.kernels import load_kernels
-        from relaxpy.schedule import schedule_kernel
-        from relaxpy.tir.compile import compile_object
+        from relaxpy.runtime.devices.cpu.kernels import load_kernels
 
         start = time.process_time()
         kernel = schedule_kernel(func, self.target)
@@ -267,9 +267,9 @@ class Bench:
 
 def packed_product(dtype: str, out: str, target: Any) -> tuple[Any, Any]:
     """The program of a product with packed weights, and how they are packed."""
+    from relaxpy.backend.cpu.panels import wanted_packing, with_packed
     from relaxpy.ir.dim import SymVar
     from relaxpy.tir import te
-    from relaxpy.tir.panels import wanted_packing, with_packed
     from relaxpy.tir.prim_func import PrimFunc
 
     rows, total = SymVar("m"), "int32" if out == "int32" else "float32"

@@ -41,7 +41,7 @@ from models.sentence_embedding import default_checkpoint
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.plan import memory_plan
 from relaxpy.ir import IRModule
-from relaxpy.runtime.memory_plan import FunctionPlan, PlannedTensor
+from relaxpy.runtime.inspect.memory_plan import FunctionPlan, PlannedTensor
 
 MIB = 1 << 20
 PAGE = 4096

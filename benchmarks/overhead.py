@@ -64,8 +64,8 @@ def relaxpy_call(length: int, inputs: list[np.ndarray]) -> Call:
 
 def relaxpy_floor(length: int) -> Call:
     """The same kernel on records that are bound already."""
+    from relaxpy.runtime.devices.cpu.kernels import load_kernels
     from relaxpy.runtime.frame import record_of
-    from relaxpy.runtime.kernels import load_kernels
     from relaxpy.runtime.tensor import empty
 
     exe = relaxpy.build(relaxpy.parse(script(1)))

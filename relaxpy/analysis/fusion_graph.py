@@ -25,8 +25,8 @@ from relaxpy.ir.module import IRModule
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.shape.prove import prove
-from relaxpy.tir.cost import length
-from relaxpy.tir.pattern_kind import PatternKind, analyse_pattern
+from relaxpy.tir.forms.cost import length
+from relaxpy.tir.forms.pattern_kind import PatternKind, analyse_pattern
 from relaxpy.tir.prim_func import PrimFunc
 
 
@@ -41,7 +41,7 @@ class Node:
     inputs: dict[int, PatternKind] = field(default_factory=dict)
     """The nodes that must come before it, and how it reads their values."""
     length: int = 0
-    """Of its program (`relaxpy.tir.cost.length`)."""
+    """Of its program (`relaxpy.tir.forms.cost.length`)."""
     escapes: bool = False
     """Something outside the block uses it, or a value that keeps it whole (a tuple)."""
 

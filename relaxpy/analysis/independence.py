@@ -15,9 +15,9 @@ from typing import Any
 from relaxpy.analysis.index_facts import Facts, lanes
 from relaxpy.errors import PassError
 from relaxpy.ir.recursion import deep_recursion
-from relaxpy.tir._tvm import s_tir, tirx, tvm
-from relaxpy.tir.loops import int64
+from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
+from relaxpy.tir.writer.loops import int64
 
 Loop = Any
 

@@ -18,11 +18,11 @@ from relaxpy.analysis.index_facts import Facts, lanes
 from relaxpy.errors import BuildError
 from relaxpy.ir.module import CHECK_INDICES
 from relaxpy.ir.recursion import deep_recursion
-from relaxpy.tir._tvm import s_tir, tirx, tvm
 from relaxpy.tir.allowed import OUT_OF_RANGE
-from relaxpy.tir.loops import int64
-from relaxpy.tir.stages import is_choice
+from relaxpy.tir.forms.stages import is_choice
+from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
+from relaxpy.tir.writer.loops import int64
 
 Expr = Any
 Stmt = Any

@@ -14,11 +14,11 @@ from typing import Any
 from relaxpy.errors import PassError
 from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.shape.prove import holds
-from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import VarTable
-from relaxpy.tir.loops import int64
 from relaxpy.tir.name_length import NameLengths
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import rewritten, walk
+from relaxpy.tir.writer.loops import int64
 
 Expr = Any
 Load = tvm.ir.TensorLoad

@@ -16,10 +16,10 @@ from relaxpy.ir.expr import Binding, Call, Expr, GlobalVar, ShapeExpr, Tuple
 from relaxpy.ir.module import IRModule
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
+from relaxpy.tir.forms.matmul import MatmulForm, matmul_of
 from relaxpy.tir.fuse import Step, Value, fuse_programs
-from relaxpy.tir.loops import constant
-from relaxpy.tir.matmul_form import MatmulForm, matmul_of
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.writer.loops import constant
 
 
 class Relayouts:

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.backend.cpu.alone import RUNNER, runner_object
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
 from relaxpy.build.kept_builds import find, keep, key_of
@@ -24,11 +25,10 @@ from relaxpy.ir.expr import Function
 from relaxpy.ir.garbage import garbage_kept
 from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
-from relaxpy.runtime.build_report import BuildReport, KernelTime
 from relaxpy.runtime.bytecode import Alone, KernelInfo
 from relaxpy.runtime.executable import Executable
+from relaxpy.runtime.inspect.build_report import BuildReport, KernelTime
 from relaxpy.shape.declare import with_bounds
-from relaxpy.tir.alone import RUNNER, runner_object
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import Instrument, Pass, PassContext

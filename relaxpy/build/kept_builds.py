@@ -18,9 +18,9 @@ from relaxpy.build.kernels import compiler_id
 from relaxpy.build.tuning import TuningRecords
 from relaxpy.ir.garbage import garbage_kept
 from relaxpy.ir.module import IRModule
-from relaxpy.runtime.build_report import BuildReport, KernelTime
 from relaxpy.runtime.container import MemoryContainer
 from relaxpy.runtime.executable import Executable
+from relaxpy.runtime.inspect.build_report import BuildReport, KernelTime
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import Pass
 

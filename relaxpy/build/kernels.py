@@ -1,9 +1,9 @@
 """From tensor programs to objects: each distinct program scheduled and compiled once, several at a time, or taken from
 the cache.
 
-A program becomes one object file with its variants (`relaxpy.schedule`), whose symbols are named after what the program
-says. So the objects of a module do not depend on how many were compiled at a time, on what was in the cache, or on the
-names of the kernels; the same program in two modules is one entry of the cache.
+A program becomes one object file with its variants (`relaxpy.backend.schedule`), whose symbols are named after what
+the program says. So the objects of a module do not depend on how many were compiled at a time, on what was in the
+cache, or on the names of the kernels; the same program in two modules is one entry of the cache.
 
 The key of an entry is a SHA-256 over the program's complete text, the target, the options, and the compiler: versions
 and the sources that decide what becomes of a program (`compiler_id`). It is computed before scheduling, which a hit
@@ -25,6 +25,10 @@ from time import perf_counter
 from typing import Any
 
 import relaxpy.version
+from relaxpy.backend.cpu import alone
+from relaxpy.backend.cpu.compile import compile_object
+from relaxpy.backend.knobs import Choices
+from relaxpy.backend.schedule import ScheduledKernel, schedule_kernel
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.int_expr import int_expr
 from relaxpy.build.tuning import TuningRecords
@@ -33,16 +37,12 @@ from relaxpy.ir.module import BufferParam, ScalarParam
 from relaxpy.runtime.bytecode import KernelMemory, KernelParam
 from relaxpy.runtime.codec import decode, encode
 from relaxpy.runtime.kernel_params import symbol_of
-from relaxpy.schedule import ScheduledKernel, schedule_kernel
-from relaxpy.schedule.knobs import Choices
-from relaxpy.tir import alone
-from relaxpy.tir.compile import compile_object
-from relaxpy.tir.heap import heap_use
+from relaxpy.tir.lowering.heap import heap_use
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 
 _KERNEL_SOURCES = (
-    *("errors.py", "ir", "tir", "shape", "analysis", "schedule", "build/kernels.py"),
+    *("errors.py", "ir", "tir", "shape", "analysis", "backend", "build/kernels.py"),
     *("build/int_expr.py", "runtime/bytecode.py", "runtime/codec.py", "runtime/kernel_params.py"),
 )
 """Sources that decide what becomes of a tensor program, and how an entry of the cache is written."""
@@ -57,7 +57,7 @@ class CompiledKernel:
     serial_symbol: str
     """The same as `symbol` where the program is serial anyway, or where `switch` is set."""
     switch: str
-    """The function that makes a second library of the object the serial kernel (`relaxpy.tir.alone`), or ""."""
+    """The function that makes a second library of the object the serial kernel (`relaxpy.backend.cpu.alone`), or ""."""
     rule: str
     """The schedule rule that arranged it."""
     seconds: float
@@ -110,7 +110,8 @@ def compile_kernels(
     """Every program's kernel; equal programs share one.
 
     `jobs`: how many are compiled at a time (the processors that this process may use). `check_arguments`: see
-    `relaxpy.tir.compile.compile_object`. `tuning`: schedules that were measured to be better than the rules' own.
+    `relaxpy.backend.cpu.compile.compile_object`. `tuning`: schedules that were measured to be better than the rules'
+    own.
 
     Raises: BuildError, of the first program that does not compile.
     """

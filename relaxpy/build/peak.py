@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy.backend.cpu.arithmetic import Arithmetic
+from relaxpy.backend.cpu.compile import compile_object
+from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.op import te
 from relaxpy.runtime.bytecode import KernelInfo
-from relaxpy.runtime.kernels import KernelHandles, ffi, load_kernels
-from relaxpy.runtime.threads import num_threads
-from relaxpy.schedule import schedule_kernel
-from relaxpy.tir import loops
-from relaxpy.tir.arithmetic import Arithmetic
-from relaxpy.tir.compile import compile_object
+from relaxpy.runtime.devices.cpu.kernels import KernelHandles, ffi, load_kernels
+from relaxpy.runtime.devices.cpu.threads import num_threads
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
+from relaxpy.tir.writer import loops
 
 CHAINS, STEPS = 12, 1 << 14
 """Sums that do not wait for each other: enough to fill the units, few enough for the registers. Products of each."""

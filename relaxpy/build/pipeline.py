@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from relaxpy.backend.cpu.pack_weights import PackWeights
 from relaxpy.build.phases import Phase, Pipeline
 from relaxpy.transform import (
     BindParams,
@@ -27,7 +28,6 @@ from relaxpy.transform import (
     LowerCallTIR,
     LowerShapes,
     Normalize,
-    PackWeights,
     PlanMemory,
     RemoveUnusedOutputs,
     RewriteReshapes,

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.build.codegen import generate
 from relaxpy.build.kernels import kernel_memory
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.runtime.bytecode import KernelInfo
-from relaxpy.runtime.memory_plan import MemoryPlan, plan_of
-from relaxpy.schedule import schedule_kernel
+from relaxpy.runtime.inspect.memory_plan import MemoryPlan, plan_of
 from relaxpy.shape.declare import with_bounds
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target

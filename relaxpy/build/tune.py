@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.backend.knobs import Choices
+from relaxpy.backend.schedule import knobs_of
 from relaxpy.build.build import link
 from relaxpy.build.codegen import generate
 from relaxpy.build.pipeline import default_pipeline
@@ -36,8 +38,6 @@ from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.runtime.tensor import from_numpy
 from relaxpy.runtime.vm import VirtualMachine
-from relaxpy.schedule import knobs_of
-from relaxpy.schedule.knobs import Choices
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from relaxpy.transform import LowerCallTIR, LowerShapes

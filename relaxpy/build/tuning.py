@@ -4,7 +4,7 @@
                                           "microseconds": [41.2, 36.9], "sizes": [{"n": 128}]}}}
 
 A record is found by a SHA-256 over the program's complete text and the target: it holds for that program on that
-processor, whatever module it is in. A setting that a rule no longer has changes nothing (`relaxpy.schedule.knobs`), so
+processor, whatever module it is in. A setting that a rule no longer has changes nothing (`relaxpy.backend.knobs`), so
 old records do no harm. `relaxpy tune` makes records (`relaxpy.build.tune`).
 """
 
@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from relaxpy.backend.knobs import Choices
 from relaxpy.errors import UsageError
 from relaxpy.files import cache_folder, write_text
-from relaxpy.schedule.knobs import Choices
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.build.build import link
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
@@ -27,10 +28,9 @@ from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor
 from relaxpy.op.memory import CallDPS
 from relaxpy.runtime.executable import Executable
-from relaxpy.schedule import schedule_kernel
 from relaxpy.script.printer import print_expr, print_module
 from relaxpy.shape.declare import with_bounds
-from relaxpy.tir import cost
+from relaxpy.tir.forms import cost
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from relaxpy.transform import FuseOps

@@ -12,7 +12,7 @@ from html import escape
 
 from relaxpy.errors import RelaxError
 from relaxpy.explain.explanation import ExplainedKernel, Explanation, FusedBlock, PassRun
-from relaxpy.runtime.memory_plan import FunctionPlan, shown
+from relaxpy.runtime.inspect.memory_plan import FunctionPlan, shown
 from relaxpy.version import __version__
 
 ROW = 22

@@ -293,7 +293,8 @@ def is_call_tir(
     kind: int | Iterable[int] | None = None,
 ) -> Pattern:
     """A `call_tir`: of the tensor program of this name, or of any with the same loops as `program`; on these tensors;
-    of this pattern kind, or of one of these (`relaxpy.tir.pattern_kind.PatternKind`), as found by looking at it."""
+    of this pattern kind, or of one of these (`relaxpy.tir.forms.pattern_kind.PatternKind`), as found by looking at
+    it."""
     kinds = None if kind is None else frozenset([kind] if isinstance(kind, int) else kind)
     return CallTIRPattern(program, None if args is None else tuple(map(as_pattern, args)), kinds)
 

@@ -69,7 +69,7 @@ class MultinomialFromUniform(Op):
     def legalize(
         self, out: TensorType, prob: te.Tensor, uniform_sample: te.Tensor, sample_indices: te.Tensor
     ) -> te.Tensor:
-        from relaxpy.tir.scan import scan
+        from relaxpy.tir.writer.scan import scan
 
         assert out.dims is not None
         batch, size = te.dims(prob)

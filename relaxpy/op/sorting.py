@@ -1,4 +1,4 @@
-"""Sorting along an axis, by the tensor program of `relaxpy.tir.sort`: stable, NaN as the greatest
+"""Sorting along an axis, by the tensor program of `relaxpy.tir.writer.sort`: stable, NaN as the greatest
 of all (last in ascending order, first in descending), bool as 0 and 1."""
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def sorted_along(
 ) -> list[te.Tensor]:
     """`x` in order along `axis` (with `values`), and where each element was (with `order`, a
     dtype)."""
-    from relaxpy.tir.sort import sort_rows
+    from relaxpy.tir.writer.sort import sort_rows
 
     shape = te.dims(x)
     places = None if order is None else str(order)

@@ -1,6 +1,6 @@
 """What `legalize` is written with: tensor expressions (`relaxpy.tir.te`), functions of one element
-(`relaxpy.tir.scalar`), statements for every row (`relaxpy.tir.rows`), and reading the arguments' dimensions. Loaded
-when first used, so that importing the operators does not import TVM."""
+(`relaxpy.tir.numerics.scalar`), statements for every row (`relaxpy.tir.writer.rows`), and reading the arguments'
+dimensions. Loaded when first used, so that importing the operators does not import TVM."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from relaxpy.ir.annotation import PrimType, ShapeType
 from relaxpy.ir.dim import Dim
 
 if TYPE_CHECKING:
-    from relaxpy.tir.rows import cell as cell
-    from relaxpy.tir.rows import known as known
-    from relaxpy.tir.rows import rows as rows
-    from relaxpy.tir.rows import scratch as scratch
-    from relaxpy.tir.scalar import *  # noqa: F403
+    from relaxpy.tir.numerics.scalar import *  # noqa: F403
     from relaxpy.tir.te import *  # noqa: F403
+    from relaxpy.tir.writer.rows import cell as cell
+    from relaxpy.tir.writer.rows import known as known
+    from relaxpy.tir.writer.rows import rows as rows
+    from relaxpy.tir.writer.rows import scratch as scratch
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    from relaxpy.tir import rows, scalar, te
+    from relaxpy.tir import te
+    from relaxpy.tir.numerics import scalar
+    from relaxpy.tir.writer import rows
 
     for module in (scalar, te, rows):
         if hasattr(module, name):

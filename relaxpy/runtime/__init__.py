@@ -7,13 +7,13 @@ ties that together for one process; `vm` is what users call.
 
 from __future__ import annotations
 
-from relaxpy.runtime.cpu import host_features
 from relaxpy.runtime.device import Device, cpu
+from relaxpy.runtime.devices.cpu.features import host_features
+from relaxpy.runtime.devices.cpu.threads import num_threads, set_num_threads
 from relaxpy.runtime.executable import Executable, load
 from relaxpy.runtime.function import Function
 from relaxpy.runtime.library import register_function, register_library
 from relaxpy.runtime.tensor import Shape, Tensor
-from relaxpy.runtime.threads import num_threads, set_num_threads
 from relaxpy.runtime.vm import VirtualMachine
 
 __all__ = [

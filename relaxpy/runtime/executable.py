@@ -21,7 +21,6 @@ import numpy as np
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.build_report import BuildReport
 from relaxpy.runtime.bytecode import FunctionCode, Index, KernelInfo
 from relaxpy.runtime.codec import Malformed, decode, encode
 from relaxpy.runtime.container import (
@@ -31,11 +30,12 @@ from relaxpy.runtime.container import (
     open_container,
     write_container,
 )
-from relaxpy.runtime.cpu import missing_features
-from relaxpy.runtime.listing import listing, signature
-from relaxpy.runtime.memory_plan import MemoryPlan, plan_of
+from relaxpy.runtime.devices.cpu.features import missing_features
+from relaxpy.runtime.inspect.build_report import BuildReport
+from relaxpy.runtime.inspect.listing import listing, signature
+from relaxpy.runtime.inspect.memory_plan import MemoryPlan, plan_of
 from relaxpy.runtime.tensor import Array
-from relaxpy.runtime.verify import Unproved, verify
+from relaxpy.runtime.verifier.verify import Unproved, verify
 
 _MACHINES = {62: ("x86_64", "amd64"), 183: ("aarch64", "arm64")}
 """ELF's machine number → names that Python has for it."""
@@ -100,7 +100,8 @@ class Executable:
 
     def memory_plan(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> MemoryPlan:
         """How much memory calls take with these values of symbolic variables, `memory_plan(n=2048)` or
-        `memory_plan({"main.n": 2048})`; what is not given is at its upper bound (`relaxpy.runtime.memory_plan`).
+        `memory_plan({"main.n": 2048})`; what is not given is at its upper bound
+        (`relaxpy.runtime.inspect.memory_plan`).
 
         Raises: UsageError (`plan-sizes`) for a name that no function has, and for a variable with neither.
         """
@@ -113,7 +114,7 @@ class Executable:
 
     @cached_property
     def unproved(self) -> tuple[Unproved, ...]:
-        """For each function the instructions that are checked when it runs (`relaxpy.runtime.verify`).
+        """For each function the instructions that are checked when it runs (`relaxpy.runtime.verifier.verify`).
 
         Raises: ExecutableError (`bytecode`) for bytecode that does not hold together.
         """

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.kernels import ffi
+from relaxpy.runtime.devices.cpu.kernels import ffi
 from relaxpy.runtime.tensor import Array, Tensor, allocate
 
 # An ffi object starts with its header (reference counts, type index, deleter); a tensor's DLTensor follows (c_api.h).

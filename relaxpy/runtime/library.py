@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from relaxpy.errors import ExecutableError, UsageError
-from relaxpy.runtime import blas, builtins, shape_heap
+from relaxpy.runtime import builtins, shape_heap
+from relaxpy.runtime.devices.cpu import blas
+from relaxpy.runtime.devices.cpu.kernels import ffi
 from relaxpy.runtime.frame import record_of
-from relaxpy.runtime.kernels import ffi
 from relaxpy.runtime.tensor import Shape, Tensor
 
 AnyFunction = Callable[..., Any]

@@ -14,7 +14,7 @@ from time import perf_counter
 
 import numpy as np
 
-from relaxpy.runtime.threads import num_threads
+from relaxpy.runtime.devices.cpu.threads import num_threads
 
 PeakMeasure = Callable[[], float]
 """Floating-point operations a second, on the threads that kernels use now."""

@@ -6,8 +6,8 @@ about memory is resolved here, once:
 * heap slots are local variables `s<i>`; those that a tensor's shape reads are written to the frame's heap as well;
 * a tensor that only kernels touch is a record `t<i>` of the frame and costs nothing at a call; a `Tensor` object is
   made in the register's local `r<i>` only where Python, a library or the caller gets to see it;
-* kernels in a row run as one where their work is large (`relaxpy.runtime.kernels.KernelRow`); lines between them that
-  no kernel can tell apart, of sizes, memory and handles, come before them;
+* kernels in a row run as one where their work is large (`relaxpy.runtime.devices.cpu.kernels.KernelRow`); lines
+  between them that no kernel can tell apart, of sizes, memory and handles, come before them;
 * the choice between serial and parallel kernels, and the check that storage is large enough, are made once for each
   distinct expression (and not once a kernel), where its sizes are first known.
 
@@ -55,15 +55,15 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     View,
 )
+from relaxpy.runtime.devices.cpu.kernels import LARGE_WORK, SMALL_WORK
 from relaxpy.runtime.formulas import Formulas, slots_seen
 from relaxpy.runtime.function_listing import Listing
 from relaxpy.runtime.integers import by_slot, grows
-from relaxpy.runtime.kernels import LARGE_WORK, SMALL_WORK
 from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
 from relaxpy.runtime.operands import Analysis, Value, analyse
 from relaxpy.runtime.tensor import LARGEST
-from relaxpy.runtime.verify import Unproved
+from relaxpy.runtime.verifier.verify import Unproved
 
 MAX_ROW = 64
 """Kernels of a row. Its arguments are on the frame's stack, which takes memory at each level of a recursion."""
@@ -77,8 +77,8 @@ def translate(
     unproved: Unproved = frozenset(),
 ) -> Listing:
     """The Python of a function. `generators` are the functions whose calls must be yielded; `emitter` writes it in
-    another way (`relaxpy.runtime.watch`); the arguments of instructions that are `unproved` are compared when they
-    run."""
+    another way (`relaxpy.runtime.inspect.watch`); the arguments of instructions that are `unproved` are compared when
+    they run."""
     return (emitter or Emitter)(code, analyse(code), generators, generator, unproved).function()
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from relaxpy.errors import RelaxError, RuntimeCheckError, Span
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime import library, threads
+from relaxpy.runtime import library
 from relaxpy.runtime.bytecode import (
     Assert,
     Call,
@@ -39,11 +39,8 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
 )
 from relaxpy.runtime.device import Device
-from relaxpy.runtime.frame import Allocate, Frame, record_of, release
-from relaxpy.runtime.function_listing import printable
-from relaxpy.runtime.integers import int64, too_large
-from relaxpy.runtime.kernel_params import require_fit
-from relaxpy.runtime.kernels import (
+from relaxpy.runtime.devices.cpu import threads
+from relaxpy.runtime.devices.cpu.kernels import (
     HANDOVER_SECONDS,
     KernelGroup,
     KernelHandles,
@@ -51,15 +48,19 @@ from relaxpy.runtime.kernels import (
     OutOfRange,
     load_kernels,
 )
+from relaxpy.runtime.frame import Allocate, Frame, record_of, release
+from relaxpy.runtime.function_listing import printable
+from relaxpy.runtime.inspect.profile import ProfilingEmitter, Recorder
+from relaxpy.runtime.inspect.watch import Watch, WatchedEmitter, allocate_guarded
+from relaxpy.runtime.integers import int64, too_large
+from relaxpy.runtime.kernel_params import require_fit
 from relaxpy.runtime.link import translate
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
 from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
 from relaxpy.runtime.pool import MemoryPool
-from relaxpy.runtime.profile import ProfilingEmitter, Recorder
 from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
 from relaxpy.runtime.updates import require_own
-from relaxpy.runtime.verify import Unproved
-from relaxpy.runtime.watch import Watch, WatchedEmitter, allocate_guarded
+from relaxpy.runtime.verifier.verify import Unproved
 
 if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable

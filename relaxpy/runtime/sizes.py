@@ -1,8 +1,8 @@
 """Sizes as polynomials over what a call brings, and what can be proved of them.
 
-The verifier (`relaxpy.runtime.verify`) computes with these in place of numbers. An *atom* is something unknown: a
-dimension of an argument, or an operation such as `n // 4` on sizes. Equal operations are one atom. A *size* is a sum of
-products of atoms in normal form, so that equal sizes are equal tuples.
+The verifier (`relaxpy.runtime.verifier.verify`) computes with these in place of numbers. An *atom* is something
+unknown: a dimension of an argument, or an operation such as `n // 4` on sizes. Equal operations are one atom. A *size*
+is a sum of products of atoms in normal form, so that equal sizes are equal tuples.
 
 What a check of the program establishes (`assume_equal`, `assume_at_least_0`) holds behind it, and in a branch as far as
 the branch goes: `mark` and `undo` take it back.

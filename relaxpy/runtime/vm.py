@@ -13,8 +13,8 @@ from relaxpy.errors import UsageError
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.function import Function, Signature
+from relaxpy.runtime.inspect.profile import Profile, Recorder
 from relaxpy.runtime.pool import MemoryUse
-from relaxpy.runtime.profile import Profile, Recorder
 from relaxpy.runtime.program import Program
 
 
@@ -23,7 +23,7 @@ class VirtualMachine:
 
     Memory that calls need for intermediate values is kept for the next call, and some of what results took that are
     gone; `memory` says how much, `release_memory` gives it back. `check_memory` runs functions slowly, with a check
-    behind every instruction that nothing in use is overwritten (`relaxpy.runtime.watch`).
+    behind every instruction that nothing in use is overwritten (`relaxpy.runtime.inspect.watch`).
 
     Raises: ExecutableError if a library function is not registered (`library-missing`), the CPU lacks a feature
     (`cpu-features`) or the kernels cannot be linked (`object-code`).

@@ -232,7 +232,8 @@ def _work(corpus: Sequence[Pieces], seeds: Sequence[int], pipe: int) -> None:
 
 def _listen(event: str, args: tuple[Any, ...], events: list[str]) -> None:
     """Note what a file must not bring about."""
-    # The linker of kernels asks a C++ compiler for its library, which is named os.devnull (`relaxpy.runtime.kernels`).
+    # The linker of kernels asks a C++ compiler for its library, which is named os.devnull
+    # (`relaxpy.runtime.devices.cpu.kernels`).
     if event in _EXECUTIONS and args[0] != os.devnull:
         events.append(f"{event} {args[0]!r:.80}")
     if event == "compile" and CANARY in repr(args[0]):

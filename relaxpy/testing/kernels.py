@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from relaxpy.backend.cpu.compile import compile_object
+from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.backend.verify import check_scheduled
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.devices.cpu.kernels import load_kernels
 from relaxpy.runtime.executable import Executable
-from relaxpy.runtime.kernels import load_kernels
 from relaxpy.runtime.tensor import DLTensor
-from relaxpy.schedule import schedule_kernel
-from relaxpy.schedule.verify import check_scheduled
-from relaxpy.tir.compile import compile_object
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from relaxpy.errors import PassError
 from relaxpy.ir.dim import Dim, DimOp, SymVar, dim_op
-from relaxpy.tir._tvm import tirx, tvm
+from relaxpy.tir.tvm import tirx, tvm
 
 PrimExpr = Any
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import int64
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
 STEPS = 8
 """TVM's simplification is not always done after one run; it is after two or three."""

@@ -12,10 +12,10 @@ from relaxpy.errors import PassError
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.module import CHECK_INDICES, BufferParam, ScalarParam
-from relaxpy.tir._tvm import s_tir, tirx, tvm
 from relaxpy.tir.analyzer import int64, to_tvm, to_tvm_var
 from relaxpy.tir.extents import with_parsed_extents
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
+from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
 
 
@@ -112,8 +112,8 @@ _FOLDS: dict[Any, Any] = {
 
 def _folded(node: Any) -> Any:
     """Arithmetic of sizes and indices as it is written when they are known: `n * 2` with n = 1 is 2, as the parser of
-    the printed program has it. A division by 0, in a loop that does not run, gives 0 (`relaxpy.tir.traps`): TVM
-    refuses to print or simplify one by a constant."""
+    the printed program has it. A division by 0, in a loop that does not run, gives 0 (`relaxpy.tir.lowering.traps`):
+    TVM refuses to print or simplify one by a constant."""
     a, b = node.a, node.b
     is_known = isinstance(b, tirx.IntImm)
     if not is_known and not isinstance(a, tirx.IntImm) and not a.same_as(b):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relaxpy.tir._tvm import tirx, tvm
+from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import walk
 
 LONGEST = 32

@@ -21,7 +21,6 @@ from relaxpy.errors import ScriptError, Source
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.python_operator import is_too_large
 from relaxpy.ir.recursion import deep_recursion
-from relaxpy.tir._tvm import IRBuilder, script_core, script_tirx, tirx, tvm, tvm_ffi
 from relaxpy.tir.analyzer import int64, to_tvm
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.program_check import check_program, is_dtype
@@ -41,6 +40,7 @@ from relaxpy.tir.spelling import (
     prepare,
     refuse_deep,
 )
+from relaxpy.tir.tvm import IRBuilder, script_core, script_tirx, tirx, tvm, tvm_ffi
 
 
 def parse_prim_func(

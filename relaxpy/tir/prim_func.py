@@ -13,12 +13,12 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.module import BufferParam, ScalarParam, TensorProgram
 from relaxpy.tir import te
-from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
-from relaxpy.tir._tvm import te as _te
 from relaxpy.tir.analyzer import VarTable, int64, to_tvm_var
 from relaxpy.tir.extents import with_parsed_extents
-from relaxpy.tir.serial import with_regions
+from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.tvm import te as _te
 from relaxpy.tir.walk import rewritten, walk
+from relaxpy.tir.writer.serial import with_regions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,19 +71,19 @@ class PrimFunc(TensorProgram):
 
     @property
     def work(self) -> Dim | None:
-        from relaxpy.tir.cost import work
+        from relaxpy.tir.forms.cost import work
 
         return work(self.func)
 
     @property
     def flops(self) -> Dim | None:
-        from relaxpy.tir.cost import flops
+        from relaxpy.tir.forms.cost import flops
 
         return flops(self.func)
 
     @property
     def bytes_moved(self) -> Dim | None:
-        from relaxpy.tir.cost import bytes_moved
+        from relaxpy.tir.forms.cost import bytes_moved
 
         return bytes_moved(self.func)
 

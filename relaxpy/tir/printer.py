@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from relaxpy.errors import RelaxError
-from relaxpy.tir._tvm import tvm_ffi
+from relaxpy.tir.tvm import tvm_ffi
 
 _BARE = ("int64", "int32", "int8")
 """The dtype of literals that are printed without their dtype, in the order tried: the last is never that of an index,

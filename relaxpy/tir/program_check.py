@@ -9,7 +9,7 @@ from typing import Any
 
 from relaxpy.errors import ScriptError, Source, Span, UsageError
 from relaxpy.ir.dtype import DType
-from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 
 _VECTOR = re.compile(r"(\w+?)x\d+")
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from relaxpy.tir._tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains
 
 SCHEDULED = "tirx.is_scheduled"
 """Attribute of a PrimFunc whose loops its author has arranged; no rule touches it."""
+FINISHED = "relaxpy.finished"
+"""Attribute of a function that only needs its calling convention."""
+CHECKED = "relaxpy.checked"
+"""Attribute of a function that looks at its arguments before it touches them."""
 
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from typing import NoReturn
 
 from relaxpy.errors import BuildError
-from relaxpy.tir._tvm import tvm, tvm_ffi
+from relaxpy.tir.tvm import tvm, tvm_ffi
 
 KINDS = ("llvm", "c")
 """Code generators that `relaxpy.build` can drive."""

@@ -13,8 +13,8 @@ from relaxpy.ir.expr import ShapeExpr
 from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.tir import te
 from relaxpy.tir.analyzer import VarTable, to_tvm_var
+from relaxpy.tir.numerics.scalar import cast
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.scalar import cast
 
 
 def legal_program(

@@ -20,7 +20,7 @@ import numpy as np
 
 from relaxpy.errors import PassError, RuntimeCheckError, out_of_range
 from relaxpy.ir.dtype import DType
-from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
 _INFIX = {
     "Add": "+", "Sub": "-", "Mul": "*", "EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from relaxpy.tir._tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
 Entry: TypeAlias = "tuple[type | tuple[type, ...], Callable[[Any], Any]]"
 """One class or several, and what is done with their nodes. Of several entries the first that fits is taken."""

@@ -32,7 +32,6 @@ from relaxpy.transform.lower_call_tir import LowerCallTIR
 from relaxpy.transform.lower_shapes import LowerShapes
 from relaxpy.transform.lower_to_library import LibraryPattern, LowerToLibrary
 from relaxpy.transform.normalize import Normalize
-from relaxpy.transform.pack_weights import PackWeights
 from relaxpy.transform.plan_memory import PlanMemory
 from relaxpy.transform.remove_unused_outputs import RemoveUnusedOutputs
 from relaxpy.transform.rewrite_reshapes import RewriteReshapes
@@ -66,7 +65,6 @@ __all__ = [
     "LowerShapes",
     "LowerToLibrary",
     "Normalize",
-    "PackWeights",
     "Pass",
     "PassContext",
     "PlanMemory",

@@ -11,16 +11,16 @@ from relaxpy.analysis.fusion_graph import FusionGraph
 from relaxpy.analysis.relayout import Relayouts
 from relaxpy.ir.expr import DataflowBlock, TupleGetItem
 from relaxpy.ir.module import IRModule
-from relaxpy.tir.pattern_kind import PatternKind
-from relaxpy.tir.stages import LARGEST_VALUE
+from relaxpy.tir.forms.pattern_kind import PatternKind
+from relaxpy.tir.forms.stages import LARGEST_VALUE
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.fuse_tensor_ir import program_groups, without_marks
 from relaxpy.transform.outline import PRIMITIVE, Region, outline
 
 LONGEST_NAME = 60
 LONGEST_PROGRAM = LARGEST_VALUE
-"""How long a fused program may be (`relaxpy.tir.cost.length`): behind that the schedules keep values in memory anyway,
-and LLVM takes seconds."""
+"""How long a fused program may be (`relaxpy.tir.forms.cost.length`): behind that the schedules keep values in memory
+anyway, and LLVM takes seconds."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from relaxpy.op.deduce import deduce
 from relaxpy.op.memory import AllocTensor, CallDPS
 from relaxpy.shape.lattice import accepts
 from relaxpy.shape.prove import equal
+from relaxpy.tir.lowering.workspace import Lifted, lift_workspaces
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.workspace import Lifted, lift_workspaces
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
 
@@ -24,7 +24,7 @@ from relaxpy.transform.rebuild import Rebuilder
 class LiftWorkspace(Pass):
     """Figure 11 of the paper: what a tensor program allocates in global memory, between its phases,
     is allocated by the function that calls it and given to it, before its outputs; so it takes part
-    in the memory plan (`relaxpy.tir.workspace` says for which programs). TVM's kernels ask their
+    in the memory plan (`relaxpy.tir.lowering.workspace` says for which programs). TVM's kernels ask their
     runtime for it in every call.
 
     Before:

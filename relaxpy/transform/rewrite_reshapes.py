@@ -26,14 +26,14 @@ from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.op.base import Op
 from relaxpy.op.call import CallInplacePacked
 from relaxpy.op.memory import AllocTensor, CallDPS, Intrinsic, View
+from relaxpy.tir.forms.row_major import reshaped
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.row_major import reshaped
 from relaxpy.transform.base import Pass, PassContext
 
 
 @dataclass(frozen=True)
 class RewriteReshapes(Pass):
-    """Where a tensor program copies a tensor in the order of memory (`relaxpy.tir.row_major`), the
+    """Where a tensor program copies a tensor in the order of memory (`relaxpy.tir.forms.row_major`), the
     copy is not made: it is a view of the memory that is there (`RewriteDataflowReshape` in TVM).
     The result must stay in the call, and nothing may write to the memory of either once it is
     made. Most reshapes never come here: they are fused into what reads them.

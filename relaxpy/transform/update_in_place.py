@@ -22,7 +22,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import BufferParam, IRModule
 from relaxpy.op.memory import CallDPS, View
-from relaxpy.tir.overwrite import overwritable, with_shared_memory
+from relaxpy.tir.forms.overwrite import overwritable, with_shared_memory
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import Pass, PassContext
 
@@ -30,7 +30,7 @@ from relaxpy.transform.base import Pass, PassContext
 @dataclass(frozen=True)
 class UpdateInPlace(Pass):
     """Where a tensor program reads each element of an input just before it writes the same place of
-    its output (`relaxpy.tir.overwrite`), the call is the input's last use, and both are as large,
+    its output (`relaxpy.tir.forms.overwrite`), the call is the input's last use, and both are as large,
     the output is not allocated: it is a view of the input's memory. The input must be a tensor that
     this function made and nothing kept, and the output must not leave the call, whose memory is not
     planned.

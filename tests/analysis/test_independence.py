@@ -9,7 +9,7 @@ import pytest
 
 import relaxpy
 from relaxpy.analysis.independence import in_order
-from relaxpy.schedule import schedule_kernel
+from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.testing.interpret import interpret
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import has_parallel_loop, loops_of

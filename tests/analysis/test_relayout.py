@@ -12,7 +12,7 @@ import relaxpy
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.module import IRModule
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.matmul_form import matmul_of
+from relaxpy.tir.forms.matmul import matmul_of
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import FuseOps, FuseTensorIR, LegalizeOps, Normalize, Sequential
 

@@ -13,7 +13,7 @@ import relaxpy
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.module import IRModule
 from relaxpy.testing.differential import Call, Ways, check
-from relaxpy.tir.pattern_kind import PatternKind, pattern_kind
+from relaxpy.tir.forms.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.target import Target
 from relaxpy.transform.base import PassContext

@@ -12,14 +12,14 @@ import pytest
 
 import relaxpy
 from relaxpy.analysis.fusion_graph import FusionGraph
+from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.build.blas import BLAS
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir import DataflowBlock, Function, IRModule, TensorType
 from relaxpy.ir.pattern import is_call_tir, is_op, wildcard
 from relaxpy.runtime import Tensor
-from relaxpy.schedule import schedule_kernel
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.pattern_kind import PatternKind, pattern_kind
+from relaxpy.tir.forms.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import PassContext
 from relaxpy.transform.fuse_ops import FuseOps

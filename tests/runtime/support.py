@@ -127,7 +127,7 @@ def _programs() -> dict[str, Any]:
 @cache
 def object_code() -> bytes:
     """The object with all kernels, for this machine."""
-    from relaxpy.tir.compile import compile_object
+    from relaxpy.backend.cpu.compile import compile_object
     from relaxpy.tir.target import Target
 
     # Bytecode written by hand may hand kernels anything.

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from relaxpy.errors import UsageError
-from relaxpy.runtime import Device, cpu
+from relaxpy.runtime import Device
+from relaxpy.runtime.devices.cpu import features as cpu
 
 
 def test_names_of_devices() -> None:

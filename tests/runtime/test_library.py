@@ -5,7 +5,7 @@ import pytest
 
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import Shape, Tensor, register_function, register_library
-from relaxpy.runtime.kernels import ffi
+from relaxpy.runtime.devices.cpu.kernels import ffi
 from relaxpy.runtime.library import find_function, find_library
 from relaxpy.runtime.patterns import to_value
 from relaxpy.runtime.tensor import empty, from_numpy

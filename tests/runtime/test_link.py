@@ -44,7 +44,7 @@ from relaxpy.runtime.bytecode import (
     TuplePattern,
     View,
 )
-from relaxpy.runtime.kernels import LARGE_WORK
+from relaxpy.runtime.devices.cpu.kernels import LARGE_WORK
 from relaxpy.runtime.link import translate
 from tests.runtime.support import ADD, ADD1, IOTA, executable, f32, floats, function, times
 

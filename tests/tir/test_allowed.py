@@ -11,8 +11,8 @@ import pytest
 import relaxpy
 from relaxpy.errors import BuildError, RelaxError
 from relaxpy.ir.module import IRModule
-from relaxpy.tir._tvm import tirx
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.tvm import tirx
 
 
 def text(body: str) -> str:

@@ -8,8 +8,8 @@ import pytest
 
 from relaxpy.errors import PassError
 from relaxpy.ir.dim import Dim, SymVar, dim_op, maximum, minimum
-from relaxpy.tir._tvm import tirx, tvm_ffi
 from relaxpy.tir.analyzer import VarTable, can_prove, equal, int64, to_tvm, to_tvm_var
+from relaxpy.tir.tvm import tirx, tvm_ffi
 
 n, m = SymVar("n"), SymVar("m")
 
@@ -42,7 +42,7 @@ def table() -> VarTable:
 @pytest.mark.parametrize("name", DIMS)
 def test_to_tvm_means_the_same(name: str) -> None:
     """TVM's expression, its variables replaced by numbers and simplified, is the dimension's value."""
-    from relaxpy.tir._tvm import tvm
+    from relaxpy.tir.tvm import tvm
 
     rng = random.Random(0)
     dim = DIMS[name]

@@ -8,12 +8,12 @@ import relaxpy
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.structural import assert_structural_equal
 from relaxpy.tir import te
-from relaxpy.tir._tvm import tvm_ffi
 from relaxpy.tir.analyzer import int64, to_tvm
 from relaxpy.tir.extents import parsed_extent
-from relaxpy.tir.loops import Buffer
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.serial import Serial
+from relaxpy.tir.tvm import tvm_ffi
+from relaxpy.tir.writer.loops import Buffer
+from relaxpy.tir.writer.serial import Serial
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 

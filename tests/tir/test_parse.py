@@ -15,9 +15,9 @@ import relaxpy
 from relaxpy.errors import ScriptError
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
-from relaxpy.tir._tvm import tirx, tvm
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.tvm import tirx, tvm
 
 
 def parse(text: str, **values: Any) -> PrimFunc:
@@ -107,7 +107,7 @@ def test_all_indices_are_int64() -> None:
     """Literals in extents and subscripts become int64, so that loops of one program have one type."""
     found: set[str] = set()
     func = parse(body("y[vi, 0] = x[vi, vj]")).func
-    from relaxpy.tir._tvm import tvm_ffi
+    from relaxpy.tir.tvm import tvm_ffi
 
     tvm_ffi.structural_walk(
         func.body, (tirx.IntImm, lambda literal: found.add(str(literal.ty.dtype)))

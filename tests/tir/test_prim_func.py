@@ -7,8 +7,8 @@ import pytest
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam, TensorProgram
 from relaxpy.tir import te
-from relaxpy.tir._tvm import tvm, tvm_ffi
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
+from relaxpy.tir.tvm import tvm, tvm_ffi
 
 
 def scale(name: str = "n", factor: float = 2.0) -> PrimFunc:

@@ -16,10 +16,10 @@ from relaxpy.op.base import OPS, Op
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
 from relaxpy.tir import te
+from relaxpy.tir.numerics.scalar import floor_mod
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.printer import print_prim_func
-from relaxpy.tir.scalar import floor_mod
 from relaxpy.tir.te_call import legal_program
 
 n, m = SymVar("n"), SymVar("m")

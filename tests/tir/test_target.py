@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from relaxpy.errors import BuildError
-from relaxpy.tir._tvm import tvm
 from relaxpy.tir.target import Target
+from relaxpy.tir.tvm import tvm
 
 LINUX = "-mtriple=x86_64-unknown-linux-gnu"
 

@@ -11,7 +11,7 @@ from relaxpy.errors import RuntimeCheckError
 from relaxpy.ir.module import CHECK_INDICES, IRModule
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.pattern_kind import PatternKind, pattern_kind
+from relaxpy.tir.forms.pattern_kind import PatternKind, pattern_kind
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import CheckTensorPrograms, LegalizeOps
 

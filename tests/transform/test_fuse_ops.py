@@ -16,7 +16,7 @@ from relaxpy.testing.agreement import disagreement
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.random_program import random_program
-from relaxpy.tir.cost import length
+from relaxpy.tir.forms.cost import length
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.fuse_ops import LONGEST_PROGRAM, PRIMITIVE, FuseOps, explain_fusion
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR

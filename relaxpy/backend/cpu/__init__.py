@@ -1,0 +1,1 @@
+"""Processors: schedule rules, weight layouts, lowering and object code."""

@@ -1,0 +1,200 @@
+"""How the factors of a product meet in registers: one by one, widened first, or in groups by dot instructions.
+
+A *word* is what one lane of a vector holds while factors are multiplied. Factors of the type that is summed in are
+words themselves. Narrower ones are converted one by one on any processor; where there are instructions for it, a word
+of 32 bits holds two bfloat16 or four bytes, neighbours along the depth, and one instruction adds the products of all
+of them to the lane's sum:
+
+* `vdpbf16ps` (AVX512_BF16): twice the rate of fp32. It takes numbers below the normal range for zero, as bfloat16
+  units everywhere do.
+* `vpdpbusd` (AVX512_VNNI, AVX_VNNI): four times the rate, exact; one factor's bytes are unsigned. Of two signed
+  factors the left one's sign bits are flipped, which adds 128 to each, and 128 times the column's sum is taken off.
+
+TVM has no operations for these, and its passes would make float32 of bfloat16 operands: they are written in LLVM's
+language, on words of integers, and inlined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relaxpy.tir.forms.matmul import BITS, MatmulForm
+from relaxpy.tir.target import Target
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.writer.loops import Buffer, Expr, Index, Stmt, broadcast, first_lanes, load, zero
+
+_FLIP = 0x80808080 - (1 << 32)
+"""A word of four bytes that are 128 each."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What becomes of two factors on the way to their sum."""
+
+    lhs: str
+    rhs: str
+    """The factors' types in memory."""
+    total: str
+    """What products are summed in: one of `BITS`."""
+    group: int = 1
+    """Factors a word."""
+    lanes: int = 1
+    """Words a vector."""
+
+    @classmethod
+    def of(cls, lhs: str, rhs: str, total: str, target: Target) -> Arithmetic:
+        """The fastest that the target has for types of which `relaxpy.tir.forms.matmul.is_summable` holds."""
+        lanes = target.lanes(BITS[total])
+        group = 1
+        if total == "float32" and lhs == rhs == "bfloat16" and _has_bfloat16(target):
+            group = 2
+        elif total == "int32" and (lhs, rhs) in _BYTES and _has_bytes(target):
+            group = 4
+        return cls(lhs, rhs, total, group, lanes)
+
+    @classmethod
+    def of_product(cls, form: MatmulForm, target: Target) -> Arithmetic:
+        """How the target multiplies the factors of a product."""
+        lhs, rhs = (str(operand.buffer.dtype) for operand in (form.lhs, form.rhs))
+        return cls.of(lhs, rhs, form.dtype, target)
+
+    @property
+    def word(self) -> str:
+        """The type of a word."""
+        return self.total if self.group == 1 else "int32"
+
+    @property
+    def flips(self) -> bool:
+        """Whether left words have their sign bits flipped, so that sums are too large by `flipped` times the column."""
+        return self.group == 4 and self.lhs == self.rhs == "int8"
+
+    def flipped(self) -> Expr:
+        """The vector of left words that stand for 128 each."""
+        return broadcast(tirx.const(_FLIP, "int32"), self.lanes)
+
+    def add_product(self, total: Expr, left: Expr, right: Expr) -> Expr:
+        """Vectors of sums with the products of two vectors of words added."""
+        if self.group == 1:
+            return total + left * right
+        if self.group == 4 and self.lhs == "int8" and self.rhs == "uint8":
+            left, right = right, left
+        return tirx.call_pure_extern(str(total.ty.dtype), self._function, total, left, right)
+
+    def left_word(self, buffer: Buffer, at: Index) -> Expr:
+        """A vector of the one word at an element of the left factor, whose group lies side by side there."""
+        word = self._words(buffer, at, 1, self.lhs)
+        # Flipped before it is spread: afterwards LLVM does not come to an end.
+        return broadcast(word ^ tirx.const(_FLIP, "int32") if self.flips else word, self.lanes)
+
+    def left_words(self, buffer: Buffer, at: Index, count: Expr | None = None) -> Expr:
+        """A vector of neighbouring left words; of those `count` factors, then zeros."""
+        words = self._words(buffer, at, self.lanes, self.lhs, count)
+        return words ^ self.flipped() if self.flips else words
+
+    def right_words(self, buffer: Buffer, at: Index, lanes: int | None = None) -> Expr:
+        """So many neighbouring right words, a vector's by default."""
+        return self._words(buffer, at, lanes or self.lanes, self.rhs)
+
+    def left_joined(self, factors: Sequence[Expr], exist: Sequence[Expr | bool]) -> Expr:
+        """One left word of factors read one by one; those that do not exist are zeros."""
+        word = self._joined(factors, exist, self.lhs)
+        return word ^ tirx.const(_FLIP, "int32") if self.flips else word
+
+    def right_joined(self, factors: Sequence[Expr], exist: Sequence[Expr | bool]) -> Expr:
+        """Right words of factors read row by row, as many as those have lanes; rows that do not exist are zeros."""
+        return self._joined(factors, exist, self.rhs)
+
+    def around(self, body: Stmt) -> Stmt:
+        """The body with the definitions that it needs."""
+        if self.group == 1:
+            return body
+        key = tirx.const(0, "int32")
+        return tirx.AttrStmt(key, "pragma_import_llvm", self._definition(), body)
+
+    def _words(
+        self, buffer: Buffer, at: Index, lanes: int, dtype: str, count: Expr | None = None
+    ) -> Expr:
+        width = lanes * self.group
+        mask = None if count is None else first_lanes(count, width)
+        factors = load(buffer, at, width, mask)
+        if self.group == 1:
+            factors = _converted(factors, self.total)
+        else:
+            factors = _bits(factors, dtype)
+        if mask is not None:  # what a masked load gives elsewhere is not defined
+            kind = str(factors.ty.dtype).split("x", 1)[0]
+            factors = tirx.Select(mask, factors, zero(kind, width))
+        return factors if self.group == 1 else tirx.reinterpret(_vector("int32", lanes), factors)
+
+    def _joined(self, factors: Sequence[Expr], exist: Sequence[Expr | bool], dtype: str) -> Expr:
+        if self.group == 1:
+            return _converted(factors[0], self.total)
+        lanes, bits = _lanes(factors[0]), 32 // self.group
+        word: Expr | None = None
+        for place, (factor, exists) in enumerate(zip(factors, exist, strict=True)):
+            part = _bits(factor, dtype).astype(_vector("int32", lanes))
+            if place:
+                part = part << broadcast(tirx.const(bits * place, "int32"), lanes)
+            if not isinstance(exists, bool):
+                part = tirx.Select(broadcast(exists, lanes), part, zero("int32", lanes))
+            word = part if word is None else word | part
+        assert word is not None
+        return word
+
+    @property
+    def _function(self) -> str:
+        """The name of the instruction's wrapper."""
+        return f"relaxpy_dot{self.group}_x{self.lanes}"
+
+    def _definition(self) -> str:
+        """The wrapper in LLVM's language: words are integers outside."""
+        bits, lanes = 32 * self.lanes, self.lanes
+        if self.group == 2:
+            total, factors = f"<{lanes} x float>", f"<{lanes * 2} x bfloat>"
+            name = f"llvm.x86.avx512bf16.dpbf16ps.{bits}"
+        else:
+            total, factors = f"<{lanes} x i32>", f"<{lanes * 4} x i8>"
+            name = f"llvm.x86.avx512.vpdpbusd.{bits}"
+        words = f"<{lanes} x i32>"
+        return (
+            f"declare {total} @{name}({total}, {factors}, {factors})\n"
+            f"define {total} @{self._function}({total} %sum, {words} %a, {words} %b)"
+            " alwaysinline nounwind readnone {\n"
+            f"  %left = bitcast {words} %a to {factors}\n"
+            f"  %right = bitcast {words} %b to {factors}\n"
+            f"  %result = call {total} @{name}({total} %sum, {factors} %left, {factors} %right)\n"
+            f"  ret {total} %result\n}}\n"
+        )
+
+
+_BYTES = (("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"))
+
+
+def _has_bfloat16(target: Target) -> bool:
+    return target.has("avx512bf16") and target.vector_bits == 512
+
+
+def _has_bytes(target: Target) -> bool:
+    if target.vector_bits == 512:
+        return target.has("avx512vnni")
+    return target.vector_bits == 256 and target.has("avxvnni")
+
+
+def _converted(factors: Expr, total: str) -> Expr:
+    wanted = _vector(total, _lanes(factors))
+    return factors if str(factors.ty.dtype) == wanted else factors.astype(wanted)
+
+
+def _bits(factors: Expr, dtype: str) -> Expr:
+    """Narrow factors as unsigned integers of their width."""
+    kind = f"uint{tvm.DataType(dtype).bits}"
+    return factors if dtype == kind else tirx.reinterpret(_vector(kind, _lanes(factors)), factors)
+
+
+def _lanes(value: Expr) -> int:
+    return int(tvm.DataType(str(value.ty.dtype)).lanes)
+
+
+def _vector(dtype: str, lanes: int) -> str:
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"

@@ -1,0 +1,165 @@
+"""Tensor programs to machine code: the door through which kernels leave TVM.
+
+`compile_object` turns scheduled PrimFuncs into one relocatable ELF object whose bytes depend on the kernels and the
+target only: not on the process, nor on the order of the mapping. `relaxpy.runtime` links it without a compiler.
+Every kernel's parameters accept memory aligned to an element (`relax_alignment`): TVM's default is to assume 64 bytes
+and end the process, inside a vector move, on anything else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from relaxpy.backend.cpu import lowering as pipeline
+from relaxpy.errors import BuildError
+from relaxpy.tir.lowering.bfloat16 import without_bfloat16
+from relaxpy.tir.lowering.float8 import FORMATS, without_float8
+from relaxpy.tir.lowering.traps import without_traps
+from relaxpy.tir.schedule import CHECKED
+from relaxpy.tir.target import Target
+from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.walk import element_types, walk
+
+_SYMBOL = re.compile(r"[A-Za-z_]\w*")
+_ROOM = 64 << 20
+"""Bytes of a disk that are room enough for an object file."""
+
+
+def compile_object(
+    kernels: Mapping[str, tirx.PrimFunc],
+    target: Target,
+    *,
+    check_arguments: bool = False,
+    called: str = "",
+) -> bytes:
+    """One object file with every kernel under its key: the symbol `__tvm_ffi_<key>`, in TVM's calling convention.
+
+    With `check_arguments` the kernels compare their arguments with their parameters at every call, as TVM's do;
+    without, whoever calls them has to. `called` is what errors call the kernels, if not by their keys.
+
+    Raises `BuildError`: `kernel-name` for a key that is no C identifier, `kernel-compile` with the kernel's name for
+    one that TVM or LLVM refuses, `target-object` for a target that has no object files.
+    """
+    if target.kind != "llvm":
+        raise BuildError(
+            "target-object",
+            f'a "{target.kind}" target has no object files',
+            help='build for "llvm", or take the source text with compile_source',
+        )
+    return object_of(_build(kernels, target, check_arguments, called))
+
+
+def object_of(library: tvm.runtime.Module) -> bytes:
+    """The object file of a compiled module.
+
+    LLVM ends the process where a disk is full, so that the file is in memory where the system has such files. Raises
+    OSError where it has not, and the folder for temporary files is full.
+    """
+    if hasattr(os, "memfd_create"):
+        with open(os.memfd_create("relaxpy-kernels"), "rb") as file:
+            library.write_to_file(f"/proc/self/fd/{file.fileno()}", "o")
+            return file.read()
+    with tempfile.TemporaryDirectory(prefix="relaxpy-") as folder:
+        if shutil.disk_usage(folder).free < _ROOM:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
+        path = Path(folder, "kernels.o")
+        library.write_to_file(str(path), "o")
+        return path.read_bytes()
+
+
+def compile_source(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> str:
+    """The kernels as text: C for `c`, assembly for `llvm`. For reading; errors as `compile_object`."""
+    library = _build(kernels, target)
+    return str(library.inspect_source("s" if target.kind == "llvm" else "c"))
+
+
+def relax_alignment(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The same function, whose buffer parameters and parts of them ask for no more alignment than items have."""
+    relaxed: dict[tvm.ir.Var, tvm.ir.Var] = {}
+    parts: list[tvm.ir.Var] = []
+    walk(func.body, (s_tir.MatchBufferRegion, lambda match: parts.append(match.buffer)))
+    for param in [*func.params, *parts]:
+        if not tirx.buffer.is_buffer_var(param):
+            continue
+        item_bytes = max(1, tvm.DataType(param.dtype).bits // 8)
+        if param.data_alignment == item_bytes:
+            continue
+        relaxed[param] = tirx.decl_buffer(
+            param.shape,
+            param.dtype,
+            param.name,
+            strides=param.strides,
+            elem_offset=param.elem_offset,
+            scope=param.scope(),
+            data_alignment=item_bytes,
+            offset_factor=param.offset_factor,
+            layout=param.layout,
+        )
+    if not relaxed:
+        return func
+    return tvm_ffi.structural_map(func, (tvm.ir.Var, lambda var: relaxed.get(var, var)))
+
+
+def _build(
+    kernels: Mapping[str, tirx.PrimFunc],
+    target: Target,
+    check_arguments: bool = False,
+    called: str = "",
+) -> tvm.runtime.Module:
+    """TVM's module of all kernels; on failure, a `BuildError` that names the kernel at fault."""
+    prepared: dict[str, tirx.PrimFunc] = {}
+    # TVM emits functions in the order of the module: sorted, the bytes do not depend on the caller's.
+    for name in sorted(kernels):
+        if _SYMBOL.fullmatch(name) is None:
+            raise BuildError("kernel-name", f"the kernel name {name!r} is not an identifier")
+        attrs = {"global_symbol": name, "s_tir": True}
+        if check_arguments:
+            attrs[CHECKED] = True
+        func = _widened(without_traps(kernels[name]))
+        prepared[name] = relax_alignment(func.with_attr(attrs))
+    try:
+        return _tvm_build(prepared, target)
+    except Exception as error:
+        raise _named(error, prepared, target, called) from error
+
+
+def _widened(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function without arithmetic of the narrow floats: few have any."""
+    found = element_types(func)
+    if not found.isdisjoint(FORMATS):
+        func = without_float8(func)
+    return without_bfloat16(func) if "bfloat16" in found else func
+
+
+def _tvm_build(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:
+    return tirx.build(tvm.IRModule(dict(kernels)), target=target.to_tvm(), pipeline=pipeline.NAME)
+
+
+def _named(
+    error: Exception, kernels: Mapping[str, tirx.PrimFunc], target: Target, called: str
+) -> BuildError:
+    """The error for the first kernel that does not compile by itself."""
+    for name, func in kernels.items():
+        try:
+            _tvm_build({name: func}, target)
+        except Exception as own:
+            return BuildError(
+                "kernel-compile",
+                f'the kernel "{called or name}" does not compile for {target}: {_reason(own)}',
+                notes=(f"the tensor program:\n{func.script()}",),
+            )
+    names = ", ".join(kernels)
+    message = f"the kernels {names} do not compile together for {target}: {_reason(error)}"
+    return BuildError("kernel-compile", message)
+
+
+def _reason(error: Exception) -> str:
+    """The last telling line of a TVM error, which carries a C++ trace in front of it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,136 @@
+"""Matrices cut into panels of columns: how a product's right-hand factor lies where it is known when building.
+
+A product reads its right-hand factor a panel of columns at a time, row after row. A matrix (K, N) in panels is the
+tensor (ceil(N / width), K, width), the last panel filled up with zeros: what a panel holds is contiguous, so that
+nothing has to be copied while the program runs. Where the target multiplies groups of neighbours along the depth at a
+time (`relaxpy.backend.cpu.arithmetic`), it is (ceil(N / width), ceil(K / group), width, group).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relaxpy.backend.cpu.arithmetic import Arithmetic
+from relaxpy.tir.forms.matmul import matmul_of
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.schedule import is_scheduled
+from relaxpy.tir.target import Target
+from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.writer import loops
+
+PANEL_VECTORS = 2
+"""Vector registers across a panel (`relaxpy.backend.cpu.rules.matmul` says why)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """What a tensor program wants packed."""
+
+    param: int
+    """Which of its parameters."""
+    width: int
+    """Columns of a panel."""
+    transposed: bool
+    """Whether the parameter is (N, K) as it is, not (K, N)."""
+    group: int = 1
+    """Neighbours along the depth that lie side by side."""
+
+    def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a matrix of this shape in panels."""
+        depth, columns = reversed(shape) if self.transposed else shape
+        panels, groups = -(-columns // self.width), -(-depth // self.group)
+        inside = (self.width,) if self.group == 1 else (self.width, self.group)
+        return panels, groups, *inside
+
+    def pack(self, matrix: np.ndarray) -> np.ndarray:
+        """The matrix in panels."""
+        rows = matrix.T if self.transposed else matrix
+        depth, columns = rows.shape
+        panels, groups, *_ = shape = self.packed_shape(matrix.shape)
+        padded = np.zeros((groups * self.group, panels * self.width), matrix.dtype)
+        padded[:depth, :columns] = rows
+        packed = np.empty((panels, groups, self.width, self.group), matrix.dtype)
+        packed[...] = padded.reshape(groups, self.group, panels, self.width).transpose(2, 0, 3, 1)
+        return packed.reshape(shape)
+
+
+def panel_width(arithmetic: Arithmetic) -> int:
+    """Columns of a panel."""
+    return PANEL_VECTORS * arithmetic.lanes
+
+
+def wanted_packing(program: PrimFunc, target: Target) -> Packing | None:
+    """Which parameter of a matrix product would better be packed: its right-hand factor, if that is a matrix of known
+    extents, as it is or transposed, and so wide that filling it up does not double it. None for everything else."""
+    if target.kind != "llvm" or is_scheduled(program.func):
+        return None
+    form = matmul_of(program.func)
+    if form is None or form.panels is not None or form.lhs.buffer.same_as(form.rhs.buffer):
+        return None
+    shape = tuple(loops.constant(dim) for dim in form.rhs.buffer.shape)
+    column, depth = form.column, form.depth
+    columns, rows = loops.constant(column.extent), loops.constant(depth.extent)
+    if columns is None or not rows or len(column.axes) != 1 or len(depth.axes) != 1:
+        return None
+    if loops.constant(form.rhs.base) != 0 or any(
+        loops.constant(dim.rhs) != 0 for dim in form.batch
+    ):
+        return None
+    strides = loops.constant(depth.rhs), loops.constant(column.rhs)
+    arithmetic = Arithmetic.of_product(form, target)
+    width = panel_width(arithmetic)
+    if -(-columns // width) * width >= 2 * columns:
+        return None
+    param = next(i for i, p in enumerate(program.func.params) if p.same_as(form.rhs.buffer))
+    for transposed in (False, True):
+        wanted = (columns, rows) if transposed else (rows, columns)
+        if shape == wanted and strides == ((1, rows) if transposed else (columns, 1)):
+            return Packing(param, width, transposed, arithmetic.group)
+    return None
+
+
+def with_packed(program: PrimFunc, packing: Packing) -> PrimFunc:
+    """The program with the parameter in panels: it reads `packed[j // width, k, j % width]` for `matrix[k, j]`, or
+    `packed[j // width, k // group, j % width, k % group]`."""
+    func = s_tir.renew_defs(program.func.without_attr("global_symbol"))
+    old = func.params[packing.param]
+    shape = tuple(int(dim) for dim in old.shape)
+    packed = tirx.decl_buffer(
+        [loops.int64(dim) for dim in packing.packed_shape(shape)],
+        str(old.dtype),
+        str(old.name),
+        layout=None,
+    )
+    width = loops.int64(packing.width)
+
+    def place(indices: list[loops.Expr]) -> list[loops.Expr]:
+        k, j = reversed(indices) if packing.transposed else indices
+        panel, column = tirx.floordiv(j, width), tirx.floormod(j, width)
+        if packing.group == 1:
+            return [panel, k, column]
+        group = loops.int64(packing.group)
+        return [panel, tirx.floordiv(k, group), column, tirx.floormod(k, group)]
+
+    def load(node: tvm.ir.TensorLoad) -> loops.Expr:
+        if not node.source.same_as(old):
+            return node
+        return tirx.BufferLoad(packed, place(list(node.indices)))
+
+    def region(node: tvm.ir.TensorRegion) -> tvm.ir.TensorRegion:
+        if not node.source.same_as(old):
+            return node
+        if any(loops.constant(r.extent) != 1 for r in node.region):
+            return tirx.BufferRegion(
+                packed, [tvm.ir.Range.from_min_extent(loops.int64(0), dim) for dim in packed.shape]
+            )
+        at = place([r.min for r in node.region])
+        return tirx.BufferRegion(
+            packed, [tvm.ir.Range.from_min_extent(index, loops.int64(1)) for index in at]
+        )
+
+    changes = ((tvm.ir.TensorLoad, load), (tvm.ir.TensorRegion, region))
+    body = tvm_ffi.structural_map(func.body, changes)
+    params = [packed if param.same_as(old) else param for param in func.params]
+    return PrimFunc(tirx.PrimFunc(params, body, attrs=func.attrs), program.span)

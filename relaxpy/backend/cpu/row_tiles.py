@@ -1,0 +1,120 @@
+"""Weights of convolutions cut into tiles of rows: how they lie where they are known when building.
+
+A convolution multiplies a tile of channels by a panel of pixels; at each place of the depth it reads one number of
+every row of the tile. A weight (O, ...) in tiles is the tensor (ceil(O / height), ..., height), the last tile filled
+up with zeros: what a tile holds is contiguous, in the order in which it is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relaxpy.tir.forms.convolution import ConvolutionForm, read_convolution
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.schedule import is_scheduled
+from relaxpy.tir.target import Target
+from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.writer import loops
+
+
+@dataclass(frozen=True, slots=True)
+class RowTiles:
+    """What a convolution wants of its weight."""
+
+    param: int
+    """Which of the program's parameters the weight is."""
+    axis: int
+    """Which of its dimensions counts the rows."""
+    height: int
+    """Rows of a tile."""
+
+    def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a weight of this shape in tiles."""
+        others = shape[: self.axis] + shape[self.axis + 1 :]
+        return (-(-shape[self.axis] // self.height), *others, self.height)
+
+    def pack(self, weight: np.ndarray) -> np.ndarray:
+        """The weight in tiles."""
+        rows = np.moveaxis(weight, self.axis, 0)
+        tiles, *others, height = self.packed_shape(weight.shape)
+        padded = np.zeros((tiles * height, *others), weight.dtype)
+        padded[: len(rows)] = rows
+        return np.ascontiguousarray(np.moveaxis(padded.reshape(tiles, height, *others), 1, -1))
+
+    def place(self, indices: list[loops.Expr]) -> list[loops.Expr]:
+        """Where in the tiles the element is that the weight has at these indices."""
+        row, height = indices[self.axis], loops.int64(self.height)
+        others = indices[: self.axis] + indices[self.axis + 1 :]
+        return [tirx.floordiv(row, height), *others, tirx.floormod(row, height)]
+
+
+def tile_height(target: Target) -> int:
+    """Rows of a tile: with two vectors across all sums fit into the target's registers."""
+    return 8 if target.vector_registers >= 32 else 6
+
+
+def wanted_tiles(program: PrimFunc, target: Target) -> RowTiles | None:
+    """How a convolution wants its weight, if that is of known extents and not so small that filling it up doubles it;
+    None for what is none, where it is in tiles already, and for groups of channels."""
+    if target.kind != "llvm" or is_scheduled(program.func):
+        return None
+    form = read_convolution(program.func)
+    if form is None or form.weight.panels is not None or form.batch:
+        return None
+    shape = tuple(loops.constant(dim) for dim in form.weight.buffer.shape)
+    rows = loops.constant(form.axes[form.row].extent)
+    height = tile_height(target)
+    if rows is None or None in shape or -(-rows // height) * height >= 2 * rows:
+        return None
+    axis = _axis_of_rows(form)
+    if axis is None or shape[axis] != rows:
+        return None
+    param = next(i for i, p in enumerate(program.func.params) if p.same_as(form.weight.buffer))
+    return RowTiles(param, axis, height)
+
+
+def _axis_of_rows(form: ConvolutionForm) -> int | None:
+    """The dimension of the weight whose stride is that of the rows, and which is longer than 1."""
+    stride, step = form.weight.strides[form.row], loops.int64(1)
+    shape = list(form.weight.buffer.shape)
+    for axis in reversed(range(len(shape))):
+        own = loops.constant(step)
+        if (
+            stride is not None
+            and own == loops.constant(stride)
+            and loops.constant(shape[axis]) != 1
+        ):
+            return axis
+        step = loops.simplify(step * loops.int64(shape[axis]))
+    return None
+
+
+def with_tiles(program: PrimFunc, tiles: RowTiles) -> PrimFunc:
+    """The program with its weight in tiles: it reads `tiles[o // height, ..., o % height]` for `weight[o, ...]`."""
+    func = s_tir.renew_defs(program.func.without_attr("global_symbol"))
+    old = func.params[tiles.param]
+    shape = tiles.packed_shape(tuple(int(dim) for dim in old.shape))
+    dims = [loops.int64(dim) for dim in shape]
+    new = tirx.decl_buffer(dims, str(old.dtype), str(old.name), layout=None)
+
+    def load(node: tvm.ir.TensorLoad) -> loops.Expr:
+        if not node.source.same_as(old):
+            return node
+        return tirx.BufferLoad(new, tiles.place(list(node.indices)))
+
+    def region(node: tvm.ir.TensorRegion) -> tvm.ir.TensorRegion:
+        if not node.source.same_as(old):
+            return node
+        if any(loops.constant(r.extent) != 1 for r in node.region):
+            whole = [tvm.ir.Range.from_min_extent(loops.int64(0), dim) for dim in dims]
+            return tirx.BufferRegion(new, whole)
+        at = tiles.place([r.min for r in node.region])
+        one = loops.int64(1)
+        return tirx.BufferRegion(new, [tvm.ir.Range.from_min_extent(index, one) for index in at])
+
+    changes = ((tvm.ir.TensorLoad, load), (tvm.ir.TensorRegion, region))
+    body = tvm_ffi.structural_map(func.body, changes)
+    params = [new if param.same_as(old) else param for param in func.params]
+    return PrimFunc(tirx.PrimFunc(params, body, attrs=func.attrs), program.span)

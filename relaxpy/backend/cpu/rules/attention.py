@@ -1,0 +1,95 @@
+"""Attention on CPUs in one pass over the keys, for any lengths: the matrix of scores is never written.
+
+Applies to what `relaxpy.tir.forms.attention` recognises: float32 scores of float32, float16 or bfloat16 factors, head
+sizes that are known, a mask that leaves each query neighbouring keys.
+
+A query and a head make a *lane*. Heads that share a key head (Ainslie et al., GQA, 2023) are lanes of one kind: they
+read the same keys and values. Two programs, chosen when the kernel runs by how many lanes share a key head:
+
+* *lanes* (`attention_lanes`), for many: vectors go across lanes, and each number of a key or value is read once for all
+  lanes of a task, which come in two vector registers, one, or half of one.
+* *rows* (`attention_rows`), for up to four lanes, which is how text is generated where few heads share keys: a task a
+  query and key head, vectors along the heads' widths.
+
+Both go through the keys in blocks of 64 or fewer, with the online softmax:
+
+    scores of the block; top grows to the largest of them
+    totals and sums of the keys before shrink by exp(old top - new top)
+    powers = exp(scores - top); totals += powers; sums += values weighted by powers
+    in the end: out = sums / totals
+
+Every result is computed by one task in one order, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from relaxpy.backend.cpu.rules.attention_access import Access, Task
+from relaxpy.backend.cpu.rules.attention_lanes import LanesProgram
+from relaxpy.backend.cpu.rules.attention_rows import RowProgram, has_row_program
+from relaxpy.tir.forms.attention import AttentionForm, attention_of
+from relaxpy.tir.target import Target
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import PrimFunc, Stmt
+
+LARGEST_HEAD = 1024
+"""Head sizes beyond would make a task's memory larger than its share of a second-level cache."""
+
+FEW_LANES = 4
+"""Lanes that share a key head up to which vectors go along widths: across lanes they would be nearly empty."""
+
+
+def attention_program(func: PrimFunc, target: Target) -> PrimFunc | None:
+    """The function with its loops rewritten if it is attention, or None."""
+    form = attention_of(func) if target.kind == "llvm" else None
+    if form is None or max(form.depth, form.columns) > LARGEST_HEAD:
+        return None
+    return loops.finished(func, _body(form, target))
+
+
+def _body(form: AttentionForm, target: Target) -> Stmt:
+    """All programs that some number of lanes needs, under its condition."""
+    access = Access(form, target)
+    p, above = access.program, 0
+    register = target.lanes(32)
+    if has_row_program(access, register) and access.sharing <= FEW_LANES:
+        with p.when(access.lanes <= FEW_LANES):
+            for task in _tasks(access, access.sharing):
+                RowProgram(access, task, target).write()
+        above = FEW_LANES
+    if target.vector_bits == 512:
+        # Half a register: processors that compute one whole one a cycle compute two halves.
+        half = register // 2
+        with p.when(loops.between(access.lanes, above, half)):
+            for task in _tasks(access, half):
+                LanesProgram(access, task, target, half, 1).write()
+        above = half
+    with p.when(access.lanes > above):
+        for task in _tasks(access, 2 * register):
+            count = loops.simplify(access.lanes - task.first)
+            for low, high, vectors in ((0, register, 1), (register, 2 * register, 2)):
+                needed = loops.minimum(count, 2 * register)
+                with p.when(loops.between(needed, low, high)):
+                    LanesProgram(access, task, target, register, vectors).write()
+    return p.body()
+
+
+def _tasks(access: Access, width: int) -> Iterator[Task]:
+    """The parallel loop over all tasks of so many lanes."""
+    p, extents = access.program, access.form.axes.extents
+    pieces = p.let("pieces", loops.ceildiv(access.lanes, width))
+    groups = p.let("groups", loops.floordiv(extents["head"], access.sharing))
+    total = p.let("tasks", loops.simplify(extents["batch"] * groups * pieces))
+    with p.loop("task", total, parallel=True) as task:
+        piece = p.let("piece", loops.floormod(task, pieces))
+        if access.form.seen is not None:
+            # Later queries see more keys: from both ends in turn, so that threads share the work evenly.
+            half = p.let("half", loops.floordiv(piece, 2))
+            is_even = loops.equals(loops.floormod(piece, 2), 0)
+            piece = p.let("folded", loops.select(is_even, half, pieces - 1 - half))
+        group = p.let("group", loops.floordiv(task, pieces))
+        head = p.let("head", loops.simplify(loops.floormod(group, groups) * access.sharing))
+        batch = p.let("batch", loops.floordiv(group, groups))
+        first = p.let("first_lane", loops.simplify(piece * width))
+        yield Task(batch, head, first)

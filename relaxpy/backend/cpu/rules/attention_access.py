@@ -1,0 +1,222 @@
+"""What both programs of attention share: where the numbers of a lane lie, and what is made of products and sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from relaxpy.tir.forms import stages as s
+from relaxpy.tir.forms.attention import ORDER, AttentionForm
+from relaxpy.tir.forms.contraction import Operand, substitute
+from relaxpy.tir.numerics import math
+from relaxpy.tir.target import Target
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
+from relaxpy.tir.writer.vectors import vectorise
+
+LOWEST = -3.4028234663852886e38
+"""What the largest score begins with: finite, so that scores of minus infinity have powers of 0."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Lanes that a task computes: neighbours from `first` on, counted through all queries of a batch and the heads that
+    share a key head."""
+
+    batch: Expr
+    head: Expr
+    """The first of those heads."""
+    first: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of numbers: number c of row j is at `start + j * step + c * stride`."""
+
+    buffer: Buffer
+    start: Expr
+    step: Expr
+    stride: Expr
+
+
+class Access:
+    """The memory of one attention, and the program that is being written."""
+
+    def __init__(self, form: AttentionForm, target: Target) -> None:
+        self.form, self.axes = form, form.axes
+        self.program = p = Program()
+        self.keys = form.axes.extents["key"]
+        self.sharing = _sharing(form)
+        """How many neighbouring heads share a key head."""
+        lanes = loops.simplify(form.axes.extents["row"] * self.sharing)
+        self.lanes = p.let("lanes", lanes)
+        """How many lanes share a key head."""
+        self.is_narrow = form.dtype != "float32"
+        self.has_own_scores = any(
+            isinstance(axis, s.Var) and s.uses(form.score, axis)
+            for axis in (form.axes.row, form.axes.head)
+        )
+        """Whether a score is made of more than its product and what all lanes of a task share."""
+        others = [r.source for r in (*s.loads_of(form.score), *s.loads_of(form.result))]
+        self._views: dict[Buffer, Buffer] = {}
+        for operand in (form.query, form.key, form.value, form.out):
+            others.append(operand.buffer)
+        for buffer in others:
+            if buffer not in self._views:
+                self._views[buffer] = p.flat_view(buffer)
+
+    # Places
+
+    def shared_place(self, task: Task) -> dict[Expr, Expr]:
+        """The values of the axes that the lanes of a task share; a key head's are those of its first head."""
+        return self._place({self.axes.batch: task.batch, self.axes.head: task.head})
+
+    def lane_place(self, task: Task, lane: Expr | int) -> dict[Expr, Expr]:
+        """The values of the axes at a lane of a task; one past the end repeats the last."""
+        p, axes = self.program, self.axes
+        number = p.let("lane_number", loops.minimum(task.first + lane, self.lanes - 1))
+        head, row = task.head, number
+        if self.sharing > 1:
+            row = p.let("row", loops.floordiv(number, self.sharing))
+            head = p.let("own_head", head + loops.floormod(number, self.sharing))
+        return self._place({axes.batch: task.batch, axes.head: head, axes.row: row})
+
+    def at_key(self, place: Mapping[Expr, Expr], key: Expr) -> dict[Expr, Expr]:
+        return {**place, **self._place({self.axes.key: key})}
+
+    def at_column(self, place: Mapping[Expr, Expr], column: Expr) -> dict[Expr, Expr]:
+        return {**place, **self._place({self.axes.column: column})}
+
+    def _place(self, values: Mapping[Expr, Expr]) -> dict[Expr, Expr]:
+        """The values of those axes that are loops."""
+        return {axis: value for axis, value in values.items() if isinstance(axis, s.Var)}
+
+    def offset(self, operand: Operand, place: Mapping[Expr, Expr]) -> Expr:
+        """Where in its buffer the numbers of a place begin."""
+        offset = substitute(operand.base, place)
+        for name, stride in zip(ORDER, operand.strides, strict=True):
+            axis = getattr(self.axes, name)
+            if isinstance(axis, s.Var) and axis in place and stride is not None:
+                offset = offset + place[axis] * stride
+        return loops.simplify(offset)
+
+    def stride(self, operand: Operand, axis: str) -> Expr:
+        """From one number to the next along an axis."""
+        stride = operand.strides[ORDER.index(axis)]
+        return int64(0) if stride is None else stride
+
+    def is_contiguous(self, operand: Operand, axis: str, lanes: int) -> bool:
+        """Do the numbers along an axis fill whole vectors of neighbours?"""
+        extent = loops.constant(self.axes.extents[axis])
+        return loops.constant(self.stride(operand, axis)) == 1 and (extent or 0) % lanes == 0
+
+    def view(self, buffer: Buffer) -> Buffer:
+        """The numbers of a buffer under one index."""
+        return self._views[buffer]
+
+    def read(self, buffer: Buffer, at: Expr, lanes: int = 1) -> Expr:
+        """Numbers of a factor as float32."""
+        value = loops.load(self.view(buffer), at, lanes)
+        if not self.is_narrow:
+            return value
+        return value.astype("float32" if lanes == 1 else f"float32x{lanes}")
+
+    # Values
+
+    def score(self, product: Expr, place: Mapping[Expr, Expr]) -> Expr:
+        """The score of a product at a place."""
+        return self._made(self.form.score, {**place, self.form.product: product})
+
+    def result(self, quotient: Expr, place: Mapping[Expr, Expr]) -> Expr:
+        """What is stored for a quotient."""
+        return self._made(self.form.result, {**place, self.form.quotient: quotient})
+
+    def _made(self, value: Expr, place: Mapping[Expr, Expr]) -> Expr:
+        def load(node: s.Load) -> Expr:
+            at = s.substitute(s.flat_index(node.indices, node.source.shape), place)
+            return tirx.BufferLoad(self.view(node.source), [loops.simplify(at)])
+
+        return s.substitute(s.map_loads(value, load), place)
+
+    def store_quotients(
+        self, quotients: Expr, lanes: int, place: Mapping[Expr, Expr], line: Expr, column: Expr
+    ) -> None:
+        """Store a vector of neighbouring columns of the lane at a place, whose results begin at `line`."""
+        p, form = self.program, self.form
+        out = self.view(form.out.buffer)
+        if form.result.same_as(form.quotient):
+            p.store(out, line + column, quotients, lanes)
+            return
+        with p.scope():
+            kept = p.allocate("quotients", lanes, "float32")
+            p.store(kept, 0, quotients, lanes)
+
+            def element(lane: Expr) -> tirx.BufferStore:
+                own = self.at_column(place, column + lane)
+                value = self.result(tirx.BufferLoad(kept, [lane]), own)
+                return tirx.BufferStore(out, value, [line + column + lane])
+
+            stmt = vectorise(element, lanes)
+            if stmt is not None:
+                p.add(stmt)
+                return
+            with p.loop("lane", lanes) as lane:
+                p.add(element(lane))
+
+
+def power(vector: Expr, lanes: int) -> Expr:
+    """The powers of numbers that are at most 0."""
+    operand = tirx.decl_buffer([int64(lanes)], "float32", "x", layout=None)
+
+    def element(lane: Expr) -> tirx.BufferStore:
+        value = math.exp_of_negative(tirx.BufferLoad(operand, [lane]))
+        return tirx.BufferStore(operand, value, [lane])
+
+    stmt = vectorise(element, lanes)
+    assert stmt is not None, "powers have vectors"
+    return s.map_loads(stmt.value, lambda _: vector)
+
+
+def splat(value: float, lanes: int) -> Expr:
+    """A vector that holds the number in every lane."""
+    return loops.broadcast(tirx.FloatImm("float32", value), lanes)
+
+
+def share_of(total: Expr, lanes: int) -> Expr:
+    """What sums are multiplied by: the reciprocal of their total. Of nothing seen the sums are 0, and stay 0."""
+    zero = splat(0.0, lanes)
+    return tirx.Select(tirx.EQ(total, zero), zero, splat(1.0, lanes) / total)
+
+
+def _sharing(form: AttentionForm) -> int:
+    """How many neighbouring heads share a key head, where that is known; else 1."""
+    head, heads = form.axes.head, loops.constant(form.axes.extents["head"])
+    if heads is None or not isinstance(head, s.Var):
+        return 1
+    found: list[int] = []
+
+    def division(node: tirx.FloorDiv) -> None:
+        divisor = loops.constant(node.b)
+        if node.a.same_as(head) and divisor is not None:
+            found.append(divisor)
+
+    tvm_ffi.structural_walk(form.key.base, (tirx.FloorDiv, division))
+    for size in found:
+        shared = all(_is_shared(operand, head, size) for operand in (form.key, form.value))
+        if size > 1 and heads % size == 0 and shared:
+            return size
+    return 1
+
+
+def _is_shared(operand: Operand, head: Expr, size: int) -> bool:
+    """Whether heads that come together in groups of this size read the same numbers."""
+    stride = operand.strides[ORDER.index("head")]
+    if stride is not None and loops.constant(stride) != 0:
+        return False
+    group, member = tirx.Var("group", "int64"), tirx.Var("member", "int64")
+    analyzer = tvm.sym.Analyzer()
+    analyzer.bind(member, tvm.ir.Range.from_min_extent(int64(0), int64(size)))
+    analyzer.bind(group, tvm.ir.Range.from_min_extent(int64(0), int64(1 << 40)))
+    base = analyzer.simplify(s.substitute(operand.base, {head: group * size + member}))
+    return not s.uses(base, member)

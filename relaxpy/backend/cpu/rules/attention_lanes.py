@@ -1,0 +1,409 @@
+"""Attention with vectors across lanes: for many lanes that share a key head.
+
+Everything lies with lanes innermost (queries, transposed once; scores; sums), which leaves no sum across a register
+anywhere, and lets keys and values be read where they are, one number at a time for all lanes:
+
+    scores[j, lanes] = sum over d of key[j, d] * query[d, lanes]       tiles of 8 keys, in registers
+    sums[c, lanes] += over j of value[j, c] * powers[j, lanes]         tiles of 8 columns, in registers
+
+Blocks of keys that no lane sees are skipped; in those that only some lanes see, a key that is not seen takes no part in
+any sum (0 times a value that is infinite or NaN would). Narrow floats are converted a block at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from relaxpy.backend.cpu.rules.attention_access import (
+    LOWEST,
+    Access,
+    Rows,
+    Task,
+    power,
+    share_of,
+    splat,
+)
+from relaxpy.backend.cpu.rules.transpose import transposed
+from relaxpy.tir.forms.contraction import Operand, substitute
+from relaxpy.tir.target import Target
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
+from relaxpy.tir.writer.vectors import vectorise
+
+BLOCK_TILES = 8
+"""Tiles of keys in a block: with 64 keys and heads of 64, what a task keeps (queries, scores, sums) takes 24 KiB."""
+
+CACHE_LINE = 64
+"""Bytes that are fetched together."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Keys that are worked on together, and which of them the lanes see."""
+
+    start: Expr
+    count: Expr
+    keys: Rows
+    values: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """Which keys the lanes see."""
+
+    first: Buffer
+    number: Buffer
+    """By lane, as unsigned numbers: the first key, and how many."""
+    by_some: tuple[Expr, Expr]
+    by_all: tuple[Expr, Expr]
+    """From the first key, up to the one behind the last."""
+
+
+class LanesProgram:
+    """Writes the program of one task."""
+
+    def __init__(
+        self, access: Access, task: Task, target: Target, lanes: int, vectors: int
+    ) -> None:
+        """For `vectors` registers of so many lanes each."""
+        self.access, self.task, self.form = access, task, access.form
+        self.program = p = access.program
+        self.lanes, self.width = lanes, lanes * vectors
+        self.starts = [lanes * v for v in range(vectors)]
+        """Where each register begins in a row of lanes."""
+        self.height = 8 if target.vector_registers >= 32 else 6
+        """Rows of a tile; with two registers across and what they are multiplied with, they fill 16 of 16."""
+        self.block = BLOCK_TILES * self.height
+        self.depth, self.columns = self.form.depth, self.form.columns
+        self.place = access.shared_place(task)
+        self.queries_at, self.sums_at = 0, self.depth * self.width
+        self.scores_at = self.sums_at + self.columns * self.width
+        self.keys_at = self.scores_at + self.block * self.width
+        self.values_at = self.keys_at + self.block * self.depth * access.is_narrow
+        size = self.values_at + self.block * self.columns * access.is_narrow
+        # One allocation: each costs as much as some dozen keys.
+        self.scratch = p.allocate("scratch", size, "float32")
+        self.top = p.allocate("top", self.width, "float32")
+        self.totals = p.allocate("totals", self.width, "float32")
+        self.decay = p.allocate("decay", self.width, "float32")
+
+    def write(self) -> None:
+        """Everything from the queries to the results."""
+        p, access = self.program, self.access
+        self._pack_queries()
+        for at in self.starts:
+            p.store(self.top, at, splat(LOWEST, self.lanes), self.lanes)
+            p.store(self.totals, at, splat(0.0, self.lanes), self.lanes)
+        with p.loop("c", self.columns) as c:
+            for at in self.starts:
+                self._put(self.sums_at + c * self.width + at, splat(0.0, self.lanes))
+        seen = self._seen() if self.form.seen is not None else None
+        low, high = (int64(0), access.keys) if seen is None else seen.by_some
+        number = loops.ceildiv(loops.maximum(high - low, 0), self.block)
+        with p.loop("block", p.let("blocks", number)) as block:
+            start = p.let("start", loops.simplify(low + block * self.block))
+            count = p.let("count", loops.minimum(high - start, self.block))
+            self._block(start, count, seen)
+        self._finish()
+
+    def _get(self, at: Expr | int) -> Expr:
+        return loops.load(self.scratch, loops.simplify(at), self.lanes)
+
+    def _put(self, at: Expr | int, value: Expr) -> None:
+        self.program.store(self.scratch, loops.simplify(at), value, self.lanes)
+
+    # Before the keys
+
+    def _pack_queries(self) -> None:
+        """The queries of all lanes, transposed."""
+        p, access, query = self.program, self.access, self.form.query
+        if access.is_contiguous(query, "depth", self.lanes):
+            for first in self.starts:
+                lines = [self._line(query, first + n) for n in range(self.lanes)]
+                with p.loop("part", self.depth // self.lanes) as part:
+                    at = p.let("at", loops.simplify(part * self.lanes))
+                    rows = [access.read(query.buffer, line + at, self.lanes) for line in lines]
+                    for n, column in enumerate(transposed(p, rows)):
+                        self._put(self.queries_at + (at + n) * self.width + first, column)
+            return
+        stride = access.stride(query, "depth")
+        with p.loop("lane", self.width) as lane:
+            line = self._line(query, lane)
+            with p.loop("d", self.depth) as d:
+                value = access.read(query.buffer, line + d * stride)
+                p.store(self.scratch, self.queries_at + d * self.width + lane, value)
+
+    def _line(self, operand: Operand, lane: Expr | int) -> Expr:
+        """Where the numbers of a lane begin."""
+        place = self.access.lane_place(self.task, lane)
+        return self.program.let("line", self.access.offset(operand, place))
+
+    def _seen(self) -> _Seen:
+        """Which keys the lanes see."""
+        p, seen = self.program, self.form.seen
+        assert seen is not None
+        first = p.allocate("seen_from", self.width, "uint32")
+        number = p.allocate("seen_number", self.width, "uint32")
+        ends = p.allocate("ends", 4, "int64")
+        for n, value in enumerate((self.access.keys, 0, 0, self.access.keys)):
+            p.store(ends, n, int64(value))
+        with p.loop("lane", self.width) as lane:
+            place = self.access.lane_place(self.task, lane)
+            low, high = (p.let("end", substitute(end, place)) for end in (seen.low, seen.high))
+            p.store(first, lane, low.astype("uint32"))
+            p.store(number, lane, loops.maximum(high - low, 0).astype("uint32"))
+            changes = ((low, tirx.min), (high, tirx.max), (low, tirx.max), (high, tirx.min))
+            for n, (value, combine) in enumerate(changes):
+                p.store(ends, n, combine(loops.load(ends, n), value))
+        some_from, some_to, all_from, all_to = (p.let("end", loops.load(ends, n)) for n in range(4))
+        return _Seen(first, number, (some_from, some_to), (all_from, all_to))
+
+    # One block of keys
+
+    def _block(self, start: Expr, count: Expr, seen: _Seen | None) -> None:
+        p, form = self.program, self.form
+        keys = self._rows(form.key, "depth", start, count, self.keys_at)
+        values = self._rows(form.value, "column", start, count, self.values_at)
+        block = _Block(start, count, keys, values)
+        self._products(block)
+        if self.access.has_own_scores:
+            self._own_scores(block)
+        if seen is None:
+            self._softmax(block, None)
+            self._weigh(block, None)
+            return
+        from_, to = seen.by_all
+        by_all = p.let("by_all", loops.both(start >= from_, start + count <= to))
+        with p.when(by_all):
+            self._softmax(block, None)
+            self._weigh(block, None)
+        with p.otherwise(by_all):
+            self._softmax(block, seen)
+            self._weigh(block, seen)
+
+    def _rows(self, operand: Operand, axis: str, start: Expr, count: Expr, copy_at: int) -> Rows:
+        """The rows of a block: where they lie, or copied as float32."""
+        p, access = self.program, self.access
+        step, stride = access.stride(operand, "key"), access.stride(operand, axis)
+        line = access.offset(operand, self.place) + start * step
+        line = p.let("line", loops.simplify(line))
+        if not access.is_narrow:
+            return Rows(access.view(operand.buffer), line, step, stride)
+        size = self.depth if axis == "depth" else self.columns
+        lanes = self.lanes if access.is_contiguous(operand, axis, self.lanes) else 1
+        with p.loop("j", count) as j:
+            source = p.let("source", line + j * step)
+            with p.loop("part", size // lanes) as part:
+                at = part * lanes
+                value = access.read(operand.buffer, loops.simplify(source + at * stride), lanes)
+                p.store(self.scratch, loops.simplify(copy_at + j * size + at), value, lanes)
+        return Rows(self.scratch, int64(copy_at), int64(size), int64(1))
+
+    def _products(self, block: _Block) -> None:
+        """The products of all lanes with the block's keys, in the place of scores."""
+        p, keys = self.program, block.keys
+        with p.loop("tile", loops.ceildiv(block.count, self.height)) as tile:
+            first = p.let("first", tile * self.height)
+            lines: list[Expr] = []
+            for r in range(self.height):
+                j = loops.minimum(first + r, block.count - 1)
+                lines.append(p.let("line", loops.simplify(keys.start + j * keys.step)))
+            if not self.access.is_narrow:
+                self._prefetch(keys, first + self.height, self.depth)
+                self._prefetch(block.values, first, self.columns)
+            with self._tile(self.height) as sums, p.loop("d", self.depth) as d:
+                queries = self._named("query", self.queries_at + d * self.width)
+                for r, line in enumerate(lines):
+                    at = loops.simplify(line + d * keys.stride)
+                    sums.add(r, loops.load(keys.buffer, at), queries)
+            sums.store(self.scratch, self.scores_at + first * self.width)
+
+    def _prefetch(self, rows: Rows, first: Expr, size: int) -> None:
+        """Ask for a tile of rows that are needed soon: they are far apart, and processors do not guess."""
+        if loops.constant(rows.stride) != 1:
+            return
+        for r in range(self.height):
+            line = rows.start + (first + r) * rows.step
+            for at in range(0, size, CACHE_LINE // 4):
+                self.program.prefetch(rows.buffer, loops.simplify(line + at))
+
+    def _own_scores(self, block: _Block) -> None:
+        """Make scores of products where each lane has a formula of its own: a bias by query, say."""
+        p, access = self.program, self.access
+        with p.loop("lane", self.width) as lane:
+            place = access.lane_place(self.task, lane)
+            with p.loop("j", block.count) as j:
+                at = p.let("at", loops.simplify(self.scores_at + j * self.width + lane))
+                own = access.at_key(place, block.start + j)
+                p.store(self.scratch, at, access.score(loops.load(self.scratch, at), own))
+
+    def _score(self, block: _Block, j: Expr, first: int) -> Expr:
+        """The scores of a register of lanes."""
+        at = loops.simplify(self.scores_at + j * self.width + first)
+        if self.access.has_own_scores:
+            return self._get(at)
+        place = self.access.at_key(self.place, block.start + j)
+
+        def element(lane: Expr) -> tirx.BufferStore:
+            value = self.access.score(tirx.BufferLoad(self.scratch, [at + lane]), place)
+            return tirx.BufferStore(self.scratch, value, [at + lane])
+
+        stmt = vectorise(element, self.lanes)
+        assert stmt is not None, "lanes are neighbours in the scores"
+        return stmt.value
+
+    def _mask(self, seen: _Seen, key: Expr, first: int) -> Expr:
+        """Which lanes of a register see a key."""
+        from_, number = (loops.load(b, first, self.lanes) for b in (seen.first, seen.number))
+        # One comparison for both ends: before the first, the difference of unsigned numbers is large.
+        return loops.broadcast(key.astype("uint32"), self.lanes) - from_ < number
+
+    def _softmax(self, block: _Block, seen: _Seen | None) -> None:
+        """Scores of the block to powers; the largest score and the totals follow, and how much sums shrink."""
+        p, lanes = self.program, self.lanes
+        top = p.allocate("block_top", self.width, "float32")
+        total = p.allocate("block_total", self.width, "float32")
+        for at in self.starts:
+            p.store(top, at, loops.load(self.top, at, lanes), lanes)
+        with p.loop("j", block.count) as j:
+            for at in self.starts:
+                score = self._score(block, j, at)
+                if seen is not None:
+                    mask = self._mask(seen, block.start + j, at)
+                    score = tirx.Select(mask, score, splat(-float("inf"), lanes))
+                score = p.let("score", score)
+                self._put(self.scores_at + j * self.width + at, score)
+                p.store(top, at, tirx.Max(loops.load(top, at, lanes), score), lanes)
+        for at in self.starts:
+            new = p.let("new", loops.load(top, at, lanes))
+            decay = p.let("shrink", power(loops.load(self.top, at, lanes) - new, lanes))
+            p.store(self.decay, at, decay, lanes)
+            p.store(self.top, at, new, lanes)
+            p.store(total, at, loops.load(self.totals, at, lanes) * decay, lanes)
+        with p.loop("j", block.count) as j:
+            for at in self.starts:
+                place = self.scores_at + j * self.width + at
+                own = p.let("power", power(self._get(place) - loops.load(top, at, lanes), lanes))
+                self._put(place, own)
+                p.store(total, at, loops.load(total, at, lanes) + own, lanes)
+        for at in self.starts:
+            p.store(self.totals, at, loops.load(total, at, lanes), lanes)
+
+    def _weigh(self, block: _Block, seen: _Seen | None) -> None:
+        """Add the block's values by their powers to the sums."""
+        p = self.program
+        whole, rest = divmod(self.columns, self.height)
+        with p.loop("columns", whole) as n:
+            self._weigh_tile(block, seen, p.let("first_column", n * self.height), self.height)
+        if rest:
+            self._weigh_tile(block, seen, int64(whole * self.height), rest)
+
+    def _weigh_tile(self, block: _Block, seen: _Seen | None, first: Expr, rows: int) -> None:
+        """The same for some neighbouring columns."""
+        p, values = self.program, block.values
+        at_sums = p.let("at_sums", loops.simplify(self.sums_at + first * self.width))
+
+        def before(r: int, at: int) -> Expr:
+            decay = loops.load(self.decay, at, self.lanes)
+            return self._get(at_sums + r * self.width + at) * decay
+
+        origin = p.let("origin", loops.simplify(values.start + first * values.stride))
+        with self._tile(rows, before) as sums, p.loop("j", block.count) as j:
+            line = p.let("line", loops.simplify(origin + j * values.step))
+            powers = self._named("power", self.scores_at + j * self.width)
+            masks = None
+            if seen is not None:
+                masks = [self._mask(seen, block.start + j, at) for at in self.starts]
+            for r in range(rows):
+                at = loops.simplify(line + r * values.stride)
+                sums.add(r, loops.load(values.buffer, at), powers, masks)
+        sums.store(self.scratch, at_sums)
+
+    def _named(self, name: str, start: Expr) -> list[Expr]:
+        """A row of all lanes, in registers."""
+        return [self.program.let(name, self._get(start + at)) for at in self.starts]
+
+    @contextmanager
+    def _tile(self, rows: int, before: Callable[[int, int], Expr] | None = None) -> Iterator[_Sums]:
+        """Sums in registers: `rows` of all lanes, beginning at 0 or at what `before` gives."""
+        p, lanes = self.program, self.lanes
+        # One buffer a row: together they would be too large for the stack, and so for registers.
+        buffers = [p.allocate(f"sums{r}", self.width, "float32") for r in range(rows)]
+        for r, buffer in enumerate(buffers):
+            for at in self.starts:
+                value = splat(0.0, lanes) if before is None else before(r, at)
+                p.store(buffer, at, value, lanes)
+        yield _Sums(p, buffers, self.starts, lanes)
+
+    # After the keys
+
+    def _finish(self) -> None:
+        """Divide the sums by the totals, and store them."""
+        p, access, out = self.program, self.access, self.form.out
+        for at in self.starts:
+            total = p.let("total", loops.load(self.totals, at, self.lanes))
+            p.store(self.totals, at, share_of(total, self.lanes), self.lanes)
+        if access.is_contiguous(out, "column", self.lanes):
+            for at in self.starts:
+                self._store_register(at)
+            return
+        stride = access.stride(out, "column")
+        with p.loop("lane", self.width) as lane:
+            place = access.lane_place(self.task, lane)
+            line = p.let("line", access.offset(out, place))
+            share = p.let("share", loops.load(self.totals, lane))
+            with p.loop("c", self.columns) as c:
+                sums = loops.load(self.scratch, self.sums_at + c * self.width + lane)
+                quotient = p.let("quotient", sums * share)
+                value = access.result(quotient, access.at_column(place, c))
+                p.store(access.view(out.buffer), line + c * stride, value)
+
+    def _store_register(self, first: int) -> None:
+        """The results of a register of lanes, transposed back. Lanes past the end repeat the last one, and what is
+        stored for it."""
+        p, access = self.program, self.access
+        places = [access.lane_place(self.task, first + n) for n in range(self.lanes)]
+        lines = [p.let("line", access.offset(self.form.out, place)) for place in places]
+        with p.loop("part", self.columns // self.lanes) as part:
+            c = p.let("c", loops.simplify(part * self.lanes))
+            share = loops.load(self.totals, first, self.lanes)
+            sums = [
+                self._get(self.sums_at + (c + n) * self.width + first) * share
+                for n in range(self.lanes)
+            ]
+            for place, line, row in zip(places, lines, transposed(p, sums), strict=True):
+                access.store_quotients(row, self.lanes, place, line, c)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """A tile of sums in registers."""
+
+    program: Program
+    rows: Sequence[Buffer]
+    starts: Sequence[int]
+    lanes: int
+
+    def add(
+        self, row: int, factor: Expr, vectors: Sequence[Expr], masks: Sequence[Expr] | None = None
+    ) -> None:
+        """Add a number times each of the vectors, in the lanes of the masks."""
+        number = loops.broadcast(self.program.let("number", factor), self.lanes)
+        for n, (at, vector) in enumerate(zip(self.starts, vectors, strict=True)):
+            old = loops.load(self.rows[row], at, self.lanes)
+            new = old + number * vector
+            if masks is not None:
+                new = tirx.Select(masks[n], new, old)
+            self.program.store(self.rows[row], at, new, self.lanes)
+
+    def store(self, buffer: Buffer, start: Expr) -> None:
+        """Row after row from a place on."""
+        width = len(self.starts) * self.lanes
+        for r, row in enumerate(self.rows):
+            for at in self.starts:
+                value = loops.load(row, at, self.lanes)
+                place = loops.simplify(start + r * width + at)
+                self.program.store(buffer, place, value, self.lanes)

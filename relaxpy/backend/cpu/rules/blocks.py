@@ -1,0 +1,90 @@
+"""Long reductions with few results: in blocks of a fixed size, then over the blocks.
+
+A sum of all elements, or of each column, has no rows to hand out to threads; blocks it has. Their size follows from the
+shape alone, so the order of additions does too, whatever the number of threads. Columns profit even on one thread: the
+few rows of a block are read side by side as far as they go, instead of one narrow strip of all rows after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from relaxpy.backend.cpu.rules.nests import StageWriter
+from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.tir.forms import stages as s
+from relaxpy.tir.forms.stages import Stage, Var
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer.loops import Expr, ceildiv, constant, int64, maximum, minimum, simplify
+
+BLOCK = 1 << 14
+"""Elements of a block that is reduced to one result: 64 KiB of float32."""
+ROWS = 32
+"""Rows of a block of columns: streams that a processor fetches ahead, in pages that it has the addresses of at hand."""
+_LONG = 1 << 18
+"""Elements from which on a second pass over the results of blocks costs little."""
+_FEW = 16
+"""Results that leave threads without work."""
+
+
+def may_be_long(stage: Stage, *, columns: bool) -> bool:
+    """Whether a reduction has few results, or only columns, and as far as is known elements enough for blocks."""
+    elements = constant(_elements(stage))
+    if elements is not None and elements < _LONG:
+        return False
+    results = constant(product(stage.extents))
+    return len(stage.axes) == 1 if columns else results is not None and 0 < results <= _FEW
+
+
+def is_long(stage: Stage) -> Expr:
+    """Whether it has, when the program runs."""
+    return _elements(stage) >= int64(_LONG)
+
+
+def write_blocks(writer: StageWriter, stage: Stage, *, columns: bool) -> Stage:
+    """Reduce blocks of the outermost reduced axis, in parallel; returns the reduction of their results, which lie in
+    memory that lives to the end of the innermost `with`."""
+    p, combiner = writer.program, stage.combiner
+    assert combiner is not None, "only reductions come here"
+    (axis, *_), (extent, *inner) = stage.reduce_axes, stage.reduce_extents
+    size = p.let(
+        "size", int64(ROWS) if columns else maximum(ceildiv(BLOCK, _at_least_one(inner)), 1)
+    )
+    count = p.let("blocks", ceildiv(extent, size))
+    results = product(stage.extents)
+    partial = tirx.decl_buffer(
+        [simplify(results * count)], stage.buffer.dtype, "partial", scope="global", layout=None
+    )
+    p.add(tirx.AllocBuffer(partial))
+
+    def place(block: Expr) -> Expr:
+        """Columns of a block lie side by side, and so do the blocks of any other result."""
+        result = s.flat_index(stage.axes, stage.extents)
+        return simplify(block * results + result if columns else result * count + block)
+
+    # A task takes a block of all columns, or of one other result.
+    axes, extents = ((), ()) if columns else (stage.axes, stage.extents)
+    with p.loop("block", product([*extents, count]), parallel=True) as index:
+        *places, block = split_index(p, index, [*extents, count])
+        start = p.let("start", simplify(block * size))
+        length = p.let("length", minimum(size, extent - start))
+        part = replace(
+            stage,
+            buffer=partial,
+            index=(place(block),),
+            value=s.substitute(stage.value, {axis: start + axis}),
+            reduce_extents=(length, *inner),
+            combiner=replace(combiner, init=combiner.neutral()),
+        )
+        writer.write(part, dict(zip(axes, places, strict=True)))
+    block = Var("block", int64(0).ty)
+    value = tirx.BufferLoad(partial, [place(block)])
+    return replace(stage, value=value, reduce_axes=(block,), reduce_extents=(count,))
+
+
+def _elements(stage: Stage) -> Expr:
+    return product([*stage.extents, *stage.reduce_extents])
+
+
+def _at_least_one(extents: Sequence[Expr]) -> Expr:
+    return maximum(product(extents), 1)

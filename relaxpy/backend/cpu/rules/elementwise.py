@@ -1,0 +1,62 @@
+"""Element-wise, broadcasting and index-shuffling programs: one pass, vectors inside, parallel outside.
+
+Axes that all tensors go through in order are one (`collapse`): what reads and writes its tensors in order runs as one
+long array, whatever its shape. What only moves elements moves bits (`as_bits`). Where tensors lie in different orders,
+squares are turned in registers (`permute`). Everything else keeps its last axis as the vector loop and makes one
+parallel loop of the others.
+"""
+
+from __future__ import annotations
+
+from relaxpy.backend.cpu.rules.bits import as_bits
+from relaxpy.backend.cpu.rules.collapse import collapse
+from relaxpy.backend.cpu.rules.nests import StageWriter, extent_of
+from relaxpy.backend.cpu.rules.permute import crossed_axis, write_permuted
+from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.backend.knobs import knob
+from relaxpy.tir.forms import stages as s
+from relaxpy.tir.forms.stages import Stage
+from relaxpy.tir.target import Target
+from relaxpy.tir.writer.loops import PrimFunc, Program, ceildiv, constant, int64, minimum, simplify
+
+CHUNK = 4096
+"""Elements of the innermost axis that one parallel iteration takes: some microseconds of work."""
+
+
+def schedule_elementwise(func: PrimFunc, target: Target) -> PrimFunc | None:
+    """A program whose intermediates all inline into one element-wise stage; None for others."""
+    stages = s.stages_of(func)
+    if stages is None:
+        return None
+    if len(stages) != 1 or stages[0].combiner is not None or not s.is_output(stages[0], func):
+        return None
+    writer = StageWriter(Program(), target)
+    write_elementwise(writer, stages[0])
+    return func.with_body(writer.program.body())
+
+
+def write_elementwise(writer: StageWriter, stage: Stage) -> None:
+    """An element-wise stage by itself, its outer loops parallel."""
+    p = writer.program
+    shared = writer.shared
+    stage = collapse(p, as_bits(p, stage, shared), (), shared)
+    crossed = crossed_axis(stage)
+    if crossed is not None and write_permuted(writer, stage, crossed):
+        return
+    if not stage.axes:
+        writer.write(stage, {})
+        return
+    *outer, axis = stage.axes
+    extent = extent_of(stage, axis)
+    known, size = constant(extent), knob("chunk", CHUNK, (1024, 2048, 8192, 16384))
+    chunks = int64(1) if known is not None and known <= 2 * size else ceildiv(extent, size)
+    rows = [extent_of(stage, a) for a in outer]
+    with p.loop("row", product([*rows, chunks]), parallel=True) as row:
+        *places, chunk = split_index(p, row, [*rows, chunks])
+        at = dict(zip(outer, places, strict=True))
+        if constant(chunks) == 1:
+            writer.write(stage, at)
+        else:
+            start = p.let("start", simplify(chunk * int64(size)))
+            length = p.let("length", minimum(size, extent - start))
+            writer.write(stage, at, (start, length))

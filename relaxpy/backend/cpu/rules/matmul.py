@@ -1,0 +1,523 @@
+"""Matrix products on CPUs, for any extents: register tiles over packed panels, or straight from memory for few rows.
+
+The output is cut into panels of columns (two vector registers wide) and chunks of rows; one task makes one chunk of
+one panel, or of up to four neighbouring ones, and every product of a batch has its own. Inside, two programs, chosen
+when the kernel runs:
+
+* *packed*, for many rows: the task copies a block of its right-hand panels (at most 512 words deep, so that they stay
+  in the second-level cache) to contiguous memory, whichever way they lie in the source, and multiplies a tile of up to
+  8 rows (6 where there are 16 registers) at a time with one after the other. The tile's sums stay in vector registers
+  over the block; between blocks they rest in the task's own memory.
+  A factor that the build has packed already (`relaxpy.backend.cpu.panels`) is read where it lies.
+* *direct*, for at most one tile of rows: nothing would be read twice, so nothing is copied. The panel is as wide as
+  registers allow, because memory likes long rows.
+
+What a word is, and how two of them are multiplied, depends on the types and the target
+(`relaxpy.backend.cpu.arithmetic`): a float32, a bfloat16 or half that was widened, two bfloat16 or four bytes; how
+they are read and copied is in `relaxpy.backend.cpu.rules.matmul_factors`.
+
+Ragged edges: columns past the end are masked out of loads and stores; a row past the end reads the last row again and
+is not stored. So no tile is smaller than it is in the middle, and nothing is read out of bounds.
+
+Every element is summed in the order of the depth by one multiply-add after another, whatever the tile, the program and
+the number of threads: a row's result depends on nothing but its row.
+
+Two habits of LLVM and TVM shape the code. Divisions are written as the processor's (`loops.floordiv`), because TVM's
+rounding ones, nested, made LLVM take minutes; and what holds for a whole task is decided once, around all its loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
+from relaxpy.backend.cpu.panels import PANEL_VECTORS, panel_width
+from relaxpy.backend.cpu.rules.matmul_factors import Block, Factors, Left, Panel, RightRow
+from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total, place_of
+from relaxpy.tir.forms.contraction import substitute
+from relaxpy.tir.forms.matmul import MatmulForm, matmul_of
+from relaxpy.tir.target import Target
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
+
+DEPTH_BLOCK = 512
+"""How many words deep a packed panel is at most: 512 rows of two registers are 64 KiB with AVX-512, half of it with
+AVX2."""
+
+CHUNK_TILES = 24
+"""Row tiles of a task at most: each task packs its panel anew, so it should multiply often with it."""
+
+FEW_TASKS = 32
+"""Below this many tasks chunks are halved: a dozen threads should find work."""
+
+MOST_PANELS = 4
+"""Panels of a task at most, where rows are copied, once for all of them, and the number of columns is known. (Elsewhere
+it is one: LLVM needs ten times as long for another loop around the tile.)"""
+
+SHARED_TASKS = 16
+"""So many tasks are left where panels share one."""
+
+
+def matmul_program(func: PrimFunc, target: Target) -> PrimFunc | None:
+    """The function with its loops rewritten if it is a matrix product, or None.
+
+    The result has one kind of parallel loop, over tasks; run serially it computes the same bits.
+    """
+    form = matmul_of(func)
+    if form is None or target.kind != "llvm":
+        return None
+    arithmetic = Arithmetic.of_product(form, target)
+    panels = form.panels
+    if panels is not None and (
+        panels.width != panel_width(arithmetic) or panels.group != arithmetic.group
+    ):
+        return None
+    body = _Writer(form, Tiling.of(target, BITS[form.dtype]), arithmetic).write()
+    return loops.finished(func, arithmetic.around(body))
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Register tiles for one kind of processor."""
+
+    lanes: int
+    """Elements of a vector register."""
+    registers: int
+    """Vector registers of the architecture."""
+    heights: tuple[int, ...]
+    """Heights that tiles come in; a remainder takes the smallest that covers it."""
+
+    panel_vectors = PANEL_VECTORS
+    """Vectors across a packed panel. With 8 rows 16 sums hide the latency of the multiply-adds (two a cycle, four
+    cycles each), ragged columns waste less than with wider panels, and 12 rows would run out of address registers
+    where the depth is not known: half the speed."""
+
+    @classmethod
+    def of(cls, target: Target, bits: int) -> Tiling:
+        """The tiles that keep all sums in this target's registers."""
+        heights = (1, 4, 8) if target.vector_registers >= 32 else (1, 3, 6)
+        return cls(target.lanes(bits), target.vector_registers, heights)
+
+    @property
+    def height(self) -> int:
+        """Rows of a whole tile."""
+        return self.heights[-1]
+
+    def direct_vectors(self, height: int) -> int:
+        """Vectors across a panel that is read from memory once: sums, one row of the panel and two more registers."""
+        return next(n for n in (8, 4, 2, 1) if height * n + n + 2 <= self.registers or n == 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Partial:
+    """Memory of the task for the sums of one tile, row after row, before they go out."""
+
+    buffer: Buffer
+    start: Expr
+    stride: int
+    """From one row to the next."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Memory:
+    """A task's own memory."""
+
+    partial: Buffer
+    """Sums of all its tiles."""
+    left: Buffer | None
+    """One tile's rows, where they are copied."""
+    right: Buffer | None
+    """A block of all its panels, where they are copied."""
+    excess: Buffer | None
+    """What flipped words add to the sums of each column."""
+
+
+class _Writer:
+    """Writes the program of one product."""
+
+    def __init__(self, form: MatmulForm, tiling: Tiling, arithmetic: Arithmetic) -> None:
+        self.form, self.tiling, self.arithmetic, self.dtype = form, tiling, arithmetic, form.dtype
+        self.rows, self.columns = form.row.extent, form.column.extent
+        self.program = p = Program()
+        self.out = p.flat_view(form.out.buffer)
+        lhs = p.flat_view(form.lhs.buffer)
+        shared = form.rhs.buffer.same_as(form.lhs.buffer)
+        rhs = lhs if shared else p.flat_view(form.rhs.buffer)
+        self.factors = Factors(p, form, arithmetic, lhs, rhs)
+        self.finish = Finish(p, form, self.out) if form.epilogue is not None else None
+        known = loops.constant(self.factors.words) or DEPTH_BLOCK
+        shares = self.factors.copies_left and loops.constant(self.columns) is not None
+        self.most_panels = MOST_PANELS if shares else 1
+        self.block_words = min(DEPTH_BLOCK, tiling.lanes * -(-known // tiling.lanes))
+        """How deep a block is: whole vectors."""
+        # Where in its view the product lies that a task works on; set by `_tasks`.
+        self.out_base = loops.int64(0)
+        self.batch_place: dict[Expr, Expr] = {}
+
+    def write(self) -> Stmt:
+        """The whole body: every program that some number of rows needs, under its condition."""
+        p, low = self.program, 0
+        if self.factors.reads_right:
+            for above, height in self._heights(self.rows):
+                with p.when(loops.between(self.rows, above, height)):
+                    self._direct(height)
+            low = self.tiling.height
+        with p.when(self.rows > low):
+            self._packed()
+        return p.body()
+
+    def _heights(self, rows: Expr) -> list[tuple[int, int]]:
+        """Tiles for up to a whole one's rows: the height, after the next lower. Exact where rows are known."""
+        known = loops.constant(rows)
+        if known is not None and 0 < known <= self.tiling.height:
+            return [(known - 1, known)]
+        heights = self.tiling.heights
+        return list(zip((0, *heights), heights, strict=False))
+
+    def _direct(self, height: int) -> None:
+        """At most one tile of rows: the panel is read where it lies."""
+        p, vectors = self.program, self.tiling.direct_vectors(height + self.arithmetic.flips)
+        with self._tasks(loops.ceildiv(self.columns, vectors * self.tiling.lanes)) as number:
+            width = vectors * self.tiling.lanes
+            sums = p.allocate("partial", height * width, self.dtype)
+            partial = _Partial(sums, loops.int64(0), width)
+            copy = self._left_copy(height)
+            # Rows that are copied are so a block at a time; others need no blocks.
+            words = self.block_words if copy is not None else None
+            # A factor in panels is filled up: only stores need masks.
+            is_filled = self.form.panels is not None
+            whole = [self._panel(number, vectors)]
+            for panel in whole if is_filled else self._panels(number, vectors):
+                with self._blocks(words) as block:
+                    left = self._left(copy, height, loops.int64(0), block)
+                    right = self.factors.right(panel, block)
+                    self._tile(panel, left, right, block, partial)
+                    with p.when(block.is_last):
+                        known = None if is_filled else panel
+                        self._store(loops.int64(0), self.rows, number, vectors, partial, known)
+
+    def _packed(self) -> None:
+        """Any number of rows: chunks of them by panels that are copied, a block of the depth at a time."""
+        p, height, width = self.program, self.tiling.height, self._width
+        panels = p.let("panels", loops.ceildiv(self.columns, width))
+        tiles = p.let("tiles", loops.ceildiv(self.rows, height))
+        chunk = p.let("chunk_tiles", self._chunk_tiles(tiles, panels))
+        chunks = p.let("chunks", loops.ceildiv(tiles, chunk))
+        share = p.let("share", self._shared_panels(chunks, panels))
+        shares = p.let("shares", loops.ceildiv(panels, share))
+        with self._tasks(loops.simplify(chunks * shares)) as number:
+            first_panel = p.let("first_panel", loops.floormod(number, shares) * share)
+            own = p.let("own_panels", self._own_panels(share, panels - first_panel))
+            first = p.let("first_tile", loops.floordiv(number, shares) * chunk)
+            last = p.let("last_tile", loops.minimum(first + chunk, tiles))
+            memory = self._memory(self.most_panels)
+            with self._blocks(self.block_words) as block:
+                if memory.right is not None or memory.excess is not None:
+                    with p.loop("own_panel", own) as n:
+                        self._prepare(first_panel + n, n, block, memory)
+                self._chunk(first, last, (first_panel, own), block, memory)
+
+    @property
+    def _width(self) -> int:
+        """Columns of a panel."""
+        return self.tiling.panel_vectors * self.tiling.lanes
+
+    def _memory(self, panels: int) -> _Memory:
+        """What a task that multiplies so many panels needs."""
+        p, a, width = self.program, self.arithmetic, self._width
+        is_copied = self.form.panels is None
+        size = panels * width
+        return _Memory(
+            partial=p.allocate("partial", CHUNK_TILES * self.tiling.height * size, self.dtype),
+            left=self._left_copy(self.tiling.height),
+            right=p.allocate("packed", self.block_words * size, a.word) if is_copied else None,
+            excess=p.allocate("excess", size, self.dtype) if a.flips else None,
+        )
+
+    def _prepare(self, number: Expr, n: Expr, block: Block, memory: _Memory) -> None:
+        """Copy the panel of this number, the task's `n`-th, and sum what flipped words add to its columns."""
+        vectors = self.tiling.panel_vectors
+        whole = self._panel(number, vectors)
+        if memory.right is not None:
+            panels = self._panels(number, vectors) if self.factors.reads_right else [whole]
+            for panel in panels:
+                self.factors.copy_right(memory.right, self._copied(n), whole.width, panel, block)
+        if memory.excess is not None:
+            self._excess(memory.excess, n, whole, self._right(whole, n, block, memory), block)
+
+    def _copied(self, n: Expr) -> Expr:
+        """Where the copy of a task's `n`-th panel begins."""
+        return self.program.let("copied", loops.simplify(n * self.block_words * self._width))
+
+    def _right(self, panel: Panel, n: Expr, block: Block, memory: _Memory) -> RightRow:
+        """The task's `n`-th panel, copied or where it lies."""
+        if memory.right is None:
+            return self.factors.right(panel, block)
+        return self.factors.copied_right(memory.right, self._copied(n), panel)
+
+    def _left_copy(self, height: int) -> Buffer | None:
+        """Memory for the rows of a tile, if they have to be copied."""
+        if not self.factors.copies_left:
+            return None
+        return self.program.allocate("left", height * self.block_words, self.arithmetic.word)
+
+    @contextmanager
+    def _blocks(self, size: int | None) -> Iterator[Block]:
+        """A loop over blocks of the depth of so many words, at least one; of all words where there is no size."""
+        p, words = self.program, self.factors.words
+        if size is None:
+            yield Block(loops.int64(0), p.let("words", words), is_first=True, is_last=True)
+            return
+        blocks = loops.maximum(1, loops.ceildiv(words, size))
+        with p.loop("block", blocks) as block:
+            start = p.let("k0", loops.simplify(block * size))
+            count = p.let("block_words", loops.minimum(words - start, size))
+            is_first, is_last = loops.equals(block, 0), loops.equals(block, blocks - 1)
+            yield Block(start, count, is_first, is_last)
+
+    def _excess(self, excess: Buffer, n: Expr, panel: Panel, right: RightRow, block: Block) -> None:
+        """By how much the block's sums of the `n`-th panel are too large because left words are flipped."""
+        p, lanes = self.program, panel.lanes
+        sums = [p.allocate(f"column{at}", lanes, self.dtype) for at, _ in panel.vectors()]
+        for total in sums:
+            p.store(total, 0, loops.zero(self.dtype, lanes), lanes)
+        with p.loop("k", block.count) as k:
+            for total, words in zip(sums, right(k), strict=True):
+                value = loops.load(total, 0, lanes)
+                value = self.arithmetic.add_product(value, self.arithmetic.flipped(), words)
+                p.store(total, 0, value, lanes)
+        for vector, total in enumerate(sums):
+            at = n * self._width + vector * lanes
+            p.store(excess, at, loops.load(total, 0, lanes), lanes)
+
+    def _chunk_tiles(self, tiles: Expr, panels: Expr) -> Expr:
+        """Row tiles a task: about `CHUNK_TILES`, chunks of equal size, more of them where tasks are few."""
+        tasks = loops.ceildiv(tiles, CHUNK_TILES) * panels * self._products()
+        aim = loops.select(tasks < FEW_TASKS, CHUNK_TILES // 2, CHUNK_TILES)
+        chunks = loops.maximum(1, loops.ceildiv(tiles, aim))
+        return loops.maximum(1, loops.ceildiv(tiles, chunks))
+
+    def _shared_panels(self, chunks: Expr, panels: Expr) -> Expr:
+        """Panels a task: several where enough tasks are left, if anything is gained by it."""
+        if self.most_panels == 1:
+            return loops.int64(1)
+        tasks = loops.simplify(chunks * panels * self._products())
+        share = loops.int64(1)
+        for count in (2, self.most_panels):
+            share = loops.select(tasks >= count * SHARED_TASKS, count, share)
+        return loops.simplify(share)
+
+    def _own_panels(self, share: Expr, left: Expr) -> Expr:
+        """How many panels a task has: the last one of a row may have fewer than its share."""
+        return share if self.most_panels == 1 else loops.minimum(share, left)
+
+    def _chunk(
+        self, first: Expr, last: Expr, panels: tuple[Expr, Expr], block: Block, memory: _Memory
+    ) -> None:
+        """The tiles from `first` to `last` of so many panels from the first on; the last of all rows may be a low
+        one."""
+        p, height, vectors = self.program, self.tiling.height, self.tiling.panel_vectors
+        first_panel, count = panels
+        size = height * self._width
+        with p.loop("tile", last - first) as tile:
+            row = p.let("i", (first + tile) * height)
+            rows = p.let("rows", loops.minimum(self.rows - row, height))
+            copied = None
+            if memory.left is not None:
+                copied = self._left(memory.left, height, row, block)
+            with p.loop("own_panel", count) as n:
+                number = first_panel + n
+                panel = self._panel(number, vectors)
+                right = self._right(panel, n, block, memory)
+                own = p.let("own", loops.simplify((tile * self.most_panels + n) * size))
+                partial = _Partial(memory.partial, own, self._width)
+                excess = None
+                if memory.excess is not None:
+                    at = loops.simplify(n * self._width)
+                    excess = _Partial(memory.excess, at, self._width)
+                for low, condition in self._low_tiles(rows):
+                    with p.when(condition):
+                        left = copied or self._left(None, low, row, block)
+                        self._tile(panel, Left(low, left.word), right, block, partial, excess)
+                with p.when(block.is_last):
+                    self._store(row, rows, number, vectors, partial)
+
+    def _low_tiles(self, rows: Expr) -> list[tuple[int, Expr | bool]]:
+        """The heights of tiles that so many rows of a whole one may need, and when."""
+        height = self.tiling.height
+        known = loops.constant(self.rows)
+        if known is not None and known % height == 0:
+            return [(height, True)]
+        if known is not None:
+            low = next(low for low in self.tiling.heights if low >= known % height)
+            if known < height or low == height:
+                return [(low, True)]
+            return [(height, rows > low), (low, rows <= low)]
+        pairs = zip((0, *self.tiling.heights), self.tiling.heights, strict=False)
+        return [(low, loops.between(rows, above, low)) for above, low in pairs]
+
+    def _left(self, copy: Buffer | None, height: int, row: Expr, block: Block) -> Left:
+        """Rows from `row` on, where they lie or in `copy` if that is given."""
+        if copy is not None:
+            return self.factors.copied_left(copy, self.block_words, height, row, block)
+        return self.factors.left(height, row, block)
+
+    def _tile(
+        self,
+        panel: Panel,
+        left: Left,
+        right: RightRow,
+        block: Block,
+        partial: _Partial,
+        excess: _Partial | None = None,
+    ) -> None:
+        """Add `left @ right` over a block of the depth to the sums in `partial`, in registers meanwhile.
+
+        `excess` is what sums of flipped words have too much; it is summed here where it is not given.
+        """
+        p, lanes, height = self.program, panel.lanes, left.height
+        stride = partial.stride
+        # One buffer a row: together they would be too large for the stack, and so for registers.
+        sums = [p.allocate(f"sums{r}", panel.width, self.dtype) for r in range(height)]
+        places = [(r, at) for r in range(height) for at, _ in panel.vectors()]
+
+        def begin(r: int, at: int, value: Expr) -> None:
+            if excess is not None:
+                value = value - loops.load(excess.buffer, excess.start + at, lanes)
+            p.store(sums[r], at, value, lanes)
+
+        with p.when(block.is_first):
+            for r, at in places:
+                begin(r, at, loops.zero(self.dtype, lanes))
+        with p.otherwise(block.is_first):
+            for r, at in places:
+                at_partial = partial.start + r * stride + at
+                begin(r, at, loops.load(partial.buffer, at_partial, lanes))
+        flipped = self.arithmetic.flips and excess is None
+        own = self._multiply(sums, left, panel, right, block, with_excess=flipped)
+        for r, at in places:
+            value = loops.load(sums[r], at, lanes)
+            if own is not None:
+                value = value - loops.load(own, at, lanes)
+            p.store(partial.buffer, partial.start + r * stride + at, value, lanes)
+
+    def _multiply(
+        self,
+        sums: list[Buffer],
+        left: Left,
+        panel: Panel,
+        right: RightRow,
+        block: Block,
+        *,
+        with_excess: bool,
+    ) -> Buffer | None:
+        """Add the products of a block to the sums of a tile; gives what they have too much of flipped words, if that
+        is asked for."""
+        p, a, lanes = self.program, self.arithmetic, panel.lanes
+        excess = p.allocate("excess", panel.width, self.dtype) if with_excess else None
+        if excess is not None:
+            for at, _ in panel.vectors():
+                p.store(excess, at, loops.zero(self.dtype, lanes), lanes)
+
+        def add(total: Buffer, at: int, words: Expr, by: Expr) -> None:
+            p.store(total, at, a.add_product(loops.load(total, at, lanes), words, by), lanes)
+
+        with p.loop("k", block.count) as k:
+            rights = [
+                (at, p.let("right", words))
+                for (at, _), words in zip(panel.vectors(), right(k), strict=True)
+            ]
+            for r, total in enumerate(sums):
+                words = p.let("left", left.word(r, k))
+                for at, by in rights:
+                    add(total, at, words, by)
+            if excess is not None:
+                for at, by in rights:
+                    add(excess, at, a.flipped(), by)
+        return excess
+
+    def _store(
+        self,
+        row: Expr,
+        rows: Expr,
+        number: Expr,
+        vectors: int,
+        partial: _Partial,
+        known: Panel | None = None,
+    ) -> None:
+        """Finish so many rows of a tile's sums and write them to the output: to the panel of this number, `known` where
+        it is known which of its columns exist."""
+        p, lanes = self.program, self.tiling.lanes
+        for panel in self._panels(number, vectors) if known is None else [known]:
+            # A loop, not a store a row: LLVM takes minutes to choose addresses for a dozen rows of unknown length.
+            with p.loop("r", rows) as r:
+                target = self.out_base + (row + r) * self.form.row.out + panel.start
+                target = p.let("target", target)
+                sums_at = loops.simplify(partial.start + r * partial.stride)
+                if self.finish is not None:
+                    place = self.batch_place | self.finish.row_place(row + r)
+                    for at, mask in panel.vectors():
+                        total = Total(partial.buffer, sums_at + at)
+                        self.finish.store(total, place, panel.start + at, target + at, lanes, mask)
+                else:
+                    for at, mask in panel.vectors():
+                        value = loops.load(partial.buffer, sums_at + at, lanes)
+                        p.store(self.out, target + at, value, lanes, mask)
+
+    def _panel(self, number: Expr, vectors: int) -> Panel:
+        """The panel of this number as if all its columns existed."""
+        lanes = self.tiling.lanes
+        start = self.program.let("j", loops.simplify(number * (vectors * lanes)))
+        return Panel(start, lanes, (None,) * vectors)
+
+    def _panels(self, number: Expr, vectors: int) -> Iterator[Panel]:
+        """The panel of this number, for code that is written once for whole panels and again for ragged ones.
+
+        It must be: a branch at every access would have LLVM duplicate each loop for each way through the others.
+        """
+        p, lanes = self.program, self.tiling.lanes
+        width = vectors * lanes
+        start = p.let("j", loops.simplify(number * width))
+        is_exact = loops.constant(loops.floormod(self.columns, width)) == 0
+        inside = True if is_exact else start + width <= self.columns
+        with p.when(inside):
+            yield Panel(start, lanes, (None,) * vectors)
+        with p.otherwise(inside):
+            left = p.let("left", loops.clamped_int32(self.columns - start, width))
+            for above, upto in ((0, 1), (1, vectors)):
+                with p.when(loops.between(left, above * lanes, upto * lanes)):
+                    masks = [loops.first_lanes(left - n * lanes, lanes) for n in range(upto)]
+                    yield Panel(start, lanes, tuple(masks))
+
+    def _products(self) -> Expr:
+        """How many products the batch has."""
+        products = loops.int64(1)
+        for dim in self.form.batch:
+            products = loops.simplify(products * dim.extent)
+        return products
+
+    @contextmanager
+    def _tasks(self, pieces: Expr) -> Iterator[Expr]:
+        """The parallel loop over all pieces of all products; gives the number of the piece in its product."""
+        p, form = self.program, self.form
+        pieces = p.let("pieces", pieces)
+        total = p.let("tasks", loops.simplify(self._products() * pieces))
+        with p.loop("task", total, parallel=True) as task:
+            piece = p.let("piece", loops.floormod(task, pieces))
+            left = p.let("product", loops.floordiv(task, pieces))
+            values: dict[Expr, Expr] = {}
+            bases = [loops.int64(0)] * 3
+            for n, dim in reversed(list(enumerate(form.batch))):
+                value = p.let(f"b{n}", loops.floormod(left, dim.extent) if n else left)
+                left = loops.floordiv(left, dim.extent)
+                values |= place_of(dim, value)
+                strides = (dim.out, dim.lhs, dim.rhs)
+                bases = [base + value * by for base, by in zip(bases, strides, strict=True)]
+            self.out_base, self.factors.lhs_base, self.factors.rhs_base = (
+                p.let("base", loops.simplify(base + substitute(operand.base, values)))
+                for base, operand in zip(bases, (form.out, form.lhs, form.rhs), strict=True)
+            )
+            self.batch_place = values
+            yield piece

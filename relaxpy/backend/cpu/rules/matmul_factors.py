@@ -1,0 +1,287 @@
+"""The factors of a matrix product as words (`relaxpy.backend.cpu.arithmetic`): read where they lie, or copied next to
+the core.
+
+A tile asks for one word of each of its rows and for vectors of words of one row of its panel. What is not laid out so
+in memory is copied, a block of the depth at a time: the right-hand panel wherever it is not packed already, the left
+rows where they must be converted or do not lie in groups. A panel whose columns are contiguous along the depth (a
+transposed factor) is turned a square of one vector by one vector at a time, in registers.
+
+Factors past the end of the depth that a group would contain are zero in both factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
+from relaxpy.tir.forms.contraction import Panels
+from relaxpy.tir.forms.matmul import MatmulForm
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Buffer, Expr, Program
+
+RightRow = Callable[[Expr], list[Expr]]
+"""The vectors of words across the panel at a place of the depth."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A part of the depth, counted in words."""
+
+    start: Expr
+    count: Expr
+    is_first: Expr | bool
+    is_last: Expr | bool
+    """Whether sums begin at zero, and whether they are complete afterwards."""
+
+
+@dataclass(frozen=True, eq=False)
+class Left:
+    """Rows of a tile."""
+
+    height: int
+    word: Callable[[int, Expr], Expr]
+    """A row's word at a place of the depth, counted in words from the block's start, in every lane of a vector."""
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Columns that a task computes: whole vectors from `start`, those past the end masked out."""
+
+    start: Expr
+    lanes: int
+    masks: tuple[Expr | None, ...]
+    """A mask a vector; None where all its columns exist."""
+
+    @property
+    def width(self) -> int:
+        """Columns, with those that do not exist."""
+        return len(self.masks) * self.lanes
+
+    def vectors(self) -> list[tuple[int, Expr | None]]:
+        """Offset from the start, and mask, of every vector."""
+        return [(n * self.lanes, mask) for n, mask in enumerate(self.masks)]
+
+
+class Factors:
+    """Reads and copies the factors of one product."""
+
+    def __init__(
+        self, program: Program, form: MatmulForm, arithmetic: Arithmetic, lhs: Buffer, rhs: Buffer
+    ) -> None:
+        self.program, self.form, self.arithmetic = program, form, arithmetic
+        self.lhs, self.rhs = lhs, rhs
+        self.group = arithmetic.group
+        self.depth = form.depth.extent
+        self.words = loops.ceildiv(self.depth, self.group)
+        """Words along the depth."""
+        self.is_even = loops.constant(loops.floormod(self.depth, self.group)) == 0
+        """Whether the depth is known to be whole groups."""
+        # Where in each view the product lies that a task works on.
+        self.lhs_base = self.rhs_base = loops.int64(0)
+
+    @property
+    def copies_left(self) -> bool:
+        """Whether rows are copied: because each would be converted once a panel, or is not in groups."""
+        if self.group == 1:
+            return self.arithmetic.lhs != self.arithmetic.total
+        return self.arithmetic.flips or not self.is_even or loops.constant(self.form.depth.lhs) != 1
+
+    @property
+    def reads_right(self) -> bool:
+        """Whether vectors across a panel can be read where they lie."""
+        return self.form.panels is not None or loops.constant(self.form.column.rhs) == 1
+
+    def left(self, height: int, row: Expr, block: Block) -> Left:
+        """The words of rows from `row` on, in place; rows past the end read the last row again."""
+        p, form = self.program, self.form
+        lines: list[Expr] = []
+        for r in range(height):
+            exists = loops.minimum(row + r, form.row.extent - 1)
+            start = block.start * self.group * form.depth.lhs
+            line = loops.simplify(self.lhs_base + exists * form.row.lhs + start)
+            lines.append(p.let(f"line{r}", line))
+
+        def word(r: int, k: Expr) -> Expr:
+            at = lines[r] + k * self.group * form.depth.lhs
+            return self.arithmetic.left_word(self.lhs, at)
+
+        return Left(height, word)
+
+    def copied_left(self, copy: Buffer, size: int, height: int, row: Expr, block: Block) -> Left:
+        """The words of rows from `row` on, after they were copied to `copy`, `size` words apart."""
+        p, form, a = self.program, self.form, self.arithmetic
+        first = p.let("first", loops.simplify(block.start * self.group))
+        with p.loop("r", height) as r:
+            exists = loops.minimum(row + r, form.row.extent - 1)
+            line = p.let("line", self.lhs_base + exists * form.row.lhs + first * form.depth.lhs)
+            if loops.constant(form.depth.lhs) == 1:
+                with self._vectors(block) as (v, left):
+                    words = a.left_words(self.lhs, line + v * a.lanes * self.group, left)
+                    p.store(copy, r * size + v * a.lanes, words, a.lanes)
+            else:
+                with p.loop("k", block.count) as k:
+                    factors, exist = self._group(self.lhs, line, form.depth.lhs, first, k)
+                    p.store(copy, r * size + k, a.left_joined(factors, exist))
+        return Left(height, lambda r, k: loops.broadcast(loops.load(copy, r * size + k), a.lanes))
+
+    def right(self, panel: Panel, block: Block) -> RightRow:
+        """The panel where it lies in memory; lanes of columns that do not exist hold anything."""
+        if self.form.panels is not None:
+            return self._right_in_panels(self.form.panels, panel, block)
+        p, form = self.program, self.form
+        first = p.let("first", loops.simplify(block.start * self.group))
+        line = p.let("start", self.rhs_base + panel.start + first * form.depth.rhs)
+
+        def row(k: Expr) -> list[Expr]:
+            return [
+                self.arithmetic.right_joined(
+                    *self._group(self.rhs, line + at, form.depth.rhs, first, k, panel.lanes, mask)
+                )
+                for at, mask in panel.vectors()
+            ]
+
+        return row
+
+    def _right_in_panels(self, panels: Panels, panel: Panel, block: Block) -> RightRow:
+        """A panel that may be wider than the factor's own: of those that do not exist the last one is read again."""
+        p, each = self.program, panels.width // panel.lanes
+        step = panels.width * self.group
+        count = loops.ceildiv(self.form.column.extent, panels.width)
+        number = loops.floordiv(panel.start, panels.width)
+        starts: list[Expr] = []
+        for n in range(-(-len(panel.masks) // each)):
+            exists = number if n == 0 else loops.minimum(number + n, count - 1)
+            start = self.rhs_base + exists * panels.stride + block.start * step
+            starts.append(p.let(f"from{n}", loops.simplify(start)))
+
+        def row(k: Expr) -> list[Expr]:
+            at = k * step
+            return [
+                self.arithmetic.right_words(
+                    self.rhs, starts[n // each] + at + n % each * panel.lanes * self.group
+                )
+                for n in range(len(panel.masks))
+            ]
+
+        return row
+
+    def copy_right(self, copy: Buffer, start: Expr, width: int, panel: Panel, block: Block) -> None:
+        """Copy the panel to `start` of `copy`: rows of vectors, `width` words apart, in which columns that do not exist
+        hold anything."""
+        p, form = self.program, self.form
+        if self.reads_right:
+            row = self.right(panel, block)
+            with p.loop("k", block.count) as k:
+                for n, words in enumerate(row(k)):
+                    p.store(copy, start + k * width + n * panel.lanes, words, panel.lanes)
+        elif loops.constant(form.depth.rhs) == 1:
+            self._turn(copy, start, panel, block)
+        else:
+            first = p.let("first", loops.simplify(block.start * self.group))
+            with p.loop("column", width) as column:
+                line = p.let("line", self._column(panel, column) + first * form.depth.rhs)
+                with p.loop("k", block.count) as k:
+                    factors, exist = self._group(self.rhs, line, form.depth.rhs, first, k)
+                    word = self.arithmetic.right_joined(factors, exist)
+                    p.store(copy, start + k * width + column, word)
+
+    def copied_right(self, copy: Buffer, start: Expr, panel: Panel) -> RightRow:
+        """The panel that was copied there."""
+        p = self.program
+
+        def row(k: Expr) -> list[Expr]:
+            at = p.let("at", start + k * panel.width)
+            return [loops.load(copy, at + n, panel.lanes) for n, _ in panel.vectors()]
+
+        return row
+
+    def _turn(self, copy: Buffer, start: Expr, panel: Panel, block: Block) -> None:
+        """Copy a panel whose columns are contiguous along the depth: squares of `side` by `side` words, turned in
+        registers of 128 bits, which every target has. (Larger squares need fewer shuffles, which LLVM takes many
+        seconds to combine.)"""
+        p, a, width = self.program, self.arithmetic, panel.width
+        side = 128 // BITS[a.total]
+        first = p.let("first", loops.simplify(block.start * self.group))
+        factors = loops.minimum(self.depth - first, block.count * self.group)
+        whole = p.let("whole", loops.floordiv(factors, side * self.group))
+        with p.loop("n", width // side) as n:
+            lines = [
+                p.let(f"line{j}", self._column(panel, n * side + j) + first) for j in range(side)
+            ]
+            with p.loop("v", whole) as v:
+                at = v * side * self.group
+                columns = [
+                    p.let("column", a.right_words(self.rhs, line + at, lanes=side))
+                    for line in lines
+                ]
+                for i, row in enumerate(_turned(p, columns)):
+                    p.store(copy, start + (v * side + i) * width + n * side, row, side)
+            done = loops.simplify(whole * side)
+            with p.loop("k", block.count - done) as rest:
+                for j, line in enumerate(lines):
+                    k = done + rest
+                    word = a.right_joined(*self._group(self.rhs, line, loops.int64(1), first, k))
+                    p.store(copy, start + k * width + n * side + j, word)
+
+    def _column(self, panel: Panel, column: Expr) -> Expr:
+        """Where a column of the panel begins; that of the last one for those that do not exist."""
+        exists = loops.minimum(panel.start + column, self.form.column.extent - 1)
+        return self.rhs_base + exists * self.form.column.rhs
+
+    def _group(
+        self,
+        buffer: Buffer,
+        line: Expr,
+        stride: Expr,
+        first: Expr,
+        k: Expr,
+        lanes: int = 1,
+        mask: Expr | None = None,
+    ) -> tuple[list[Expr], list[Expr | bool]]:
+        """The factors of a word, each from its own row of memory, and which of them exist. `line` is where the block's
+        first factor lies, number `first` of the whole depth."""
+        factors: list[Expr] = []
+        exist: list[Expr | bool] = []
+        for t in range(self.group):
+            place = k * self.group + t
+            exists: Expr | bool = True
+            if t and not self.is_even:  # a word has one factor at least
+                exists = first + place < self.depth
+                place = loops.minimum(place, self.depth - 1 - first)
+            factors.append(loops.load(buffer, line + place * stride, lanes, mask))
+            exist.append(exists)
+        return factors, exist
+
+    @contextmanager
+    def _vectors(self, block: Block) -> Iterator[tuple[Expr, Expr | None]]:
+        """A loop over vectors of words along the depth: gives the number of the vector, and how many factors it has
+        where not all are known to be whole."""
+        p, lanes = self.program, self.arithmetic.lanes
+        size = lanes * self.group
+        if loops.constant(loops.floormod(self.depth, size)) == 0:
+            with p.loop("v", loops.floordiv(block.count, lanes)) as v:
+                yield v, None
+            return
+        factors = loops.minimum(self.depth - block.start * self.group, block.count * self.group)
+        with p.loop("v", loops.ceildiv(factors, size)) as v:
+            yield v, loops.clamped_int32(factors - v * size, size)
+
+
+def _turned(p: Program, vectors: Sequence[Expr]) -> list[Expr]:
+    """The square of vectors transposed. Interleaving the first half with the second, as often as halving gets to one,
+    does it."""
+    count = len(vectors)
+    half = count // 2
+    orders = [[begin + i // 2 + count * (i % 2) for i in range(count)] for begin in (0, half)]
+    current = list(vectors)
+    for _ in range(count.bit_length() - 1):
+        pairs = zip(current[:half], current[half:], strict=True)
+        current = [p.let("turned", _shuffle(a, b, order)) for a, b in pairs for order in orders]
+    return current
+
+
+def _shuffle(a: Expr, b: Expr, order: Sequence[int]) -> Expr:
+    return tirx.Shuffle([a, b], [tirx.const(i, "int32") for i in order])

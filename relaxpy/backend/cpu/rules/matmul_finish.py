@@ -1,0 +1,133 @@
+"""What is done to the sums of a matrix product on their way out: a bias, an activation, a residual.
+
+It is written where a tile is stored, on the vectors that are stored, so the sums never go to memory between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from relaxpy.tir.forms import stages as s
+from relaxpy.tir.forms.contraction import Epilogue, Operand
+from relaxpy.tir.forms.matmul import Dimension
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Buffer, Expr, Program
+from relaxpy.tir.writer.vectors import ElementStmt, masked_store, vectorise
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """Where finished sums lie, neighbouring columns one after the other."""
+
+    buffer: Buffer
+    start: Expr
+
+
+def place_of(dim: Dimension, number: Expr) -> dict[Expr, Expr]:
+    """The values of a dimension's loop variables at a number along it."""
+    place: dict[Expr, Expr] = {}
+    for axis in reversed(dim.axes[1:]):
+        place[axis.var] = loops.floormod(number, axis.extent)
+        number = loops.floordiv(number, axis.extent)
+    if dim.axes:
+        place[dim.axes[0].var] = number
+    return place
+
+
+class Sums(Protocol):
+    """What is finished: the sums of a matrix product, or of a convolution."""
+
+    @property
+    def epilogue(self) -> Epilogue | None: ...
+    @property
+    def out(self) -> Operand: ...
+    @property
+    def row(self) -> Dimension: ...
+    @property
+    def column(self) -> Dimension: ...
+
+
+class Finish:
+    """Writes the epilogue of one product."""
+
+    def __init__(self, program: Program, form: Sums, out: Buffer) -> None:
+        assert form.epilogue is not None
+        self.program, self.form, self.out = program, form, out
+        self.value, self.total = form.epilogue.value, form.epilogue.total
+        others = [r for r in s.loads_of(self.value) if not r.source.same_as(self.total)]
+        # `finished` programs index flat buffers only.
+        self.views = {r.source: program.flat_view(r.source) for r in others}
+        self.aligned = {r.source for r in others if self._is_aligned(r)}
+
+    def row_place(self, row: Expr) -> dict[Expr, Expr]:
+        """The values of the rows' loop variables; only where the epilogue asks for them."""
+        return place_of(self.form.row, row) if self._uses(self.form.row) else {}
+
+    def store(
+        self,
+        total: Total,
+        place: Mapping[Expr, Expr],
+        column: Expr,
+        target: Expr,
+        lanes: int,
+        mask: Expr | None,
+        window: tuple[Expr, ...] | None = None,
+    ) -> None:
+        """Store the finished sums of `lanes` columns from `column` on at `target`, of those only the mask's: the
+        columns that exist, or those in the window (from, to; int32)."""
+        element = self._element(total, place, column, target)
+        stmt = vectorise(element, lanes)
+        if stmt is not None and mask is not None:
+            stmt = masked_store(stmt, mask)
+        if stmt is not None:
+            self.program.add(stmt)
+            return
+        first, end = (loops.int64(0), self.form.column.extent - column)
+        if window is not None:
+            first, end = map(loops.int64, window)
+        left = loops.minimum(lanes, end) - first
+        with self.program.loop("lane", left) as lane:  # none where `left` is negative
+            self.program.add(element(first + lane))
+
+    def _element(
+        self, total: Total, place: Mapping[Expr, Expr], column: Expr, target: Expr
+    ) -> ElementStmt:
+        """The store of the element `lane` places on."""
+
+        def element(lane: Expr) -> tirx.BufferStore:
+            values = {**place, **place_of(self.form.column, column + lane)}
+
+            def load(node: s.Load) -> Expr:
+                if node.source.same_as(self.total):
+                    return tirx.BufferLoad(total.buffer, [loops.simplify(total.start + lane)])
+                view = self.views[node.source]
+                if node.source in self.aligned:
+                    return tirx.BufferLoad(view, [target + lane])
+                at = s.substitute(s.flat_index(node.indices, node.source.shape), values)
+                return tirx.BufferLoad(view, [loops.simplify(at)])
+
+            value = s.substitute(s.map_loads(self.value, load), values)
+            return tirx.BufferStore(self.out, value, [target + lane])
+
+        return element
+
+    def _is_aligned(self, read: s.Load) -> bool:
+        """Whether a tensor of the output's shape is read at the very place that is written."""
+        if not s.same_extents(read.source.shape, self.form.out.buffer.shape):
+            return False
+        assert self.form.epilogue is not None
+        reads = [r for r in s.loads_of(self.value) if r.source.same_as(read.source)]
+        return all(s.equal_indices(r.indices, self.form.epilogue.place) for r in reads)
+
+    def _uses(self, dim: Dimension) -> bool:
+        """Whether the epilogue asks for the place along a dimension, but for what is read where it is written."""
+
+        def gone(node: s.Load) -> Expr:
+            known = node.source.same_as(self.total) or node.source in self.aligned
+            return tirx.const(0, node.ty.dtype) if known else node
+
+        rest = s.map_loads(self.value, gone)
+        return any(s.uses(rest, axis.var) for axis in dim.axes)

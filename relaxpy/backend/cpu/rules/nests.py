@@ -1,0 +1,359 @@
+"""Stages written out as loops for a processor: vectors inside, accumulators in registers, symbolic extents throughout.
+
+A `StageWriter` writes one stage given where its row axes stand (`at`); what is not fixed becomes loops. Element-wise
+stages run whole vectors along their last axis. Reductions run along whichever of the last reduced and the last kept
+axis lies side by side in memory: *rows* keep several vectors of partial results and fold them at the end, *columns*
+keep one result a lane. The order of additions depends on the program and the target's vector width, never on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from relaxpy.backend.cpu.rules.collapse import collapse
+from relaxpy.backend.cpu.rules.segments import Segment, segments
+from relaxpy.ir.dtype import DType
+from relaxpy.tir.forms import stages as s
+from relaxpy.tir.forms.stages import Combiner, Stage, Var
+from relaxpy.tir.target import Target
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.writer.loops import (
+    Buffer,
+    Expr,
+    Program,
+    broadcast,
+    constant,
+    first_lanes,
+    floordiv,
+    int64,
+    load,
+    simplify,
+)
+from relaxpy.tir.writer.vectors import (
+    fold,
+    masked_store,
+    masked_value,
+    vector_loop,
+    vector_value,
+    vectorise,
+)
+
+At = Mapping[Var, Expr]
+"""Where axes stand."""
+
+_CHEAP_UNROLL, _EXPENSIVE_UNROLL = 4, 2
+"""Accumulators of a row that run side by side: enough to cover an addition's latency."""
+TILE_VECTORS = 8
+"""Vectors of neighbouring results that a reduction over outer axes keeps in registers."""
+
+
+class Lanes(Enum):
+    """Which axis of a reduction runs in vectors."""
+
+    KEPT = "the last axis of the result"
+    REDUCED = "the last reduced axis"
+    NONE = "no axis"
+
+
+@dataclass(frozen=True)
+class StageWriter:
+    """Writes stages into a program for a target."""
+
+    program: Program
+    target: Target
+    shared: frozenset[Buffer] = frozenset()
+    """Buffers that one stage writes and another one touches: all go to them in the same way (`collapse`)."""
+
+    def write(self, stage: Stage, at: At, span: tuple[Expr, Expr] | None = None) -> None:
+        """The stage with the axes in `at` fixed; `span` is (start, length) of its last free axis, else all of it."""
+        if span is None:
+            stage = collapse(self.program, stage, tuple(at), self.shared)
+        if stage.combiner is None:
+            self._elements(stage, at, span)
+        elif self.vector_axis(stage, at) is Lanes.REDUCED:
+            self._rows(stage, at)
+        elif self.vector_axis(stage, at) is Lanes.KEPT:
+            self._columns(stage, at, span)
+        else:
+            self._scalars(stage, at)
+
+    def lanes(self, stage: Stage) -> int:
+        """Elements a vector: as many as the widest type that the stage touches allows."""
+        dtypes = [stage.buffer.dtype, *(read.source.dtype for read in stage.loads)]
+        types = [tvm.DataType(str(dtype)) for dtype in dtypes]
+        # Narrow floats are computed as float32.
+        narrow = any(DType(str(dtype)).is_narrow for dtype in dtypes)
+        return self.target.lanes(max(32 if narrow else 8, *(dtype.bits for dtype in types)))
+
+    def vector_axis(self, stage: Stage, at: At) -> Lanes:
+        """Which axis of a reduction becomes lanes."""
+        free = free_axes(stage, at)
+        if str(stage.buffer.dtype) == "bool":
+            return Lanes.NONE  # vectors of bits are no gain, and have no accumulator in memory
+        if free and is_side_by_side(stage, free[-1]) and s.uses(stage.index[-1], free[-1]):
+            return (
+                Lanes.KEPT
+            )  # results are neighbours along the last dimension, so a mask can hold some back
+        if is_side_by_side(stage, stage.reduce_axes[-1]) or s.is_expensive(stage.value):
+            return Lanes.REDUCED
+        return Lanes.NONE
+
+    def _elements(self, stage: Stage, at: At, span: tuple[Expr, Expr] | None) -> None:
+        p = self.program
+        free = free_axes(stage, at)
+        if not free:
+            p.add(_store(stage, at, stage.value))
+            return
+        axis = free[-1]
+        start, extent = span if span is not None else (int64(0), extent_of(stage, axis))
+        with ExitStack() as loops:
+            fixed = {**at, **self._loops(loops, stage, free[:-1])}
+            value = s.substitute(stage.value, fixed)
+            for part in segments(p, value, axis, start, extent):
+                self._run(fixed, axis, part, stage)
+
+    def _run(self, at: At, axis: Var, part: Segment, stage: Stage) -> None:
+        """Places of one axis that have a value in common."""
+        stage = replace(stage, value=part.value)
+        wide = is_side_by_side(stage, axis) or s.is_expensive(stage.value)
+        vector_loop(
+            self.program,
+            axis.name,
+            part.length,
+            self.lanes(stage) if wide else 1,
+            lambda i: _store(stage, {**at, axis: part.start + i}, stage.value),
+        )
+
+    def _rows(self, stage: Stage, at: At) -> None:
+        """A reduction with vectors along the last reduced axis, for each place of the free axes."""
+        p, lanes, combiner = self.program, self.lanes(stage), _combiner(stage)
+        dtype = str(stage.buffer.dtype)
+        *outer, axis = stage.reduce_axes
+        extent = stage.reduce_extents[-1]
+        unroll = _EXPENSIVE_UNROLL if s.is_expensive(stage.value) else _CHEAP_UNROLL
+        known = constant(extent)
+        if known is not None:
+            unroll = max(1, min(unroll, known // lanes))
+        with ExitStack() as kept:
+            fixed = {**at, **self._loops(kept, stage, free_axes(stage, at))}
+            sums = [p.allocate(f"sum{u}", lanes, dtype) for u in range(unroll)]
+            for total in sums:
+                p.store(total, 0, broadcast(combiner.neutral(), lanes), lanes)
+            probe = vector_value(
+                lambda lane: s.substitute(stage.value, {**fixed, axis: lane}), lanes
+            )
+            whole = probe is not None and masked_value(probe, first_lanes(1, lanes)) is not None
+            scalar = None if whole else self._allocate_scalar("rest", combiner.neutral())
+            with ExitStack() as loops:
+                places = {**fixed, **self._loops(loops, stage, outer)}
+                if probe is None and scalar is not None:
+                    with p.loop(axis.name, extent) as i:
+                        self._gather(scalar, combiner, _at(stage, {**places, axis: i}))
+                else:
+                    self._row(sums, scalar, stage, lanes, places)
+            while len(sums) > 1:
+                other = sums.pop()
+                joined = combiner.join(load(sums[0], 0, lanes), load(other, 0, lanes))
+                p.store(sums[0], 0, joined, lanes)
+            total = fold(p, load(sums[0], 0, lanes), lanes, combiner)
+            if scalar is not None:
+                total = combiner.join(total, load(scalar, 0))
+            p.add(_store(stage, fixed, _with_init(combiner, total)))
+
+    def _row(
+        self, sums: Sequence[Buffer], scalar: Buffer | None, stage: Stage, lanes: int, places: At
+    ) -> None:
+        """One run along the last reduced axis: unrolled vectors, single vectors, the rest.
+
+        The rest is masked, or gathered in `scalar` one by one where reads are not of neighbours.
+        """
+        p, combiner, axis = self.program, _combiner(stage), stage.reduce_axes[-1]
+        extent = stage.reduce_extents[-1]
+
+        def value_at(start: Expr) -> Expr:
+            value = vector_value(
+                lambda lane: s.substitute(stage.value, {**places, axis: start + lane}), lanes
+            )
+            assert value is not None, "what vectorises at 0 does so everywhere"
+            return value
+
+        def gather(total: Buffer, start: Expr) -> None:
+            p.store(total, 0, combiner.join(load(total, 0, lanes), value_at(start)), lanes)
+
+        block = lanes * len(sums)
+        blocks = floordiv(extent, block)
+        with p.loop(axis.name, blocks) as i:
+            for u, total in enumerate(sums):
+                gather(total, i * int64(block) + int64(u * lanes))
+        done = p.let("done", simplify(blocks * int64(block)))
+        singles = floordiv(extent - done, lanes)
+        if len(sums) > 1:
+            with p.loop(axis.name, singles) as i:
+                gather(sums[0], done + i * int64(lanes))
+            done = p.let("done", simplify(done + singles * int64(lanes)))
+        rest = simplify(extent - done)
+        with p.when(rest > 0):
+            if scalar is not None:
+                with p.loop(axis.name, rest) as i:
+                    self._gather(scalar, combiner, _at(stage, {**places, axis: done + i}))
+                return
+            mask = first_lanes(rest, lanes)
+            masked = masked_value(value_at(done), mask)
+            assert masked is not None, "what can be masked at 0 can be so everywhere"
+            before = load(sums[0], 0, lanes)
+            p.store(sums[0], 0, tirx.Select(mask, combiner.join(before, masked), before), lanes)
+
+    def _columns(self, stage: Stage, at: At, span: tuple[Expr, Expr] | None) -> None:
+        """A reduction with vectors along the last free axis: one partial result a lane."""
+        p, lanes = self.program, self.lanes(stage)
+        *outer, axis = free_axes(stage, at)
+        start, extent = span if span is not None else (int64(0), extent_of(stage, axis))
+        unroll = TILE_VECTORS
+        with ExitStack() as loops:
+            fixed = {**at, **self._loops(loops, stage, outer)}
+            probe = vector_value(lambda i: s.substitute(stage.value, {**fixed, axis: i}), lanes)
+            if probe is None or masked_value(probe, first_lanes(int64(1), lanes)) is None:
+                self._scalars(stage, fixed, axis, start, extent)
+                return
+            block = lanes * unroll
+            blocks = floordiv(extent, block)
+            with p.loop(axis.name, blocks) as i:
+                self._tile(stage, fixed, axis, start + i * int64(block), lanes, unroll)
+            done = p.let("done", simplify(blocks * int64(block)))
+            singles = floordiv(extent - done, lanes)
+            with p.loop(axis.name, singles) as i:
+                self._tile(stage, fixed, axis, start + done + i * int64(lanes), lanes, 1)
+            done = p.let("done", simplify(done + singles * int64(lanes)))
+            rest = simplify(extent - done)
+            with p.when(rest > 0):
+                self._tile(stage, fixed, axis, start + done, lanes, 1, first_lanes(rest, lanes))
+
+    def _tile(
+        self,
+        stage: Stage,
+        at: At,
+        axis: Var,
+        start: Expr,
+        lanes: int,
+        unroll: int,
+        mask: Expr | None = None,
+    ) -> None:
+        """Neighbouring results of a reduction, held in registers while the reduced axes run."""
+        p, combiner = self.program, _combiner(stage)
+        with p.scope():
+            sums = [p.allocate(f"sum{u}", lanes, str(stage.buffer.dtype)) for u in range(unroll)]
+            for total in sums:
+                p.store(total, 0, broadcast(combiner.init, lanes), lanes)
+            with ExitStack() as loops:
+                places = {**at, **self._loops(loops, stage, stage.reduce_axes)}
+                for u, total in enumerate(sums):
+                    first = start + int64(u * lanes)
+                    value = vector_value(
+                        lambda lane, first=first: s.substitute(
+                            stage.value, {**places, axis: first + lane}
+                        ),
+                        lanes,
+                    )
+                    if value is not None and mask is not None:
+                        value = masked_value(value, mask)
+                    assert value is not None, "what vectorises at 0 does so everywhere"
+                    p.store(total, 0, combiner.join(load(total, 0, lanes), value), lanes)
+            for u, total in enumerate(sums):
+                first = start + int64(u * lanes)
+                store = vectorise(
+                    lambda lane, first=first, total=total: _store(
+                        stage, {**at, axis: first + lane}, tirx.BufferLoad(total, [lane])
+                    ),
+                    lanes,
+                )
+                assert store is not None, "a store along the last axis vectorises"
+                p.add(store if mask is None else _masked(store, mask))
+
+    def _scalars(
+        self,
+        stage: Stage,
+        at: At,
+        axis: Var | None = None,
+        start: Expr | None = None,
+        extent: Expr | None = None,
+    ) -> None:
+        """A reduction one element at a time; `axis`, if given, runs over `extent` places from `start`."""
+        p, combiner = self.program, _combiner(stage)
+        with ExitStack() as kept:
+            free = [a for a in free_axes(stage, at) if axis is None or not a.same_as(axis)]
+            fixed = {**at, **self._loops(kept, stage, free)}
+            if axis is not None and start is not None and extent is not None:
+                fixed[axis] = start + kept.enter_context(p.loop(axis.name, extent))
+            total = self._allocate_scalar("total", combiner.init)
+            with ExitStack() as loops:
+                places = {**fixed, **self._loops(loops, stage, stage.reduce_axes)}
+                self._gather(total, combiner, _at(stage, places))
+            p.add(_store(stage, fixed, load(total, 0)))
+
+    def _gather(self, total: Buffer, combiner: Combiner, value: Expr) -> None:
+        self.program.store(total, 0, combiner.join(load(total, 0), value))
+
+    def _allocate_scalar(self, name: str, init: Expr) -> Buffer:
+        total = self.program.allocate(name, 1, str(init.ty.dtype))
+        self.program.store(total, 0, init)
+        return total
+
+    def _loops(self, stack: ExitStack, stage: Stage, axes: Sequence[Var]) -> dict[Var, Expr]:
+        """A loop around what follows for each axis."""
+        return {
+            axis: stack.enter_context(self.program.loop(axis.name, extent_of(stage, axis)))
+            for axis in axes
+        }
+
+
+def free_axes(stage: Stage, at: At) -> list[Var]:
+    """The axes of the stage's buffer that are not fixed."""
+    return [axis for axis in stage.axes if axis not in at]
+
+
+def extent_of(stage: Stage, axis: Var) -> Expr:
+    """How long one of the stage's axes is."""
+    axes = (*stage.axes, *stage.reduce_axes)
+    extents = (*stage.extents, *stage.reduce_extents)
+    return next(e for a, e in zip(axes, extents, strict=True) if a.same_as(axis))
+
+
+def is_side_by_side(stage: Stage, axis: Var) -> bool:
+    """Whether every read stays where it is, or moves to the neighbouring element, as the axis advances."""
+    return all(s.step(read.indices, read.source.shape, axis) in (0, 1) for read in stage.loads)
+
+
+def _combiner(stage: Stage) -> Combiner:
+    assert stage.combiner is not None, "only reductions come here"
+    return stage.combiner
+
+
+def _with_init(combiner: Combiner, total: Expr) -> Expr:
+    """The total with the initial value, where partial results did not start from it."""
+    neutral = combiner.neutral()
+    if neutral is combiner.init or constant_value(neutral) == constant_value(combiner.init):
+        return total
+    return combiner.join(combiner.init, total)
+
+
+def constant_value(value: Expr) -> float | None:
+    """The number that a literal is, or None."""
+    return value.value if isinstance(value, tirx.IntImm | tirx.FloatImm) else None
+
+
+def _at(stage: Stage, places: At) -> Expr:
+    return s.substitute(stage.value, dict(places))
+
+
+def _store(stage: Stage, at: At, value: Expr) -> tirx.BufferStore:
+    index = [s.substitute(i, dict(at)) for i in stage.index]
+    return tirx.BufferStore(stage.buffer, s.substitute(value, dict(at)), index)
+
+
+def _masked(store: tirx.BufferStore, mask: Expr) -> tirx.Stmt:
+    stmt = masked_store(store, mask)
+    assert stmt is not None, "a store along the last axis can be masked"
+    return stmt

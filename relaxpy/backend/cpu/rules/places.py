@@ -1,0 +1,32 @@
+"""Counting through nested loops with one index: what makes one parallel loop of many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer.loops import Expr, Program, at_least_one, constant, int64, simplify
+
+
+def product(extents: Sequence[Expr]) -> Expr:
+    """The number of places of a loop nest."""
+    total: Expr = int64(1)
+    for extent in extents:
+        total = total * int64(extent)
+    return simplify(total)
+
+
+def split_index(p: Program, index: Expr, extents: Sequence[Expr]) -> list[Expr]:
+    """The place in each of the nested loops that `index` counts through, the last the fastest."""
+    places: list[Expr] = []
+    for extent in reversed(extents[1:]):
+        if constant(extent) == 1:
+            places.append(int64(0))
+            continue
+        # Nothing is negative here; TVM's floored division would pay for the case.
+        divisor = at_least_one(int64(extent))
+        places.append(p.let("place", tirx.truncmod(index, divisor)))
+        index = p.let("index", tirx.truncdiv(index, divisor))
+    if extents:
+        places.append(int64(0) if constant(extents[0]) == 1 else index)
+    return places[::-1]

@@ -1,0 +1,195 @@
+"""Reductions and what hangs on them: sums, means, softmax, layer normalisation.
+
+Stages that agree on leading dimensions (rows that do not look at each other) run together under one parallel loop over
+those rows, where an intermediate is a number or a row, in registers or a few cache lines, never a whole tensor. Stages
+that do not agree run one after the other, each parallel by itself. Every result is computed by one thread in a fixed
+order: the number of threads does not change a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from relaxpy.backend.cpu.rules.blocks import is_long, may_be_long, write_blocks
+from relaxpy.backend.cpu.rules.collapse import collapse
+from relaxpy.backend.cpu.rules.elementwise import write_elementwise
+from relaxpy.backend.cpu.rules.nests import TILE_VECTORS, Lanes, StageWriter, extent_of
+from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.tir.forms import stages as s
+from relaxpy.tir.forms.stages import Stage
+from relaxpy.tir.target import Target
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer.loops import (
+    Buffer,
+    Expr,
+    PrimFunc,
+    Program,
+    ceildiv,
+    constant,
+    int64,
+    minimum,
+    simplify,
+)
+
+
+def schedule_reduction(func: PrimFunc, target: Target) -> PrimFunc | None:
+    """A program of element-wise stages and reductions; None for what is not one."""
+    stages = s.stages_of(func)
+    if stages is None:
+        return None
+    writer = _sharing(StageWriter(Program(), target), stages)
+    rows = s.common_rows(stages)
+    if len(stages) > 1 and constant(product(stages[-1].buffer.shape[:rows])) != 1:
+        if _is_columns(writer, stages, rows):
+            _write_columns(writer, stages, func)
+        else:
+            _write_rows(writer, stages, rows, func)
+    else:
+        _write_in_turn(writer, stages, func)
+    return func.with_body(writer.program.body())
+
+
+def _sharing(writer: StageWriter, stages: Sequence[Stage]) -> StageWriter:
+    """The writer, told of the buffers that several of these stages access."""
+    shared = [
+        stage.buffer
+        for stage in stages
+        if any(other.reads(stage.buffer) for other in stages if other is not stage)
+    ]
+    return replace(writer, shared=frozenset(shared))
+
+
+def _write_in_turn(writer: StageWriter, stages: Sequence[Stage], func: PrimFunc) -> None:
+    """Each stage by itself, intermediates as whole tensors."""
+    for stage in stages:
+        if not s.is_output(stage, func):
+            writer.program.add(tirx.AllocBuffer(stage.buffer))
+    for stage in stages:
+        if stage.combiner is None:
+            write_elementwise(writer, stage)
+        else:
+            _write_reduction(writer, stage)
+
+
+def _write_reduction(writer: StageWriter, stage: Stage) -> None:
+    """A reduction by itself: parallel over its results, or over blocks of what is reduced where they are few."""
+    p = writer.program
+    stage = collapse(p, stage, (), writer.shared)
+    columns = len(stage.axes) > 0 and writer.vector_axis(stage, {}) is Lanes.KEPT
+    if not may_be_long(stage, columns=columns):
+        _write_results(writer, stage, columns=columns)
+        return
+    with p.when(is_long(stage)):
+        _write_results(writer, write_blocks(writer, stage, columns=columns), columns=columns)
+    with p.otherwise(is_long(stage)):
+        _write_results(writer, stage, columns=columns)
+
+
+def _write_results(writer: StageWriter, stage: Stage, *, columns: bool) -> None:
+    """Each result in one task; neighbouring columns together, as many as registers hold."""
+    p = writer.program
+    axes, extents = list(stage.axes), list(stage.extents)
+    if columns:
+        axis, extent = axes.pop(), extents.pop()
+        width = TILE_VECTORS * writer.lanes(stage)
+        groups = ceildiv(extent, width)
+        with p.loop("row", product([*extents, groups]), parallel=True) as row:
+            *places, group = split_index(p, row, [*extents, groups])
+            start = p.let("start", simplify(group * int64(width)))
+            length = p.let("length", minimum(width, extent_of(stage, axis) - start))
+            writer.write(stage, dict(zip(axes, places, strict=True)), (start, length))
+        return
+    with p.loop("row", product(extents), parallel=True) as row:
+        places = split_index(p, row, extents)
+        writer.write(stage, dict(zip(axes, places, strict=True)))
+
+
+def _write_rows(writer: StageWriter, stages: Sequence[Stage], rows: int, func: PrimFunc) -> None:
+    """All stages under one parallel loop over their common rows."""
+    p = writer.program
+    extents = list(stages[-1].buffer.shape[:rows])
+    with p.loop("row", product(extents), parallel=True) as row:
+        places = split_index(p, row, extents)
+        local = _localised(p, stages, rows, func)
+        writer = _sharing(writer, local)
+        for stage in local:
+            fixed = {
+                axis: place
+                for axis, place in zip(stage.index[:rows], places, strict=False)
+                if isinstance(axis, s.Var)
+            }
+            writer.write(_without_rows(stage, rows, func), fixed)
+
+
+def _is_columns(writer: StageWriter, stages: Sequence[Stage], rows: int) -> bool:
+    """Whether every stage has just the common rows as dimensions and a reduction wants the last one in vectors."""
+    if any(len(stage.index) != rows or not isinstance(stage.index[-1], s.Var) for stage in stages):
+        return False
+    for stage in stages:
+        outer = dict.fromkeys(stage.axes[:-1], int64(0))
+        if stage.combiner is not None and writer.vector_axis(stage, outer) is Lanes.KEPT:
+            return True
+    return False
+
+
+def _write_columns(writer: StageWriter, stages: Sequence[Stage], func: PrimFunc) -> None:
+    """Stages that agree on all dimensions, a tile of neighbouring results at a time: a mean over an outer axis."""
+    p = writer.program
+    extents = list(stages[-1].buffer.shape)
+    width = TILE_VECTORS * min(writer.lanes(stage) for stage in stages)
+    groups = ceildiv(extents[-1], width)
+    with p.loop("row", product([*extents[:-1], groups]), parallel=True) as row:
+        *places, group = split_index(p, row, [*extents[:-1], groups])
+        start = p.let("start", simplify(group * int64(width)))
+        length = p.let("length", minimum(width, extents[-1] - start))
+        tiles: dict[Buffer, Buffer] = {}
+        for stage in stages:
+            if not s.is_output(stage, func):
+                tiles[stage.buffer] = p.allocate(stage.name, width, str(stage.buffer.dtype))
+        for stage in stages:
+            fixed = {
+                axis: place
+                for axis, place in zip(stage.index[:-1], places, strict=True)
+                if isinstance(axis, s.Var)
+            }
+            writer.write(_tiled(stage, tiles, start), fixed, (start, length))
+
+
+def _tiled(stage: Stage, tiles: Mapping[Buffer, Buffer], start: Expr) -> Stage:
+    """The stage with its intermediates in tiles whose first element is place `start` of the last dimension."""
+
+    def change(node: s.Load) -> Expr:
+        tile = tiles.get(node.source)
+        return node if tile is None else tirx.BufferLoad(tile, [node.indices[-1] - start])
+
+    tiled = replace(stage, value=s.map_loads(stage.value, change))
+    if stage.buffer not in tiles:
+        return tiled
+    return replace(tiled, buffer=tiles[stage.buffer], index=(stage.index[-1] - start,))
+
+
+def _localised(p: Program, stages: Sequence[Stage], rows: int, func: PrimFunc) -> list[Stage]:
+    """The stages with their intermediates replaced by buffers of one row, which are allocated here."""
+    change: dict[Buffer, tuple[Buffer, int]] = {}
+    for stage in stages:
+        if s.is_output(stage, func):
+            continue
+        shape = list(stage.buffer.shape[rows:]) or [int64(1)]
+        local = tirx.decl_buffer(
+            shape, stage.buffer.dtype, stage.buffer.name, scope="global", layout=None
+        )
+        p.add(tirx.AllocBuffer(local))
+        change[stage.buffer] = (local, rows)
+    local_stages: list[Stage] = []
+    for stage in stages:
+        buffer = change[stage.buffer][0] if stage.buffer in change else stage.buffer
+        local_stages.append(replace(stage, buffer=buffer, value=s.rebuffer(stage.value, change)))
+    return local_stages
+
+
+def _without_rows(stage: Stage, rows: int, func: PrimFunc) -> Stage:
+    """A localised stage with the index of its row buffer."""
+    if s.is_output(stage, func):
+        return stage
+    return replace(stage, index=stage.index[rows:] or (int64(0),))

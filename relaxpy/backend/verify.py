@@ -1,0 +1,154 @@
+"""What every arranged kernel must be: a check of the result, whichever rule made it.
+
+Rules are long; what goes wrong in them is short: a loop launched on the thread pool again and again, a workspace asked
+for in every iteration, neighbours in memory visited one by one. Each such thing gives right numbers and a slow kernel,
+so no other test finds it. The check runs on every kernel that `relaxpy.testing` compiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from relaxpy.backend.schedule import ScheduledKernel
+from relaxpy.errors import BuildError
+from relaxpy.tir.forms import stages as s
+from relaxpy.tir.schedule import has_parallel_loop
+from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.writer.loops import Expr, Stmt, constant
+
+STACK_BYTES = 1024
+"""Allocations below this lie on the stack: they cost nothing."""
+_LIBRARY = frozenset(f"tirx.{name}" for name in ("erf", "tan", "sinh", "cosh", "tanh", "pow"))
+_OWN = ("author", "fallback")
+"""Rules that leave loops as somebody else wrote them."""
+
+
+def check_scheduled(kernel: ScheduledKernel) -> None:
+    """Raises `BuildError` (code `kernel-schedule`) for a kernel that is not as it must be: its serial twin without
+    parallel loops, parallel loops the outermost, and, where a rule of ours wrote the loops, workspaces outside of
+    serial loops, and no loop over neighbours in memory without vectors."""
+    found = [*_findings(kernel)]
+    if found:
+        raise BuildError(
+            "kernel-schedule",
+            f'the rule "{kernel.rule}" arranged a kernel badly: {found[0]}',
+            notes=(*found[1:], f"the tensor program:\n{kernel.parallel.script()}"),
+        )
+
+
+def _findings(kernel: ScheduledKernel) -> Iterator[str]:
+    if has_parallel_loop(kernel.serial):
+        yield "its serial twin has a parallel loop"
+    place = _Place(kernel.rule not in _OWN, _allocated(kernel.parallel))
+    yield from dict.fromkeys(_walk(kernel.parallel.body, place))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What is around a statement."""
+
+    is_ours: bool
+    allocated: tuple[Expr, ...]
+    """Buffers of the kernel's own: tables of places and the like."""
+    loops: tuple[tirx.For, ...] = ()
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether it runs again and again in one thread."""
+        return any(loop.kind != tirx.ForKind.PARALLEL for loop in self.loops)
+
+
+def _walk(stmt: Stmt, place: _Place) -> Iterator[str]:
+    match stmt:
+        case tirx.For():
+            if stmt.kind == tirx.ForKind.PARALLEL and place.loops:
+                yield f'the parallel loop "{stmt.loop_var.name}" is inside of another loop'
+            yield from _walk(stmt.body, replace(place, loops=(*place.loops, stmt)))
+        case tirx.AllocBuffer():
+            if place.is_ours and place.is_serial and not _is_small(stmt.buffer):
+                yield f'the workspace "{stmt.buffer.name}" is allocated in a serial loop'
+        case tirx.BufferStore():
+            if place.is_ours and _walks_neighbours(stmt, place):
+                yield f'"{stmt.buffer.name}" is written to neighbours one by one'
+        case _:
+            for part in _parts(stmt):
+                yield from _walk(part, place)
+
+
+def _parts(stmt: Stmt) -> Sequence[Stmt]:
+    match stmt:
+        case tirx.SeqStmt():
+            return list(stmt.seq)
+        case tirx.IfThenElse():
+            return [part for part in (stmt.then_case, stmt.else_case) if part is not None]
+        case s_tir.SBlockRealize():
+            return [stmt.block.body]
+        case _:
+            body = getattr(stmt, "body", None)
+            return [] if body is None else [body]
+
+
+def _is_small(buffer: Expr) -> bool:
+    size = max(1, int(tvm.DataType(str(buffer.dtype)).bits) // 8)
+    for extent in buffer.shape:
+        known = constant(extent)
+        if known is None:
+            return False
+        size *= known
+    return size < STACK_BYTES
+
+
+def _walks_neighbours(store: tirx.BufferStore, place: _Place) -> bool:
+    """Whether the innermost loop, a serial one of several iterations, visits one element after the other: nothing but
+    neighbours, none of them of a type that has no vectors."""
+    if not place.loops or place.loops[-1].kind != tirx.ForKind.SERIAL or _lanes(store.value) != 1:
+        return False
+    loop = place.loops[-1]
+    inside: list[tirx.For] = []
+    tvm_ffi.structural_walk(loop.body, (tirx.For, inside.append))
+    if inside or (constant(loop.extent) or _MANY) < _MANY:
+        return False
+    loads = s.loads_of(store.value)
+    if any(store.buffer.same_as(own) for own in place.allocated) or _calls_library(store.value):
+        return False
+    if any(str(b.dtype) == "bool" for b in (store.buffer, *(load.source for load in loads))):
+        return False
+    if s.step(store.indices, store.buffer.shape, loop.loop_var) != 1:
+        return False
+    # A workspace that several stages go through is never seen as flat: dimensions of extent 1 at its end stay.
+    for load in loads:
+        last = s.step(load.indices[-1:], load.source.shape[-1:], loop.loop_var)
+        moves = s.step(load.indices, load.source.shape, loop.loop_var)
+        if moves != last and any(load.source.same_as(own) for own in place.allocated):
+            return False
+    return all(s.step(load.indices, load.source.shape, loop.loop_var) in (0, 1) for load in loads)
+
+
+_MANY = 8
+"""Iterations from which on vectors are worth while."""
+
+
+def _allocated(func: tirx.PrimFunc) -> tuple[Expr, ...]:
+    found: list[Expr] = []
+    tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, lambda stmt: found.append(stmt.buffer)))
+    return tuple(found)
+
+
+def _calls_library(value: Expr) -> bool:
+    """Whether a function of the C library is called, by name or for a float64: there is one for numbers only."""
+    found: list[Expr] = []
+
+    def call(node: tvm.ir.Call) -> None:
+        name = str(getattr(node.op, "name", ""))
+        if name == "tirx.call_pure_extern" or (
+            name in _LIBRARY and "float64" in str(node.ty.dtype)
+        ):
+            found.append(node)
+
+    tvm_ffi.structural_walk(value, (tvm.ir.Call, call))
+    return bool(found)
+
+
+def _lanes(value: Expr) -> int:
+    return int(tvm.DataType(str(value.ty.dtype)).lanes)

@@ -1,0 +1,1 @@
+"""Devices: where tensors live and kernels run. One folder a device."""

@@ -1,0 +1,304 @@
+"""Compiled kernels: loading them from an object file, and choosing how each call runs.
+
+The object is linked by `tvm_ffi_orcjit` against TVM's small runtime library; neither the compiler nor a C compiler
+takes part, and `tvm` is not imported.
+
+A kernel has up to four handles: the parallel program and its serial twin, each keeping or releasing the interpreter's
+lock (GIL) while it runs. Which one depends on the work of a call:
+
+* small: the serial twin, keeping the GIL: launching threads costs more than the work;
+* medium: parallel, keeping the GIL;
+* large: as medium, but timed; where a call is expected to take long the GIL is released, so that other Python threads
+  go on.
+
+Getting the GIL back from a busy thread costs up to 5 ms (`sys.getswitchinterval`), and while the GIL is released that
+thread takes a core from the kernel's workers; keeping it, a call beside a busy thread takes at most twice its time. So
+only kernels that would hold other threads up for long let go of it. For the same reason large kernels in a row run
+without a look at what other threads want (`KernelRow`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from itertools import islice, starmap
+from operator import call, length_hint
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from relaxpy.errors import ExecutableError, out_of_range
+from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.devices.cpu import threads
+
+if TYPE_CHECKING:
+    from types import CodeType, ModuleType
+
+Handle: TypeAlias = Callable[..., object]
+
+SMALL_WORK = 1 << 15
+"""Below this many scalar operations a kernel runs on the calling thread."""
+LARGE_WORK = 1 << 18
+"""From this many on, a call is timed: its microseconds are nothing beside the kernel's."""
+LONG_SECONDS = 50e-3
+"""A kernel that is expected to take longer releases the GIL."""
+SHORT_SECONDS = 5e-3
+"""A kernel that is expected to take less is called as it is, and timed once in `SAMPLE` calls only."""
+SAMPLE = 32
+HANDOVER_SECONDS = 20e-3
+"""A kernel or a call that takes longer on one thread is worth handing to the launcher thread: with a third, busy
+thread about, the two of them wait for the GIL twice."""
+
+
+@cache
+def ffi() -> ModuleType:
+    """`tvm_ffi`, imported without torch.
+
+    It imports torch wherever that is installed (1 s, 200 MB), for conversions that the runtime does through DLPack.
+    """
+    if "tvm_ffi" in sys.modules or "torch" in sys.modules:
+        return importlib.import_module("tvm_ffi")
+    sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
+    try:
+        return importlib.import_module("tvm_ffi")
+    finally:
+        del sys.modules["torch"]
+
+
+@cache
+def _session() -> Any:
+    """The linker, with TVM's runtime library loaded so that kernels find its functions.
+
+    Raises: ExecutableError (`runtime-library`) where the library is not installed.
+    """
+    tvm_ffi = ffi()
+    folder = _library_folder()
+    threads.configure_environment()
+    _load(folder, "tvm_runtime")
+    orcjit = importlib.import_module("tvm_ffi_orcjit")
+    tvm_ffi.register_error("OutOfRange", OutOfRange)
+    tvm_ffi.register_global_func("relaxpy.out_of_range", _out_of_range, override=True)
+    configure = tvm_ffi.get_global_func("runtime.config_threadpool", allow_missing=True)
+    if configure is not None:
+        threads.library_loaded(configure)
+    # Kernels have no constructors that do anything, so the linker's own runtime for those is left out. It frees memory
+    # of the process with the C library's `free` itself, which ends the process where another allocator is preloaded.
+    session = orcjit.ExecutionSession(orc_rt=None)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))  # at exit threads may still run kernels
+    return session
+
+
+class OutOfRange(RuntimeError):
+    """A kernel was about to use an index that is outside of its buffer."""
+
+
+def _out_of_range(program: str, name: str, dim: int, index: int, extent: int) -> None:
+    """Kernels call this, on the thread that called them."""
+    raise OutOfRange(out_of_range(str(program), str(name), dim, index, extent))
+
+
+def _library_folder() -> Path:
+    """Where the `tvm` package keeps its libraries, without importing it."""
+    spec = importlib.util.find_spec("tvm")
+    if spec is None or not spec.submodule_search_locations:
+        raise ExecutableError(
+            "runtime-library",
+            "TVM's runtime library is not installed",
+            help="pip install apache-tvm==0.27.0.post1",
+        )
+    return Path(spec.submodule_search_locations[0], "lib")
+
+
+@cache
+def _load(folder: Path, name: str) -> ctypes.CDLL:
+    """A library of TVM's, its symbols visible to kernels; stays loaded."""
+    file = {"darwin": f"lib{name}.dylib", "win32": f"{name}.dll"}.get(sys.platform, f"lib{name}.so")
+    try:
+        return ctypes.CDLL(str(folder / file), ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise ExecutableError("runtime-library", f"cannot load {file}: {error}") from error
+
+
+class KernelHandles:
+    """The ways to call one kernel, and what its calls have cost so far."""
+
+    __slots__ = (
+        "info",
+        "parallel",
+        "parallel_rate",
+        "parallel_release",
+        "serial",
+        "serial_rate",
+        "serial_release",
+    )
+
+    def __init__(self, info: KernelInfo, library: Any, serial_library: Any) -> None:
+        self.info = info
+        self.serial = _handle(serial_library, info.serial_symbol, False)
+        self.serial_release = _handle(serial_library, info.serial_symbol, True)
+        self.parallel, self.parallel_release = self.serial, self.serial_release
+        if info.symbol != info.serial_symbol or library is not serial_library:
+            self.parallel = _handle(library, info.symbol, False)
+            self.parallel_release = _handle(library, info.symbol, True)
+        self.serial_rate = 0.0
+        """Seconds for a unit of work, measured; 0: not yet. Races between threads lose a sample, nothing else."""
+        self.parallel_rate = 0.0
+
+    def run(self, work: int, *args: Any) -> None:
+        """One call of about `work` scalar operations, on as many threads as the calling thread may use."""
+        if self.parallel is not self.serial:
+            if threads.may_launch():
+                self._run_parallel(work, *args)
+                return
+            long = self.serial_rate * work > HANDOVER_SECONDS
+            if long and threads.run_elsewhere(self.run, (work, *args))[0]:
+                return
+        start = perf_counter()
+        if self.serial_rate * work > LONG_SECONDS:
+            self.serial_release(*args)
+            self.serial_rate = min(self.serial_rate, (perf_counter() - start) / work)
+        else:
+            self.serial(*args)
+            self.serial_rate = (perf_counter() - start) / work
+
+    def is_short(self, work: int, parallel: bool) -> bool:
+        """Whether a call of `work` is known to take less than `SHORT_SECONDS`."""
+        alone = self.parallel is self.serial or not parallel
+        rate = self.serial_rate if alone else self.parallel_rate
+        return 0.0 < rate * work < SHORT_SECONDS
+
+    def _run_parallel(self, work: int, *args: Any) -> None:
+        start = perf_counter()
+        if self.parallel_rate * work > LONG_SECONDS:
+            self.parallel_release(*args)
+            # The time includes getting the GIL back, so it only ever lowers the estimate.
+            self.parallel_rate = min(self.parallel_rate, (perf_counter() - start) / work)
+        else:
+            self.parallel(*args)
+            self.parallel_rate = (perf_counter() - start) / work
+
+
+class KernelGroup:
+    """The kernels of a function whose calls have the same work: one decision serves them all."""
+
+    def __init__(self, kernels: Sequence[KernelHandles]) -> None:
+        self.kernels = tuple(kernels)
+        self.serial = tuple(kernel.serial for kernel in kernels)
+        self.parallel = tuple(kernel.parallel for kernel in kernels)
+        self._turn = 0
+
+    def pick(self, work: int) -> tuple[Handle, ...]:
+        """A handle for each kernel, for calls of `work` scalar operations (-1: unknown)."""
+        if 0 <= work < SMALL_WORK:
+            return self.serial
+        if 0 <= work < LARGE_WORK:
+            return self.parallel if threads.may_launch() else self.serial
+        work = max(work, LARGE_WORK)
+        self._turn = (self._turn + 1) % SAMPLE
+        if self._turn:
+            parallel = threads.may_launch()
+            if all(kernel.is_short(work, parallel) for kernel in self.kernels):
+                return self.parallel if parallel else self.serial
+        return tuple(partial(kernel.run, work) for kernel in self.kernels)
+
+
+_consume = deque[object](maxlen=0).extend
+
+
+class KernelRow:
+    """Kernels that run one after the other, as one: the interpreter is not asked between them what it has to do.
+
+    It would hand its lock to a busy thread 5 ms after it got it, wherever the call is, and wait as long to get it back:
+    a call of 5 ms waits in most cases, and twice as often as if only its end were a place to do so. A row that is
+    expected to hold the lock for more than `LONG_SECONDS` is cut into pieces. Ctrl-C is heeded behind a piece.
+    """
+
+    __slots__ = ("rate",)
+
+    def __init__(self) -> None:
+        self.rate = 0.0
+        """Seconds for a unit of work; 0: not measured yet. May include time that other threads took."""
+
+    def __call__(self, work: int, calls: tuple[tuple[Any, ...], ...]) -> None:
+        """Make `calls`, each a handle and its arguments, of `work` scalar operations in all."""
+        left = iter(calls)
+        count = len(calls)
+        expected = self.rate * work
+        size = max(1, int(count * min(1.0, LONG_SECONDS / expected))) if expected else 1
+        start = perf_counter()
+        for _ in range(0, count, size):
+            _consume(starmap(call, islice(left, size)))
+        rate = (perf_counter() - start) / work
+        self.rate = min(rate, 1.25 * self.rate) if expected else rate
+
+    @classmethod
+    def position(cls, code: CodeType, local: Mapping[str, Any]) -> int:
+        """Which of its calls was running, in a frame of `__call__`; -1: it is a frame of something else."""
+        if code is not cls.__call__.__code__:
+            return -1
+        return len(local["calls"]) - length_hint(local["left"]) - 1
+
+
+def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[KernelHandles]:
+    """Link objects and look their kernels up.
+
+    Raises: ExecutableError (`object-code`) for objects that cannot be linked or lack a kernel.
+    """
+    if not infos:
+        return []
+    session = _session()
+    if any(b"tvm.contrib." in each for each in objects):
+        # Sorting and its like are functions of TVM's larger runtime library, which kernels look up by name.
+        _load(_library_folder(), "tvm_runtime_extra")
+    try:
+        # Each is a library of its own: two of one library must not both have initialisers (as they have without
+        # optimisation). A C++ compiler would only be asked for its standard library, which kernels do not use.
+        libraries = [session.load_module(each, cxx=os.devnull) for each in objects]
+        seconds = {
+            info.object: session.load_module(objects[info.object], cxx=os.devnull)
+            for info in infos
+            if info.alone is not None
+        }
+    except Exception as error:
+        raise ExecutableError(
+            "object-code", f"the kernels cannot be linked: {_last_line(error)}"
+        ) from error
+
+    kernels: list[KernelHandles] = []
+    for info in infos:
+        library = serial_library = libraries[info.object]
+        if info.alone is not None:
+            serial_library = seconds[info.object]
+            runner = _runner(objects[info.alone.object], info.alone.runner)
+            _handle(serial_library, info.alone.switch, False)(runner())
+        kernels.append(KernelHandles(info, library, serial_library))
+    return kernels
+
+
+@cache
+def _runner(object_code: bytes, symbol: str) -> Handle:
+    """A function whose library stays loaded, since others call code of it that they know by address only."""
+    library = _session().load_module(object_code, keep_module_alive=True, cxx=os.devnull)
+    return _handle(library, symbol, False)
+
+
+def _handle(library: Any, symbol: str, release_gil: bool) -> Handle:
+    """A function of a library, of which calls keep the GIL or release it."""
+    try:
+        handle = library.get_function(symbol)
+    except Exception as error:
+        raise ExecutableError("object-code", f"no kernel {symbol}: {_last_line(error)}") from error
+    if handle is None:
+        raise ExecutableError("object-code", f"the object has no kernel {symbol}")
+    handle.release_gil = release_gil
+    return handle
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

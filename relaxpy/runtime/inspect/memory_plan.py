@@ -1,0 +1,437 @@
+"""How much memory an executable takes, and for what: read from its bytecode, before anything is allocated.
+
+    plan = exe.memory_plan(n=2048)
+    print(plan)                                  a table
+    Path("plan.svg").write_text(plan.svg())      which tensor lies where, from when to when
+
+Planned are the tensors that live inside a call: they lie in storages of the function's frames. Results, and what else
+may leave a call, have memory of their own. Kernels take some for themselves, on each thread that runs them: told apart,
+since pools of the threads keep it. What depends on the data (`R.unique`) is not known here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from relaxpy.errors import UsageError
+from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.bytecode import (
+    Alloc,
+    Assert,
+    Call,
+    Closure,
+    Eval,
+    FunctionCode,
+    Heap,
+    IntExpr,
+    IntOp,
+    Invoke,
+    Kernel,
+    KernelInfo,
+    Location,
+    MakeTuple,
+    Match,
+    Move,
+    Packed,
+    Reg,
+    Return,
+    TensorPattern,
+    View,
+)
+from relaxpy.runtime.devices.cpu.threads import num_threads
+from relaxpy.runtime.integers import compute
+from relaxpy.runtime.lifetimes import Lifetimes
+
+_NAMED = 4
+"""Kernels that are named, at most."""
+WORKSPACE = "workspace"
+"""What the names of tensors begin with that a tensor program needs beside its inputs and outputs (paper §4.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTensor:
+    """A tensor that a function allocates."""
+
+    name: str
+    nbytes: int
+    storage: int
+    """The storage that it lies in; -1: memory of its own."""
+    offset: int
+    """Bytes from the storage's start."""
+    begin: int
+    """The instruction that allocates it."""
+    end: int
+    """The last instruction that needs it."""
+    place: Location
+
+    @property
+    def is_workspace(self) -> bool:
+        return self.name.startswith(WORKSPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class InsideKernel:
+    """What a call of a kernel takes from the heap at most, beside its arguments. Sizes in bytes."""
+
+    name: str
+    known: bool
+    shared: int = 0
+    """Taken once."""
+    each: int = 0
+    """Taken by each thread."""
+
+    def nbytes(self, threads: int) -> int:
+        """On so many threads."""
+        return self.shared + threads * self.each
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPlan:
+    """The memory of one call of a function. Sizes in bytes."""
+
+    name: str
+    sizes: Mapping[str, int]
+    """The symbolic variables' values that this is for."""
+    storages: tuple[int, ...]
+    tensors: tuple[PlannedTensor, ...]
+    length: int
+    """How many instructions there are."""
+    kernels: tuple[InsideKernel, ...] = ()
+    """What the kernels that it calls take for themselves; none where they were not scheduled."""
+
+    @property
+    def planned(self) -> int:
+        """All storages: what a frame holds."""
+        return sum(self.storages)
+
+    @property
+    def least(self) -> int:
+        """What is in use at the busiest moment: no plan for these tensors takes less."""
+        return max(self.demand(t for t in self.tensors if t.storage >= 0), default=0)
+
+    @property
+    def workspace(self) -> int:
+        """The largest sum of workspaces in use at a time; a part of `planned`."""
+        return max(self.demand(t for t in self.tensors if t.is_workspace), default=0)
+
+    @property
+    def unplanned(self) -> int:
+        """The largest sum of tensors with memory of their own: results, most of all."""
+        return max(self.demand(t for t in self.tensors if t.storage < 0), default=0)
+
+    @property
+    def unshared(self) -> int:
+        """What the planned tensors would take if each had memory of its own during the whole call."""
+        return sum(t.nbytes for t in self.tensors if t.storage >= 0)
+
+    @property
+    def peak(self) -> int:
+        """Storages, and results when they are largest."""
+        return self.planned + self.unplanned
+
+    def apart(self) -> FunctionPlan:
+        """The function without planning: each planned tensor in a storage of its own, during the whole call."""
+        planned = sorted((t for t in self.tensors if t.storage >= 0), key=lambda t: t.begin)
+        own = [replace(t, storage=i, offset=0) for i, t in enumerate(planned)]
+        others = [t for t in self.tensors if t.storage < 0]
+        storages = tuple(t.nbytes for t in own)
+        return replace(self, storages=storages, tensors=(*own, *others))
+
+    def demand(self, tensors: Iterable[PlannedTensor]) -> list[int]:
+        """The bytes of these tensors that are in use at each instruction."""
+        change = [0] * (self.length + 1)
+        for tensor in tensors:
+            change[tensor.begin] += tensor.nbytes
+            change[tensor.end + 1] -= tensor.nbytes
+        total, found = 0, []
+        for step in change[: self.length]:
+            total += step
+            found.append(total)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The memory of an executable. Prints as a table; notebooks show the picture."""
+
+    weights: int
+    """Bytes of constants."""
+    functions: tuple[FunctionPlan, ...]
+    threads: int = 1
+    """How many run parallel kernels."""
+
+    def __getitem__(self, name: str) -> FunctionPlan:
+        """The function `name`. KeyError if there is none."""
+        return {function.name: function for function in self.functions}[name]
+
+    @property
+    def peak(self) -> int:
+        """Weights, and the function that needs most."""
+        return self.weights + max((f.peak for f in self.functions), default=0)
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [
+            ("function", "at", "planned", "least", "unshared", "workspace", "results", "peak")
+        ]
+        for f in self.functions:
+            at = ", ".join(f"{name}={size}" for name, size in f.sizes.items()) or "-"
+            figures = (f.planned, f.least, f.unshared, f.workspace, f.unplanned, f.peak)
+            rows.append((f.name, at, *map(shown, figures)))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.ljust(w) if i < 2 else cell.rjust(w)
+                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        total = f"weights {shown(self.weights)}, with the largest function {shown(self.peak)}"
+        return "\n".join([*lines, "", total, *self._inside()])
+
+    def _inside(self) -> list[str]:
+        """What kernels take for themselves."""
+        kernels = [kernel for function in self.functions for kernel in function.kernels]
+        known = [kernel for kernel in kernels if kernel.nbytes(self.threads)]
+        lines: list[str] = []
+        if known:
+            most = max(known, key=lambda kernel: kernel.nbytes(self.threads))
+            lines.append(
+                f"inside kernels at most {shown(most.nbytes(self.threads))} more, on {self.threads} "
+                f"thread{'s' * (self.threads != 1)}: {most.name}"
+            )
+        elif any(kernel.known for kernel in kernels):
+            lines.append("inside kernels nothing more")
+        if unknown := sorted({kernel.name for kernel in kernels if not kernel.known}):
+            listed = ", ".join(unknown[:_NAMED]) + (", …" if len(unknown) > _NAMED else "")
+            lines.append(f"what these take inside is not known: {listed}")
+        return lines
+
+    def svg(self) -> str:
+        """The timeline: each function's storages as bands, each tensor a rectangle in its place and time."""
+        from relaxpy.runtime.inspect.timeline import timeline
+
+        return timeline(self)
+
+    def apart(self) -> MemoryPlan:
+        """The plan that there would be without planning (`FunctionPlan.apart`): what its picture is to be compared
+        with."""
+        return replace(self, functions=tuple(function.apart() for function in self.functions))
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+
+def shown(nbytes: int) -> str:
+    """A number of bytes for people."""
+    if nbytes < 10_000:
+        return f"{nbytes} B"
+    for power, unit in ((1, "KiB"), (2, "MiB"), (3, "GiB"), (4, "TiB")):
+        if nbytes < 10 << 10 * (power + 1) or unit == "TiB":
+            break
+    return f"{nbytes / (1 << 10 * power):.1f} {unit}"
+
+
+def plan_of(
+    functions: Sequence[FunctionCode],
+    weights: int,
+    sizes: Mapping[str, int],
+    kernels: Sequence[KernelInfo] = (),
+) -> MemoryPlan:
+    """The plan of these functions where symbolic variables have these values: by name, or by function and name
+    (`"main.n"`). What is not given is at its upper bound. A function that is not public is left out where that does not
+    say all its sizes.
+
+    Raises: UsageError (`plan-sizes`) for a name that no function has, and a variable without value and bound.
+    """
+    known = {code.name: _slots(code) for code in functions}
+    for name in sizes:
+        owner, _, symbol = name.rpartition(".")
+        if not any(symbol in slots for n, slots in known.items() if owner in ("", n)):
+            has = ", ".join(f"{n} has {', '.join(s) or 'none'}" for n, s in known.items())
+            raise UsageError("plan-sizes", f"no function has a size {name!r}", help=has)
+    plans: list[FunctionPlan] = []
+    for code in functions:
+        bounds = _bounds(code)
+        values = {
+            symbol: sizes.get(f"{code.name}.{symbol}", sizes.get(symbol, bounds.get(slot)))
+            for symbol, slot in known[code.name].items()
+        }
+        heap = _heap(code, {known[code.name][s]: v for s, v in values.items() if v is not None})
+        unknown = _unknown(code, heap)
+        if not unknown:
+            given = {symbol: size for symbol, size in values.items() if size is not None}
+            inside = _inside_kernels(code, heap, kernels)
+            plans.append(replace(_function(code, given, heap), kernels=inside))
+        elif code.public:
+            missing = [s for s, v in values.items() if v is None]
+            raise UsageError(
+                "plan-sizes",
+                f"{code.name}: how much memory {unknown} takes is known when {', '.join(missing)} is",
+                help=f"say it: {_options('--size', missing)}, in Python memory_plan({_arguments(missing)}); "
+                f"or plan for an upper bound: {_options('--bound', missing)}",
+            )
+    return MemoryPlan(weights, tuple(plans), num_threads())
+
+
+def _options(option: str, names: Sequence[str]) -> str:
+    return " ".join(f"{option} {name}=2048" for name in names)
+
+
+def _arguments(names: Sequence[str]) -> str:
+    return ", ".join(f"{name}=2048" for name in names)
+
+
+def _slots(code: FunctionCode) -> dict[str, int]:
+    """The symbolic variables of a function, and the heap slots that hold them."""
+    found: dict[str, int] = {}
+    for instr in code.code:
+        if isinstance(instr, Match):
+            check = code.checks[instr.check]
+            for name, slot in check.symbols:
+                # What came for a dimension that is no variable is called after the value: x_0.
+                value, _, axis = name.rpartition("_")
+                if not (value == check.name and axis.isdigit()):
+                    found.setdefault(name, slot)
+    return found
+
+
+def _bounds(code: FunctionCode) -> dict[int, int]:
+    """Heap slot → the upper bound that calls are checked for."""
+    found: dict[int, int] = {}
+    for instr in code.code:
+        match instr:
+            case Assert(lhs=IntOp("le", (Heap(slot), int(limit))), rhs=1):
+                found[slot] = min(limit, found.get(slot, limit))
+            case _:
+                pass
+    return found
+
+
+def _heap(code: FunctionCode, values: Mapping[int, int]) -> list[int | None]:
+    """The heap of a call with these values of its variables; None where they do not say."""
+    heap: list[int | None] = list(code.heap_init)
+    for instr in code.code:
+        if isinstance(instr, Eval):
+            heap[instr.dst] = None
+        elif isinstance(instr, Match):
+            for _, slot in code.checks[instr.check].symbols:
+                heap[slot] = None
+    for slot, value in values.items():
+        heap[slot] = value
+    for instr in code.code:
+        if isinstance(instr, Eval) and instr.dst not in values:
+            heap[instr.dst] = _value(instr.expr, heap)
+    return heap
+
+
+def _value(expr: IntExpr, heap: Sequence[int | None]) -> int | None:
+    if isinstance(expr, int):
+        return expr
+    if isinstance(expr, Heap):
+        return heap[expr.index]
+    args = [_value(arg, heap) for arg in expr.args]
+    known = [arg for arg in args if arg is not None]
+    if len(known) < len(args):
+        return None
+    try:
+        return compute(expr.op, known)
+    except ZeroDivisionError:
+        return None
+
+
+def _unknown(code: FunctionCode, heap: Sequence[int | None]) -> str:
+    """A tensor or storage whose size the heap does not say; "" if there is none."""
+    for index, size in enumerate(code.storages):
+        if _value(size, heap) is None:
+            return f"storage {index}"
+    for instr in code.code:
+        if isinstance(instr, Alloc) and None in heap[instr.shape : instr.shape + instr.ndim]:
+            return code.place(instr).binding or f"register {instr.dst}"
+    return ""
+
+
+def _function(
+    code: FunctionCode, sizes: Mapping[str, int], heap: Sequence[int | None]
+) -> FunctionPlan:
+    lifetimes = Lifetimes(code)
+    kept = _kept(code, lifetimes)
+    tensors: list[PlannedTensor] = []
+    for at, instr in enumerate(code.code):
+        if not isinstance(instr, Alloc):
+            continue
+        dims = [size or 0 for size in heap[instr.shape : instr.shape + instr.ndim]]
+        nbytes = math.prod(dims) * dtypes.info(instr.dtype).itemsize
+        leaves = instr.storage < 0 and at in kept
+        end = len(code.code) - 1 if leaves else lifetimes.last.get(at, at)
+        place = code.place(instr)
+        tensors.append(
+            PlannedTensor(place.binding, nbytes, instr.storage, instr.offset, at, end, place)
+        )
+    storages = tuple(_value(size, heap) or 0 for size in code.storages)
+    return FunctionPlan(code.name, dict(sizes), storages, tuple(tensors), len(code.code))
+
+
+def _inside_kernels(
+    code: FunctionCode, heap: Sequence[int | None], kernels: Sequence[KernelInfo]
+) -> tuple[InsideKernel, ...]:
+    """What the kernels of a function take, each at the call that takes most."""
+    if not kernels:
+        return ()
+    shapes: dict[int, Sequence[int | None]] = {}
+    """Register → the shape of the tensor in it, where that is known."""
+    found: dict[str, list[InsideKernel]] = {}
+    for instr in code.code:
+        match instr:
+            case Alloc() | View():
+                shapes[instr.dst] = heap[instr.shape : instr.shape + instr.ndim]
+            case Match(src=src, pattern=TensorPattern(shape=tuple(dims))):
+                shapes[src] = [heap[d.index] if isinstance(d, Heap) else d for d in dims]
+            case Move(dst=dst, src=src) if src in shapes:
+                shapes[dst] = shapes[src]
+            case Kernel(index=index):
+                info = kernels[index]
+                found.setdefault(info.name, []).append(_inside(info, instr, shapes, heap))
+            case _:
+                shapes.pop(getattr(instr, "dst", -1), None)
+    return tuple(
+        max(calls, key=lambda call: (not call.known, call.each, call.shared))
+        for calls in found.values()
+    )
+
+
+def _inside(
+    info: KernelInfo,
+    call: Kernel,
+    shapes: Mapping[int, Sequence[int | None]],
+    heap: Sequence[int | None],
+) -> InsideKernel:
+    memory = info.memory
+    if memory is None:
+        return InsideKernel(info.name, known=False)
+    sizes: list[int | None] = []
+    for position, axis in memory.sizes:
+        arg = call.args[position]
+        if isinstance(arg, Reg):
+            shape = shapes.get(arg.index, ())
+            sizes.append(shape[axis] if axis < len(shape) else None)
+        else:
+            sizes.append(_value(arg, heap) if isinstance(arg, (Heap, int)) else None)
+    shared, each = _value(memory.shared, sizes), _value(memory.each, sizes)
+    if shared is None or each is None:
+        return InsideKernel(info.name, known=False)
+    return InsideKernel(info.name, True, shared, each)
+
+
+def _kept(code: FunctionCode, lifetimes: Lifetimes) -> frozenset[int]:
+    """The tensors that something may hold until the call ends, if they have memory of their own: what is returned, and
+    what others were given."""
+    keeping = (MakeTuple, Call, Invoke, Packed, Closure, Return)
+    return frozenset[int]().union(
+        *(
+            taken
+            for instr, taken in zip(code.code, lifetimes.taken, strict=True)
+            if isinstance(instr, keeping)
+        )
+    )

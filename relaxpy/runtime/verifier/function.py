@@ -1,0 +1,361 @@
+"""The verifier's walk over a function: what each instruction reads, sets and needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.bytecode import (
+    Alloc,
+    Assert,
+    Call,
+    Closure,
+    Const,
+    Eval,
+    FunctionCode,
+    Heap,
+    If,
+    Instr,
+    IntOp,
+    Invoke,
+    Item,
+    Kernel,
+    Kill,
+    Library,
+    MakePrim,
+    MakeShape,
+    MakeTuple,
+    Match,
+    Move,
+    Operand,
+    Packed,
+    Pattern,
+    PrimPattern,
+    Return,
+    ShapePattern,
+    TensorPattern,
+    TuplePattern,
+    View,
+)
+from relaxpy.runtime.sizes import Size, number, plus
+from relaxpy.runtime.verifier.kernel import KernelCalls
+from relaxpy.runtime.verifier.state import MOST_NESTED, Branch, Refuted, Token, Value, within
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.executable import Executable
+
+MOST_LEAVES = 1 << 16
+"""Values in a tuple."""
+
+
+class Function(KernelCalls):
+    """One walk over a function."""
+
+    def __init__(self, exe: Executable, code: FunctionCode, others: Mapping[int, Function]) -> None:
+        super().__init__(exe, code)
+        self.others = others
+        """Functions that were walked, or are being."""
+        self.result: Token | None = None
+        """The value that it returns; None until it was walked."""
+        self.unproved: set[int] = set()
+        """Instructions whose arguments are to be compared when they run."""
+        for reg, param in enumerate(code.params):
+            # A parameter that is updated is checked where the function begins.
+            self.regs[reg] = self.new(Value(writable=param.updated))
+        self.params = tuple(self.regs.values())
+
+    def walk(self) -> None:
+        code = self.code.code
+        if not code or not isinstance(code[-1], Return):
+            raise Refuted("it does not end with a Return")
+        if len(self.code.params) > self.code.num_regs:
+            raise Refuted("it has more parameters than registers")
+        for number_, check in enumerate(self.code.checks):
+            for _, slot in check.symbols:
+                if slot >= len(self.code.heap_init):
+                    raise Refuted(f"check {number_}: there is no heap slot {slot}")
+        branches: list[Branch] = []
+        at, end = 0, len(code)
+        while True:
+            while branches and at == end:
+                end = self.leave(branches, at)
+            if at == len(code):
+                return
+            self.at = at
+            instr = code[at]
+            if self.code.locations and instr.loc >= len(self.code.locations):
+                raise Refuted(f"there is no location {instr.loc}")
+            if isinstance(instr, If):
+                self.read(instr.cond)
+                middle = at + 1 + instr.then_len
+                after = middle + instr.else_len
+                if after > end:
+                    raise Refuted("its arms are longer than the block around it")
+                branches.append(Branch(at, middle, after, end, self.sizes.mark()))
+                end = middle
+            else:
+                if isinstance(instr, Return) and at != len(code) - 1:
+                    raise Refuted("a Return is the last instruction, and nowhere else")
+                self.instr(at, instr)
+            at += 1
+
+    def instr(self, at: int, instr: Instr) -> None:  # noqa: C901  (a case an instruction)
+        match instr:
+            case Const(dst=dst, index=index):
+                within(index, self.exe.constants, "constant")
+                array = self.exe.constants[index]
+                dims = tuple(map(number, array.shape))
+                self.define(dst, Value("tensor", dtypes.from_numpy(array.dtype), dims))
+            case Match(src=src, pattern=pattern, check=check):
+                self.check(check)
+                self.match(self.read(src), pattern)
+            case Eval(dst=dst, expr=expr):
+                self.set_slot(dst, self.size(expr))
+            case Assert(lhs=lhs, rhs=rhs, check=check):
+                self.check(check)
+                left, right = self.size(lhs), self.size(rhs)
+                if rhs == 1 and isinstance(lhs, IntOp):
+                    self.sizes.assume(lhs, self.slot)
+                else:
+                    self.sizes.assume_equal(left, right)
+            case Alloc():
+                self.alloc(at, instr)
+            case View():
+                self.view(at, instr)
+            case Kernel():
+                if not self.kernel(instr):
+                    self.unproved.add(at)
+            case Library(index=index, args=args):
+                within(index, self.exe.libraries, "library function")
+                self.operands(args)
+            case Packed(dst=dst, index=index, args=args):
+                within(index, self.exe.packed, "function by name")
+                self.operands(args)
+                self.define(dst, Value())
+            case Call():
+                self.call(instr)
+            case Closure(dst=dst, index=index, captured=captured):
+                within(index, self.exe.functions, "function")
+                if len(captured) > len(self.exe.functions[index].params):
+                    raise Refuted("it captures more values than the function has parameters")
+                for reg in captured:
+                    self.read(reg)
+                self.define(dst, Value("function"))
+            case Invoke(dst=dst, closure=closure, args=args):
+                for reg in (closure, *args):
+                    self.read(reg)
+                self.define(dst, Value())
+            case MakeTuple(dst=dst, fields=regs):
+                fields = tuple(map(self.read, regs))
+                planned = any(self.values[each].planned for each in fields)
+                leaves = sum(self.values[each].leaves for each in fields) + 1
+                if leaves > MOST_LEAVES:
+                    raise Refuted(f"a tuple contains more than {MOST_LEAVES} values")
+                made = Value("tuple", fields=fields, planned=planned, leaves=leaves)
+                self.define(dst, made)
+            case Item(dst=dst, src=src, index=index):
+                self.define(dst, self.item(self.values[self.read(src)], index))
+            case MakeShape(dst=dst, shape=shape, ndim=ndim):
+                self.define(dst, Value("shape", dims=self.dims(shape, ndim)))
+            case MakePrim(dst=dst, value=value, dtype=dtype):
+                self.define(dst, self.scalar(value, dtype))
+            case Move(dst=dst, src=src):
+                self.define(dst, self.read(src))
+            case Kill(regs=regs):
+                for reg in regs:
+                    self.sizes.put(self.regs, reg)
+            case Return(src=src):
+                self.result = self.read(src)
+                if self.values[self.result].planned:
+                    raise Refuted("it returns memory of the frame")
+            case _:
+                raise Refuted("no such instruction")
+
+    def scalar(self, value: Operand, dtype: str) -> Value:
+        if isinstance(value, Heap):
+            return Value("scalar", dtype, (self.slot(value.index),))
+        if type(value) is int and dtype != "bool":
+            return Value("scalar", dtype, (number(value),))
+        return Value("scalar", dtype)
+
+    def item(self, value: Value, index: int) -> Value | Token:
+        if value.kind not in ("", "tuple"):
+            raise Refuted(f"it takes an item of a {value.kind}")
+        if value.fields is None:
+            return Value(writable=value.writable, planned=value.planned)
+        if index >= len(value.fields):
+            raise Refuted(f"it takes item {index} of a tuple of {len(value.fields)}")
+        return value.fields[index]
+
+    def call(self, instr: Call) -> None:
+        within(instr.index, self.exe.functions, "function")
+        callee = self.exe.functions[instr.index]
+        if len(instr.args) != len(callee.params):
+            raise Refuted(
+                f"{callee.name} takes {len(callee.params)} arguments, it is given {len(instr.args)}"
+            )
+        tokens = list(map(self.read, instr.args))
+        other = self.others.get(instr.index)
+        if other is None or other.result is None:
+            self.define(instr.dst, Value())
+            return
+        bound: dict[int, Size] = {}
+        for param, token in zip(other.params, tokens, strict=True):
+            other.bind(other.values[param], self.values[token], self.values, bound)
+        self.define(instr.dst, self.result_of(other, other.result, bound))
+
+    def bind(
+        self, param: Value, arg: Value, values: Mapping[Token, Value], bound: dict[int, Size]
+    ) -> None:
+        """Note which of the caller's sizes this function's are, where a parameter gets an argument."""
+        if param.kind != arg.kind:
+            return
+        for size, given in zip(param.dims or (), arg.dims or (), strict=False):
+            if len(size) == 1 and size[0][1] == 1 and len(size[0][0]) == 1:
+                bound.setdefault(size[0][0][0], given)
+        for inner, item in zip(param.fields or (), arg.fields or (), strict=False):
+            self.bind(self.values[inner], values[item], values, bound)
+
+    def result_of(self, other: Function, token: Token, bound: dict[int, Size]) -> Value:
+        """A result of another function, its sizes over those of the arguments that it was given."""
+        value = other.values[token]
+        dims: tuple[Size, ...] | None = None
+        if value.dims is not None:
+            low = 0 if value.kind == "tensor" else None
+            found = [self.sizes.translated(size, other.sizes, bound) for size in value.dims]
+            dims = tuple(self.sizes.fresh(low) if each is None else each for each in found)
+        fields = value.fields
+        if fields is not None:
+            fields = tuple(self.new(self.result_of(other, each, bound)) for each in fields)
+        leaves = value.leaves
+        return Value(value.kind, value.dtype, dims, fields, value.writable, leaves=leaves)
+
+    # Memory
+
+    def nbytes(self, dims: Sequence[Size], dtype: str) -> Size:
+        return self.sizes.product(dims, dtypes.info(dtype).itemsize)
+
+    def alloc(self, at: int, instr: Alloc) -> None:
+        dims = self.dims(instr.shape, instr.ndim)
+        proved = self.not_negative(dims)
+        planned = instr.storage >= 0
+        if planned:
+            within(instr.storage, self.code.storages, "storage")
+            have = self.size(self.code.storages[instr.storage])
+            need = plus(self.nbytes(dims, instr.dtype), number(instr.offset))
+            room = plus(have, need, -1)
+            if not self.sizes.is_at_least_0(room):
+                self.refuted(room, "the tensor does not fit into its storage")
+                proved = False
+            if instr.offset % dtypes.info(instr.dtype).itemsize:
+                raise Refuted(f"a tensor of {instr.dtype} cannot lie at byte {instr.offset}")
+        if not proved:
+            self.unproved.add(at)
+            for dim in dims:
+                self.sizes.assume_at_least_0(dim)
+        self.define(
+            instr.dst, Value("tensor", instr.dtype, dims, None, True, planned, start=instr.shape)
+        )
+
+    def not_negative(self, dims: Sequence[Size]) -> bool:
+        """Whether no dimension is negative, for all that is known."""
+        proved = True
+        for dim in dims:
+            if not self.sizes.is_at_least_0(dim):
+                self.refuted(dim, "a dimension is negative")
+                proved = False
+        return proved
+
+    def view(self, at: int, instr: View) -> None:
+        source = self.values[self.read(instr.src)]
+        if source.kind not in ("", "tensor"):
+            raise Refuted(f"it views a {source.kind}")
+        dims = self.dims(instr.shape, instr.ndim)
+        proved = self.not_negative(dims)
+        if source.dims is None or not source.dtype:
+            proved = False
+        else:
+            have = self.nbytes(source.dims, source.dtype)
+            room = plus(have, self.nbytes(dims, instr.dtype), -1)
+            if room and not self.sizes.is_at_least_0(room):
+                self.refuted(room, "the view is larger than what it views")
+                proved = False
+            wider = dtypes.info(instr.dtype).itemsize > dtypes.info(source.dtype).itemsize
+            proved = proved and not wider
+        if not proved:
+            self.unproved.add(at)
+            for dim in dims:
+                self.sizes.assume_at_least_0(dim)
+        self.define(
+            instr.dst,
+            Value(
+                "tensor",
+                instr.dtype,
+                dims,
+                None,
+                source.writable,
+                source.planned,
+                start=instr.shape,
+            ),
+        )
+
+    # Match
+
+    def match(self, token: Token, pattern: Pattern, levels: int = 0) -> None:
+        if levels > MOST_NESTED:
+            raise Refuted(f"a pattern is nested more than {MOST_NESTED} tuples deep")
+        value = self.values[token]
+        match pattern:
+            case TensorPattern(shape, ndim, dtype):
+                known = value.dims if value.kind == "tensor" else None
+                dims = self.bound(shape, ndim, known, 0)
+                dtype = dtype or (value.dtype if value.kind == "tensor" else "")
+                self.learn(
+                    token, replace(value, kind="tensor", dtype=dtype, dims=dims, fields=None)
+                )
+            case ShapePattern(shape, ndim):
+                known = value.dims if value.kind == "shape" else None
+                dims = self.bound(shape, ndim, known, None)
+                self.learn(token, replace(value, kind="shape", dims=dims, fields=None))
+            case PrimPattern(dtype, wanted):
+                known = value.dims if value.kind == "scalar" else None
+                dims = None if wanted is None else self.bound((wanted,), 1, known, None)
+                dims = known if dims is None else dims
+                self.learn(
+                    token, replace(value, kind="scalar", dtype=dtype, dims=dims, fields=None)
+                )
+            case TuplePattern(fields):
+                inner = value.fields
+                if inner is None or len(inner) != len(fields):
+                    each = Value(writable=value.writable, planned=value.planned)
+                    inner = tuple(self.new(each) for _ in fields)
+                self.learn(token, replace(value, kind="tuple", dims=None, fields=inner))
+                for field_, item in zip(fields, inner, strict=True):
+                    self.match(item, field_, levels + 1)
+            case _:
+                pass
+
+    def bound(
+        self,
+        wanted: tuple[None | int | Heap, ...] | None,
+        ndim: int,
+        known: tuple[Size, ...] | None,
+        low: int | None,
+    ) -> tuple[Size, ...] | None:
+        """The dimensions of a value that matches. Slots get what came."""
+        if wanted is None:
+            if known is not None and ndim in (-1, len(known)):
+                return known
+            return None if ndim < 0 else tuple(self.sizes.fresh(low) for _ in range(ndim))
+        if known is None or len(known) != len(wanted):
+            known = tuple(
+                number(want) if isinstance(want, int) else self.sizes.fresh(low) for want in wanted
+            )
+        for want, size in zip(wanted, known, strict=True):
+            if isinstance(want, Heap):
+                self.set_slot(want.index, size)
+            elif want is not None:
+                self.sizes.assume_equal(size, number(want))
+        return known

@@ -1,0 +1,108 @@
+"""The verifier: what bytecode has to hold so that running it touches no memory but its own.
+
+A file's checksums say that it is whole, not who wrote it. `verify` walks every function once, before anything is
+linked. On every path each register and heap slot is set before it is read; indices, lengths of
+branches, counts and types are right; a kernel gets the arguments that it was compiled for, whose sizes agree; a tensor
+lies inside of its storage. Sizes are polynomials over the dimensions that come in (`relaxpy.runtime.sizes`), so most
+of this is proved for all shapes. What is neither proved nor refuted is handed to the linker, which writes a check that
+runs before the instruction (`Unproved`); what is refuted is an error that names the function and the instruction.
+
+Machine code is trusted: a file may bring any. Its kernels' symbols vouch for what they are to be given
+(`relaxpy.runtime.kernel_params`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from relaxpy.errors import ExecutableError
+from relaxpy.runtime.bytecode import Call, FunctionCode, KernelInfo
+from relaxpy.runtime.kernel_params import symbol_problem
+from relaxpy.runtime.verifier.function import Function
+from relaxpy.runtime.verifier.state import Refuted, formula, within
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.executable import Executable
+
+Unproved: TypeAlias = "frozenset[int]"
+"""Instructions whose arguments are compared when they run: kernels, and what takes a place in memory."""
+
+
+def verify(exe: Executable, file: str = "") -> tuple[Unproved, ...]:
+    """For each function the instructions that are checked when it runs. `file`: the name of the executable in errors.
+
+    Raises: ExecutableError (`bytecode`).
+    """
+    where = f"{file or 'the executable'}: "
+    names: set[str] = set()
+    for index, info in enumerate(exe.kernels):
+        try:
+            _kernel(exe, info)
+        except Refuted as error:
+            _fail(f"{where}kernel {index} ({info.name}): {error}")
+    found: dict[int, Function] = {}
+    for index in _callees_first(exe.functions):
+        code = exe.functions[index]
+        if code.name in names:
+            _fail(f"{where}two functions are called {code.name}")
+        names.add(code.name)
+        function = found[index] = Function(exe, code, found)
+        try:
+            function.walk()
+        except Refuted as error:
+            at = function.at
+            place = ""
+            if 0 <= at < len(code.code):
+                place = f", instruction {at} ({type(code.code[at]).__name__})"
+            _fail(f"{where}function {code.name}{place}: {error}")
+    return tuple(frozenset(found[index].unproved) for index in range(len(exe.functions)))
+
+
+def _callees_first(functions: Sequence[FunctionCode]) -> list[int]:
+    """All functions, each behind those that it calls, but for cycles."""
+    calls = [
+        sorted({i.index for i in code.code if isinstance(i, Call) and i.index < len(functions)})
+        for code in functions
+    ]
+    order: dict[int, None] = {}
+    seen: set[int] = set()
+    for first in range(len(functions)):
+        todo = [first]
+        while todo:
+            index = todo[-1]
+            if index in seen:
+                order.setdefault(todo.pop())
+                continue
+            seen.add(index)
+            todo += [callee for callee in calls[index] if callee not in seen]
+    return list(order)
+
+
+def _fail(message: str) -> NoReturn:
+    raise ExecutableError(
+        "bytecode",
+        message,
+        help="the file was not written by relaxpy, or was changed: build it again",
+    )
+
+
+def _kernel(exe: Executable, info: KernelInfo) -> None:
+    problem = symbol_problem(info)
+    if problem:
+        raise Refuted(problem)
+    within(info.object, exe.objects, "object")
+    if info.alone is not None:
+        within(info.alone.object, exe.objects, "object")
+    params = info.params or ()
+    for param in params:
+        for dim in param.shape or ():
+            formula(dim, lambda _: None)
+    memory = info.memory
+    if memory is not None:
+        for position, axis in memory.sizes:
+            within(position, params, "parameter") if info.params is not None else None
+            if info.params is not None and axis >= len(params[position].shape or ()):
+                raise Refuted(f"parameter {position} has no dimension {axis}")
+        for expr in (memory.shared, memory.each):
+            formula(expr, lambda slot: within(slot, memory.sizes, "size"))

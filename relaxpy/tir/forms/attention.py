@@ -1,0 +1,422 @@
+"""Which programs are attention: softmax(mask(f(query · key))) · value, and where each part lies in memory.
+
+The program that `R.nn.attention` is legalised to has a stage for every step of the formula (products, largest score,
+powers, their totals, weighted sums, quotients). Every stage must be the one that the formula has, to the last
+operation: what is recognised may be computed in one pass over the keys, with sums that are rescaled as larger scores
+turn up (online softmax: Milakov and Gimelshein, 2018; Dao et al., FlashAttention, 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from relaxpy.tir.forms.contraction import Operand, places_behind, read_operand
+from relaxpy.tir.forms.stages import (
+    Load,
+    Stage,
+    Var,
+    is_output,
+    loads_of,
+    map_loads,
+    stages_of,
+    substitute,
+    uses,
+)
+from relaxpy.tir.numerics import math, scalar
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, int64
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """The loops of attention, and their extents. One of extent 1 is the number 0."""
+
+    batch: Expr
+    head: Expr
+    row: Expr
+    """Of queries."""
+    key: Expr
+    depth: Expr
+    """Along a query and a key."""
+    column: Expr
+    """Along a value and the result."""
+    extents: Mapping[str, Expr]
+    """By these names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """The keys that a query sees: from `low` up to, not including, `high`; over batch, head and row."""
+
+    low: Expr
+    high: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionForm:
+    """`out[b, i, h, c] = sum_j p[b, h, i, j] * value[b, j, h, c]` where p is the softmax over seen keys j of
+    `score(sum_d query[b, i, h, d] * key[b, j, h, d])`; 0 where the powers' total is 0."""
+
+    axes: Axes
+    query: Operand
+    key: Operand
+    value: Operand
+    out: Operand
+    """Their strides are along batch, head, row, key, depth, column, in this order; one that has no fixed stride is
+    part of the base."""
+    dtype: str
+    """Of the three factors; scores and sums are float32."""
+    score: Expr
+    """A score before the mask, over the axes and `product`."""
+    product: Expr
+    """A variable of float32: what stands for the product of a query and a key in `score`."""
+    seen: Interval | None
+    """None: every query sees all keys."""
+    result: Expr
+    """What is stored, over the axes and `quotient`."""
+    quotient: Expr
+    """A variable of float32: what stands for an element of the result in `result`."""
+
+    @property
+    def depth(self) -> int:
+        """Width of a query and a key."""
+        return _known(self.axes.extents["depth"])
+
+    @property
+    def columns(self) -> int:
+        """Width of a value and a result."""
+        return _known(self.axes.extents["column"])
+
+
+ORDER = ("batch", "head", "row", "key", "depth", "column")
+_DTYPES = ("float32", "float16", "bfloat16")
+_STAGES = 6
+_LOWEST = -3.4028234663852886e38
+
+
+def attention_of(func: PrimFunc) -> AttentionForm | None:
+    """The program as attention in float32 (of float32 or narrower floats) whose mask is an interval of keys, and
+    whose head sizes are known; None for everything else."""
+    stages = stages_of(func)
+    if stages is None:
+        return None
+    if len(stages) != _STAGES:
+        return None
+    return _Reader(func, stages).read()
+
+
+class _Reader:
+    """Reads six stages, every one over the same variables."""
+
+    def __init__(self, func: PrimFunc, stages: Sequence[Stage]) -> None:
+        self.func = func
+        self.products, self.largest, self.powers, self.totals, self.sums, self.last = stages
+
+    def read(self) -> AttentionForm | None:
+        """The form, if each stage is the one that it should be."""
+        kinds = ("add", "max", None, "add", "add", None)
+        stages = (self.products, self.largest, self.powers, self.totals, self.sums, self.last)
+        ranks = (4, 3, 4, 3, 4, None)
+        for stage, kind, rank in zip(stages, kinds, ranks, strict=True):
+            if (stage.combiner and stage.combiner.kind) != kind:
+                return None
+            if rank is not None and (
+                len(stage.index) != rank or str(stage.buffer.dtype) != "float32"
+            ):
+                return None
+            if len(stage.reduce_axes) != (kind is not None):
+                return None
+            if is_output(stage, self.func) != (stage is self.last):
+                return None
+        if not self._begins_as_it_should():
+            return None
+        self.axes = axes = self._axes()
+        scores = self._scores()
+        if scores is None:
+            return None
+        score, product, seen, condition = scores
+        values = self._values(condition)
+        stored = self._stored()
+        if values is None or stored is None:
+            return None
+        factors = self._factors(self.products, axes.row, axes.key)
+        if factors is None:
+            return None
+        query, key = factors
+        result, quotient, place = stored
+        dtypes = {str(load.source.dtype) for load in (query, key, values)}
+        if len(dtypes) != 1 or not dtypes <= set(_DTYPES):
+            return None
+        operands = [
+            self._operand(buffer, indices)
+            for buffer, indices in (
+                *((load.source, load.indices) for load in (query, key, values)),
+                (self.last.buffer, place),
+            )
+        ]
+        depths = (axes.extents["depth"], axes.extents["column"])
+        if any(operand is None for operand in operands) or None in map(loops.constant, depths):
+            return None
+        if any(
+            operand.buffer.same_as(self.last.buffer) for operand in operands[:3]
+        ):  # computed in place: what is read may have been written
+            return None
+        return AttentionForm(axes, *operands, dtypes.pop(), score, product, seen, result, quotient)
+
+    def _begins_as_it_should(self) -> bool:
+        """Sums from 0, the largest from the lowest number, so that a row of minus infinities has powers of 0."""
+        starts = (
+            (self.products, 0.0), (self.largest, _LOWEST), (self.totals, 0.0), (self.sums, 0.0),
+        )  # fmt: skip
+        return all(
+            stage.combiner is not None
+            and isinstance(stage.combiner.init, tirx.FloatImm)
+            and stage.combiner.init.value == value
+            for stage, value in starts
+        )
+
+    def _axes(self) -> Axes:
+        (depth,) = self.products.reduce_extents
+        shape = [*self.products.buffer.shape, depth, self.sums.buffer.shape[3]]
+        extents = dict(zip(ORDER, map(int64, shape), strict=True))
+        made = {
+            name: int64(0) if loops.constant(extent) == 1 else tirx.Var(name, "int64")
+            for name, extent in extents.items()
+        }
+        return Axes(**made, extents=extents)
+
+    def _over(
+        self, stage: Stage, places: Sequence[Expr], reduced: Expr | None, value: Expr
+    ) -> Expr:
+        """A value of a stage over the axes, when these are its places."""
+        table = {
+            own: axis for own, axis in zip(stage.index, places, strict=True) if isinstance(own, Var)
+        }
+        if reduced is not None:
+            (own,) = stage.reduce_axes
+            table[own] = reduced
+        return substitute(value, table)
+
+    def _load(self, stage: Stage, *places: Expr) -> Expr:
+        return tirx.BufferLoad(stage.buffer, list(places))
+
+    def _scores(self) -> tuple[Expr, Expr, Interval | None, Expr | None] | None:
+        """The score over a product's variable, that variable, and which keys are seen: as an interval, and as the
+        condition that the program has."""
+        a = self.axes
+        row, square = (a.batch, a.head, a.row), (a.batch, a.head, a.row, a.key)
+        value = self._over(self.largest, row, a.key, self.largest.value)
+        seen, score = _split(value, -float("inf"))
+        power = self._over(self.powers, square, None, self.powers.value)
+        expected = math.exp(score - self._load(self.largest, *row))
+        if seen is not None:
+            expected = tirx.Select(seen, expected, tirx.FloatImm("float32", 0.0))
+        total = self._over(self.totals, row, a.key, self.totals.value)
+        if not _same(power, expected) or not _same(total, self._load(self.powers, *square)):
+            return None
+        interval = None
+        if seen is not None:
+            interval = _interval(seen, a.key, a.extents["key"])
+            if interval is None:
+                return None
+        product = tirx.Var("product", "float32")
+        own = self._load(self.products, *square)
+        score = map_loads(score, lambda load: product if _same(load, own) else load)
+        foreign = (self.products, self.largest, self.powers, self.totals, self.sums)
+        if _reads(score, foreign) or any(uses(score, v) for v in (a.depth, a.column) if _is_var(v)):
+            return None
+        return score, product, interval, seen
+
+    def _values(self, condition: Expr | None) -> Load | None:
+        """The read of a value that is weighted, where the condition holds."""
+        a = self.axes
+        weighted = self._over(self.sums, (a.batch, a.row, a.head, a.column), a.key, self.sums.value)
+        seen, weighted = _split(weighted, 0.0)
+        if (seen is None) != (condition is None):
+            return None
+        if seen is not None and not _same(seen, condition):
+            return None
+        if not isinstance(weighted, tirx.Mul):
+            return None
+        power = self._load(self.powers, a.batch, a.head, a.row, a.key)
+        for left, right in ((weighted.a, weighted.b), (weighted.b, weighted.a)):
+            part = _widened(right)
+            if _same(left, power) and part is not None:
+                return None if _is_var(a.row) and uses(part, a.row) else part
+        return None
+
+    def _factors(self, stage: Stage, row: Expr, key: Expr) -> tuple[Load, Load] | None:
+        """The reads of a query and of a key that are multiplied."""
+        a = self.axes
+        value = self._over(stage, (a.batch, a.head, a.row, a.key), a.depth, stage.value)
+        if not isinstance(value, tirx.Mul):
+            return None
+        first, second = _widened(value.a), _widened(value.b)
+        if first is None or second is None:
+            return None
+        for query, other in ((first, second), (second, first)):
+            apart = not (_is_var(key) and uses(query, key))
+            if apart and not (_is_var(row) and uses(other, row)):
+                return query, other
+        return None
+
+    def _stored(self) -> tuple[Expr, Expr, list[Expr]] | None:
+        """What is stored over a quotient's variable, that variable, and where."""
+        a = self.axes
+        moved = places_behind(self.sums, self.last)
+        if moved is None:
+            return None
+        places = (a.batch, a.row, a.head, a.column)
+
+        def over(expr: Expr) -> Expr:
+            return self._over(self.sums, places, None, substitute(expr, moved))
+
+        total = self._load(self.totals, a.batch, a.head, a.row)
+        zero = tirx.FloatImm("float32", 0.0)
+        found = self._load(self.sums, *places) / total
+        expected = _normal(tirx.Select(scalar.equal(total, zero), zero, found))
+        quotient = tirx.Var("quotient", "float32")
+
+        def select(node: tirx.Select) -> Expr:
+            same = tvm_ffi.structural_equal(_normal(node), expected)
+            return quotient if same else node
+
+        result = tvm_ffi.structural_map(over(self.last.value), (tirx.Select, select))
+        if _reads(result, (self.products, self.largest, self.powers, self.totals, self.sums)):
+            return None
+        return result, quotient, [over(index) for index in self.last.index]
+
+    def _operand(self, buffer: Buffer, indices: Sequence[Expr]) -> Operand | None:
+        """The access over the axes; one of extent 1 has no stride."""
+        if not any(buffer.same_as(param) for param in self.func.params):
+            return None
+        vars_ = {name: getattr(self.axes, name) for name in ORDER}
+        ranges = {v: self.axes.extents[name] for name, v in vars_.items() if _is_var(v)}
+        operand = read_operand(buffer, tuple(indices), ranges)
+        if operand is None or operand.panels is not None:
+            return None
+        strides = dict(zip(ranges, operand.strides, strict=True))
+        padded = tuple(strides.get(v) if _is_var(v) else int64(0) for v in vars_.values())
+        free = ("key", "depth", "column")
+        if any(_is_var(vars_[name]) and uses(operand.base, vars_[name]) for name in free):
+            return None
+        return Operand(buffer, padded, operand.base)
+
+
+def _known(extent: Expr) -> int:
+    value = loops.constant(extent)
+    assert value is not None, "asked before"
+    return value
+
+
+def _split(value: Expr, otherwise: float) -> tuple[Expr | None, Expr]:
+    """The condition and the value of a selection that else gives this number; None where it is none."""
+    if (
+        isinstance(value, tirx.Select)
+        and isinstance(value.false_value, tirx.FloatImm)
+        and value.false_value.value == otherwise
+    ):
+        return value.condition, value.true_value
+    return None, value
+
+
+def _normal(expr: Expr) -> Expr:
+    """As `te` writes programs: simplified."""
+    return tvm.sym.Analyzer().simplify(expr)
+
+
+def _same(a: Expr, b: Expr) -> bool:
+    """Whether two values are written the same way."""
+    if tvm_ffi.structural_equal(a, b):
+        return True
+    return tvm_ffi.structural_equal(_normal(a), _normal(b))
+
+
+def _is_var(axis: Expr) -> bool:
+    return isinstance(axis, Var)
+
+
+def _reads(expr: Expr, stages: Sequence[Stage]) -> bool:
+    return any(load.source.same_as(stage.buffer) for load in loads_of(expr) for stage in stages)
+
+
+def _widened(factor: Expr) -> Load | None:
+    """The read under a conversion to float32, if there is one."""
+    if isinstance(factor, tirx.Cast) and str(factor.ty.dtype) == "float32":
+        factor = factor.value
+    return factor if isinstance(factor, Load) else None
+
+
+def _interval(condition: Expr, key: Expr, keys: Expr) -> Interval | None:
+    """The keys for which a condition holds, if they are neighbours: it is made of bounds of the key by `and`, and of
+    bounds on one side by `or`."""
+    if not _is_var(key):
+        return _interval_of_one(condition)
+    found = _bounds(condition, key)
+    if found is None:
+        return None
+    low, high = found
+    low = int64(0) if low is None else loops.maximum(low, 0)
+    return Interval(low, keys if high is None else loops.minimum(high, keys))
+
+
+def _interval_of_one(condition: Expr) -> Interval:
+    """Of one key: that, or none."""
+    return Interval(int64(0), tirx.Select(condition, int64(1), int64(0)))
+
+
+_Bounds = tuple[Expr | None, Expr | None]
+
+
+def _bounds(condition: Expr, key: Expr) -> _Bounds | None:
+    """The least key that meets a condition, and the least above those; None on a side that is open, or for what is no
+    interval."""
+    match condition:
+        case tirx.And():
+            return _both(_bounds(condition.a, key), _bounds(condition.b, key))
+        case tirx.Or():
+            return _either(_bounds(condition.a, key), _bounds(condition.b, key))
+        case tirx.LT() | tirx.LE():
+            return _bound(condition.a - condition.b, isinstance(condition, tirx.LE), key)
+        case tirx.GT() | tirx.GE():
+            return _bound(condition.b - condition.a, isinstance(condition, tirx.GE), key)
+        case _:
+            return None
+
+
+def _both(first: _Bounds | None, second: _Bounds | None) -> _Bounds | None:
+    """Where both hold."""
+    if first is None or second is None:
+        return None
+    sides = zip(first, second, (tirx.max, tirx.min), strict=True)
+    low, high = (
+        combine(a, b) if a is not None and b is not None else (b if a is None else a)
+        for a, b, combine in sides
+    )
+    return low, high
+
+
+def _either(first: _Bounds | None, second: _Bounds | None) -> _Bounds | None:
+    """Where one holds, of bounds on the same side only."""
+    match first, second:
+        case ((None, a), (None, b)) if a is not None and b is not None:
+            return None, tirx.max(a, b)
+        case ((a, None), (b, None)) if a is not None and b is not None:
+            return tirx.min(a, b), None
+        case _:
+            return None
+
+
+def _bound(difference: Expr, or_equal: bool, key: Expr) -> _Bounds | None:
+    """The keys for which a difference is below 0, or at most 0."""
+    step = loops.constant(
+        loops.simplify(substitute(difference, {key: key + int64(1)}) - difference)
+    )
+    rest = loops.simplify(substitute(difference, {key: int64(0)}))
+    if step == 1:
+        return None, loops.simplify(int64(int(or_equal)) - rest)
+    if step == -1:
+        return loops.simplify(rest + int64(int(not or_equal))), None
+    return None

@@ -1,0 +1,391 @@
+"""Reading a tensor program as a contraction: `out[...] = sum(lhs[...] * rhs[...])` over a rectangle of loops.
+
+Matrix products in all their dress (batched, batches broadcast, either side transposed, einsum) are one form: three
+buffers, each read or written at an offset that is linear in the loop variables. What a schedule needs to know of them
+is only the extent of every loop and its stride in each buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from relaxpy.tir.analyzer import equal
+from relaxpy.tir.forms.stages import Stage, equal_indices, is_output, stages_of
+from relaxpy.tir.forms.stages import substitute as substitute_axes
+from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.walk import rewritten, walk
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc
+
+_REDUCE = 2
+"""`IterVar.CommReduce`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """One of the three buffers: element number `base + sum(axis variable * stride)` of its flat view."""
+
+    buffer: Buffer
+    strides: tuple[Expr | None, ...]
+    """An entry an axis; None where the axis does not appear alone as an index."""
+    base: Expr
+    """What is not linear in single axes, such as a head number divided by the group size; over `Axis.var`."""
+    panels: Panels | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Panels:
+    """An axis along which a buffer is cut into panels: `packed[j // width, k, j % width]`, or in groups along another
+    axis `packed[j // width, k // group, j % width, k % group]`. The axis' stride is that of neighbours inside a panel;
+    the other's holds from one group to the next, where it is `group` times the stride."""
+
+    axis: int
+    """Its number."""
+    width: int
+    stride: Expr
+    """From one panel to the next."""
+    group: int = 1
+    grouped: int | None = None
+    """Number of the axis that groups are made along."""
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """One loop."""
+
+    var: Expr
+    extent: Expr
+    is_reduction: bool
+    is_opaque: bool
+    """Whether some `Operand.base` depends on it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Epilogue:
+    """What becomes of a finished sum on its way out."""
+
+    value: Expr
+    """Over `Axis.var`; reads the sum as `total` at the place written."""
+    total: Buffer
+    place: tuple[Expr, ...]
+    """Where in the output it is written."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """`out[...] += lhs[...] * rhs[...]` from zero, over all axes; factors converted to the output's dtype."""
+
+    axes: tuple[Axis, ...]
+    out: Operand
+    lhs: Operand
+    rhs: Operand
+    dtype: str
+    """In which it is summed."""
+    epilogue: Epilogue | None = None
+
+
+def read_contraction(func: PrimFunc) -> Contraction | None:
+    """What the program computes if it is one contraction of its parameters, perhaps with element-wise stages behind it
+    (a bias, an activation, a residual), and nothing else; or None."""
+    nest = _single_block(func)
+    if nest is None:
+        return _with_epilogue(func)
+    extents, block = nest
+    store, init = block.body, block.init
+    if not isinstance(store, tirx.BufferStore) or not isinstance(init, tirx.BufferStore):
+        return None
+    factors = _product_into(store)
+    if factors is None or not is_zero(init.value) or not _same_place(init, store):
+        return None
+    axes = [
+        (it.var, extent, it.iter_type == _REDUCE)
+        for it, extent in zip(block.iter_vars, extents, strict=True)
+    ]
+    accesses = [
+        (store.buffer, tuple(store.indices)),
+        *((f.source, tuple(f.indices)) for f in factors),
+    ]
+    return _contraction(func, axes, accesses, str(store.buffer.dtype))
+
+
+def _with_epilogue(func: PrimFunc) -> Contraction | None:
+    """A contraction of what may be read at other places (a transposition, heads split), and perhaps a stage behind it
+    that makes one element of the output of each sum, at another place perhaps."""
+    stages = stages_of(func)
+    if stages is None:
+        return None
+    if len(stages) > 2:
+        return None
+    product, last = stages[0], stages[-1]
+    combiner = product.combiner
+    if combiner is None or combiner.kind != "add" or not is_zero(combiner.init):
+        return None
+    if not is_output(last, func):
+        return None
+    factors = _factors(product.value, str(product.buffer.dtype))
+    if factors is None:
+        return None
+    axes = [(v, e, False) for v, e in zip(product.axes, product.extents, strict=True)]
+    axes += [(v, e, True) for v, e in zip(product.reduce_axes, product.reduce_extents, strict=True)]
+    place, epilogue = product.index, None
+    if last is not product:
+        moved = places_behind(product, last) if not is_output(product, func) else None
+        if moved is None:
+            return None
+        place = tuple(substitute_axes(index, moved) for index in last.index)
+        if not _is_load(last.value):
+            value = substitute_axes(last.value, moved)
+            epilogue = Epilogue(value, product.buffer, place)
+    accesses = [(last.buffer, place), *((f.source, tuple(f.indices)) for f in factors)]
+    return _contraction(func, axes, accesses, str(product.buffer.dtype), epilogue)
+
+
+def places_behind(product: Stage, last: Stage) -> dict[Expr, Expr] | None:
+    """The axes of the stage behind a product, over the product's: where each sum goes. None unless each goes to one
+    place, and each place is written."""
+    if last.combiner is not None:
+        return None
+    reads = last.reads(product.buffer)
+    if not reads or any(not equal_indices(read.indices, reads[0].indices) for read in reads):
+        return None
+    pairs = list(zip(reads[0].indices, product.index, strict=True))
+    if any(not isinstance(own, tvm.ir.Var) and loops.constant(read) != 0 for read, own in pairs):
+        return None
+    pairs = [(read, own) for read, own in pairs if isinstance(own, tvm.ir.Var)]
+    if not equal(_number(last.extents), _number(product.extents)):
+        return None
+    if all(any(read.same_as(axis) for axis in last.axes) for read, _ in pairs):
+        table = dict(pairs)
+        return table if len(table) == len(pairs) == len(last.axes) else None
+    ranges = dict(zip(last.axes, map(_range, last.extents), strict=True))
+    found = tvm.sym.detect_iter_map(
+        [read for read, _ in pairs],
+        ranges,
+        check_level=tvm.sym.iter_affine_map.IterMapLevel.Bijective,
+    )
+    if not found.indices:
+        return None
+    inverse = tvm.sym.inverse_affine_iter_map(found.indices, [own for _, own in pairs])
+    return dict(inverse) if len(inverse) == len(last.axes) else None
+
+
+def _number(extents: Sequence[Expr]) -> Expr:
+    """How many places there are."""
+    number = loops.int64(1)
+    for extent in extents:
+        number = number * extent
+    return number
+
+
+def _range(extent: Expr) -> tvm.ir.Range:
+    return tvm.ir.Range.from_min_extent(loops.int64(0), loops.int64(extent))
+
+
+def _contraction(
+    func: PrimFunc,
+    axes: Sequence[tuple[Expr, Expr, bool]],
+    accesses: Sequence[tuple[Buffer, Sequence[Expr]]],
+    dtype: str,
+    epilogue: Epilogue | None = None,
+) -> Contraction | None:
+    """The contraction over these axes (variable, extent, whether it is summed over) with these accesses of the output
+    and the factors."""
+    out = accesses[0][0]
+    buffers = [buffer for buffer, _ in accesses]
+    if not all(any(buffer.same_as(param) for param in func.params) for buffer in buffers):
+        return None
+    if any(buffer.same_as(out) for buffer in buffers[1:]):
+        return None
+    iters = {var: loops.int64(extent) for var, extent, _ in axes}
+    operands = [read_operand(buffer, tuple(indices), iters) for buffer, indices in accesses]
+    if any(operand is None for operand in operands):
+        return None
+    opaque = [var for operand in operands for var in _variables(operand.base)]
+    read = tuple(
+        Axis(var, loops.int64(extent), summed, _contains(opaque, var))
+        for var, extent, summed in axes
+    )
+    return Contraction(read, *operands, dtype, epilogue)
+
+
+def substitute(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    """The expression with variables replaced, simplified."""
+    replaced = rewritten(expr, (tvm.ir.Var, lambda var: values.get(var, var)))
+    return loops.simplify(replaced)
+
+
+def _single_block(func: PrimFunc) -> tuple[list[Expr], s_tir.SBlock] | None:
+    """The extents, in the order of the block's variables, and the only block, bound one to one to the loops."""
+    realize = func.body
+    if not isinstance(realize, s_tir.SBlockRealize):
+        return None
+    if realize.block.iter_vars or realize.block.alloc_buffers or realize.block.match_buffers:
+        return None
+    stmt, extents = realize.block.body, {}
+    while isinstance(stmt, tirx.For):
+        if (
+            stmt.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
+            or loops.constant(stmt.min) != 0
+        ):
+            return None
+        extents[stmt.loop_var] = stmt.extent
+        stmt = stmt.body
+    if not isinstance(stmt, s_tir.SBlockRealize) or loops.constant(stmt.predicate) != 1:
+        return None
+    block = stmt.block
+    if block.alloc_buffers or block.match_buffers:
+        return None
+    bound = [
+        extents.pop(value, None) for value in stmt.iter_values if isinstance(value, tvm.ir.Var)
+    ]
+    # A loop that no variable is bound to would repeat the block; one bound twice would be a diagonal.
+    if len(bound) != len(block.iter_vars) or any(e is None for e in bound) or extents:
+        return None
+    return bound, block
+
+
+def _product_into(store: tirx.BufferStore) -> tuple[tvm.ir.TensorLoad, tvm.ir.TensorLoad] | None:
+    """The two loads of `out[i] = out[i] + a * b`, in any order, each maybe converted to the output's dtype."""
+    if not isinstance(store.value, tirx.Add):
+        return None
+    for total, product in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
+        if (
+            not isinstance(product, tirx.Mul)
+            or not _is_load(total)
+            or not _same_place(total, store)
+        ):
+            continue
+        factors = _factors(product, str(store.buffer.dtype))
+        if factors is not None:
+            return factors
+    return None
+
+
+def _factors(product: Expr, dtype: str) -> tuple[tvm.ir.TensorLoad, tvm.ir.TensorLoad] | None:
+    """The two loads that are multiplied, each maybe converted to the dtype."""
+    if not isinstance(product, tirx.Mul):
+        return None
+    a, b = (_stripped(factor, dtype) for factor in (product.a, product.b))
+    return (a, b) if _is_load(a) and _is_load(b) else None
+
+
+def _is_load(expr: Expr) -> bool:
+    return isinstance(expr, tvm.ir.TensorLoad)
+
+
+def _stripped(factor: Expr, dtype: str) -> Expr:
+    """The value under one conversion to the dtype."""
+    return factor.value if isinstance(factor, tirx.Cast) and factor.ty.dtype == dtype else factor
+
+
+def is_zero(value: Expr) -> bool:
+    return isinstance(value, tirx.IntImm | tirx.FloatImm) and value.value == 0
+
+
+def _same_place(a: tvm.ir.TensorLoad | tirx.BufferStore, b: tirx.BufferStore) -> bool:
+    buffer = a.buffer if isinstance(a, tirx.BufferStore) else a.source
+    if not buffer.same_as(b.buffer) or len(a.indices) != len(b.indices):
+        return False
+    return equal_indices(a.indices, b.indices)
+
+
+def read_operand(
+    buffer: Buffer, indices: tuple[Expr, ...], extents: Mapping[Expr, Expr]
+) -> Operand | None:
+    """The access as strides along the axes of these extents; None for buffers that are not compact and for indices that
+    are read from memory."""
+    if buffer.strides or loops.constant(buffer.elem_offset) != 0:
+        return None
+    iters = list(extents)
+    strides: list[Expr | None] = [None] * len(iters)
+    base, step = loops.int64(0), loops.int64(1)
+    shape = list(buffer.shape)
+    panels = _panels(shape, indices, iters)
+    if panels is not None and panels.grouped is not None:
+        strides[panels.axis] = loops.int64(panels.group)
+        strides[panels.grouped] = loops.int64(panels.width)
+        return Operand(buffer, tuple(strides), base, panels)
+    if panels is not None:
+        strides[panels.axis] = step
+        step = loops.int64(panels.width)
+        shape, indices = shape[1:-1], indices[1:-1]
+    for dim, index in zip(reversed(shape), reversed(indices), strict=True):
+        if not _is_pure(index):
+            return None
+        linear, rest = linear_part(index, extents)
+        for position, var in enumerate(iters):
+            if var in linear:
+                stride = loops.simplify(step * linear[var])
+                before = strides[position]
+                strides[position] = stride if before is None else loops.simplify(before + stride)
+        base = base + rest * step
+        step = loops.simplify(step * loops.int64(dim))
+    return Operand(buffer, tuple(strides), loops.simplify(base), panels)
+
+
+def linear_part(index: Expr, extents: Mapping[Expr, Expr]) -> tuple[dict[Expr, Expr], Expr]:
+    """The index as factors of axes and a rest: `h * 32 + d` has no rest. Divisions that extents decide are gone."""
+    if index in extents:
+        return {index: loops.int64(1)}, loops.int64(0)
+    analyzer = tvm.sym.Analyzer()
+    for var, extent in extents.items():
+        analyzer.bind(var, _range(extent))
+    rest = analyzer.simplify(loops.int64(index))
+    linear: dict[Expr, Expr] = {}
+    for var in extents:
+        if not _contains(_variables(rest), var):
+            continue
+        factor = analyzer.simplify(substitute_axes(rest, {var: var + loops.int64(1)}) - rest)
+        if not any(_contains(_variables(factor), axis) for axis in extents):
+            linear[var] = factor
+            rest = analyzer.simplify(substitute_axes(rest, {var: loops.int64(0)}))
+    return linear, rest
+
+
+def _panels(shape: list[Expr], indices: Sequence[Expr], iters: Sequence[Expr]) -> Panels | None:
+    """The axis that a buffer of at least three dimensions is cut into panels along, if it is."""
+    if len(indices) == 4:
+        columns, depth = (_cut(indices[n], indices[n + 2], shape[n + 2], iters) for n in (0, 1))
+        if columns is not None and depth is not None and columns[0] != depth[0]:
+            (axis, width), (grouped, group) = columns, depth
+            stride = loops.simplify(loops.int64(shape[1]) * width * group)
+            return Panels(axis, width, stride, group, grouped)
+    found = _cut(indices[0], indices[-1], shape[-1], iters) if len(indices) >= 3 else None
+    if found is None:
+        return None
+    axis, width = found
+    if any(_contains(_variables(index), iters[axis]) for index in indices[1:-1]):
+        return None
+    stride = loops.int64(width)
+    for dim in shape[1:-1]:
+        stride = loops.simplify(stride * loops.int64(dim))
+    return Panels(axis, width, stride)
+
+
+def _cut(piece: Expr, inside: Expr, extent: Expr, iters: Sequence[Expr]) -> tuple[int, int] | None:
+    """The number of an axis and the width, where the indices are `axis // width` and `axis % width`."""
+    width = loops.constant(extent)
+    if not isinstance(piece, tirx.FloorDiv) or not isinstance(inside, tirx.FloorMod) or not width:
+        return None
+    if any(loops.constant(divisor) != width for divisor in (piece.b, inside.b)):
+        return None
+    axis = next((n for n, var in enumerate(iters) if var.same_as(piece.a)), None)
+    return (axis, width) if axis is not None and piece.a.same_as(inside.a) else None
+
+
+def _is_pure(index: Expr) -> bool:
+    """Whether the index is arithmetic on variables: no loads, no calls."""
+    impure: list[object] = []
+    walk(index, ((tvm.ir.TensorLoad, tvm.ir.Call), impure.append))
+    return not impure
+
+
+def _variables(expr: Expr) -> list[Expr]:
+    found: list[Expr] = []
+    walk(expr, (tvm.ir.Var, found.append))
+    return found
+
+
+def _contains(found: list[Expr], var: Expr) -> bool:
+    return any(var.same_as(other) for other in found)

@@ -1,0 +1,296 @@
+"""Reading a tensor program as a convolution: `out[...] = sum(data[...] * weight[...])`, where data is read at places
+that windows move over, perhaps with zeros around it.
+
+The roles follow from where a loop variable appears, as those of a matrix product do (`relaxpy.tir.forms.matmul`): a
+*row* is in the output and the weight (a channel of the result), a *column* in the output and data (a pixel), the
+*depth* in data and the weight (a place of the window, a channel of data), a *batch* in all three (a group of
+channels). So any layout is one form, with one, two or three spatial axes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from relaxpy.tir.analyzer import equal
+from relaxpy.tir.forms import stages as s
+from relaxpy.tir.forms.contraction import (
+    Axis,
+    Epilogue,
+    Operand,
+    is_zero,
+    places_behind,
+    read_operand,
+    substitute,
+)
+from relaxpy.tir.forms.stages import Load, Stage
+from relaxpy.tir.forms.windows import Walk, read_guarded, read_walks, with_padding_inlined
+from relaxpy.tir.tvm import tirx, tvm_ffi
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc
+
+SUMMED_IN = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
+"""Types that products are added up in, and their bits."""
+
+
+@dataclass(frozen=True, eq=False)
+class ConvolutionForm:
+    """The roles are numbers of `axes`, outer ones first."""
+
+    axes: tuple[Axis, ...]
+    out: Operand
+    weight: Operand
+    """Its strides along the depth are those of one walk, in order; it may be cut into panels of rows."""
+    data: Buffer
+    walks: tuple[Walk, ...]
+    batch: tuple[int, ...]
+    row: int
+    columns: tuple[int, ...]
+    """The last one is contiguous in the output and moves along data's last dimension, by `step` places."""
+    step: int
+    depth: tuple[int, ...]
+    dtype: str
+    """In which it is summed."""
+    epilogue: Epilogue | None
+
+    @property
+    def depth_stride(self) -> Expr:
+        """Of the weight, from one place of the depth to the next."""
+        stride = self.weight.strides[self.depth[-1]] if self.depth else None
+        return loops.int64(1) if stride is None else stride
+
+    def extents(self, axes: Sequence[int]) -> list[Expr]:
+        return [self.axes[n].extent for n in axes]
+
+
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """What a stage adds up."""
+
+    data: Load
+    weight: Load
+    bounds: tuple[Expr, ...]
+    """What all must be at least 0, for data to be read."""
+
+
+def read_convolution(func: PrimFunc) -> ConvolutionForm | None:
+    """The program as a convolution of two of its parameters, perhaps with an element-wise stage behind it; or None.
+
+    None too for a product of two matrices, for what has no rows (depthwise convolutions: nothing is read twice but what
+    is in the window), and where the output's contiguous axis does not walk along data's last dimension.
+    """
+    found = s.stages_of(func)
+    if found is None:
+        return None
+    stages = with_padding_inlined(found, func)
+    if len(stages) > 2 or not s.is_output(stages[-1], func):
+        return None
+    product, last = stages[0], stages[-1]
+    combiner = product.combiner
+    dtype = str(product.buffer.dtype)
+    if combiner is None or combiner.kind != "add" or not is_zero(combiner.init):
+        return None
+    if dtype not in SUMMED_IN:
+        return None
+    place, epilogue = product.index, None
+    if last is not product:
+        moved = places_behind(product, last) if not s.is_output(product, func) else None
+        if moved is None:
+            return None
+        place = tuple(substitute(index, moved) for index in last.index)
+        if not isinstance(last.value, Load):
+            epilogue = Epilogue(s.substitute(last.value, moved), product.buffer, place)
+    for a, b in _factor_orders(product):
+        found = _read_sum(a, b, dtype)
+        if found is not None and _are_inputs(found, last.buffer, func):
+            form = _form(product, found, last.buffer, place, epilogue, dtype)
+            if form is not None:
+                return form
+    return None
+
+
+def _factor_orders(product: Stage) -> list[tuple[Expr, Expr]]:
+    value = product.value
+    if not isinstance(value, tirx.Mul):
+        return []
+    return [(value.a, value.b), (value.b, value.a)]
+
+
+def _read_sum(data: Expr, weight: Expr, dtype: str) -> _Sum | None:
+    """The two factors, each maybe converted to the dtype, the first perhaps with zeros around it."""
+    data, weight = (
+        factor.value if isinstance(factor, tirx.Cast) and factor.ty.dtype == dtype else factor
+        for factor in (data, weight)
+    )
+    guarded = read_guarded(data)
+    if guarded is None or not is_zero(guarded.otherwise) or not isinstance(weight, Load):
+        return None
+    return _Sum(guarded.load, weight, guarded.bounds)
+
+
+def _are_inputs(found: _Sum, out: Buffer, func: PrimFunc) -> bool:
+    """Whether the factors are two parameters of the function, compact, and not its result."""
+    data, weight = found.data.source, found.weight.source
+    if data.same_as(weight) or data.same_as(out) or weight.same_as(out):
+        return False
+    compact = not data.strides and loops.constant(data.elem_offset) == 0
+    return compact and all(
+        any(buffer.same_as(param) for param in func.params) for buffer in (data, weight)
+    )
+
+
+def _form(
+    product: Stage,
+    found: _Sum,
+    out: Buffer,
+    place: Sequence[Expr],
+    epilogue: Epilogue | None,
+    dtype: str,
+) -> ConvolutionForm | None:
+    """The form over the axes of the sum, those that count groups of channels apart from the channels."""
+    table = dict(zip(product.axes, product.extents, strict=True))
+    split = _group_split(found.data, table)
+    if split is not None:
+        var, group, inside, size = split
+        values = {var: group * size + inside}
+        found = _Sum(
+            s.substitute(found.data, values),
+            s.substitute(found.weight, values),
+            tuple(s.substitute(bound, values) for bound in found.bounds),
+        )
+        place = tuple(s.substitute(index, values) for index in place)
+        if epilogue is not None:
+            epilogue = replace(epilogue, value=s.substitute(epilogue.value, values), place=place)
+        spatial: dict[Expr, Expr] = {}
+        for axis, extent in table.items():
+            if axis.same_as(var):
+                spatial[group] = loops.floordiv(extent, size)
+                spatial[inside] = size
+            else:
+                spatial[axis] = extent
+        table = spatial
+    extents = {**table, **dict(zip(product.reduce_axes, product.reduce_extents, strict=True))}
+    operands = (
+        read_operand(out, tuple(place), extents),
+        read_operand(found.weight.source, tuple(found.weight.indices), extents),
+    )
+    walks = read_walks(found.data, found.bounds, extents)
+    if operands[0] is None or operands[1] is None or walks is None:
+        return None
+    if any(s.uses(walk.base, axis) for walk in walks for axis in extents):
+        return None
+    axes = tuple(
+        Axis(var, loops.int64(extent), var not in table, False) for var, extent in extents.items()
+    )
+    return _with_roles(axes, operands[0], operands[1], found.data.source, walks, epilogue, dtype)
+
+
+def _group_split(data: Load, axes: Mapping[Expr, Expr]) -> tuple[Expr, Expr, Expr, Expr] | None:
+    """The axis of which data sees only a quotient (the group that a channel is in), a variable for the quotient, one
+    for the remainder, and the divisor; None where there is no such axis."""
+    found: list[tuple[Expr, Expr]] = []
+
+    def division(node: tirx.FloorDiv) -> None:
+        if any(node.a.same_as(axis) for axis in axes) and not found:
+            found.append((node.a, node.b))
+
+    for index in data.indices:
+        tvm_ffi.structural_walk(index, (tirx.FloorDiv, division))
+    if not found:
+        return None
+    var, size = found[0]
+    # Only whole groups: the last would be cut off otherwise.
+    if not equal(tirx.floormod(axes[var], size), loops.int64(0)) or loops.constant(size) == 0:
+        return None
+    group, inside = (tirx.Var(f"{var.name}_{part}", "int64") for part in ("group", "inside"))
+    return var, group, inside, loops.int64(size)
+
+
+def _with_roles(
+    axes: tuple[Axis, ...],
+    out: Operand,
+    weight: Operand,
+    data: Buffer,
+    walks: tuple[Walk, ...],
+    epilogue: Epilogue | None,
+    dtype: str,
+) -> ConvolutionForm | None:
+    roles: dict[str, list[int]] = {"batch": [], "row": [], "column": [], "depth": []}
+    for n, axis in enumerate(axes):
+        there = (
+            out.strides[n] is not None,
+            any(walk.steps[n] is not None for walk in walks),
+            weight.strides[n] is not None,
+        )
+        role = _ROLES.get(there)
+        if role is None or (role == "depth") != axis.is_reduction:
+            return None
+        roles[role].append(n)
+    rows, columns = roles["row"], roles["column"]
+    if len(rows) != 1 or not columns or out.panels is not None:
+        return None
+    panels = weight.panels
+    if panels is not None and (panels.axis != rows[0] or panels.grouped is not None):
+        return None
+    if _depends(out.base, axes) or _depends(weight.base, axes):
+        return None
+    depth = sorted(roles["depth"], key=lambda n: _order(weight.strides[n], axes[n]), reverse=True)
+    step = _contiguous_step(columns[-1], out, walks)
+    if step is None or not _is_one_walk(depth, axes, weight):
+        return None
+    if len(columns) == 1 and step == 1 and _is_matmul(walks):
+        return None
+    return ConvolutionForm(
+        axes, out, weight, data, walks, tuple(roles["batch"]), rows[0], tuple(columns), step,
+        tuple(depth), dtype, epilogue,
+    )  # fmt: skip
+
+
+_ROLES = {
+    (True, True, True): "batch",
+    (True, False, True): "row",
+    (True, True, False): "column",
+    (False, True, True): "depth",
+}
+"""By whether an axis appears in the output, data and the weight."""
+
+
+def _depends(expr: Expr, axes: Sequence[Axis]) -> bool:
+    return any(s.uses(expr, axis.var) for axis in axes)
+
+
+def _order(stride: Expr | None, axis: Axis) -> tuple[int, int]:
+    """For sorting axes by stride, those first that are outer in memory; unknown strides count as large."""
+    assert stride is not None, f"{axis.var} is part of the depth"
+    known = loops.constant(stride)
+    return (1, 0) if known is None else (0, known)
+
+
+def _contiguous_step(column: int, out: Operand, walks: Sequence[Walk]) -> int | None:
+    """By how many places along data's last dimension the output's contiguous axis moves; None if it is not such."""
+    stride = out.strides[column]
+    if stride is None or loops.constant(stride) != 1:
+        return None
+    if any(walk.steps[column] is not None for walk in walks[:-1]):
+        return None
+    step = walks[-1].steps[column]
+    known = None if step is None else loops.constant(step)
+    return known if known is not None and known > 0 else None
+
+
+def _is_one_walk(depth: Sequence[int], axes: Sequence[Axis], weight: Operand) -> bool:
+    """Whether the weight lies along the depth at even steps."""
+    for outer, inner in itertools.pairwise(depth):
+        a, b = weight.strides[outer], weight.strides[inner]
+        if a is None or b is None or not equal(a, b * axes[inner].extent):
+            return False
+    return True
+
+
+def _is_matmul(walks: Sequence[Walk]) -> bool:
+    """Whether every dimension of data is one axis, with nothing around it."""
+    if any(walk.is_guarded for walk in walks):
+        return False
+    steps = [[step for step in walk.steps if step is not None] for walk in walks]
+    return all(len(own) <= 1 and all(loops.constant(x) == 1 for x in own) for own in steps)

@@ -1,0 +1,177 @@
+"""Which loops of a contraction are the rows, columns and depth of a matrix product.
+
+The roles follow from where a loop variable appears: in both factors and the output it counts products of a batch, in
+the output and one factor it is a row or a column, in both factors only it is the depth. Neighbouring loops of one role
+that walk memory as one become one (`(batch, tokens, k) @ (k, n)` has `batch * tokens` rows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from relaxpy.tir.analyzer import equal
+from relaxpy.tir.forms.contraction import (
+    Axis,
+    Contraction,
+    Epilogue,
+    Operand,
+    Panels,
+    read_contraction,
+)
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Expr, PrimFunc
+
+BITS = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
+"""Types that products are summed in, and their bits."""
+
+
+class _Role(Enum):
+    BATCH = auto()
+    ROW = auto()
+    COLUMN = auto()
+    DEPTH = auto()
+
+
+@dataclass(frozen=True, eq=False)
+class Dimension:
+    """One or several loops that advance through each buffer by a constant stride."""
+
+    extent: Expr
+    out: Expr
+    lhs: Expr
+    rhs: Expr
+    """Strides in elements; 0 where the buffer does not change along it."""
+    axes: tuple[Axis, ...] = ()
+    """The loops, outer ones first."""
+
+
+@dataclass(frozen=True, eq=False)
+class MatmulForm:
+    """`out[b, i, j] = sum_k lhs[b, i, k] * rhs[b, k, j]`, with `j` the contiguous index of the output, and perhaps
+    something that is done to the sum."""
+
+    out: Operand
+    lhs: Operand
+    rhs: Operand
+    batch: tuple[Dimension, ...]
+    row: Dimension
+    column: Dimension
+    depth: Dimension
+    dtype: str
+    epilogue: Epilogue | None
+
+    @property
+    def panels(self) -> Panels | None:
+        """How the columns of the right-hand factor are cut, if they are; `column.rhs` is the stride inside a panel."""
+        return self.rhs.panels
+
+
+def matmul_of(func: PrimFunc) -> MatmulForm | None:
+    """The program as a matrix product of factors whose products can be summed in its type (`is_summable`), or None."""
+    contraction = read_contraction(func)
+    form = read_matmul(contraction) if contraction is not None else None
+    if form is None:
+        return None
+    factors = (str(o.buffer.dtype) for o in (form.lhs, form.rhs))
+    return form if all(is_summable(factor, form.dtype) for factor in factors) else None
+
+
+def read_matmul(contraction: Contraction) -> MatmulForm | None:
+    """The contraction as a (batched) matrix product, its factors swapped where that makes columns contiguous.
+
+    None where the output's contiguous index walks both factors or none, where the depth is more than one loop in
+    memory, and where one vector meets rows that are contiguous along the depth, which is a row reduction.
+    """
+    form = _read(contraction, contraction.lhs, contraction.rhs)
+    return form or _read(contraction, contraction.rhs, contraction.lhs)
+
+
+def _read(contraction: Contraction, lhs: Operand, rhs: Operand) -> MatmulForm | None:
+    found: dict[_Role, list[Dimension]] = {role: [] for role in _Role}
+    for n, axis in enumerate(contraction.axes):
+        strides = (contraction.out.strides[n], lhs.strides[n], rhs.strides[n])
+        role = _role(axis, *(stride is not None for stride in strides))
+        if role is None:
+            return None
+        out, left, right = (loops.int64(0) if stride is None else stride for stride in strides)
+        found[role].append(Dimension(axis.extent, out, left, right, (axis,)))
+    rows, columns, depth = (_merged(found[role]) for role in (_Role.ROW, _Role.COLUMN, _Role.DEPTH))
+    if len(depth) != 1 or not columns or loops.constant(columns[-1].out) != 1:
+        return None
+    row = rows[-1] if rows else _single()
+    if loops.constant(columns[-1].extent) == 1:
+        return None
+    if contraction.out.panels or lhs.panels:
+        return None
+    if not _is_cut_along(columns[-1], depth[0], rhs, contraction):
+        return None
+    if loops.constant(row.extent) == 1 and not rhs.panels and loops.constant(columns[-1].rhs) != 1:
+        return None
+    batch = (*found[_Role.BATCH], *rows[:-1], *columns[:-1])
+    dtype, epilogue = contraction.dtype, contraction.epilogue
+    return MatmulForm(contraction.out, lhs, rhs, batch, row, columns[-1], depth[0], dtype, epilogue)
+
+
+def _role(axis: Axis, out: bool, lhs: bool, rhs: bool) -> _Role | None:
+    if axis.is_reduction:
+        return _Role.DEPTH if lhs and rhs and not out and not axis.is_opaque else None
+    if axis.is_opaque or lhs == rhs:
+        return _Role.BATCH if out else None
+    if not out:
+        return None
+    return _Role.ROW if lhs else _Role.COLUMN
+
+
+def _is_cut_along(
+    column: Dimension, depth: Dimension, rhs: Operand, contraction: Contraction
+) -> bool:
+    """Whether the right-hand factor is cut into panels of nothing but the columns, and groups of nothing but the depth;
+    or not at all."""
+    if rhs.panels is None:
+        return True
+
+    def is_only(dim: Dimension, number: int) -> bool:
+        return [axis.var for axis in dim.axes] == [contraction.axes[number].var]
+
+    grouped = rhs.panels.grouped
+    return is_only(column, rhs.panels.axis) and (grouped is None or is_only(depth, grouped))
+
+
+def _single() -> Dimension:
+    """A dimension of extent 1, for a product that has no rows."""
+    zero = loops.int64(0)
+    return Dimension(loops.int64(1), zero, zero, zero)
+
+
+def _merged(dims: list[Dimension]) -> list[Dimension]:
+    """The dimensions, outer ones first, with every pair that is one walk through all buffers made one."""
+    merged: list[Dimension] = []
+    for inner in dims:
+        if merged and _one_walk(merged[-1], inner):
+            outer = merged.pop()
+            extent = loops.simplify(outer.extent * inner.extent)
+            axes = (*outer.axes, *inner.axes)
+            inner = Dimension(extent, inner.out, inner.lhs, inner.rhs, axes)
+        merged.append(inner)
+    return merged
+
+
+def _one_walk(outer: Dimension, inner: Dimension) -> bool:
+    pairs = ((outer.out, inner.out), (outer.lhs, inner.lhs), (outer.rhs, inner.rhs))
+    return all(equal(a, b * inner.extent) for a, b in pairs)
+
+
+def is_summable(factor: str, total: str) -> bool:
+    """Whether products of factors of this type may be summed in the other: every value is one of its."""
+    if total not in BITS:
+        return False
+    return factor == total or factor in _NARROWER[total]
+
+
+_NARROWER: dict[str, tuple[str, ...]] = {
+    "float32": ("float16", "bfloat16"),
+    "float64": ("float32", "float16", "bfloat16"),
+    "int32": ("int8", "uint8", "int16", "uint16"),
+    "int64": ("int8", "uint8", "int16", "uint16", "int32", "uint32"),
+}

@@ -1,0 +1,539 @@
+"""A tensor program as a list of stages: what the schedule rules for processors reason about.
+
+Operators are legalised to programs in which each block writes each element of one buffer once, from a scalar
+expression or a reduction of one (`te.create_prim_func`). `read_stages` reads such a program back into values that can
+be inlined, fused and written out again as loops; it gives None for everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from relaxpy.tir.analyzer import equal
+from relaxpy.tir.lowering.inline import with_named_reads
+from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.walk import rewritten, walk
+from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, constant, int64
+
+Var = tvm.ir.Var
+Load = tvm.ir.TensorLoad
+
+_COMBINERS: dict[type, str] = {
+    tirx.Add: "add",
+    tirx.Mul: "mul",
+    tirx.Max: "max",
+    tirx.Min: "min",
+    tirx.And: "and",
+    tirx.Or: "or",
+}
+_CHEAP_CALLS = frozenset(
+    f"tirx.{name}"
+    for name in (
+        "reinterpret fabs isnan floor trunc round nearbyint shift_left shift_right"
+        " bitwise_and bitwise_or bitwise_xor bitwise_not"
+    ).split(" ")
+)
+LARGEST_VALUE = 1500
+"""Nodes of an expression beyond which inlining stops."""
+_LARGEST_COPIED = 200
+"""Nodes of an expression up to which what it reads several times is written out each time."""
+
+
+@dataclass(frozen=True)
+class Combiner:
+    """How a reduction joins two values."""
+
+    kind: str
+    """`add`, `mul`, `max`, `min`, `and` or `or`, all associative and commutative but for rounding.
+
+    `maximum` and `minimum` are max and min that pass a NaN on (`relaxpy.tir.numerics.scalar`).
+    """
+    init: Expr
+    """The value of an empty reduction."""
+
+    def join(self, a: Expr, b: Expr) -> Expr:
+        """The combination, in which `a` is what has been gathered so far."""
+        if self.kind in ("maximum", "minimum"):
+            return _join_with_nan(a, b, tirx.GT if self.kind == "maximum" else tirx.LT)
+        node = next(node for node, kind in _COMBINERS.items() if kind == self.kind)
+        return node(a, b)
+
+    def neutral(self) -> Expr:
+        """What changes nothing: where partial results start. For max and min the initial value will do."""
+        match self.kind:
+            case "add":
+                return tirx.const(0, self.init.ty.dtype)
+            case "mul":
+                return tirx.const(1, self.init.ty.dtype)
+            case _:
+                return self.init
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One buffer and how its elements come about: `buffer[axes] = value`, combined over `reduce_axes` if there are any.
+
+    Axes of extent 1 are not among `axes`; `index` has a constant 0 in their place.
+    """
+
+    name: str
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    """Where in the buffer: an axis or 0 for each dimension."""
+    axes: tuple[Var, ...]
+    extents: tuple[Expr, ...]
+    reduce_axes: tuple[Var, ...]
+    reduce_extents: tuple[Expr, ...]
+    value: Expr
+    combiner: Combiner | None
+
+    @cached_property
+    def loads(self) -> tuple[Load, ...]:
+        """Every read of the value, repeated ones too."""
+        return tuple(loads_of(self.value))
+
+    @cached_property
+    def is_expensive(self) -> bool:
+        """See the function of this name."""
+        return is_expensive(self.value)
+
+    @cached_property
+    def size(self) -> int:
+        """How many nodes its value has."""
+        return _size(self.value)
+
+    def reads(self, buffer: Buffer) -> list[Load]:
+        """The reads of this buffer."""
+        return [load for load in self.loads if load.source.same_as(buffer)]
+
+
+@lru_cache(maxsize=4096)  # passes and rules ask again and again
+def stages_of(func: PrimFunc) -> tuple[Stage, ...] | None:
+    """The stages that a program comes down to: `read_stages`, with `inline_stages`; None where there are none."""
+    stages = read_stages(func)
+    return None if stages is None else tuple(inline_stages(stages, func))
+
+
+def read_stages(func: PrimFunc) -> list[Stage] | None:
+    """The stages of a program in order, each buffer written once and before it is read; None where that is not so."""
+    realize = func.body
+    if not isinstance(realize, s_tir.SBlockRealize) or len(realize.iter_values) != 0:
+        return None
+    root = realize.block
+    if len(root.match_buffers) != 0 or root.init is not None:
+        return None
+    stmts = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    stages: list[Stage] = []
+    buffers = [*func.params, *root.alloc_buffers]
+    for stmt in stmts:
+        stage = _read_stage(stmt)
+        if stage is None or any(stage.buffer.same_as(other.buffer) for other in stages):
+            return None
+        if any(other.reads(stage.buffer) for other in [*stages, stage]):
+            return None
+        if any(not any(load.source.same_as(b) for b in buffers) for load in stage.loads):
+            return None
+        if any(buffer.strides or constant(buffer.elem_offset) != 0 for buffer in _touched(stage)):
+            return None
+        stages.append(stage)
+    return stages
+
+
+def is_output(stage: Stage, func: PrimFunc) -> bool:
+    """Whether the stage writes a parameter of the function."""
+    return any(stage.buffer.same_as(param) for param in func.params)
+
+
+def inline_stages(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]:
+    """Write element-wise intermediates into their uses, so that they need no memory.
+
+    Not inlined is what costs much and would be computed again and again: a value per row used for every element (it
+    stays a stage), and a value used by several stages that has a place to live, the output (`share_output`).
+    """
+    current = share_output(list(stages), func)
+    # Of what several stages read, long values wait until these are one stage: copies in each would double at every such
+    # value behind another. Where they never become one, they get their copies at last.
+    for copying in (False, True):
+        before: list[Stage] = []
+        while len(current) != len(before):
+            before = current
+            for stage in before:
+                current = _without(stage, current, func, copying)
+    return current
+
+
+def _without(stage: Stage, stages: Sequence[Stage], func: PrimFunc, copying: bool) -> list[Stage]:
+    """The stages with the value of this one written into its uses, where that may be; long ones into several stages
+    with `copying` only."""
+    current = list(stages)
+    position = next(i for i, other in enumerate(current) if other.buffer.same_as(stage.buffer))
+    producer = current[position]
+    if producer.combiner is not None or is_output(producer, func):
+        return current
+    users = [user for user in current[position + 1 :] if user.reads(producer.buffer)]
+    if not all(_may_inline(producer, user) for user in users):
+        return current
+    if len(users) > 1 and not copying and len(users) * producer.size > _LARGEST_COPIED:
+        return current
+    inlined = [inlined_into(producer, other) if other in users else other for other in current]
+    if any(other.size > LARGEST_VALUE for other in inlined):
+        return current
+    return [other for other in inlined if not other.buffer.same_as(producer.buffer)]
+
+
+def share_output(stages: list[Stage], func: PrimFunc) -> list[Stage]:
+    """Let an expensive intermediate that several stages read live in the last stage's output, element over element.
+
+    Softmax: the exponentials stand where the quotients will, so they are computed once and need no memory of their own.
+    """
+    last = stages[-1]
+    if last.combiner is not None or not is_output(last, func):
+        return stages
+    for stage in stages[:-1]:
+        readers = [other for other in stages if other.reads(stage.buffer)]
+        if (
+            stage.combiner is not None
+            or is_output(stage, func)
+            or len(readers) < 2
+            or not stage.is_expensive
+            or str(stage.buffer.dtype) != str(last.buffer.dtype)
+            or not same_extents(stage.buffer.shape, last.buffer.shape)
+            or not last.reads(stage.buffer)
+            or not all(equal_indices(load.indices, last.index) for load in last.reads(stage.buffer))
+        ):
+            continue
+        return [_rebuffered(other, stage.buffer, last.buffer) for other in stages]
+    return stages
+
+
+def common_rows(stages: Sequence[Stage]) -> int:
+    """How many leading dimensions all stages share as independent rows.
+
+    Along them a stage reads of another's buffer only the row that it computes, so that one loop over rows can hold
+    all stages.
+    """
+    first = stages[0]
+    limit = min(len(stage.index) for stage in stages)
+    rows = 0
+    while rows < limit and all(_row_agrees(first, stage, rows) for stage in stages):
+        if not all(_reads_own_row(stage, stages, rows) for stage in stages):
+            break
+        rows += 1
+    return rows
+
+
+def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
+    """The expression with variables replaced and every variable that it defines itself made anew."""
+    if isinstance(expr, Var):
+        return values.get(expr, expr)
+    table = dict(values)
+
+    def let(node: tirx.Let) -> Expr:
+        var = tirx.Var(node.var.name, node.var.ty.dtype)
+        body = rewritten(node.body, (Var, lambda v: var if v.same_as(node.var) else v))
+        return tirx.Let(var, node.value, body)
+
+    if table:
+        expr = rewritten(expr, (Var, lambda var: table.get(var, var)))
+    return rewritten(expr, (tirx.Let, let))
+
+
+def rebuffer(expr: Expr, change: Mapping[Buffer, tuple[Buffer, int]]) -> Expr:
+    """The expression reading other buffers: for each, the new one and how many leading indices it does without."""
+
+    def load(node: Load) -> Expr:
+        if node.source not in change:
+            return node
+        buffer, dropped = change[node.source]
+        indices = list(node.indices)[dropped:]
+        return tirx.BufferLoad(buffer, indices or [int64(0)])
+
+    return rewritten(expr, (Load, load))
+
+
+def map_loads(expr: Expr, change: Callable[[Load], Expr]) -> Expr:
+    """The expression with every read replaced."""
+    return rewritten(expr, (Load, change))
+
+
+def loads_of(node: Expr | Stmt) -> list[Load]:
+    """Every read in an expression or statement."""
+    found: list[Load] = []
+    walk(node, (Load, lambda load: found.append(load)))
+    return found
+
+
+def step(indices: Sequence[Expr], shape: Sequence[Expr], var: Var) -> int | None:
+    """By how many elements an access to a compact buffer moves when `var` grows by one; None if that varies."""
+    analyzer = tvm.sym.Analyzer()
+    offset = flat_index(indices, shape)
+    if any(loads_var(index, var) for index in indices):
+        return None
+    moved = rewritten(offset, (Var, lambda v: v + int64(1) if v.same_as(var) else v))
+    return constant(analyzer.simplify(moved - offset))
+
+
+def loads_var(expr: Expr, var: Var) -> bool:
+    """Whether the expression reads memory at a place that depends on `var`."""
+    return any(uses(index, var) for load in loads_of(expr) for index in load.indices)
+
+
+def uses(expr: Expr, var: Var) -> bool:
+    """Whether the variable occurs in the expression."""
+    found: list[Var] = []
+
+    def visit(other: Var) -> None:
+        if other.same_as(var):
+            found.append(other)
+
+    walk(expr, (Var, visit))
+    return bool(found)
+
+
+def is_choice(node: Expr) -> bool:
+    """Whether the node is `tirx.if_then_else`: of its two values only one is computed, so only one is read."""
+    return (
+        isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == "prim.if_then_else"
+    )
+
+
+def is_expensive(expr: Expr) -> bool:
+    """Whether the value takes much longer to compute than to read: divisions, roots, elementary functions, choices."""
+    found: list[object] = []
+
+    def call(node: tvm.ir.Call) -> None:
+        if node.op.name not in _CHEAP_CALLS:
+            found.append(node)
+
+    def division(node: tirx.Div) -> None:
+        found.append(node)
+
+    def let(node: tirx.Let) -> None:
+        found.append(node)
+
+    walk(expr, (tvm.ir.Call, call), (tirx.Div, division), (tirx.Let, let))
+    return bool(found)
+
+
+def same_extents(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
+    """Whether two shapes are provably equal."""
+    if len(a) != len(b):
+        return False
+    return all(equal(int64(x), int64(y)) for x, y in zip(a, b, strict=True))
+
+
+def equal_indices(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
+    """Whether two accesses are to the same place, written the same way."""
+    if len(a) != len(b):
+        return False
+    return all(tvm_ffi.structural_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def flat_index(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
+    """The number of an element in a compact buffer."""
+    offset: Expr = int64(0)
+    for index, extent in zip(indices, shape, strict=True):
+        offset = offset * int64(extent) + int64(index)
+    return offset
+
+
+def _read_stage(stmt: Stmt) -> Stage | None:
+    loops: dict[Var, Expr] = {}
+    while isinstance(stmt, tirx.For):
+        if (
+            stmt.kind != tirx.ForKind.SERIAL
+            or constant(stmt.min) != 0
+            or len(stmt.annotations) != 0
+        ):
+            return None
+        loops[stmt.loop_var] = stmt.extent
+        stmt = stmt.body
+    if not isinstance(stmt, s_tir.SBlockRealize) or constant(stmt.predicate) != 1:
+        return None
+    block = stmt.block
+    store = block.body
+    if not isinstance(store, tirx.BufferStore) or len(block.alloc_buffers) != 0:
+        return None
+    if len(block.match_buffers) != 0 or len(block.annotations) != 0:
+        return None
+    spatial: dict[Var, Expr] = {}
+    reduce: dict[Var, Expr] = {}
+    unit: dict[Var, Expr] = {}
+    for iter_var, value in zip(block.iter_vars, stmt.iter_values, strict=True):
+        extent = iter_var.dom.extent
+        if constant(extent) == 1 and constant(value) in (0, None):
+            unit[iter_var.var] = int64(0)
+            if isinstance(value, Var) and constant(loops.pop(value, int64(1))) != 1:
+                return None
+            continue
+        length = loops.pop(value, None) if isinstance(value, Var) else None
+        if length is None or not _same_extent(length, extent):
+            return None
+        kinds = {tirx.IterVar.DataPar: spatial, tirx.IterVar.CommReduce: reduce}
+        if iter_var.iter_type not in kinds:
+            return None
+        kinds[iter_var.iter_type][iter_var.var] = int64(extent)
+    if any(constant(extent) != 1 for extent in loops.values()):
+        return None
+    folded = [v.var for v in block.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+    if folded and not reduce:  # a reduction keeps an axis, even if it has one place
+        del unit[folded[-1]]
+        reduce[folded[-1]] = int64(1)
+    index = tuple(substitute(i, unit) for i in store.indices)
+    if not _covers(index, store.buffer, spatial):
+        return None
+    combined = _read_value(store, block.init)
+    if combined is None or (combined[1] is None and reduce):
+        return None
+    value, combiner = combined
+    return Stage(
+        block.name_hint,
+        store.buffer,
+        index,
+        tuple(spatial),
+        tuple(spatial.values()),
+        tuple(reduce),
+        tuple(reduce.values()),
+        substitute(value, unit) if unit else value,
+        combiner,
+    )
+
+
+def _same_extent(a: Expr, b: Expr) -> bool:
+    """Does a loop go through all of an axis? Nearly always both are written the same."""
+    return tvm_ffi.structural_equal(a, b) or same_extents([a], [b])
+
+
+def _covers(index: Sequence[Expr], buffer: Buffer, axes: Mapping[Var, Expr]) -> bool:
+    """Whether the index is the axes in order, each as long as its dimension, and 0 where a dimension is 1."""
+    rest = list(axes.items())
+    for place, extent in zip(index, buffer.shape, strict=True):
+        if constant(place) == 0 and constant(extent) == 1:
+            continue
+        if not rest or not isinstance(place, Var) or not place.same_as(rest[0][0]):
+            return False
+        if not same_extents([rest.pop(0)[1]], [extent]):
+            return False
+    return not rest
+
+
+def _read_value(store: tirx.BufferStore, init: Stmt | None) -> tuple[Expr, Combiner | None] | None:
+    """The value of an element-wise block, or the operand and combiner of a reduction."""
+    own = [load for load in loads_of(store.value) if load.source.same_as(store.buffer)]
+    if init is None:
+        return None if own else (store.value, None)
+    if not isinstance(init, tirx.BufferStore) or not init.buffer.same_as(store.buffer):
+        return None
+    if loads_of(init.value) or not all(equal_indices(load.indices, store.indices) for load in own):
+        return None
+    joined = _read_join(store.value, store.buffer)
+    if joined is None or any(load.source.same_as(store.buffer) for load in loads_of(joined[1])):
+        return None
+    kind, operand = joined
+    return operand, Combiner(kind, init.value)
+
+
+def _read_join(value: Expr, total: Buffer) -> tuple[str, Expr] | None:
+    """How a block joins what it has gathered in `total` with an operand: the kind of combiner, and the operand."""
+
+    def is_total(expr: Expr) -> bool:
+        return isinstance(expr, Load) and expr.source.same_as(total)
+
+    if type(value) in _COMBINERS:
+        for gathered, operand in ((value.a, value.b), (value.b, value.a)):
+            if is_total(gathered):
+                return _COMBINERS[type(value)], operand
+        return None
+    if not isinstance(value, tirx.Select) or type(value.condition) not in (tirx.GT, tirx.LT):
+        return None
+    gathered, operand = value.condition.a, value.condition.b
+    node = type(value.condition)
+    if is_total(gathered) and tvm_ffi.structural_equal(
+        _select_with_nan(gathered, operand, node), value
+    ):
+        return "maximum" if node is tirx.GT else "minimum", operand
+    return None
+
+
+def _select_with_nan(a: Expr, b: Expr, compare: type) -> Expr:
+    return tirx.Select(compare(a, b), a, tirx.Select(tirx.isnan(a), a, b))
+
+
+def _join_with_nan(a: Expr, b: Expr, compare: type) -> Expr:
+    """The greater or smaller of two numbers or vectors, computing each once; NaN if either is one."""
+    x, y = tirx.Var("a", a.ty), tirx.Var("b", b.ty)
+    return tirx.Let(x, a, tirx.Let(y, b, _select_with_nan(x, y, compare)))
+
+
+def _touched(stage: Stage) -> list[Buffer]:
+    return [stage.buffer, *(load.source for load in stage.loads)]
+
+
+def _may_inline(producer: Stage, user: Stage) -> bool:
+    """Whether computing the producer's value at each of its reads in `user` is no more than a few times the work."""
+    if not producer.is_expensive:
+        return True
+    axes = [*user.axes, *user.reduce_axes]
+    return all(
+        any(uses(index, axis) for index in load.indices)
+        for load in user.reads(producer.buffer)
+        for axis in axes
+    )
+
+
+def inlined_into(producer: Stage, user: Stage) -> Stage:
+    """The user with the producer's value written into it; the producer must be element-wise.
+
+    A short value stands wherever it is read: rules know programs by such values, and LLVM computes the copies once.
+    One that would grow long by that is computed once for each place, under a name.
+    """
+
+    def value(indices: Sequence[Expr]) -> Expr:
+        values = {
+            axis: index
+            for axis, index in zip(producer.index, indices, strict=True)
+            if isinstance(axis, Var)
+        }
+        return substitute(producer.value, values)
+
+    def load(node: Load) -> Expr:
+        return value(node.indices) if node.source.same_as(producer.buffer) else node
+
+    copies = len(user.reads(producer.buffer))
+    if copies > 1 and user.size + copies * producer.size > _LARGEST_COPIED:
+        return replace(user, value=with_named_reads(user.value, producer.buffer, value))
+    return replace(user, value=rewritten(user.value, (Load, load)))
+
+
+def _rebuffered(stage: Stage, old: Buffer, new: Buffer) -> Stage:
+    buffer = new if stage.buffer.same_as(old) else stage.buffer
+    return replace(stage, buffer=buffer, value=rebuffer(stage.value, {old: (new, 0)}))
+
+
+def _row_agrees(first: Stage, stage: Stage, row: int) -> bool:
+    a, b = first.index[row], stage.index[row]
+    if isinstance(a, Var) != isinstance(b, Var):
+        return False
+    return same_extents([first.buffer.shape[row]], [stage.buffer.shape[row]])
+
+
+def _reads_own_row(stage: Stage, stages: Sequence[Stage], row: int) -> bool:
+    own = stage.index[row]
+    for other in stages:
+        for load in stage.reads(other.buffer):
+            if not tvm_ffi.structural_equal(load.indices[row], own):
+                return False
+    return True
+
+
+def _size(expr: Expr) -> int:
+    count = 0
+
+    def visit(_: object) -> None:
+        nonlocal count
+        count += 1
+
+    walk(expr, (tvm.ir.Expr, visit))
+    return count

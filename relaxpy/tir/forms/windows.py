@@ -1,0 +1,132 @@
+"""Reads of windows that move over a tensor, perhaps with something else around it: what convolutions and poolings do.
+
+A read is *guarded* where it is of an element only if there is one, and of a number (0, minus infinity) otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from relaxpy.tir.analyzer import equal
+from relaxpy.tir.forms import stages as s
+from relaxpy.tir.forms.contraction import linear_part
+from relaxpy.tir.forms.stages import Load, Stage
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.loops import Expr, PrimFunc
+
+
+@dataclass(frozen=True, eq=False)
+class Guarded:
+    """A read where all bounds are at least 0, elsewhere another value."""
+
+    load: Load
+    bounds: tuple[Expr, ...]
+    otherwise: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """A dimension of data, and where windows are along it: at place `base + sum(axis * step)`."""
+
+    size: Expr
+    stride: Expr
+    """From one place to the next, in elements."""
+    steps: tuple[Expr | None, ...]
+    """An entry an axis; None where it does not move along this dimension."""
+    base: Expr
+    """What is not linear in these axes."""
+    is_guarded: bool
+    """Whether windows have places outside."""
+
+
+def read_guarded(value: Expr) -> Guarded | None:
+    """A read, guarded or not; None for every other expression."""
+    if isinstance(value, Load):
+        return Guarded(value, (), tirx.const(0, value.ty.dtype))
+    parts = _alternatives(value)
+    if parts is None:
+        return None
+    condition, load, otherwise = parts
+    bounds = _bounds(condition)
+    if bounds is None or not isinstance(load, Load) or s.loads_of(otherwise):
+        return None
+    return Guarded(load, tuple(bounds), otherwise)
+
+
+def read_walks(
+    load: Load, bounds: Sequence[Expr], extents: Mapping[Expr, Expr]
+) -> tuple[Walk, ...] | None:
+    """How a read moves along each dimension as the axes of these extents advance. None where a place is read from
+    memory, and where a bound is not the beginning or the end of a dimension."""
+    walks: list[Walk] = []
+    left = list(bounds)
+    stride = loops.int64(1)
+    shape = [loops.int64(size) for size in load.source.shape]
+    for size, index in reversed(list(zip(shape, load.indices, strict=True))):
+        linear, base = linear_part(index, extents)
+        if s.loads_of(base):
+            return None
+        ends = (index, size - loops.int64(1) - index)
+        factors = {1, *(abs(loops.constant(step) or 1) for step in linear.values())}
+        own = [bound for bound in left if any(_is_same_bound(bound, end, factors) for end in ends)]
+        left = [bound for bound in left if not any(bound is other for other in own)]
+        steps = tuple(linear.get(axis) for axis in extents)
+        walks.append(Walk(size, stride, steps, base, bool(own)))
+        stride = loops.simplify(stride * size)
+    return None if left else tuple(reversed(walks))
+
+
+def with_padding_inlined(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]:
+    """The stages with what puts something around a tensor written into the one reduction that reads it."""
+    current = list(stages)
+    for stage in stages:
+        readers = [other for other in current if other.reads(stage.buffer)]
+        if stage.combiner is None and not s.is_output(stage, func) and len(readers) == 1:
+            (reader,) = readers
+            if reader.combiner is not None and read_guarded(stage.value) is not None:
+                current = [
+                    s.inlined_into(stage, reader) if other is reader else other
+                    for other in current
+                    if other is not stage
+                ]
+    return current
+
+
+def _is_same_bound(bound: Expr, end: Expr, factors: Collection[int]) -> bool:
+    """Whether the two are at least 0 together: what simplifying makes of `2 * i - 1 >= 0` is `i - 1 >= 0`."""
+    for factor in sorted(factors):
+        rest = loops.constant(loops.simplify(end - bound * loops.int64(factor)))
+        if rest is not None and 0 <= rest < factor:
+            return True
+    return equal(bound, end)
+
+
+def _alternatives(value: Expr) -> tuple[Expr, Expr, Expr] | None:
+    """The condition and the two values of a choice."""
+    if isinstance(value, tirx.Select):
+        return value.condition, value.true_value, value.false_value
+    # The operator's dialect is `prim` or `tirx`, by where the program comes from.
+    if isinstance(value, tvm.ir.Call) and value.op.name.rpartition(".")[2] == "if_then_else":
+        condition, then, otherwise = value.args
+        return condition, then, otherwise
+    return None
+
+
+def _bounds(condition: Expr) -> list[Expr] | None:
+    """What must be at least 0, for a conjunction of comparisons of integers; None for other conditions."""
+    if isinstance(condition, tirx.And):
+        first, second = _bounds(condition.a), _bounds(condition.b)
+        return None if first is None or second is None else first + second
+    match condition:
+        case tirx.LE():
+            return [condition.b - condition.a]
+        case tirx.LT():
+            return [condition.b - condition.a - loops.int64(1)]
+        case tirx.GE():
+            return [condition.a - condition.b]
+        case tirx.GT():
+            return [condition.a - condition.b - loops.int64(1)]
+        case _:
+            return None

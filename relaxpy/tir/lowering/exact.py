@@ -1,0 +1,247 @@
+"""Arithmetic that no compiler pass may reason about as if numbers had no ends.
+
+TVM's passes simplify values by the rules of whole and real numbers: they make `x - x` and `x * 0` of floats 0 (of a
+NaN and of infinity they are NaN), `x == x` true, and `x + 1 > x` of integers true (the greatest wraps around). Its
+code generator tells LLVM that sums, differences and products of 32 and 64 bits never wrap, and LLVM concludes the same.
+Fusion brings such pairs together: one operator's `x + 1` and another's `> x`.
+
+So the arithmetic of *values* is put out of sight before TVM's passes run (`sealed`): every operation becomes a call to
+an operator of ours, which the passes carry along, vectorise, and know nothing of. Afterwards (`unsealed`) it is written
+out: on floats as it was, on integers as functions of LLVM's that wrap around, which are inlined. Arithmetic of
+*indices*, which is all of integers that were not read from a tensor, stays as it is: there the rules hold, and the
+passes live on them.
+
+The masks of reads and writes are, too: where `select(m, f(masked_load(p, m)), x)` is simplified knowing that `m` holds,
+the read would be of the whole vector, beyond the end of the tensor.
+
+Values under a name are put out of sight as well, and indices that grow long with the names in them. Passes learn what
+a name means and write that in where it is used, names within included: time grows exponentially with how deep they go.
+"""
+
+from __future__ import annotations
+
+from relaxpy.tir.name_length import NameLengths
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+
+Expr = tvm.ir.Expr
+
+_ARITHMETIC = {"add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul}
+_OF_FLOATS = {
+    **_ARITHMETIC, "div": tirx.Div, "min": tirx.Min, "max": tirx.Max, "eq": tirx.EQ, "ne": tirx.NE, "lt": tirx.LT,
+    "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE,
+}  # fmt: skip
+_COMPARISONS = {name: _OF_FLOATS[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+_PREFIX = "relaxpy."
+_NAMES = {node: name for name, node in _OF_FLOATS.items()}
+_PURE, _READS_STATE = 1, 2
+"""Of TVM's `CallEffectKind`. What reads state is no value that a name could be replaced by."""
+_NAMED = "relaxpy.named"
+"""The operator around a value that has a name."""
+_MASKED = ("tirx.masked_load", "tirx.masked_store")
+"""Masked vector loads and stores; the mask is the last argument."""
+
+
+def _register() -> None:
+    for name in _OF_FLOATS:
+        _register_one(_PREFIX + name, f"`tirx.{name}`, of which no pass knows.", _PURE)
+    _register_one(_NAMED, "Its operand, under a name of which no pass knows.", _READS_STATE)
+
+
+def _register_one(name: str, text: str, effect: int) -> None:
+    tvm.ir.op._ffi_api.RegisterOp(name, text)
+    tvm.ir.register_op_attr(name, "TCallEffectKind", effect)
+    tvm.ir.register_op_attr(name, "TVectorizable", True)
+    tvm.ir.register_op_attr(name, "TScriptPrinterName", name)
+
+
+_register()
+
+
+def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with the arithmetic of its values out of the passes' sight."""
+    read, short = _ReadVars(func), _short_indices(func)
+
+    def seal(node: Expr) -> Expr:
+        if _is_float(node.a) or (type(node) in _WRAPPING and read.in_sum(node)):
+            return _sealed(node)
+        return node
+
+    def mask(call: tvm.ir.Call) -> Expr:
+        if str(getattr(call.op, "name", "")) not in _MASKED:
+            return call
+        hidden = tvm_ffi.structural_map(call.args[-1], (tuple(_COMPARISONS.values()), _sealed))
+        return tvm.ir.Call(call.op, [*call.args[:-1], hidden], span=call.span, ret_ty=call.ty)
+
+    def name(node: tirx.Let | tirx.Bind) -> tirx.Let | tirx.Bind:
+        if not isinstance(node.value.ty, tvm.ir.PrimType) or node.var in short:
+            return node
+        value = tirx.call_intrin(node.value.ty, _NAMED, node.value)
+        if isinstance(node, tirx.Bind):
+            return tirx.Bind(node.var, value)
+        return tirx.Let(node.var, value, node.body)
+
+    entries = ((tuple(_NAMES), seal), ((tirx.Let, tirx.Bind), name), (tvm.ir.Call, mask))
+    body = tvm_ffi.structural_map(func.body, entries)
+    return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _sealed(node: Expr) -> Expr:
+    return tirx.call_intrin(node.ty, _PREFIX + _NAMES[type(node)], node.a, node.b)
+
+
+def unnamed(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with the values of its names in sight again."""
+    body = tvm_ffi.structural_map(func.body, (tvm.ir.Call, _without_name))
+    return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _without_name(call: tvm.ir.Call) -> Expr:
+    return call.args[0] if str(getattr(call.op, "name", "")) == _NAMED else call
+
+
+_WRAPPING = frozenset(_ARITHMETIC.values())
+
+
+def _is_float(expr: Expr) -> bool:
+    return "float" in str(expr.ty.dtype)
+
+
+def _may_index(expr: Expr) -> bool:
+    """Is it one integer?"""
+    if not isinstance(expr.ty, tvm.ir.PrimType):
+        return False
+    dtype = str(expr.ty.dtype)
+    return dtype.startswith(("int", "uint")) and "x" not in dtype
+
+
+def _short_indices(func: tirx.PrimFunc) -> set[tvm.ir.Var]:
+    """The names of integers whose meaning passes may know."""
+    lengths = NameLengths()
+    short: set[tvm.ir.Var] = set()
+
+    def bind(node: tirx.Let | tirx.Bind) -> None:
+        if _may_index(node.value) and lengths.keeps(node.var, node.value):
+            short.add(node.var)
+
+    tvm_ffi.structural_walk(func.body, ((tirx.Let, tirx.Bind), bind), order="pre")
+    return short
+
+
+class _ReadVars:
+    """Which values depend on what was read from a tensor."""
+
+    def __init__(self, func: tirx.PrimFunc) -> None:
+        self._names: set[tvm.ir.Var] = set()
+        """Variables that stand for such values."""
+
+        def bind(node: tirx.Let | tirx.Bind) -> None:
+            if self.of(node.value):
+                self._names.add(node.var)
+
+        self._sums: dict[int, tuple[Expr, bool]] = {}
+        """Address of a sum, difference or product → the node, kept alive, and the answer."""
+        # Definitions come before uses in this order: a value before what is under its name.
+        tvm_ffi.structural_walk(func.body, ((tirx.Let, tirx.Bind), bind), order="pre")
+
+    def in_sum(self, node: Expr) -> bool:
+        """Does this sum, difference or product? Asked of inner ones first, of which the answer is known then: an index
+        of many terms is walked through once."""
+        answer = self._part(node.a) or self._part(node.b)
+        self._sums[hash(node)] = (node, answer)
+        return answer
+
+    def _part(self, expr: Expr) -> bool:
+        if isinstance(expr, tirx.IntImm):
+            return False
+        known = self._sums.get(hash(expr)) if type(expr) in _WRAPPING else None
+        return self.of(expr) if known is None else known[1]
+
+    def of(self, expr: Expr) -> bool:
+        """Does this value?"""
+        stop = tvm_ffi.VisitInterrupt
+
+        def variable(var: tvm.ir.Var) -> object:
+            return stop(True) if var in self._names else None
+
+        def call(node: tvm.ir.Call) -> object:
+            return stop(True) if str(getattr(node.op, "name", "")) == "tirx.masked_load" else None
+
+        callbacks = (
+            (tvm.ir.TensorLoad, lambda _: stop(True)), (tvm.ir.Var, variable), (tvm.ir.Call, call),
+        )  # fmt: skip
+        return tvm_ffi.structural_walk(expr, callbacks, order="pre") is not None
+
+
+def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with that arithmetic written out, for its target's code generator."""
+    wrapping = _Inlined() if func.attrs["target"].kind.name == "llvm" else _Unsigned()
+
+    def unseal(call: tvm.ir.Call) -> Expr:
+        name = str(getattr(call.op, "name", ""))
+        if not name.startswith(_PREFIX):
+            return call
+        if name == _NAMED:
+            return call.args[0]
+        kind = name.removeprefix(_PREFIX)
+        a, b = call.args
+        if _is_float(a):
+            return _OF_FLOATS[kind](a, b)
+        # Passes that make indices narrower reach through the call.
+        if kind in _COMPARISONS:
+            wide = max(
+                (str(x.ty.dtype) for x in (a, b)), key=lambda dtype: tvm.DataType(dtype).bits
+            )
+            return _OF_FLOATS[kind](_as(a, wide), _as(b, wide))
+        dtype = str(call.ty.dtype)
+        return wrapping(kind, _as(a, dtype), _as(b, dtype))
+
+    body = tvm_ffi.structural_map(func.body, (tvm.ir.Call, unseal))
+    return func if body.same_as(func.body) else func.with_body(wrapping.around(body))
+
+
+def _as(value: Expr, dtype: str) -> Expr:
+    return value if str(value.ty.dtype) == dtype else value.astype(dtype)
+
+
+class _Unsigned:
+    """Wrapping arithmetic in C: unsigned numbers do."""
+
+    def __call__(self, kind: str, a: Expr, b: Expr) -> Expr:
+        dtype = str(a.ty.dtype)
+        unsigned = dtype if dtype.startswith("u") else f"u{dtype}"
+        return _ARITHMETIC[kind](a.astype(unsigned), b.astype(unsigned)).astype(dtype)
+
+    def around(self, body: tirx.Stmt) -> tirx.Stmt:
+        """The body with what it needs."""
+        return body
+
+
+class _Inlined:
+    """Wrapping arithmetic in LLVM: TVM marks its own operations of 32 bits and more as ones that never wrap, so these
+    are functions in LLVM's language, which its optimiser puts in the place of their calls."""
+
+    def __init__(self) -> None:
+        self._definitions: dict[str, str] = {}
+
+    def __call__(self, kind: str, a: Expr, b: Expr) -> Expr:
+        kind_of = tvm.DataType(str(a.ty.dtype))
+        bits, lanes = kind_of.bits, kind_of.lanes
+        if bits < _MARKED_BITS:
+            return _ARITHMETIC[kind](a, b)
+        own = f"i{bits}" if lanes == 1 else f"<{lanes} x i{bits}>"
+        name = f"relaxpy_{kind}_i{bits}x{lanes}"
+        self._definitions[name] = (
+            f"define {own} @{name}({own} %a, {own} %b) alwaysinline nounwind readnone {{\n"
+            f"  %c = {kind} {own} %a, %b\n  ret {own} %c\n}}\n"
+        )
+        return tirx.call_pure_extern(str(a.ty.dtype), name, a, b)
+
+    def around(self, body: tirx.Stmt) -> tirx.Stmt:
+        """The body with the functions' definitions."""
+        if not self._definitions:
+            return body
+        text = "".join(self._definitions[name] for name in sorted(self._definitions))
+        return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
+
+
+_MARKED_BITS = 32

@@ -1,0 +1,326 @@
+"""The two float8 formats: bits in memory, float32 in arithmetic.
+
+TVM's own passes for them compute wrong numbers: 1000 becomes -0.015625 in float8_e4m3fn, a NaN 1.5, and what is below
+the normal range comes out otherwise than in `ml_dtypes`. So conversions are written as integer arithmetic here, before
+those passes run, and they are left with elements in memory that are moved as they are. Rounding is to nearest, ties to
+even; beyond the range there is infinity in float8_e5m2 and NaN in float8_e4m3fn, which has no infinity.
+
+After the rewriting a value of float8 is an element in memory or a `reinterpret` of eight bits. What only moves values
+(a choice, a name) moves the bits; all else takes them as float32, and its result is rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from relaxpy.ir.dtype import DType
+from relaxpy.tir.lowering.lanes import like, memory_like, splat
+from relaxpy.tir.numerics.floats import INFINITY_BITS
+from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
+
+Expr = tvm.ir.Expr
+Stmt = tirx.Stmt
+
+_BINARY = (
+    tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max, tirx.EQ,
+    tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE,
+)  # fmt: skip
+_F32_BITS, _F32_BIAS = 23, 127
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a number of eight bits is made up."""
+
+    mantissa: int
+    """Bits of the mantissa."""
+    bias: int
+    """The bias of the exponent."""
+    infinity: int
+    """The bits of the result of overflow: infinity, or NaN where the format has no infinity."""
+    nan: int
+    last: float
+    """The largest number that is rounded to a finite one."""
+
+    @property
+    def dropped(self) -> int:
+        """Bits of float32's mantissa that are none of this format's."""
+        return _F32_BITS - self.mantissa
+
+    @property
+    def rebias(self) -> int:
+        """The difference of the biases, in place at the exponent of a float32's bits."""
+        return (_F32_BIAS - self.bias) << _F32_BITS
+
+    @property
+    def normal(self) -> float:
+        """The smallest normal number."""
+        return 2.0 ** (1 - self.bias)
+
+
+FORMATS = {
+    "float8_e4m3fn": Format(mantissa=3, bias=7, infinity=0x7F, nan=0x7F, last=464.0),
+    "float8_e5m2": Format(mantissa=2, bias=15, infinity=0x7C, nan=0x7E, last=np.nextafter(np.float32(61440), 0).item()),
+}  # fmt: skip
+
+
+def without_float8(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The same function, in which no arithmetic, function or choice is of float8."""
+    rewriter = _Rewriter(func)
+    body = _without_names(tvm_ffi.structural_map(func.body, rewriter.callbacks()))
+    return func if body.same_as(func.body) else func.with_body(body)
+
+
+class _Rewriter:
+    """Rewrites nodes whose parts are rewritten: a part that is a float8 is in memory, or a `reinterpret` of bits."""
+
+    def __init__(self, func: tirx.PrimFunc) -> None:
+        self.buffers: dict[tvm.ir.Var, tvm.ir.Var] = {}
+        """Buffers of float8 that the function allocates, and those of bytes in their place."""
+
+        def allocate(buffers: Iterable[Expr]) -> None:
+            self.buffers |= {b: memory_like(b, "uint8") for b in buffers if str(b.dtype) in FORMATS}
+
+        visits = [
+            (s_tir.SBlock, lambda block: allocate(block.alloc_buffers)),
+            (tirx.AllocBuffer, lambda stmt: allocate([stmt.buffer])),
+        ]
+        tvm_ffi.structural_walk(func.body, visits)
+
+    def callbacks(self) -> tuple[tuple[object, Callable[..., object]], ...]:
+        """How each kind of node is rewritten."""
+        return (
+            (_BINARY, self.binary),
+            (tirx.FloatImm, self.number),
+            (tvm.ir.Var, lambda var: self.buffers.get(var, var)),
+            (tvm.ir.TensorLoad, self.load),
+            (tirx.Cast, self.cast),
+            (tirx.Select, self.select),
+            (tirx.Broadcast, self.broadcast),
+            (tirx.Shuffle, self.shuffle),
+            (tirx.Let, self.let),
+            (tvm.ir.Call, self.call),
+            (tirx.BufferStore, self.store),
+        )
+
+    def load(self, node: Expr) -> Expr:
+        if not _format(node) or str(node.source.dtype) in FORMATS:
+            return node
+        return tirx.reinterpret(
+            str(node.ty.dtype), tirx.BufferLoad(node.source, list(node.indices))
+        )
+
+    def binary(self, node: Expr) -> Expr:
+        if not (_format(node) or _format(node.a) or _format(node.b)):
+            return node
+        return _result(type(node)(_wide(node.a), _wide(node.b)), node)
+
+    def number(self, node: tirx.FloatImm) -> Expr:
+        if not _format(node):
+            return node
+        name = str(node.ty.dtype)
+        code = np.asarray(node.value).astype(DType(name).numpy).view(np.uint8)
+        return tirx.reinterpret(name, tirx.IntImm("uint8", int(code)))
+
+    def cast(self, node: Expr) -> Expr:
+        if not (_format(node) or _format(node.value)):
+            return node
+        value, target = _wide(node.value), str(node.ty.dtype)
+        if str(node.value.ty.dtype) == target:
+            return node.value
+        if target.startswith("bfloat16"):  # holds every float8, and is the upper half of a float32
+            word = tirx.reinterpret(like(value, "uint32"), value) >> splat(16, value, "uint32")
+            return tirx.reinterpret(target, word.astype(like(value, "uint16")))
+        if not _format(node):
+            return value if str(value.ty.dtype) == target else value.astype(target)
+        return _result(value.astype(like(value, "float32")), node)
+
+    def select(self, node: tirx.Select) -> Expr:
+        if not _format(node):
+            return node
+        chosen = tirx.Select(node.condition, _bits(node.true_value), _bits(node.false_value))
+        return tirx.reinterpret(str(node.ty.dtype), chosen)
+
+    def broadcast(self, node: tirx.Broadcast) -> Expr:
+        if not _format(node):
+            return node
+        return tirx.reinterpret(
+            str(node.ty.dtype), tirx.Broadcast(_bits(node.value), int(node.lanes))
+        )
+
+    def shuffle(self, node: tirx.Shuffle) -> Expr:
+        if not _format(node):
+            return node
+        picked = tirx.Shuffle([_bits(vector) for vector in node.vectors], list(node.indices))
+        return tirx.reinterpret(str(node.ty.dtype), picked)
+
+    def let(self, node: tirx.Let) -> Expr:
+        if not _format(node):
+            return node
+        named = tirx.Let(node.var, node.value, _bits(node.body))
+        return tirx.reinterpret(str(node.ty.dtype), named)
+
+    def call(self, node: tvm.ir.Call) -> Expr:
+        match str(getattr(node.op, "name", "")):
+            case "tirx.masked_load" as name:
+                if not _format(node) or str(node.args[0].dtype) in FORMATS:
+                    return node
+                found = tirx.call_intrin(like(node, "uint8"), name, *node.args)
+                return tirx.reinterpret(str(node.ty.dtype), found)
+            case "tirx.masked_store" as name:
+                buffer, value, *place = node.args
+                stored = _stored(buffer, value)
+                if stored.same_as(value):
+                    return node
+                return tirx.call_intrin("void", name, buffer, stored, *place)
+            case "tirx.reinterpret" if isinstance(node.ty, tvm.ir.PrimType):
+                (value,) = node.args
+                if not _format(value):
+                    return node
+                bits, target = _bits(value), str(node.ty.dtype)
+                return bits if str(bits.ty.dtype) == target else tirx.reinterpret(target, bits)
+            case "tirx.if_then_else" as name if _format(node):
+                condition, *sides = node.args
+                bits = tirx.call_intrin(like(node, "uint8"), name, condition, *map(_bits, sides))
+                return tirx.reinterpret(str(node.ty.dtype), bits)
+        if not _format(node) and not any(map(_format, node.args)):
+            return node
+        result = tvm.ir.PrimType(like(node, "float32")) if _format(node) else node.ty
+        return _result(
+            tvm.ir.Call(node.op, list(map(_wide, node.args)), node.attrs, ret_ty=result), node
+        )
+
+    def store(self, node: tirx.BufferStore) -> Stmt:
+        value = _stored(node.buffer, node.value)
+        if value.same_as(node.value):
+            return node
+        return tirx.BufferStore(node.buffer, value, list(node.indices))
+
+
+def _without_names(body: Stmt) -> Stmt:
+    """Variables that stand for a float8 as the bytes that are used of them."""
+    names: dict[tvm.ir.Var, tvm.ir.Var] = {}
+
+    def find(node: tirx.Let | tirx.Bind) -> None:
+        if _format(node.var):
+            names[node.var] = tirx.Var(node.var.name, like(node.var, "uint8"))
+
+    def call(node: tvm.ir.Call) -> Expr:
+        if str(getattr(node.op, "name", "")) != "tirx.reinterpret":
+            return node
+        is_bits = isinstance(node.args[0], tvm.ir.Var) and node.args[0] in bytes_
+        return node.args[0] if is_bits and str(node.ty.dtype).startswith("uint8") else node
+
+    tvm_ffi.structural_walk(body, ((tirx.Let, tirx.Bind), find))
+    if not names:
+        return body
+    bytes_ = set(names.values())
+    callbacks = (
+        (tvm.ir.Var, lambda var: names.get(var, var)),
+        (tvm.ir.Call, call),
+        (tirx.Let, lambda node: tirx.Let(node.var, _plain(node.value), node.body)),
+        (tirx.Bind, lambda node: tirx.Bind(node.var, _plain(node.value))),
+    )
+    return tvm_ffi.structural_map(body, callbacks)
+
+
+def _plain(value: Expr) -> Expr:
+    """The bits of a float8; any other value as it is."""
+    return _bits(value) if _format(value) else value
+
+
+def _format(value: Expr) -> Format | None:
+    """The format of a number, or of a vector of numbers; None of another dtype."""
+    if not isinstance(getattr(value, "ty", None), tvm.ir.PrimType):
+        return None
+    name = str(value.ty.dtype)
+    if not name.startswith("float8"):
+        return None
+    return FORMATS.get(name.split("x", 1)[0])
+
+
+def _bits(value: Expr) -> Expr:
+    """The bits of a float8."""
+    if isinstance(value, tvm.ir.Call) and str(getattr(value.op, "name", "")) == "tirx.reinterpret":
+        return value.args[0]
+    return tirx.reinterpret(like(value, "uint8"), value)
+
+
+def _stored(buffer: Expr, value: Expr) -> Expr:
+    """A value as it goes to a buffer."""
+    if not _format(value):
+        return value
+    if str(buffer.dtype) not in FORMATS:
+        return _bits(value)
+    is_name = isinstance(value, tvm.ir.Var)
+    return tirx.reinterpret(str(value.ty.dtype), _bits(value)) if is_name else value
+
+
+def _wide(value: Expr) -> Expr:
+    """A float8 as the float32 of the same number; what is none, as it is."""
+    form = _format(value)
+    if form is None:
+        return value
+    bits = tirx.Var("bits", like(value, "int32"))
+
+    def i32(number: int) -> Expr:
+        return splat(number, value, "int32")
+
+    def bits_of(number: float) -> int:
+        return int(np.float32(number).view(np.int32))
+
+    size = bits & i32(0x7F)
+    moved = size << i32(form.dropped)
+    # Below the normal range the mantissa has no leading 1: with one it is too large by the smallest normal number.
+    small = tirx.reinterpret(
+        like(value, "int32"),
+        tirx.reinterpret(like(value, "float32"), moved + i32(bits_of(form.normal)))
+        - splat(form.normal, value, "float32"),
+    )
+    is_small = size < i32(1 << form.mantissa)
+    number = tirx.Select(is_small, small, moved + i32(form.rebias))
+    is_special = size >= i32(form.infinity)
+    special = tirx.Select(
+        size <= i32(form.infinity if form.infinity != form.nan else -1),
+        i32(INFINITY_BITS),
+        i32(INFINITY_BITS | (1 << (_F32_BITS - 1))),
+    )
+    sign = (bits & i32(0x80)) << i32(24)
+    whole = tirx.Select(is_special, special, number) | sign
+    result = tirx.reinterpret(like(value, "float32"), whole)
+    return tirx.Let(bits, _bits(value).astype(like(value, "int32")), result)
+
+
+def _result(value: Expr, node: Expr) -> Expr:
+    """The result of a rewritten node: a float32 is rounded where the node was a float8."""
+    form = _format(node)
+    if form is None:
+        return value
+    wide = tirx.Var("wide", value.ty)
+
+    def i32(number: int) -> Expr:
+        return splat(number, value, "int32")
+
+    def bits_of(number: float) -> Expr:
+        return i32(int(np.float32(number).view(np.int32)))
+
+    def int_of(number: Expr) -> Expr:
+        return tirx.reinterpret(like(value, "int32"), number)
+
+    bits = int_of(wide)
+    size = bits & i32(0x7FFFFFFF)
+    odd = (size >> i32(form.dropped)) & i32(1)
+    half = i32((1 << (form.dropped - 1)) - 1)
+    number = (size - i32(form.rebias) + half + odd) >> i32(form.dropped)
+    # Added to a number whose last bit is that of the smallest float8, a float32 is rounded to that bit.
+    unit = 2.0 ** (1 - form.bias - form.mantissa + _F32_BITS)
+    magnitude = tirx.reinterpret(like(value, "float32"), size)
+    small = int_of(magnitude + splat(unit, value, "float32")) - bits_of(unit)
+    code = tirx.Select(size < bits_of(form.normal), small, number)
+    code = tirx.Select(size > bits_of(form.last), i32(form.infinity), code)
+    code = tirx.Select(size > i32(INFINITY_BITS), i32(form.nan), code)
+    signed = (code | ((bits >> i32(24)) & i32(0x80))).astype(like(value, "uint8"))
+    return tirx.reinterpret(str(node.ty.dtype), tirx.Let(wide, value, signed))

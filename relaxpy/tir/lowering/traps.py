@@ -1,0 +1,41 @@
+"""Integer divisions by a 0 that is known only at run time: they give 0, as in numpy, where the processor would end the
+process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+
+Expr = tvm.ir.Expr
+
+
+def without_traps(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The same function, in which an integer divided by a 0 gives 0, in the sizes of its buffers, too.
+
+    LLVM may divide by a symbol before it knows that the loop around the division runs at all: sizes of 0 got there in
+    programs that never divide by them.
+    """
+    divisions = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+    body = tvm_ffi.structural_map(func.body, tuple((kind, _guard(kind)) for kind in divisions))
+    return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _guard(kind: Callable[..., Expr]) -> Callable[[Expr], Expr]:
+    def replace(node: Expr) -> Expr:
+        if _may_be_zero(node.b):
+            zero, one = (tirx.const(value, node.b.ty.dtype) for value in (0, 1))
+            is_zero = tirx.EQ(node.b, zero)
+            return tirx.Select(is_zero, zero, kind(node.a, tirx.Select(is_zero, one, node.b)))
+        return node
+
+    return replace
+
+
+def _may_be_zero(divisor: Expr) -> bool:
+    """Is this an integer that is neither a constant (TVM refuses 0) nor at least 1 by construction?"""
+    if "int" not in str(divisor.ty.dtype) or isinstance(divisor, (tirx.IntImm, tirx.Broadcast)):
+        return isinstance(divisor, tirx.Broadcast) and _may_be_zero(divisor.value)
+    if isinstance(divisor, tirx.Max):
+        return not any(isinstance(e, tirx.IntImm) and e.value > 0 for e in (divisor.a, divisor.b))
+    return True

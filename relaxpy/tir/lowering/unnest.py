@@ -1,0 +1,179 @@
+"""Values under a name, one after another, each computed before the statement that uses it.
+
+TVM's code generator for LLVM tells its analyser what every name means, and the analyser writes that in wherever the
+name is used, names within included: time doubles with every name that is used twice in the value of another (`exp`
+eight deep does not end). It does so with statements as with `Let`s, but leaves alone what is read from memory. So a
+value goes through memory of its own, one element that LLVM makes a register of, and its name means that element.
+Integers that do not grow long keep their values: by these the analyser knows how accesses are aligned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from relaxpy.tir.name_length import NameLengths
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.walk import contains
+
+Expr = tvm.ir.Expr
+Stmt = tirx.Stmt
+Mutator = tvm_ffi.StructuralMutator
+
+_CHOICE = "prim.if_then_else"
+_READS_STATE = 2
+"""TVM's `CallEffectKind` of calls that look at memory; those above it change something."""
+
+_FIRST, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
+
+
+@tvm.transform.module_pass(opt_level=0, name="relaxpy.UnnestLets")
+def unnest_lets(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """The module with its `Let`s as statements."""
+    return tvm.IRModule({var: unnested(func) for var, func in mod.functions.items()})
+
+
+def unnested(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with its `Let`s as statements, and choices between values that need some as branches: what is not
+    chosen is not computed. In the condition of a `while`, and beside calls that change something, `Let`s stay."""
+    if not contains(func.body, (tirx.Let, tirx.Bind)):
+        return func
+    return func.with_body(_Unnester().run(func.body))
+
+
+class _Unnester:
+    """Rewrites statements, each with the statements that come before it."""
+
+    def __init__(self) -> None:
+        self._before: list[list[Stmt]] = []
+        """Of the statements that are being rewritten, the innermost last."""
+        self._lengths = NameLengths()
+
+    def run(self, body: Stmt) -> Stmt:
+        return tvm_ffi.structural_mutate(
+            body,
+            (
+                (tirx.SeqStmt, self._sequence),
+                (tirx.While, self._while),
+                (Stmt, self._stmt),
+                (tirx.Let, self._let),
+                (tvm.ir.Call, self._call),
+            ),
+        )
+
+    def _sequence(self, node: tirx.SeqStmt, mutator: Mutator) -> Stmt:
+        return _joined([mutator.mutate(part) for part in node.seq])
+
+    def _while(self, node: tirx.While, mutator: Mutator) -> Stmt:
+        return tirx.While(node.condition, mutator.mutate(node.body))
+
+    def _stmt(self, node: Stmt, mutator: Mutator) -> Stmt:
+        if isinstance(node, tirx.BufferStore | tirx.Evaluate | tirx.Bind):
+            lets = contains(node, tirx.Let)
+            if _has_effects_inside(node) if lets else not isinstance(node, tirx.Bind):
+                return node
+        self._before.append([])
+        if isinstance(node, tirx.Bind):
+            value = self._meaning(node.var, mutator.mutate(node.value))
+            return _joined([*self._before.pop(), tirx.Bind(node.var, value)])
+        rewritten = mutator.default_mutate(node)
+        return _joined([*self._before.pop(), rewritten])
+
+    def _let(self, node: Expr, mutator: Mutator) -> Expr:
+        while isinstance(node, tirx.Let):
+            # A value that stands in several places has a name in each.
+            var = tirx.Var(node.var.name, node.var.ty)
+            value = mutator.mutate(node.value)
+            meaning = self._meaning(var, value)
+            if meaning.same_as(value):
+                self._before[-1].append(tirx.Bind(var, value))
+            mutator.var_remap_set(node.var, var if meaning.same_as(value) else meaning)
+            node = node.body
+        return mutator.mutate(node)
+
+    def _meaning(self, var: tvm.ir.Var, value: Expr) -> Expr:
+        """The expression that replaces a variable: its value, or a load from memory that the value was stored to."""
+        if isinstance(value.ty, tvm.ir.PointerType) or _is_read(value):
+            return value
+        if _is_integer(value) and self._lengths.keeps(var, value):
+            return value
+        slot = _Slot(var.name, value)
+        self._before[-1] += [slot.allocated(), slot.put(value)]
+        return slot.value
+
+    def _call(self, node: tvm.ir.Call, mutator: Mutator) -> Expr:
+        if str(getattr(node.op, "name", "")) != _CHOICE:
+            return mutator.default_mutate(node)
+        condition = mutator.mutate(node.args[0])
+        arms: list[list[Stmt]] = []
+        values: list[Expr] = []
+        for arm in node.args[1:]:
+            self._before.append([])
+            values.append(mutator.mutate(arm))
+            arms.append(self._before.pop())
+        if not any(arms):
+            return tvm.ir.Call(node.op, [condition, *values], node.attrs, ret_ty=node.ty)
+        slot = _Slot("chosen", node)
+        chosen = [_joined([*arm, slot.put(value)]) for arm, value in zip(arms, values, strict=True)]
+        self._before[-1] += [slot.allocated(), tirx.IfThenElse(condition, *chosen)]
+        return slot.value
+
+
+class _Slot:
+    """Memory for one value. Truths are kept as bytes: vectors of them come back wrong from memory."""
+
+    def __init__(self, name: str, like: Expr) -> None:
+        dtype = str(like.ty.dtype)
+        stored = dtype.replace("bool", "int8")
+        self._buffer = tirx.decl_buffer([_ONE], stored, name, scope="global", layout=None)
+        load = tirx.BufferLoad(self._buffer, [_FIRST])
+        self.value = load if stored == dtype else tirx.Cast(dtype, load)
+
+    def allocated(self) -> Stmt:
+        return tirx.AllocBuffer(self._buffer)
+
+    def put(self, value: Expr) -> Stmt:
+        stored = str(self._buffer.dtype)
+        if str(value.ty.dtype) != stored:
+            value = tirx.Cast(stored, value)
+        return tirx.BufferStore(self._buffer, value, [_FIRST])
+
+
+def _is_read(value: Expr) -> bool:
+    """Is it read from memory as it is?"""
+    return isinstance(value.value if isinstance(value, tirx.Cast) else value, tvm.ir.TensorLoad)
+
+
+def _is_integer(value: Expr) -> bool:
+    """Is it one integer? Then it may be an index."""
+    dtype = str(value.ty.dtype)
+    return dtype.startswith(("int", "uint")) and "x" not in dtype
+
+
+def _joined(stmts: Sequence[Stmt]) -> Stmt:
+    """One sequence of all: a name is known to the end of the innermost."""
+    if len(stmts) == 1:
+        return stmts[0]
+    parts: list[Stmt] = []
+    for stmt in stmts:
+        if isinstance(stmt, tirx.SeqStmt):
+            parts.extend(stmt.seq)
+        else:
+            parts.append(stmt)
+    return tirx.SeqStmt(parts)
+
+
+def _has_effects_inside(stmt: tirx.BufferStore | tirx.Evaluate | tirx.Bind) -> bool:
+    """Does an expression in a statement change something? Where it is one call, in its arguments."""
+    whole = None if isinstance(stmt, tirx.BufferStore) else stmt.value
+    return contains(stmt, tvm.ir.Call, lambda call: not call.same_as(whole) and _changes(call))
+
+
+def _changes(call: tvm.ir.Call) -> bool:
+    return not isinstance(call.op, tvm.ir.Op) or _changes_something(call.op.name)
+
+
+@cache
+def _changes_something(name: str) -> bool:
+    effect = tvm.ir.Op.get(name).get_attr("TCallEffectKind")
+    return effect is None or int(effect) > _READS_STATE

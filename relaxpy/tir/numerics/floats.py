@@ -1,0 +1,112 @@
+"""What elementary functions are built of: polynomials, the bits of a float32, values under a name, and the choice
+between arithmetic of our own (which vectorises) and the C library (which is right in float64)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from relaxpy.ir.dtype import DType
+from relaxpy.tir.tvm import te, tirx, tvm
+
+Expr = tvm.ir.Expr
+
+SIGN_BIT = -0x80000000
+INFINITY_BITS = 0x7F800000
+_INFINITIES = {
+    "float16": 0x7C00,
+    "bfloat16": INFINITY_BITS >> 16,
+    "float32": INFINITY_BITS,
+    "float64": 0x7FF << 52,
+}
+"""The bits of infinity; those of a NaN, but for the sign, are above."""
+
+
+def through_float32(
+    compute: Callable[..., Expr], intrinsic: Callable[..., Expr], *operands: Expr
+) -> Expr:
+    """`compute` on float32, with casts around it for the narrower types; `intrinsic` for other types."""
+    xs = [x.asobject() if isinstance(x, te.tensor.TensorSlice) else x for x in operands]
+    dtype = str(xs[0].ty.dtype)
+    if dtype == "float32":
+        return compute(*xs)
+    if DType(dtype).is_narrow:
+        return compute(*(x.astype("float32") for x in xs)).astype(dtype)
+    return intrinsic(*xs)
+
+
+def libm(name: str) -> Callable[..., Expr]:
+    """The C library's function on float64 or float32, for those that TVM has no intrinsic for, or a series that is
+    less right."""
+
+    def call(*xs: Expr) -> Expr:
+        dtype = str(xs[0].ty.dtype)
+        return tirx.call_pure_extern(dtype, name if dtype == "float64" else f"{name}f", *xs)
+
+    return call
+
+
+def horner(coefficients: Sequence[float], x: Expr) -> Expr:
+    """The polynomial with these coefficients, the highest first; one fused multiply-add each."""
+    dtype = str(x.ty.dtype)
+    value: Expr = tirx.FloatImm(dtype, coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = value * x + tirx.FloatImm(dtype, coefficient)
+    return value
+
+
+def let(name: str, value: Expr, body: Callable[[Expr], Expr]) -> Expr:
+    """Compute `value` once, under a name."""
+    var = tirx.Var(name, str(value.ty.dtype))
+    return tirx.Let(var, value, body(var))
+
+
+def f32(value: float) -> Expr:
+    return tirx.FloatImm("float32", value)
+
+
+def f64(value: float) -> Expr:
+    return tirx.FloatImm("float64", value)
+
+
+def i32(value: int) -> Expr:
+    return tirx.IntImm("int32", value)
+
+
+def to_bits(x: Expr) -> Expr:
+    """A float32 as the int32 of its bits."""
+    return tirx.reinterpret("int32", x)
+
+
+def from_bits(x: Expr) -> Expr:
+    """The float32 of these bits."""
+    return tirx.reinterpret("float32", x)
+
+
+def is_nan(x: Expr) -> Expr:
+    """Is a float, or each of a vector of them, a NaN? By its bits: TVM takes `x != x` to be false, and has `isnan` of
+    single numbers only."""
+    kind = tvm.DataType(str(x.ty.dtype))
+    bits, lanes = int(kind.bits), int(kind.lanes)
+    infinity = _INFINITIES[str(kind).split("x", 1)[0]]
+
+    def number(value: int) -> Expr:
+        scalar = tirx.IntImm(f"int{bits}", value)
+        return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)
+
+    word = tirx.reinterpret(f"int{bits}" if lanes == 1 else f"int{bits}x{lanes}", x)
+    return (word & number((1 << (bits - 1)) - 1)) > number(infinity)
+
+
+def power_of_two(exponent: Expr) -> Expr:
+    """2 to an integer within the normal range."""
+    return from_bits((exponent + i32(127)) << i32(23))
+
+
+def magnitude(x: Expr) -> Expr:
+    """The number without its sign bit."""
+    return from_bits(to_bits(x) & i32(0x7FFFFFFF))
+
+
+def with_sign_of(magnitude: Expr, sign: Expr) -> Expr:
+    """A number that is not negative, with the sign bit of another."""
+    return from_bits(to_bits(magnitude) | (to_bits(sign) & i32(SIGN_BIT)))

@@ -1,0 +1,187 @@
+"""Integers whose edges are defined, as tensor-program expressions; used by `relaxpy.tir.numerics.scalar`.
+
+A quotient by zero, and what it leaves, is 0; the smallest integer divided by -1 is itself; a shift by the width or
+more, or by a negative number, shifts everything out; powers wrap around. The processor traps on the first two and takes
+the third modulo the width, and LLVM is free to do anything where TVM tells it that sums and products do not wrap: so
+none of it is ever asked to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from relaxpy.ir.dim import Dim
+from relaxpy.ir.dtype import DType
+from relaxpy.tir import te
+from relaxpy.tir.analyzer import PrimExpr
+from relaxpy.tir.numerics.floats import let
+from relaxpy.tir.te import broadcast_index
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer.loops import Buffer
+from relaxpy.tir.writer.rows import cell, rows
+from relaxpy.tir.writer.serial import Serial, serial
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest integer of `dtype`."""
+    if dtype.is_signed:
+        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+    return 0, (1 << dtype.bits) - 1
+
+
+def negative(x: PrimExpr) -> PrimExpr:
+    """-x modulo 2**bits."""
+    if _is_signed(x):
+        least = _const(integer_range(_dtype(x))[0], x)
+        return tirx.Select(tirx.EQ(x, least), x, _const(0, x) - x)
+    # Not 0 - x: TVM takes an unsigned difference to be at least 0, and so this one to be 0.
+    return tirx.Select(tirx.EQ(x, _const(0, x)), x, tirx.bitwise_not(x) + _const(1, x))
+
+
+def absolute(x: PrimExpr) -> PrimExpr:
+    """The magnitude; the smallest integer stays itself."""
+    return tirx.Select(tirx.LT(x, _const(0, x)), negative(x), x) if _is_signed(x) else x
+
+
+def floor_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """The quotient rounded down."""
+    return _quotient(tirx.floordiv, a, b)
+
+
+def divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """The quotient rounded towards zero."""
+    return _quotient(tirx.truncdiv, a, b)
+
+
+def floor_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """What `floor_divide` leaves: of the divisor's sign."""
+    return _remainder(tirx.floormod, a, b)
+
+
+def mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """What `divide` leaves: of the dividend's sign."""
+    return _remainder(tirx.truncmod, a, b)
+
+
+def _quotient(divide: Callable[..., PrimExpr], a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    quotient = divide(a, tirx.Select(_traps(b), _const(1, a), b))
+    if _is_signed(a):
+        quotient = tirx.Select(tirx.EQ(b, _const(-1, b)), negative(a), quotient)
+    return tirx.Select(tirx.EQ(b, _const(0, b)), _const(0, a), quotient)
+
+
+def _remainder(divide: Callable[..., PrimExpr], a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    rest = divide(a, tirx.Select(_traps(b), _const(1, a), b))
+    return tirx.Select(_traps(b), _const(0, a), rest)
+
+
+def _traps(divisor: PrimExpr) -> PrimExpr:
+    """Divisors that the processor may trap on: 0, and -1 under the smallest integer."""
+    zero = tirx.EQ(divisor, _const(0, divisor))
+    return tirx.any(zero, tirx.EQ(divisor, _const(-1, divisor))) if _is_signed(divisor) else zero
+
+
+def left_shift(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """A times 2**b modulo 2**bits; 0 where b is no place within the width."""
+    shifted = (_unsigned(a) << _unsigned(_within(b))).astype(str(a.ty.dtype))
+    return tirx.Select(_is_place(b), shifted, _const(0, a))
+
+
+def right_shift(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """A over 2**b rounded down; 0 or, of a negative number, -1 where b is no place within the width."""
+    gone = _const(0, a)
+    if _is_signed(a):
+        gone = tirx.Select(tirx.LT(a, gone), _const(-1, a), gone)
+    return tirx.Select(_is_place(b), a >> _within(b), gone)
+
+
+def _is_place(b: PrimExpr) -> PrimExpr:
+    below = tirx.LT(b, _const(_dtype(b).bits, b))
+    return tirx.all(tirx.GE(b, _const(0, b)), below) if _is_signed(b) else below
+
+
+def _within(b: PrimExpr) -> PrimExpr:
+    return b & _const(_dtype(b).bits - 1, b)
+
+
+def power(
+    a: te.Tensor, b: te.Tensor, shape: Sequence[Dim], operands: Sequence[Sequence[Dim]]
+) -> te.Tensor:
+    """A to the power b modulo 2**bits, of a negative power the whole part (0, but for 1 and -1): a tensor of `shape`,
+    to which the operands' shapes are broadcast.
+
+    Squares and multiplies in a loop over the exponent's bits: written out for one element, it is an expression that
+    TVM and LLVM take minutes to simplify.
+    """
+    dtype = DType(str(a.dtype))
+    wide = f"u{dtype}" if dtype.is_signed else str(dtype)
+
+    def fill(p: Serial, out: Buffer, bases: Buffer, exponents: Buffer) -> None:
+        with rows(p, shape) as i:
+            at = [broadcast_index(operand, shape, i) for operand in operands]
+            base = p.let("base", p.read(bases, *at[0]))
+            exponent = p.let("exponent", p.read(exponents, *at[1]))
+            square = cell(p, "square", base.astype(wide))
+            result = cell(p, "result", tirx.const(1, wide))
+            left = cell(p, "left", exponent.astype(wide))
+            with p.loop("bit", dtype.bits):
+                odd = tirx.EQ(left.get() & tirx.const(1, wide), tirx.const(1, wide))
+                factor = tirx.Select(odd, square.get(), tirx.const(1, wide))
+                result.set(_times(result.get(), factor))
+                square.set(_times(square.get(), square.get()))
+                left.set(left.get() >> tirx.const(1, wide))
+            value = result.get().astype(str(dtype))
+            p.write(out, *i, value=_of_negative(base, exponent, value))
+
+    return serial((shape, str(dtype)), [a, b], fill, "power")
+
+
+def _of_negative(base: PrimExpr, exponent: PrimExpr, otherwise: PrimExpr) -> PrimExpr:
+    """1 / base**-exponent without its fraction, where the exponent is negative."""
+    if not _is_signed(base):
+        return otherwise
+    zero, one, minus_one = (_const(value, base) for value in (0, 1, -1))
+    sign = tirx.Select(tirx.EQ(exponent & one, one), minus_one, one)
+    whole = tirx.Select(tirx.EQ(base, one), one, tirx.Select(tirx.EQ(base, minus_one), sign, zero))
+    return tirx.Select(tirx.LT(exponent, zero), whole, otherwise)
+
+
+def _times(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """The product of unsigned integers modulo 2**bits, of pieces that do not wrap."""
+    bits = _dtype(a).bits
+    if bits < 32:
+        return a * b
+    if bits == 32:
+        return (_low(a) * _low(b)).astype("uint32")
+    return let("x", a, lambda x: let("y", b, lambda y: let("z", _low(x) * _low(y), _join(x, y))))
+
+
+def _join(x: PrimExpr, y: PrimExpr) -> Callable[[PrimExpr], PrimExpr]:
+    """The low 64 bits of x * y from the product of the low halves."""
+    cross = _low(_high(x) * _low(y)) + _low(_low(x) * _high(y))
+    return lambda z: ((cross + _high(z)) << _const(32, z)) | _low(z)
+
+
+def _low(x: PrimExpr) -> PrimExpr:
+    """The low 32 bits, as 64."""
+    return x.astype("uint64") & tirx.const(0xFFFFFFFF, "uint64")
+
+
+def _high(x: PrimExpr) -> PrimExpr:
+    return x >> _const(32, x)
+
+
+def _unsigned(x: PrimExpr) -> PrimExpr:
+    return x.astype(f"u{x.ty.dtype}") if _is_signed(x) else x
+
+
+def _is_signed(x: PrimExpr) -> bool:
+    return _dtype(x).is_signed
+
+
+def _dtype(x: PrimExpr) -> DType:
+    return DType(str(x.ty.dtype))
+
+
+def _const(value: int, like: PrimExpr) -> PrimExpr:
+    return tirx.const(value, str(like.ty.dtype))

@@ -1,0 +1,288 @@
+"""Elementary functions as tensor-program expressions, so that they vectorise.
+
+LLVM calls libm once an element for these, even in a vectorised loop; what is built here is plain arithmetic without
+branches and runs on whole vectors. float32 is computed as such (`pow`, and the last step of a trigonometric function's
+range reduction, in float64); float16 and bfloat16 through float32; float64 is libm's. NaN gives NaN, infinities and
+zeros with their sign give what numpy gives, and results below the normal range are rounded once, not flushed.
+
+Largest errors in units in the last place, over all float32 (tests/tir/numerics/test_math.py): `exp` 1, `log` 1,
+`log1p` 1.5, `pow` 0.51, `sigmoid` 2.5, `erf` 6; `relaxpy.tir.numerics.trigonometry` and
+`relaxpy.tir.numerics.hyperbolic` have the others. `sqrt` and `rsqrt` are nowhere: processors have instructions for
+them. Speed beside libm: `make bench-elementary`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from relaxpy.tir.numerics.floats import (
+    SIGN_BIT,
+    Expr,
+    f32,
+    f64,
+    from_bits,
+    horner,
+    i32,
+    is_nan,
+    let,
+    libm,
+    magnitude,
+    power_of_two,
+    through_float32,
+    to_bits,
+    with_sign_of,
+)
+from relaxpy.tir.tvm import tirx
+
+_ROUND_MAGIC = (
+    12582912.0  # 1.5 * 2**23: adding it rounds to an integer and leaves that in the low bits
+)
+_ROUND_MAGIC_BITS = 0x4B400000
+_LN2_HIGH = 0.693359375  # 9 bits: its product with an exponent is exact
+_LN2_LOW = -2.12194440e-4
+
+# exp(r) = 1 + r + r*r*p(r) on |r| <= ln(2)/2, minimax: Cephes, expf.
+_EXP = (
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
+)
+# log(1 + f) = f - f*f/2 + f*f*f*p(f) on sqrt(1/2) <= 1 + f < sqrt(2): Cephes, logf.
+_LOG = (
+    7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+    -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+)  # fmt: skip
+# erf(x) = x*p(z)/q(z), z = x*x, on |x| <= _ERF_LIMIT, beyond which it rounds to 1: Eigen, generic_fast_erf_float.
+_ERF_P = (
+    2.2905065861350646e-4, 3.4082910107109506e-3, 5.0955695062380861e-2, 1.8520832239976145e-1,
+    1.128379143519084,
+)  # fmt: skip
+_ERF_Q = (
+    -1.1791602954361697e-7, 2.3547966471313185e-5, 1.0179625278914885e-3, 1.4070470171167667e-2,
+    1.1098505178285362e-1, 4.9746925110067538e-1, 1.0,
+)  # fmt: skip
+_ERF_LIMIT = 3.7439211627767994
+# 2**r = 1 + r*p(r) on |r| <= 1/2: minimax of the relative error, 9.1e-8.
+_EXP2_FEW = (
+    1.3264727e-3, 9.6715130e-3, 5.5507336e-2, 2.4022242e-1, 6.9314700e-1,
+)  # fmt: skip
+# log2((1 + s) / (1 - s)) / s and 2**r as power series: in float64, and of enough terms for 37 bits on |s| <= 0.172
+# and |r| <= 1/2.
+_ATANH_LOG2 = tuple(2 / math.log(2) / (2 * k + 1) for k in reversed(range(8)))
+_EXP2 = tuple(math.log(2) ** k / math.factorial(k) for k in reversed(range(11)))
+_SMALLEST_NORMAL = 1.1754943508222875e-38
+
+
+def exp(x: Expr) -> Expr:
+    """E to the power x; 0 below -103.98, infinity above 88.72."""
+    return through_float32(exp_float32, tirx.exp, x)
+
+
+def log(x: Expr) -> Expr:
+    """The natural logarithm; -infinity at either zero, NaN below."""
+    return through_float32(log_float32, tirx.log, x)
+
+
+def log1p(x: Expr) -> Expr:
+    """log(1 + x), accurate near 0."""
+    return through_float32(_log1p, libm("log1p"), x)
+
+
+def pow(x: Expr, y: Expr) -> Expr:
+    """X to the power y: 1 where y is 0 or x is 1, NaN of a negative x where y is no integer."""
+    return through_float32(_pow, tirx.pow, x, y)
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + exp(-x)), accurate for large negative x too."""
+    return through_float32(_sigmoid, tirx.sigmoid, x)
+
+
+def erf(x: Expr) -> Expr:
+    """The error function; odd, never beyond 1."""
+    return through_float32(_erf, tirx.erf, x)
+
+
+def exp_float32(x: Expr, halvings: int = 0) -> Expr:
+    """exp(x) / 2**halvings of float32 (0 or 1), which is finite a little further up."""
+    # The bounds are where the result is 0 and infinity for certain, and keep the exponent within two factors. The
+    # constant stands first: of a NaN and a number, the comparison then takes the NaN on.
+    bounded = tirx.Min(f32(90.0), tirx.Max(f32(-104.0), x))
+
+    def scaled(x: Expr) -> Expr:
+        return let("t", x * f32(1.44269504088896341) + f32(_ROUND_MAGIC), lambda t: powers(x, t))
+
+    def powers(x: Expr, t: Expr) -> Expr:
+        n = t - f32(_ROUND_MAGIC)
+        # Rounded by addition, never by conversion, which is undefined for a NaN.
+        exponent = to_bits(t) - i32(_ROUND_MAGIC_BITS + halvings)
+        remainder = let("n", n, lambda n: x - n * f32(_LN2_HIGH) - n * f32(_LN2_LOW))
+        return let("r", remainder, lambda r: let("k", exponent, lambda k: result(r, k)))
+
+    def result(r: Expr, k: Expr) -> Expr:
+        mantissa = r * r * horner(_EXP, r) + r + f32(1.0)
+        # 2**k in two factors: k goes from -150 to 130, beyond what one float32 exponent holds at either end.
+        return let("h", k >> i32(1), lambda h: mantissa * power_of_two(h) * power_of_two(k - h))
+
+    return let("x", bounded, scaled)
+
+
+def exp_of_negative(x: Expr) -> Expr:
+    """exp(x) of a float32 that is at most 0, for weights that add up to 1: half the operations of `exp_float32`.
+
+    The error is 2e-7 of the result for x near 0, |x| * 2e-8 more further down; 1 at 0, and 0 below -87.7, where
+    weights are no longer normal numbers. NaN gives NaN.
+    """
+    # The constant stands first: of a NaN and a number, the comparison then takes the NaN on.
+    bounded = tirx.Max(f32(-88.0), x)
+    magic = _ROUND_MAGIC + 127.0
+
+    def result(x: Expr, t: Expr) -> Expr:
+        remainder = x * f32(1.44269504088896341) - (t - f32(magic))
+        # The low bits of t are the exponent and its bias; what is above them goes.
+        power = from_bits(to_bits(t) << i32(23))
+        return let("r", remainder, lambda r: (r * horner(_EXP2_FEW, r) + f32(1.0)) * power)
+
+    rounded = f32(1.44269504088896341), f32(magic)
+    return let(
+        "x", bounded, lambda x: let("t", x * rounded[0] + rounded[1], lambda t: result(x, t))
+    )
+
+
+def log_float32(x: Expr) -> Expr:
+    """log(x) of float32."""
+
+    def normal(x: Expr) -> Expr:
+        # A number below the normal range is scaled into it.
+        tiny = x < f32(_SMALLEST_NORMAL)
+        scaled = tirx.Select(tiny, x * f32(8388608.0), x)
+        shift = tirx.Select(tiny, f32(-23.0), f32(0.0))
+        raw = to_bits(scaled)
+        return let("b", raw, lambda b: let("s", shift, lambda s: let("y", split(b, s), special(x))))
+
+    def split(raw: Expr, shift: Expr) -> Expr:
+        # The mantissa in [sqrt(1/2), sqrt(2)): subtracting the bits of sqrt(1/2) makes the exponent field change there.
+        offset = raw - i32(0x3F3504F3)
+        exponent = (offset >> i32(23)).astype("float32") + shift
+        fraction = from_bits((offset & i32(0x007FFFFF)) + i32(0x3F3504F3)) - f32(1.0)
+        return let("f", fraction, lambda f: let("e", exponent, lambda e: series(f, e)))
+
+    def series(f: Expr, e: Expr) -> Expr:
+        tail = f * (f * f) * horner(_LOG, f) + e * f32(_LN2_LOW) - f32(0.5) * (f * f)
+        return f + tail + e * f32(_LN2_HIGH)
+
+    def special(x: Expr) -> Callable[[Expr], Expr]:
+        infinity = f32(float("inf"))
+        return lambda y: tirx.Select(
+            x > f32(0.0),
+            tirx.Select(x < infinity, y, x),
+            # 0 gives -infinity; what is below, and a NaN, gives NaN.
+            tirx.Select(tirx.EQ(x, f32(0.0)), -infinity, f32(float("nan"))),
+        )
+
+    return let("x", x, normal)
+
+
+def _log1p(x: Expr) -> Expr:
+    # What rounding takes from 1 + x is given back in proportion.
+    def corrected(x: Expr, w: Expr) -> Expr:
+        lost = tirx.Select(w < f32(float("inf")), (x - (w - f32(1.0))) / w, f32(0.0))
+        return tirx.Select(tirx.EQ(w, f32(1.0)), x, log_float32(w) + lost)
+
+    return let("x", x, lambda x: let("w", f32(1.0) + x, lambda w: corrected(x, w)))
+
+
+def _pow(x: Expr, y: Expr) -> Expr:
+    """2**(y * log2|x|) in float64, which is rounded once; then the sign, and what is exact by definition."""
+
+    def magnitude_of(a: Expr, y: Expr) -> Expr:
+        # -infinity and infinity stand for the logarithms of the ends: the product's bounds make them 0 or infinity.
+        ends = tirx.Select(
+            tirx.EQ(a, f32(0.0)),
+            f64(-math.inf),
+            tirx.Select(a < f32(math.inf), _log2(a), f64(math.inf)),
+        )
+        return _exp2(y.astype("float64") * ends)
+
+    def result(x: Expr, y: Expr) -> Expr:
+        a = magnitude(x)
+        half = y * f32(0.5)
+        whole = tirx.EQ(tirx.floor(y), y)
+        odd = tirx.all(whole, tirx.floor(half) < half)
+        power = tirx.Select(
+            tirx.EQ(a, f32(1.0)), f32(1.0), let("a", a, lambda a: magnitude_of(a, y))
+        )
+        signed = from_bits(to_bits(power) | (to_bits(x) & tirx.Select(odd, i32(SIGN_BIT), i32(0))))
+        root = tirx.all(x < f32(0.0), x > f32(-math.inf), tirx.Not(whole))
+        unknown = tirx.any(is_nan(x), is_nan(y), root)
+        exact = tirx.any(tirx.EQ(y, f32(0.0)), tirx.EQ(x, f32(1.0)))
+        return tirx.Select(exact, f32(1.0), tirx.Select(unknown, f32(math.nan), signed))
+
+    return let("x", x, lambda x: let("y", y, lambda y: result(x, y)))
+
+
+def _log2(x: Expr) -> Expr:
+    """log2 of a positive float32 in float64, to 40 bits."""
+
+    def split(raw: Expr, tiny: Expr) -> Expr:
+        offset = raw - i32(0x3F3504F3)
+        exponent = (offset >> i32(23)) - tirx.Select(tiny, i32(23), i32(0))
+        mantissa = from_bits((offset & i32(0x007FFFFF)) + i32(0x3F3504F3)).astype("float64")
+        return let("m", mantissa, lambda m: series((m - f64(1.0)) / (m + f64(1.0)), exponent))
+
+    def series(s: Expr, exponent: Expr) -> Expr:
+        # log(m) = 2 * (s + s**3/3 + s**5/5 + …), s = (m - 1) / (m + 1)
+        return let(
+            "s", s,
+            lambda s: let("z", s * s, lambda z: horner(_ATANH_LOG2, z)) * s + exponent.astype("float64"),
+        )  # fmt: skip
+
+    tiny = x < f32(_SMALLEST_NORMAL)
+    scaled = tirx.Select(tiny, x * f32(8388608.0), x)
+    return let("b", to_bits(scaled), lambda b: split(b, tiny))
+
+
+def _exp2(x: Expr) -> Expr:
+    """2**x of a float64 as float32."""
+    # Beyond the bounds the result is 0 or infinity as a float32. Of a NaN and a number, the number is taken: what is
+    # converted to an integer must be one.
+    bounded = tirx.Max(tirx.Min(x, f64(160.0)), f64(-160.0))
+
+    def scaled(x: Expr) -> Expr:
+        return let("n", tirx.nearbyint(x), lambda n: let("r", x - n, lambda r: result(r, n)))
+
+    def result(r: Expr, n: Expr) -> Expr:
+        power = (n.astype("int32") + i32(1023)).astype("int64") << tirx.IntImm("int64", 52)
+        return (horner(_EXP2, r) * tirx.reinterpret("float64", power)).astype("float32")
+
+    return let("x", bounded, scaled)
+
+
+def _sigmoid(x: Expr) -> Expr:
+    def by_sign(x: Expr) -> Expr:
+        # exp of what is never positive does not overflow; the quotient for negative x keeps its small values.
+        decay = exp_float32(from_bits(to_bits(x) | i32(SIGN_BIT)))
+        return let(
+            "e",
+            decay,
+            lambda e: tirx.Select(x < f32(0.0), e, f32(1.0)) / (f32(1.0) + e),
+        )
+
+    return let("x", x, by_sign)
+
+
+def _erf(x: Expr) -> Expr:
+    def rational(x: Expr) -> Expr:
+        return let("z", x * x, lambda z: x * horner(_ERF_P, z) / horner(_ERF_Q, z))
+
+    def limited(x: Expr) -> Expr:
+        # The quotient rounds to a little more than 1 in places; a NaN passes through both comparisons.
+        inside = tirx.Min(f32(1.0), tirx.Max(f32(-1.0), rational(x)))
+        beyond = magnitude(x) >= f32(_ERF_LIMIT)
+        return tirx.Select(beyond, with_sign_of(f32(1.0), x), inside)
+
+    return let("x", x, limited)

@@ -1,0 +1,432 @@
+"""Functions of one element whose edges are defined, for operators: the same results as their
+numpy references.
+
+Integer division and remainder by zero give 0, the smallest integer divided by -1 wraps around to
+itself, conversions to integers saturate (NaN gives 0), maximum and minimum pass a NaN on. Nothing
+here can end the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from relaxpy.ir.dim import Dim
+from relaxpy.ir.dtype import DType
+from relaxpy.tir.analyzer import PrimExpr, to_tvm
+from relaxpy.tir.numerics import hyperbolic, integer, math, trigonometry
+from relaxpy.tir.numerics.floats import let, libm
+from relaxpy.tir.tvm import te, tirx
+
+infinity = float("inf")
+log_of_2 = 0.6931471805599453
+fmod = libm("fmod")
+
+integer_power, integer_range = integer.power, integer.integer_range
+
+erf, exp, log, log1p, sigmoid = math.erf, math.exp, math.log, math.log1p, math.sigmoid
+acos, asin, atan, atan2 = (
+    trigonometry.acos,
+    trigonometry.asin,
+    trigonometry.atan,
+    trigonometry.atan2,
+)
+cos, sin, tan = trigonometry.cos, trigonometry.sin, trigonometry.tan
+acosh, asinh, atanh = hyperbolic.acosh, hyperbolic.asinh, hyperbolic.atanh
+cosh, sinh, tanh = hyperbolic.cosh, hyperbolic.sinh, hyperbolic.tanh
+
+
+def element(x: Any) -> PrimExpr:
+    """A read of a tensor, a loop of a reduction, or an expression, as an expression."""
+    if isinstance(x, tirx.IterVar):
+        return x.var
+    return x.asobject() if isinstance(x, te.tensor.TensorSlice) else x
+
+
+def dtype_of(x: Any) -> DType:
+    """The dtype of an expression."""
+    return DType(str(element(x).ty.dtype))
+
+
+def literal(value: float, like: Any) -> PrimExpr:
+    """`value` in the dtype of `like`."""
+    return tirx.const(value, str(dtype_of(like)))
+
+
+def widen(x: Any) -> PrimExpr:
+    """float16 and bfloat16 as float32, in which sums and functions are computed; others as they
+    are."""
+    x = element(x)
+    return x.astype("float32") if dtype_of(x).is_narrow else x
+
+
+def cast(x: Any, dtype: str) -> PrimExpr:
+    """`x` as `dtype`: to bool by comparing with 0, from float to integer towards zero,
+    saturating, NaN as 0; from integer to integer modulo 2**bits."""
+    x, source, target = element(x), dtype_of(x), DType(dtype)
+    if source == target:
+        return x
+    if target.is_bool:
+        return not_equal(x, literal(0, x))
+    signs = target.is_int and target.is_signed and source.is_int and not source.is_signed
+    if signs and target.bits <= source.bits:
+        # TVM takes an unsigned value to stay at least 0 whatever it is converted to, and drops
+        # checks of it. Of the same bits as a signed number it assumes nothing.
+        return tirx.reinterpret(f"int{source.bits}", x).astype(str(target))
+    if not (source.is_float and target.is_int):
+        return x.astype(str(target))
+    x = widen(x)
+    low, high = integer_range(target)
+    # What is outside must not reach the conversion at all: there its result is undefined.
+    beyond = tirx.GE(x, literal(float(high), x))
+    below = tirx.LE(x, literal(float(low), x))
+    inside = tirx.Select(tirx.any(beyond, below, tirx.isnan(x)), literal(0, x), x).astype(
+        str(target)
+    )
+    ends = tirx.Select(below, tirx.const(low, str(target)), inside)
+    return tirx.Select(beyond, tirx.const(high, str(target)), ends)
+
+
+def maximum(a: Any, b: Any) -> PrimExpr:
+    """The greater one; NaN if either is NaN."""
+    a, b = element(a), element(b)
+    if not dtype_of(a).is_float:
+        return tirx.max(a, b)
+    return tirx.Select(tirx.GT(a, b), a, tirx.Select(isnan(a), a, b))
+
+
+def minimum(a: Any, b: Any) -> PrimExpr:
+    """The smaller one; NaN if either is NaN."""
+    a, b = element(a), element(b)
+    if not dtype_of(a).is_float:
+        return tirx.min(a, b)
+    return tirx.Select(tirx.LT(a, b), a, tirx.Select(isnan(a), a, b))
+
+
+def isnan(x: Any) -> PrimExpr:
+    """Is it a NaN? (TVM takes `x != x` to be false.)"""
+    x = element(x)
+    return tirx.isnan(widen(x)) if dtype_of(x).is_float else tirx.const(False, "bool")
+
+
+def add(a: Any, b: Any) -> PrimExpr:
+    """The sum; integers modulo 2**bits."""
+    return element(a) + element(b)
+
+
+def subtract(a: Any, b: Any) -> PrimExpr:
+    """The difference; integers modulo 2**bits."""
+    return element(a) - element(b)
+
+
+def multiply(a: Any, b: Any) -> PrimExpr:
+    """The product; integers modulo 2**bits."""
+    return element(a) * element(b)
+
+
+def divide(a: Any, b: Any) -> PrimExpr:
+    """The quotient; of integers rounded towards zero."""
+    a, b = element(a), element(b)
+    return a / b if dtype_of(a).is_float else integer.divide(a, b)
+
+
+def mod(a: Any, b: Any) -> PrimExpr:
+    """What is left by a quotient rounded towards zero: of the dividend's sign."""
+    a, b = element(a), element(b)
+    return fmod(a, b) if dtype_of(a).is_float else integer.mod(a, b)
+
+
+def floor_divide(a: Any, b: Any) -> PrimExpr:
+    """The quotient rounded down."""
+    a, b = element(a), element(b)
+    if not dtype_of(a).is_float:
+        return integer.floor_divide(a, b)
+    zero, one = literal(0, a), literal(1, a)
+
+    def rounded(quotient: PrimExpr) -> PrimExpr:
+        # A whole number but for rounding: where it came out below, it is the next one.
+        down = tirx.floor(quotient)
+        nearest = tirx.Select(quotient - down > literal(0.5, a), down + one, down)
+        signed_zero = tirx.Select(tirx.EQ(a, zero), a / b, zero)
+        return tirx.Select(tirx.EQ(quotient, zero), signed_zero, nearest)
+
+    def quotient(rest: PrimExpr) -> PrimExpr:
+        exact = (a - rest) / b
+        return tirx.Select(_opposite(rest, b), exact - one, exact)
+
+    whole = let("r", fmod(a, b), lambda r: let("q", quotient(r), rounded))
+    return tirx.Select(tirx.EQ(b, zero), a / b, whole)
+
+
+def floor_mod(a: Any, b: Any) -> PrimExpr:
+    """What is left by `floor_divide`: of the divisor's sign."""
+    a, b = element(a), element(b)
+    if not dtype_of(a).is_float:
+        return integer.floor_mod(a, b)
+    zero = literal(0, a)
+
+    def of_sign(rest: PrimExpr) -> PrimExpr:
+        # Not a choice between the zeros, which TVM takes to be equal.
+        signed_zero = tirx.abs(rest) * tirx.Select(b < zero, literal(-1, a), literal(1, a))
+        moved = tirx.Select(_opposite(rest, b), rest + b, rest)
+        return tirx.Select(tirx.EQ(rest, zero), signed_zero, moved)
+
+    return let("r", fmod(a, b), of_sign)
+
+
+def _opposite(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    """Is one of the floats positive and the other negative?"""
+    zero = literal(0, a)
+    return tirx.any(tirx.all(a < zero, b > zero), tirx.all(a > zero, b < zero))
+
+
+def per_count(total: Any, count: Dim) -> PrimExpr:
+    """`total / count`: a mean. NaN of nothing (TVM refuses to fold a division by a constant 0)."""
+    total = element(total)
+    if count == 0:
+        return literal(float("nan"), total)
+    return total / to_tvm(count).astype(str(dtype_of(total)))
+
+
+def negative(x: Any) -> PrimExpr:
+    """-x; integers modulo 2**bits."""
+    x = element(x)
+    return x * literal(-1, x) if dtype_of(x).is_float else integer.negative(x)
+
+
+def absolute(x: Any) -> PrimExpr:
+    """The magnitude; the smallest integer stays itself."""
+    x = element(x)
+    return tirx.abs(x) if dtype_of(x).is_float else integer.absolute(x)
+
+
+def sign(x: Any) -> PrimExpr:
+    """1, 0 or -1; NaN of a NaN."""
+    x = element(x)
+    zero, one = literal(0, x), literal(1, x)
+    if not dtype_of(x).is_signed:
+        return tirx.Select(tirx.GT(x, zero), one, zero)
+    below = tirx.Select(tirx.LT(x, zero), literal(-1, x), zero)
+    if dtype_of(x).is_float:
+        below = tirx.Select(isnan(x), x, below)
+    return tirx.Select(tirx.GT(x, zero), one, below)
+
+
+def clip(x: Any, low: float, high: float) -> PrimExpr:
+    """`x`, not below `low` and then not above `high`; a NaN stays one."""
+    x = element(x)
+    return minimum(maximum(x, literal(low, x)), literal(high, x))
+
+
+def square(x: Any) -> PrimExpr:
+    """The product with itself; integers modulo 2**bits."""
+    x = element(x)
+    return x * x
+
+
+def sqrt(x: Any) -> PrimExpr:
+    """The square root; NaN below zero."""
+    return tirx.sqrt(element(x))
+
+
+def rsqrt(x: Any) -> PrimExpr:
+    """1 / sqrt(x)."""
+    x = element(x)
+    return literal(1, x) / tirx.sqrt(x)
+
+
+def power(a: Any, b: Any) -> PrimExpr:
+    """A to the power b, of floats."""
+    return math.pow(element(a), element(b))
+
+
+def log_add_exp(a: Any, b: Any) -> PrimExpr:
+    """log(exp(a) + exp(b)) without overflow."""
+
+    def result(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+        rest = math.log1p(math.exp(negative(absolute(a - b))))
+        # Equal infinities have no difference.
+        rest = tirx.Select(tirx.EQ(a, b), literal(log_of_2, a), rest)
+        return maximum(a, b) + rest
+
+    return let("a", element(a), lambda a: let("b", element(b), lambda b: result(a, b)))
+
+
+def ewise_fma(a: Any, b: Any, c: Any) -> PrimExpr:
+    """A * b + c."""
+    return element(a) * element(b) + element(c)
+
+
+def _rounding(function: Callable[[PrimExpr], PrimExpr]) -> Callable[[Any], PrimExpr]:
+    """A function that makes floats whole; integers are."""
+
+    def rounded(x: Any) -> PrimExpr:
+        x = element(x)
+        return function(x) if dtype_of(x).is_float else x
+
+    return rounded
+
+
+ceil, floor, trunc = _rounding(tirx.ceil), _rounding(tirx.floor), _rounding(tirx.trunc)
+round = _rounding(tirx.nearbyint)
+"""To the nearest integer, halves to the even one."""
+
+
+def isfinite(x: Any) -> PrimExpr:
+    """Is it neither infinite nor a NaN?"""
+    x = element(x)
+    if not dtype_of(x).is_float:
+        return tirx.const(True, "bool")
+    return tirx.LT(tirx.abs(x), literal(infinity, x))
+
+
+def isinf(x: Any) -> PrimExpr:
+    """Is it infinite, of either sign?"""
+    x = element(x)
+    if not dtype_of(x).is_float:
+        return tirx.const(False, "bool")
+    return tirx.EQ(tirx.abs(x), literal(infinity, x))
+
+
+def bitwise_not(x: Any) -> PrimExpr:
+    """Every bit turned; of a bool, its negation."""
+    x = element(x)
+    return logical_not(x) if dtype_of(x).is_bool else tirx.bitwise_not(x)
+
+
+def bitwise_and(a: Any, b: Any) -> PrimExpr:
+    return _bit_by_bit(tirx.bitwise_and, logical_and, a, b)
+
+
+def bitwise_or(a: Any, b: Any) -> PrimExpr:
+    return _bit_by_bit(tirx.bitwise_or, logical_or, a, b)
+
+
+def bitwise_xor(a: Any, b: Any) -> PrimExpr:
+    return _bit_by_bit(tirx.bitwise_xor, logical_xor, a, b)
+
+
+def _bit_by_bit(
+    bitwise: Callable[..., PrimExpr], logical: Callable[..., PrimExpr], a: Any, b: Any
+) -> PrimExpr:
+    a, b = element(a), element(b)
+    return logical(a, b) if dtype_of(a).is_bool else bitwise(a, b)
+
+
+def left_shift(a: Any, b: Any) -> PrimExpr:
+    """A * 2**b modulo 2**bits; see `relaxpy.tir.numerics.integer`."""
+    return integer.left_shift(element(a), element(b))
+
+
+def right_shift(a: Any, b: Any) -> PrimExpr:
+    """A / 2**b rounded down; see `relaxpy.tir.numerics.integer`."""
+    return integer.right_shift(element(a), element(b))
+
+
+def logical_and(a: Any, b: Any) -> PrimExpr:
+    return tirx.all(element(a), element(b))
+
+
+def logical_or(a: Any, b: Any) -> PrimExpr:
+    return tirx.any(element(a), element(b))
+
+
+def logical_xor(a: Any, b: Any) -> PrimExpr:
+    return not_equal(a, b)
+
+
+def logical_not(a: Any) -> PrimExpr:
+    """Not `tirx.Not`: TVM makes `a >= b` of `not a < b`, which it is not for a NaN."""
+    return tirx.EQ(_comparable(a), tirx.const(0, "int8"))
+
+
+def _comparable(x: Any) -> PrimExpr:
+    """TVM compares bools as floats, which LLVM refuses: they are compared as integers."""
+    x = element(x)
+    return x.astype("int8") if dtype_of(x).is_bool else x
+
+
+def equal(a: Any, b: Any) -> PrimExpr:
+    """TVM takes `x == x` to be true, which it is not for a NaN."""
+    a, b = _comparable(a), _comparable(b)
+    same = tirx.EQ(a, b)
+    return tirx.all(same, logical_not(isnan(a))) if dtype_of(a).is_float else same
+
+
+def not_equal(a: Any, b: Any) -> PrimExpr:
+    """TVM takes `x != x` to be false, which it is not for a NaN."""
+    a, b = _comparable(a), _comparable(b)
+    differ = tirx.NE(a, b)
+    return tirx.any(differ, isnan(a), isnan(b)) if dtype_of(a).is_float else differ
+
+
+def less(a: Any, b: Any) -> PrimExpr:
+    return tirx.LT(_comparable(a), _comparable(b))
+
+
+def less_equal(a: Any, b: Any) -> PrimExpr:
+    return tirx.LE(_comparable(a), _comparable(b))
+
+
+def greater(a: Any, b: Any) -> PrimExpr:
+    return tirx.GT(_comparable(a), _comparable(b))
+
+
+def greater_equal(a: Any, b: Any) -> PrimExpr:
+    return tirx.GE(_comparable(a), _comparable(b))
+
+
+def compared(compare: Callable[[Any, Any], PrimExpr], a: Any, b: Any) -> PrimExpr:
+    """A comparison of numbers whose dtypes may differ: integers as they are, with a float in a float that has both."""
+    a, b = element(a), element(b)
+    left, right = dtype_of(a), dtype_of(b)
+    if left == right:
+        return compare(a, b)
+    if left.is_float or right.is_float:
+        wide = any(x.bits == 64 or (x.is_int and x.bits == 32) for x in (left, right))
+        common = "float64" if wide else "float32"
+    elif "uint64" in (left, right):
+        return _compared_with_uint64(compare, a, b)
+    else:
+        common = "int64"
+    return compare(cast(a, common), cast(b, common))
+
+
+def _compared_with_uint64(
+    compare: Callable[[Any, Any], PrimExpr], a: PrimExpr, b: PrimExpr
+) -> PrimExpr:
+    """A negative number is less than any of uint64; the others are in it."""
+
+    def below(x: PrimExpr) -> PrimExpr | None:
+        signed = dtype_of(x).is_int and dtype_of(x).is_signed
+        return tirx.LT(x, literal(0, x)) if signed else None
+
+    found = compare(cast(a, "uint64"), cast(b, "uint64"))
+    zero, one = tirx.const(0, "int8"), tirx.const(1, "int8")
+    for x, ends in ((a, (zero, one)), (b, (one, zero))):
+        negative = below(x)
+        if negative is not None:
+            found = tirx.Select(negative, compare(*ends), found)
+    return found
+
+
+def _reducer(combine: Any, low: bool) -> Any:
+    def identity(dtype: str) -> PrimExpr:
+        kind = DType(str(dtype))
+        if kind.is_float:
+            return tirx.const(kind.limits[0 if low else 1], str(kind))
+        return tirx.const(integer_range(kind)[0 if low else 1], str(kind))
+
+    return te.comm_reducer(combine, identity, name="maximum" if low else "minimum")
+
+
+def reduce_max(value: Any, axis: Any) -> PrimExpr:
+    """The greatest along `axis`: NaN if there is one; -infinity or the smallest integer of
+    nothing."""
+    return _reducer(maximum, True)(value, axis=axis)
+
+
+def reduce_min(value: Any, axis: Any) -> PrimExpr:
+    """The smallest along `axis`: NaN if there is one; infinity or the greatest integer of
+    nothing."""
+    return _reducer(minimum, False)(value, axis=axis)

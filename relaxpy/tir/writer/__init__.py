@@ -1,0 +1,1 @@
+"""Loop nests and vector code written statement by statement: how schedule rules and some operators make programs."""

@@ -1,0 +1,308 @@
+"""Loop nests written out by hand: what a schedule rule uses that writes a whole program instead of moving loops.
+
+    p = Program()
+    with p.loop("i", n) as i:
+        p.store(c, i, load(a, i) + load(b, i))
+    func = func.with_body(p.body())
+
+Nothing here is wrapped in blocks: such a function is lowered but not scheduled further. Indices are 64-bit, buffers
+are flat (one index), vectors are explicit (`lanes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from relaxpy.tir.schedule import FINISHED
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import rewritten
+
+Expr = tvm.ir.Expr
+Stmt = tirx.Stmt
+Buffer = tvm.ir.Var
+"""A variable that carries a buffer type."""
+PrimFunc = tirx.PrimFunc
+Index = Expr | int
+
+ABOUT = "relaxpy.about"
+"""Annotation of a loop: about how often it runs, where its extent is known only when the program runs."""
+
+
+def int64(value: Index) -> Expr:
+    """The value as a 64-bit index expression."""
+    if isinstance(value, int):
+        return tirx.IntImm("int64", value)
+    return value if value.ty.dtype == "int64" else value.astype("int64")
+
+
+def constant(value: Index) -> int | None:
+    """The integer that the expression is, or None where it depends on a variable."""
+    if isinstance(value, int):
+        return value
+    return int(value.value) if isinstance(value, tirx.IntImm) else None
+
+
+def simplify(value: Index) -> Expr:
+    """The expression in the analyser's normal form."""
+    return tvm.sym.Analyzer().simplify(int64(value))
+
+
+def ceildiv(value: Index, divisor: Index) -> Expr:
+    """`value / divisor` rounded up; the value is not negative, the divisor positive."""
+    return floordiv(int64(value) + int64(divisor) - 1, divisor)
+
+
+def floordiv(value: Index, divisor: Index) -> Expr:
+    """`value // divisor`; the value is not negative, the divisor positive."""
+    return _truncating(simplify(tirx.floordiv(int64(value), _not_zero(int64(divisor)))))
+
+
+def floormod(value: Index, divisor: Index) -> Expr:
+    """`value % divisor`; the value is not negative, the divisor positive."""
+    return _truncating(simplify(tirx.floormod(int64(value), _not_zero(int64(divisor)))))
+
+
+def _truncating(expr: Expr) -> Expr:
+    """The division as the processor does it: rounding down takes a chain of selections around it."""
+    divisions = (
+        (tirx.FloorDiv, lambda node: tirx.Div(node.a, at_least_one(node.b))),
+        (tirx.FloorMod, lambda node: tirx.Mod(node.a, at_least_one(node.b))),
+    )
+    return rewritten(expr, *divisions)
+
+
+def at_least_one(divisor: Expr) -> Expr:
+    """A divisor that is 0 only where its loop does not run: LLVM may divide before it knows that, and the processor
+    ends the process."""
+    return _not_zero(divisor) if constant(divisor) is not None else tirx.Max(divisor, int64(1))
+
+
+def _not_zero(divisor: Expr) -> Expr:
+    """TVM refuses to divide by a constant 0, even in a loop that does not run."""
+    return int64(1) if constant(divisor) == 0 else divisor
+
+
+def maximum(a: Index, b: Index) -> Expr:
+    """The larger of two indices, simplified."""
+    return simplify(tirx.max(int64(a), int64(b)))
+
+
+def minimum(a: Index, b: Index) -> Expr:
+    """The smaller of two indices, simplified."""
+    return simplify(tirx.min(int64(a), int64(b)))
+
+
+def select(condition: Expr, yes: Index, no: Index) -> Expr:
+    """One of two indices; both are evaluated."""
+    return tirx.Select(condition, int64(yes), int64(no))
+
+
+def equals(a: Index, b: Index) -> Expr:
+    """Whether two indices are equal, as an expression."""
+    return tirx.EQ(int64(a), int64(b))
+
+
+def both(a: Expr, b: Expr) -> Expr:
+    """Whether both conditions hold."""
+    return tirx.And(a, b)
+
+
+def between(value: Index, above: Index, to: Index) -> Expr:
+    """Whether `above < value <= to`."""
+    return tirx.And(int64(above) < int64(value), int64(value) <= int64(to))
+
+
+def finished(func: PrimFunc, body: Stmt) -> PrimFunc:
+    """The function with a body that a `Program` wrote: nothing is left to schedule or to lower in it."""
+    return func.with_body(body).with_attr(FINISHED, True)
+
+
+def load(buffer: Buffer, index: Index, lanes: int = 1, mask: Expr | None = None) -> Expr:
+    """One element of a flat buffer, or `lanes` neighbours as a vector.
+
+    With a mask (a vector of bool) only the lanes that it names are read; what the others hold is not defined.
+    """
+    at = _neighbours(index, lanes)
+    if mask is None:
+        return tirx.BufferLoad(buffer, [at])
+    dtype = f"{buffer.dtype}x{lanes}"
+    return tirx.call_intrin(dtype, "tirx.masked_load", buffer, at, mask)
+
+
+def broadcast(value: Expr, lanes: int) -> Expr:
+    """A vector that holds the value in every lane."""
+    return value if lanes == 1 else tirx.Broadcast(value, lanes)
+
+
+def zero(dtype: str, lanes: int = 1) -> Expr:
+    """Zero of a type, as a vector where there are lanes."""
+    return broadcast(tirx.const(0, dtype), lanes)
+
+
+def first_lanes(count: Expr, lanes: int) -> Expr:
+    """The mask of a vector's first `count` (int32) lanes; a negative count is none, one above `lanes` all of them."""
+    ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
+    return ramp < tirx.Broadcast(count, lanes)
+
+
+def lanes_between(first: Expr, end: Expr, lanes: int) -> Expr:
+    """The mask of a vector's lanes from number `first` to before `end` (int32, any values)."""
+    ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
+    return tirx.And(tirx.Broadcast(first, lanes) <= ramp, ramp < tirx.Broadcast(end, lanes))
+
+
+def lanes_within(place: Expr, size: Expr, lanes: int) -> Expr:
+    """The mask of the lanes for which place + lane is one of `size` places. 32-bit words compared without signs: so one
+    comparison tells both ends, for sizes below 2**32."""
+    ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
+    at = tirx.Broadcast(place.astype("int32"), lanes) + ramp
+    words = f"uint32x{lanes}"
+    return at.astype(words) < tirx.Broadcast(size.astype("uint32"), lanes)
+
+
+def guarded(condition: Expr, value: Expr) -> Expr:
+    """The value where the condition holds, else zero; only then is anything read."""
+    return tirx.if_then_else(condition, value, tirx.const(0, value.ty.dtype))
+
+
+def clamped_int32(value: Index, upper: int) -> Expr:
+    """The index held between 0 and `upper`, in 32 bits: comparing vectors of those takes one register."""
+    return minimum(maximum(value, 0), upper).astype("int32")
+
+
+class Program:
+    """A program under construction: statements go where the innermost open `with` is."""
+
+    def __init__(self) -> None:
+        self._open: list[list[Stmt]] = [[]]
+
+    def body(self) -> Stmt:
+        """All statements so far."""
+        (stmts,) = self._open
+        return _sequence(stmts)
+
+    def add(self, stmt: Stmt) -> None:
+        """A statement made elsewhere."""
+        self._add(stmt)
+
+    def store(
+        self, buffer: Buffer, index: Index, value: Expr, lanes: int = 1, mask: Expr | None = None
+    ) -> None:
+        """Write one element of a flat buffer, or `lanes` neighbours, of those only the lanes of the mask."""
+        at = _neighbours(index, lanes)
+        if mask is None:
+            self._add(tirx.BufferStore(buffer, value, [at]))
+            return
+        call = tirx.call_intrin("void", "tirx.masked_store", buffer, value, at, mask)
+        self._add(tirx.Evaluate(call))
+
+    def prefetch(self, buffer: Buffer, index: Index) -> None:
+        """Ask for the cache line of an element of a flat buffer, which need not exist."""
+        place = tirx.address_of(tirx.BufferLoad(buffer, [int64(index)]))
+        reading, near, data = (tirx.IntImm("int32", number) for number in (0, 3, 1))
+        name = "llvm.prefetch.p0"
+        self._add(tirx.Evaluate(tirx.call_llvm_intrin("void", name, place, reading, near, data)))
+
+    def let(self, name: str, value: Expr) -> Expr:
+        """Compute the value here, under a name; a constant or a variable is returned as it is."""
+        if isinstance(value, tirx.IntImm | tvm.ir.Var):
+            return value
+        var = tirx.Var(name, value.ty)
+        self._add(tirx.Bind(var, value))
+        return var
+
+    def allocate(self, name: str, size: int, dtype: str) -> Buffer:
+        """A flat buffer that lives to the end of the innermost `with`.
+
+        Below 1024 bytes it lies on the stack, and in registers where every index into it is a constant: the scope
+        "global" is what makes TVM's code generator do so. Above, it is a workspace of the thread.
+        """
+        buffer = tirx.decl_buffer([int64(size)], dtype, name, scope="global", layout=None)
+        self._add(tirx.AllocBuffer(buffer))
+        return buffer
+
+    def flat_view(self, buffer: Buffer, dtype: str | None = None) -> Buffer:
+        """The elements of a compact buffer under one index, or its bits as another type of the same width.
+
+        The view is aligned to an element, which is all that a kernel may assume of its parameters.
+        """
+        # Passes that replace what the declaration mentions make a new view and lose masked accesses to this one: so
+        # it has a pointer of its own and, as nothing reads it, a size that mentions no variable.
+        pointer = tirx.buffer.buffer_data(buffer)
+        if dtype is not None:
+            kind = tvm.ir.PointerType(tvm.ir.PrimType(dtype))
+            pointer = tirx.reinterpret(kind, pointer)
+        data = self.let(f"{buffer.name}_data", pointer)
+        dtype = dtype or str(buffer.dtype)
+        align = max(1, tvm.DataType(dtype).bits // 8)
+        name = f"{buffer.name}_flat"
+        view = tirx.decl_buffer(
+            [int64(1 << 40)], dtype, name, data=data, data_alignment=align, layout=None
+        )
+        self._add(tirx.DeclBuffer(view, data=data))
+        return view
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Statements with buffers of their own."""
+        self._open.append([])
+        yield
+        self._add(_sequence(self._open.pop()))
+
+    @contextmanager
+    def loop(
+        self, name: str, extent: Index, *, parallel: bool = False, about: Index | None = None
+    ) -> Iterator[Expr]:
+        """`for name in range(extent)`; an extent of the constant 1 makes no loop. `about` is how often it runs, for
+        the estimate of work (`relaxpy.tir.forms.cost`), where the extent does not say."""
+        var = tirx.Var(name, "int64")
+        self._open.append([])
+        yield int64(0) if constant(extent) == 1 else var
+        body = _sequence(self._open.pop())
+        if constant(extent) != 1:
+            kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
+            annotations = {} if about is None else {ABOUT: int64(about)}
+            body = tirx.For(var, int64(0), int64(extent), kind, body, annotations=annotations)
+        self._add(body)
+
+    @contextmanager
+    def when(self, condition: Expr | bool) -> Iterator[None]:
+        """`if condition`; what is decided here by the analyser makes no branch, or no code."""
+        self._open.append([])
+        yield
+        body = _sequence(self._open.pop())
+        known = _truth(condition)
+        if known is None:
+            self._add(tirx.IfThenElse(condition, body, None))
+        elif known:
+            self._add(body)
+
+    @contextmanager
+    def otherwise(self, condition: Expr | bool) -> Iterator[None]:
+        """`if not condition`."""
+        negated = not condition if isinstance(condition, bool) else tirx.Not(condition)
+        with self.when(negated):
+            yield
+
+    def _add(self, stmt: Stmt) -> None:
+        self._open[-1].append(stmt)
+
+
+def _sequence(stmts: list[Stmt]) -> Stmt:
+    if not stmts:
+        return tirx.Evaluate(tirx.IntImm("int32", 0))
+    return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
+
+
+def _neighbours(index: Index, lanes: int) -> Expr:
+    start = int64(index)
+    return start if lanes == 1 else tirx.Ramp(start, int64(1), lanes)
+
+
+def _truth(condition: Expr | bool) -> bool | None:
+    """What the condition always is, or None."""
+    if isinstance(condition, bool):
+        return condition
+    known = tvm.sym.Analyzer().simplify(condition)
+    return bool(known.value) if isinstance(known, tirx.IntImm) else None

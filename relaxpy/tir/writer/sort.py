@@ -1,0 +1,135 @@
+"""Stable sorting as a tensor program: a merge sort of every row, rows in parallel.
+
+A NaN is greater than every number, as in numpy: last in ascending order, first in descending. Equal elements (all
+NaNs are equal, and -0.0 and 0.0) keep their order either way. A row of n elements takes n * log2(n) steps and twice
+its size in working memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from relaxpy.ir.dim import Dim
+from relaxpy.ir.dtype import DType
+from relaxpy.tir import te
+from relaxpy.tir.numerics import scalar
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer.loops import Buffer, Expr
+from relaxpy.tir.writer.rows import cell, rows, scratch
+from relaxpy.tir.writer.serial import Serial, serial
+
+_LONGEST = 62
+"""A row has less than 2**62 elements."""
+_USUAL_STEPS = 10
+"""Of rows of a thousand."""
+
+
+def sort_rows(
+    x: te.Tensor,
+    shape: Sequence[Dim],
+    axis: int,
+    *,
+    descending: bool = False,
+    order: str | None = None,
+    values: bool = True,
+) -> list[te.Tensor]:
+    """`x`, of shape `shape`, with the elements along `axis` in order (with `values`), and where in its row each of
+    them was (with `order`, the dtype of those places)."""
+    size = te.dim(shape[axis])
+    others = [*shape[:axis], *shape[axis + 1 :]]
+    dtype, wide = DType(str(x.dtype)), _key_dtype(DType(str(x.dtype)))
+
+    def fill(p: Serial, *buffers: Buffer) -> None:
+        *results, source = buffers
+        with rows(p, others) as outer:
+
+            def at(i: Expr) -> list[Expr]:
+                return [*outer[:axis], i, *outer[axis:]]
+
+            # Two rows one behind the other: each pass merges from one into the other.
+            keys = scratch(p, "keys", shape[axis] * 2, wide)
+            places = scratch(p, "places", shape[axis] * 2, order) if order else None
+            with p.loop("i", size) as i:
+                p.write(keys, i, value=scalar.cast(p.read(source, *at(i)), wide))
+                if places is not None:
+                    p.write(places, i, value=i.astype(order))
+            start = _merge_passes(p, keys, places, size, descending)
+            with p.loop("i", size) as i:
+                for result, row in zip(
+                    results, [keys] * values + [places] * bool(order), strict=True
+                ):
+                    kept = scalar.cast(p.read(row, start + i), DType(str(result.dtype)))
+                    p.write(result, *at(i), value=kept)
+
+    out = [(shape, str(dtype))] * values + ([(shape, order)] if order else [])
+    return serial(out, [x], fill, "sorted")
+
+
+def _merge_passes(
+    p: Serial, keys: Buffer, places: Buffer | None, size: Expr, descending: bool
+) -> Expr:
+    """Merge sorted runs of 1, 2, 4, … elements until one is left; gives where in `keys` it starts."""
+    source = cell(p, "source", te.dim(0))
+    # For the estimate of work: so many steps have pairs, and all pairs of a step together have the row's elements.
+    with p.loop("step", te.dim(_LONGEST), about=_USUAL_STEPS) as step:
+        # A step too many merges no pairs: TVM takes long over an `if` around all this.
+        width = p.let("width", tirx.shift_left(te.dim(1), step))
+        unsorted = p.let("unsorted", (width < size).astype("int64"))
+        count = tirx.shift_right(width * 2 + (size - 1), step + 1) * unsorted
+        # A variable: the parser simplifies what it finds as an extent, and the text would not give this program.
+        pairs = p.let("pairs", count)
+        _merge_runs(p, keys, places, size, descending, source.get(), width, pairs)
+        source.set(source.get() + (size - source.get() * 2) * unsorted)
+    return p.let("start", source.get())
+
+
+def _merge_runs(
+    p: Serial,
+    keys: Buffer,
+    places: Buffer | None,
+    size: Expr,
+    descending: bool,
+    start: Expr,
+    width: Expr,
+    pairs: Expr,
+) -> None:
+    """Merge pairs of neighbouring runs of `width` elements, from the row at `start` into the other one."""
+    source, target = p.let("source_row", start), p.let("target_row", size - start)
+    left, right = cell(p, "left", te.dim(0)), cell(p, "right", te.dim(0))
+    last = p.let("last", source + (size - 1))
+    with p.loop("pair", pairs, about=1) as pair:
+        first = p.let("first", pair * width * 2)
+        middle = p.let("middle", tirx.min(first + width, size))
+        end = p.let("end", tirx.min(middle + width, size))
+        left.set(first)
+        right.set(middle)
+        with p.loop("i", end - first, about=size) as i:
+            a, b = p.let("a", left.get()), p.let("b", right.get())
+            # Both are read whatever comes out: places beyond the row are drawn back into it.
+            x = p.let("x", p.read(keys, tirx.min(source + a, last)))
+            y = p.let("y", p.read(keys, tirx.min(source + b, last)))
+            from_right = tirx.any(a >= middle, tirx.all(b < end, comes_before(y, x, descending)))
+            step = p.let("from_right", from_right.astype("int64"))
+            p.write(keys, target + first + i, value=tirx.Select(step > te.dim(0), y, x))
+            if places is not None:
+                taken = source + a + (b - a) * step
+                p.write(places, target + first + i, value=p.read(places, taken))
+            left.set(a + te.dim(1) - step)
+            right.set(b + step)
+
+
+def comes_before(a: Any, b: Any, descending: bool) -> Expr:
+    """Must `a` stand before `b`? False for equals; a NaN is greater than all else."""
+    small, large = (b, a) if descending else (a, b)
+    less = scalar.less(small, large)
+    if not scalar.dtype_of(a).is_float:
+        return less
+    return tirx.any(less, tirx.all(scalar.isnan(large), tirx.Not(scalar.isnan(small))))
+
+
+def _key_dtype(dtype: DType) -> DType:
+    """What elements are compared in: the same order in a dtype that the processor compares."""
+    if dtype.is_narrow:
+        return DType("float32")
+    return DType("int8") if dtype.is_bool else dtype

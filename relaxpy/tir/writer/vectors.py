@@ -1,0 +1,188 @@
+"""Vector code from scalar statements: whole vectors, the masked rest, and the fold of a vector to one number.
+
+A statement is written for one element with a variable for its place; `vectorise` gives the statement for `lanes`
+elements at once. TVM's own pass does the rewriting; what it cannot do (it would leave a loop over scalars) is reported
+as None, and the caller writes that loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from relaxpy.tir.forms.stages import Combiner, loads_of
+from relaxpy.tir.numerics.floats import is_nan
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.writer.loops import (
+    Expr,
+    Program,
+    Stmt,
+    broadcast,
+    first_lanes,
+    floordiv,
+    int64,
+    load,
+    simplify,
+)
+
+# TVM leaves a loop over scalars where it rounds to integers, but has the instruction for vectors.
+tvm.ir.register_op_attr("tirx.nearbyint", "TVectorizable", True)
+
+ElementStmt = Callable[[Expr], tirx.BufferStore]
+"""The store of one element, given its place."""
+
+
+def vectorise(body: ElementStmt, lanes: int) -> tirx.BufferStore | None:
+    """The stores of places 0 to `lanes` - 1 as one vector store; None where TVM would scalarise them."""
+    if lanes == 1:
+        return body(int64(0))
+    var = tirx.Var("lane", "int64")
+    stmt = tvm_ffi.structural_map(body(var), (tvm.ir.Call, _without_isnan))
+    scalar = tirx.For(var, int64(0), int64(lanes), tirx.ForKind.VECTORIZED, stmt)
+    module = tvm.IRModule({"body": tirx.PrimFunc([], scalar)})
+    try:
+        result = tirx.transform.VectorizeLoop(True)(module)["body"].body
+    except tvm.error.InternalError:
+        return None  # lanes in another index than the last: TVM has no form for it
+    return result if isinstance(result, tirx.BufferStore) else None
+
+
+def _without_isnan(call: tvm.ir.Call) -> Expr:
+    """In a form that there is of vectors, too."""
+    if str(getattr(call.op, "name", "")) != "tirx.isnan":
+        return call
+    return is_nan(call.args[0])
+
+
+def vector_value(value: Callable[[Expr], Expr], lanes: int) -> Expr | None:
+    """The vector of `value(0)` to `value(lanes - 1)`; None where TVM would scalarise it."""
+    if lanes == 1:
+        return value(int64(0))
+    dtype = str(value(int64(0)).ty.dtype)
+    scratch = tirx.decl_buffer([int64(lanes)], dtype, "scratch", layout=None)
+    stmt = vectorise(lambda lane: tirx.BufferStore(scratch, value(lane), [lane]), lanes)
+    if stmt is None:
+        return None
+    return stmt.value if _lanes(stmt.value) == lanes else tirx.Broadcast(stmt.value, lanes)
+
+
+def masked_value(value: Expr, mask: Expr) -> Expr | None:
+    """The vector value with its reads masked; None where it reads elements that are not neighbours."""
+    for read in loads_of(value):
+        if not _is_maskable(read.indices):
+            return None
+
+    def masked(node: tvm.ir.TensorLoad) -> Expr:
+        if not node.indices or _lanes(node.indices[-1]) == 1:
+            return node
+        args = (node.source, *node.indices, mask)
+        return tirx.call_intrin(node.ty.dtype, "tirx.masked_load", *args)
+
+    return tvm_ffi.structural_map(value, (tvm.ir.TensorLoad, masked))
+
+
+def masked_store(stmt: tirx.BufferStore, mask: Expr) -> Stmt | None:
+    """The vector store for the lanes of the mask only; None where it touches elements that are not neighbours."""
+    if not stmt.indices or not _is_maskable(stmt.indices) or _lanes(stmt.indices[-1]) == 1:
+        return None
+    value = masked_value(stmt.value, mask)
+    if value is None:
+        return None
+    args = (stmt.buffer, value, *stmt.indices, mask)
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.masked_store", *args))
+
+
+def vector_loop(p: Program, name: str, extent: Expr, lanes: int, body: ElementStmt) -> None:
+    """`body(i)` for every i below `extent`, which are independent: whole vectors, then the rest under a mask.
+
+    What does not vectorise becomes a loop over scalars.
+    """
+    extent = simplify(extent)
+    if lanes == 1 or vectorise(body, lanes) is None:
+        with p.loop(name, extent) as i:
+            p.add(body(i))
+        return
+    whole = floordiv(extent, lanes)
+    with p.loop(name, whole) as i:
+        p.add(_shifted(body, i * int64(lanes), lanes))
+    done = p.let("done", simplify(whole * int64(lanes)))
+    rest = simplify(extent - done)
+    with p.when(rest > 0):
+        masked = masked_store(_shifted(body, done, lanes), first_lanes(rest, lanes))
+        if masked is not None:
+            p.add(masked)
+            return
+        with p.loop(name, rest) as i:
+            p.add(body(done + i))
+
+
+def converted(vector: Expr, dtype: str, lanes: int, mask: Expr | None = None) -> Expr:
+    """The vector with elements of another type; zeros where a mask says that nothing was read."""
+    value = vector
+    if str(tvm.DataType(str(vector.ty.dtype)).with_lanes(1)) != dtype:
+        value = tirx.Cast(_dtype(dtype, lanes), vector)
+    if mask is None:
+        return value
+    return tirx.Select(mask, value, broadcast(tirx.const(0, dtype), lanes))
+
+
+def every_second(low: Expr, high: Expr, lanes: int) -> Expr:
+    """The elements at even places of two vectors, one behind the other."""
+    places = [tirx.IntImm("int32", 2 * lane) for lane in range(lanes)]
+    return tirx.Shuffle([low, high], places)
+
+
+def fold(p: Program, vector: Expr, lanes: int, combiner: Combiner) -> Expr:
+    """All lanes combined to one number, in a fixed order: the lower half with the upper, and so on."""
+    dtype = str(combiner.init.ty.dtype)
+
+    def kept(value: Expr, width: int) -> Expr:
+        # In memory, of which LLVM makes a register: a name would be replaced by its value, twice at each step.
+        buffer = p.allocate("fold", width, dtype)
+        p.store(buffer, 0, value, width)
+        return load(buffer, 0, width)
+
+    current, width = kept(vector, lanes), lanes
+    while width > 1:
+        width //= 2
+        half = f"{dtype}x{width}" if width > 1 else dtype
+        low = _half(current, half, width, upper=False)
+        high = _half(current, half, width, upper=True)
+        current = kept(combiner.join(low, high), width)
+    return current
+
+
+def _half(vector: Expr, dtype: str, width: int, *, upper: bool) -> Expr:
+    if width == 1:
+        return tirx.Shuffle([vector], [tirx.IntImm("int32", int(upper))])
+    name = "tirx.vectorhigh" if upper else "tirx.vectorlow"
+    return tirx.call_intrin(dtype, name, vector)
+
+
+def _shifted(body: ElementStmt, start: Expr, lanes: int) -> tirx.BufferStore:
+    stmt = vectorise(lambda lane: body(start + lane), lanes)
+    assert stmt is not None, "what vectorises at 0 does so everywhere"
+    return stmt
+
+
+def _is_maskable(indices: Sequence[Expr]) -> bool:
+    """Whether the access is to one element, or to neighbours along the last dimension."""
+    if not indices:
+        return True  # a 0-d tensor has one element
+    *outer, last = indices
+    if any(_lanes(index) != 1 for index in outer):
+        return False
+    if _lanes(last) == 1:
+        return True
+    return (
+        isinstance(last, tirx.Ramp)
+        and isinstance(last.stride, tirx.IntImm)
+        and last.stride.value == 1
+    )
+
+
+def _lanes(value: Expr) -> int:
+    return int(tvm.DataType(str(value.ty.dtype)).lanes)
+
+
+def _dtype(dtype: str, lanes: int) -> str:
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"

@@ -1,0 +1,43 @@
+"""Long reductions in blocks: right on both sides of the length from which on there are blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relaxpy.backend.cpu.rules.blocks import _LONG, BLOCK, ROWS
+from relaxpy.tir.numerics import scalar
+from relaxpy.tir.tvm import te
+from tests.backend.support import Kernel, compute, m, n, normal, over, tensor
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK, _LONG - 1, _LONG, _LONG + BLOCK - 1, 3 * _LONG + 5])
+def test_all_elements(tmp_path: Path, size: int) -> None:
+    x, k = tensor(n), over(n)
+    kernel = Kernel(tmp_path, [x, compute((1,), lambda _: te.sum(x[k], axis=k))])
+    value = normal(size)
+    expected = value.sum(dtype="float64")
+    np.testing.assert_allclose(kernel(value, out=(1,))[0], expected, rtol=1e-4, atol=1e-2)
+
+
+def test_the_largest_of_all_elements_passes_a_nan_on(tmp_path: Path) -> None:
+    x, k, l = tensor(n, m), over(n, "k"), over(m, "l")
+    out = compute((1,), lambda _: scalar.reduce_max(x[k, l], axis=[k, l]))
+    kernel = Kernel(tmp_path, [x, out])
+    for shape in [(3, 5), (_LONG // 64, 65), (2, _LONG)]:
+        value = normal(*shape)
+        assert kernel(value, out=(1,))[0] == value.max()
+        value[-1, -1] = np.nan
+        assert np.isnan(kernel(value, out=(1,))[0])
+
+
+@pytest.mark.parametrize("columns", [1, 17, 128, 1030])
+def test_columns(tmp_path: Path, columns: int) -> None:
+    x, k = tensor(n, m), over(n)
+    kernel = Kernel(tmp_path, [x, compute((m,), lambda j: te.sum(x[k, j], axis=k))])
+    for rows in (0, 1, ROWS + 1, _LONG // columns, _LONG // columns + ROWS + 1):
+        value = normal(rows, columns)
+        expected = value.sum(0, dtype="float64")
+        np.testing.assert_allclose(kernel(value, out=(columns,)), expected, rtol=1e-4, atol=2e-2)

@@ -1,0 +1,158 @@
+"""Element-wise programs: right at every extent, vectorised, parallel."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relaxpy.backend.cpu.compile import compile_source
+from relaxpy.tir.numerics import math as tir_math
+from relaxpy.tir.tvm import te, tirx
+from tests.backend.support import (
+    AVX2,
+    HOST,
+    Kernel,
+    compute,
+    d,
+    f32,
+    i64,
+    m,
+    n,
+    normal,
+    sizes,
+    tensor,
+    unaligned,
+)
+
+erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def gelu(x: object, shape: tuple[object, ...]) -> object:
+    scaled = compute(shape, lambda *i: tir_math.erf(x[i] * f32(0.5**0.5)), "erf")
+    return compute(shape, lambda *i: x[i] * f32(0.5) * (f32(1.0) + scaled[i]))
+
+
+def test_tensors_of_one_shape_run_as_one_array(tmp_path: Path) -> None:
+    x, y = tensor(n, m), tensor(n, m, name="y")
+    kernel = Kernel(tmp_path, [x, y, compute((n, m), lambda *i: x[i] + y[i])])
+    assert kernel.rule == "elementwise"
+    for shape in [*sizes(2), (70, 1000)]:
+        a, b = normal(*shape), normal(*shape, seed=1)
+        np.testing.assert_array_equal(kernel(a, b, out=shape), a + b)
+
+
+def test_broadcast_along_the_last_axis(tmp_path: Path) -> None:
+    x, bias = tensor(n, m), tensor(m, name="bias")
+    kernel = Kernel(tmp_path, [x, bias, compute((n, m), lambda i, j: x[i, j] + bias[j])])
+    for rows, columns in sizes(2):
+        a, b = normal(rows, columns), normal(columns, seed=1)
+        np.testing.assert_array_equal(kernel(a, b, out=(rows, columns)), a + b)
+
+
+def test_long_last_axis_is_cut_in_chunks(tmp_path: Path) -> None:
+    x, bias = tensor(n, m), tensor(n, 1, name="bias")
+    out = compute((n, m), lambda i, j: x[i, j] + bias[i, i64(0)])
+    kernel = Kernel(tmp_path, [x, bias, out])
+    for columns in (4095, 4096, 4097, 12345):
+        a, b = normal(3, columns), normal(3, 1, seed=1)
+        np.testing.assert_array_equal(kernel(a, b, out=(3, columns)), a + b)
+
+
+@pytest.mark.parametrize("target", [HOST, AVX2], ids=["host", "avx2"])
+def test_gelu_inlines_and_vectorises(tmp_path: Path, target: object) -> None:
+    x = tensor(n, m)
+    kernel = Kernel(tmp_path, [x, gelu(x, (n, m))], target)
+    assert kernel.rule == "elementwise"
+    for shape in sizes(2):
+        a = normal(*shape)
+        expected = a * 0.5 * (1 + erf(a * 0.5**0.5))
+        np.testing.assert_allclose(kernel(a, out=shape), expected, rtol=1e-6, atol=1e-6)
+    text = compile_source({"k": kernel.scheduled.serial}, target)
+    assert ("zmm" if target.vector_bits == 512 else "ymm") in text
+    assert "erf" not in text, "no call of the mathematics library"
+
+
+def test_permuted_axes(tmp_path: Path) -> None:
+    x = tensor(n, m, 3, d)
+    kernel = Kernel(tmp_path, [x, compute((n, 3, m, d), lambda i, j, k, l: x[i, k, j, l])])
+    for a, b, c in sizes(3):
+        value = normal(a, b, 3, c)
+        result = kernel(value, out=(a, 3, b, c))
+        np.testing.assert_array_equal(result, value.transpose(0, 2, 1, 3))
+
+
+def test_transposed_matrix(tmp_path: Path) -> None:
+    x = tensor(n, m)
+    kernel = Kernel(tmp_path, [x, compute((m, n), lambda i, j: x[j, i])])
+    for rows, columns in sizes(2):
+        value = normal(rows, columns)
+        np.testing.assert_array_equal(kernel(value, out=(columns, rows)), value.T)
+
+
+def test_reshape_by_division(tmp_path: Path) -> None:
+    x = tensor(n, m)
+    kernel = Kernel(
+        tmp_path, [x, compute((n * m,), lambda i: x[tirx.floordiv(i, m), tirx.floormod(i, m)])]
+    )
+    for rows, columns in sizes(2):
+        value = normal(rows, columns)
+        np.testing.assert_array_equal(kernel(value, out=(rows * columns,)), value.reshape(-1))
+
+
+def test_rows_by_index(tmp_path: Path) -> None:
+    table, index = tensor(100, 24), tensor(n, m, dtype="int64", name="index")
+    out = compute((n, m, 24), lambda i, j, k: table[index[i, j], k])
+    kernel = Kernel(tmp_path, [table, index, out])
+    values = normal(100, 24)
+    for shape in sizes(2):
+        places = unaligned(np.random.default_rng(0).integers(0, 100, shape))
+        np.testing.assert_array_equal(kernel(values, places, out=(*shape, 24)), values[places])
+
+
+def test_joined_rows_read_only_their_own_input(tmp_path: Path) -> None:
+    x, y = tensor(n, d), tensor(m, d, name="y")
+
+    def element(i: object, j: object) -> object:
+        return tirx.if_then_else(i < n, x[i, j], y[i - n, j])
+
+    kernel = Kernel(tmp_path, [x, y, compute((n + m, d), element)])
+    for a, b, c in sizes(3):
+        first, second = normal(a, c), normal(b, c, seed=1)
+        result = kernel(first, second, out=(a + b, c))
+        np.testing.assert_array_equal(result, np.concatenate([first, second]))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("float32", "float16"), ("float16", "float32"), ("float32", "int32"), ("int64", "float32"),
+        ("bool", "float32"), ("int8", "int64"), ("float64", "float32"), ("uint8", "int8"),
+    ],
+)  # fmt: skip
+def test_conversions(tmp_path: Path, source: str, target: str) -> None:
+    x = tensor(n, dtype=source)
+    kernel = Kernel(tmp_path, [x, compute((n,), lambda i: x[i].astype(target))])
+    for (size,) in sizes(1):
+        value = (normal(size) * 10).astype(source)
+        result = kernel(value, out=(size,), dtype=target)
+        np.testing.assert_array_equal(result, value.astype(target))
+
+
+def test_booleans_choose(tmp_path: Path) -> None:
+    x, y = tensor(n, m), tensor(n, m, name="y")
+    less = compute((n, m), lambda *i: x[i] < y[i], "less")
+    out = compute((n, m), lambda *i: tirx.Select(less[i], x[i], y[i]))
+    kernel = Kernel(tmp_path, [x, y, out])
+    for shape in sizes(2):
+        a, b = normal(*shape), normal(*shape, seed=1)
+        np.testing.assert_array_equal(kernel(a, b, out=shape), np.minimum(a, b))
+
+
+def test_one_element(tmp_path: Path) -> None:
+    x = te.placeholder((), "float32", name="x")
+    kernel = Kernel(tmp_path, [x, compute((), lambda: x[()] * f32(2.0))])
+    assert kernel.scheduled.parallel is kernel.scheduled.serial
+    assert kernel(np.array(3.0, np.float32), out=()) == 6.0

@@ -1,0 +1,31 @@
+"""Weights in tiles of rows: where each element goes, and that what is filled up is zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relaxpy.backend.cpu.row_tiles import RowTiles, tile_height
+from relaxpy.tir.target import Target
+
+
+@pytest.mark.parametrize(
+    ("axis", "shape"), [(0, (13, 3, 2, 2)), (3, (2, 2, 3, 13)), (0, (16, 5)), (1, (4, 1, 3))]
+)
+def test_every_element(axis: int, shape: tuple[int, ...]) -> None:
+    """Row r is number r % height of tile r // height; the other dimensions keep their order."""
+    tiles = RowTiles(param=1, axis=axis, height=8)
+    weight = np.arange(1, np.prod(shape) + 1, dtype="float32").reshape(shape)
+    packed = tiles.pack(weight)
+    assert packed.shape == tiles.packed_shape(shape)
+    for index in np.ndindex(*shape):
+        others = index[:axis] + index[axis + 1 :]
+        at = (index[axis] // 8, *others, index[axis] % 8)
+        assert packed[at] == weight[index]
+    assert np.count_nonzero(packed) == weight.size
+
+
+def test_height() -> None:
+    """With 32 registers 16 sums leave room, with 16 registers 12 do."""
+    assert tile_height(Target.parse("llvm -mcpu=x86-64-v4")) == 8
+    assert tile_height(Target.parse("llvm -mcpu=x86-64-v3")) == 6

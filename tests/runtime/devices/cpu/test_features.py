@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from relaxpy.runtime.devices.cpu.features import (
+    features_from_cpuinfo,
+    features_from_sysctl,
+    host_features,
+    missing_features,
+)
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="compares with the compiler's view"
+)
+def test_what_the_compiler_finds_is_found() -> None:
+    from relaxpy.tir.target import Target
+
+    assert not missing_features(Target.host().required_features)
+
+
+def test_missing_features_are_named() -> None:
+    assert missing_features(("+avx9999", "neon2")) == ("avx9999", "neon2")
+    assert missing_features(sorted(host_features())[:5]) == ()
+
+
+def test_cpuinfo_of_other_machines() -> None:
+    x86 = features_from_cpuinfo(
+        "processor\t: 0\nflags\t\t: fpu sse4_1 avx512_vnni bmi1 abm pni\n", "x86_64"
+    )
+    assert {"sse4.1", "avx512vnni", "bmi", "lzcnt", "sse3"} <= x86
+    arm = features_from_cpuinfo("Features\t: fp asimd asimddp sve i8mm atomics\n", "aarch64")
+    assert {"neon", "dotprod", "sve", "i8mm", "lse", "fp-armv8"} <= arm
+    assert features_from_cpuinfo("nothing here", "x86_64") == frozenset()
+
+
+def test_sysctl_of_a_mac() -> None:
+    text = "hw.optional.arm.FEAT_DotProd: 1\nhw.optional.arm.FEAT_BF16: 0\nhw.optional.AdvSIMD: 1\n"
+    assert features_from_sysctl(text) == {"dotprod", "neon"}
+    intel = "machdep.cpu.features: FPU SSE4.1 AVX1.0 RDRAND\nmachdep.cpu.leaf7_features: AVX2\n"
+    assert {"sse4.1", "avx", "avx2", "rdrnd"} <= features_from_sysctl(intel)

@@ -1,0 +1,147 @@
+"""Values whose arithmetic has ends: NaN, infinities, integers that wrap around."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relaxpy.backend.cpu.compile import compile_source
+from relaxpy.testing.kernels import Kernels
+from relaxpy.tir.lowering.exact import sealed, unsealed
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.target import Target
+from relaxpy.tir.tvm import te, tirx, tvm, tvm_ffi
+from tests.backend.support import HOST, compute, n
+
+Value = Callable[[Any], Any]
+
+FLOATS: dict[str, tuple[Value, Callable[[np.ndarray], np.ndarray]]] = {
+    "difference": (lambda x: tirx.Sub(x, x), lambda x: x - x),
+    "product": (lambda x: tirx.Mul(x, _const(0, x)), lambda x: x * 0),
+    "sum": (lambda x: tirx.Add(x, _const(0, x)), lambda x: x + 0),
+    "quotient": (lambda x: tirx.Div(_const(0, x), x), lambda x: 0 / x),
+    "same quotient": (lambda x: tirx.Div(x, x), lambda x: x / x),
+    "equal": (lambda x: tirx.EQ(x, x).astype(x.ty), lambda x: x == x),
+    "not less": (lambda x: tirx.Not(tirx.LT(x, _const(1, x))).astype(x.ty), lambda x: ~(x < 1)),
+    "factored": (
+        lambda x: tirx.Sub(tirx.Mul(x, _const(3, x)), tirx.Mul(x, _const(2, x))),
+        lambda x: x * 3 - x * 2,
+    ),
+}  # fmt: skip
+
+INTEGERS: dict[str, tuple[Value, Callable[[np.ndarray], np.ndarray]]] = {
+    "successor": (lambda x: (x + _const(1, x) > x).astype(x.ty), lambda x: x + 1 > x),
+    "predecessor": (lambda x: (x - _const(1, x) < x).astype(x.ty), lambda x: x - 1 < x),
+    "halved": (lambda x: tirx.truncdiv(x * _const(2, x), _const(2, x)), lambda x: _halved(x * 2)),
+    "square": (lambda x: (x * x >= _const(0, x)).astype(x.ty), lambda x: x * x >= 0),
+    "named": (lambda x: _named(x + _const(1, x), x), lambda x: x + 1 - 1 < x),
+    "of another": (lambda x: (x - _const(7, x) >= _const(0, x)).astype(x.ty), lambda x: x - 7 >= 0),
+}  # fmt: skip
+
+
+def _const(value: int, like: Any) -> Any:
+    return tirx.const(value, like.ty.dtype)
+
+
+def _halved(x: np.ndarray) -> np.ndarray:
+    """Rounded towards zero."""
+    return x // 2 + ((x < 0) & (x % 2 == 1))
+
+
+def _named(value: Any, x: Any) -> Any:
+    """The successor under a name, less one, compared."""
+    name = tirx.Var("y", value.ty)
+    return tirx.Let(name, value, (name - _const(1, x) < x).astype(x.ty))
+
+
+def elementwise(value: Value, dtype: str) -> tirx.PrimFunc:
+    """The program `out[i] = value(x[i])`. (What te is given, it simplifies.)"""
+    x = te.placeholder((n,), dtype, name="x")
+    func = te.create_prim_func([x, compute((n,), lambda i: x[i])])
+
+    def store(node: tirx.BufferStore) -> tirx.BufferStore:
+        return tirx.BufferStore(node.buffer, value(node.value), node.indices)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, store)))
+
+
+@pytest.mark.parametrize("schedule", [False, True], ids=["as it is", "scheduled"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_floats(dtype: str, schedule: bool) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 3.0e4] * 5, dtype)
+    check({name: FLOATS[name] for name in FLOATS}, x, schedule)
+
+
+@pytest.mark.parametrize("schedule", [False, True], ids=["as it is", "scheduled"])
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "int8", "uint64", "uint32", "uint8"])
+def test_integers(dtype: str, schedule: bool) -> None:
+    limits = np.iinfo(dtype)
+    few = [limits.max, limits.min, 0, 1, 2, limits.max - 1, limits.max // 2 + 1, limits.max // 2]
+    check(INTEGERS, np.array(few * 5, dtype), schedule)
+
+
+def check(
+    cases: dict[str, tuple[Value, Callable[[np.ndarray], np.ndarray]]],
+    x: np.ndarray, schedule: bool,
+) -> None:  # fmt: skip
+    """Each case's kernel does what numpy does."""
+    programs = {
+        f"k{i}": PrimFunc(elementwise(value, x.dtype.name))
+        for i, (value, _) in enumerate(cases.values())
+    }
+    kernels = Kernels(programs, HOST, schedule=schedule)
+    wrong: list[str] = []
+    for i, (name, (_, reference)) in enumerate(cases.items()):
+        got = np.full(x.shape, 77, x.dtype)
+        kernels.run(f"k{i}", [x], [got])
+        with np.errstate(all="ignore"):
+            want = reference(x).astype(x.dtype)
+        same = (got == want) | (np.isnan(got) & np.isnan(want))
+        signs = np.signbit(got) == np.signbit(want) if x.dtype.kind == "f" else True
+        if not np.all(same & (signs | np.isnan(want))):
+            wrong.append(f"{name} of {x[:8]}: {got[:8]}, not {want[:8]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def calls(func: tirx.PrimFunc) -> list[str]:
+    found: list[str] = []
+    tvm_ffi.structural_walk(func.body, (tvm.ir.Call, lambda c: found.append(str(c.op.name))))
+    return found
+
+
+def test_indices_stay() -> None:
+    """Passes reason about indices; only what was read is out of their sight."""
+    x = te.placeholder((n,), "int64", name="x")
+    shifted = te.create_prim_func([x, compute((n - 1,), lambda i: x[i + 1])])
+    assert sealed(shifted).same_as(shifted)
+    named = te.create_prim_func([compute((n,), lambda i: i * 3 + 2)])
+    assert sealed(named).same_as(named)
+    mixed = te.create_prim_func([x, compute((n,), lambda i: x[i] * i)])
+    assert calls(sealed(mixed)) == ["relaxpy.mul"]
+
+
+def test_indices_that_grow_long_are_values() -> None:
+    """Each name twice in the value of the next: written out, 2 ** 12 variables."""
+    x, y = (tirx.decl_buffer([64], "float32", name) for name in "xy")
+    names = [tirx.Var(f"a{i}", "int64") for i in range(13)]
+    binds = [tirx.Bind(names[0], tirx.const(1, "int64"))]
+    binds += [tirx.Bind(b, tirx.Max(a * 3, a + 1)) for a, b in pairwise(names)]
+    body = tirx.SeqStmt([*binds, tirx.BufferStore(y, x[names[-1]], [names[-1]])])
+    assert calls(sealed(tirx.PrimFunc([x, y], body))) == ["relaxpy.named", "relaxpy.named"]
+
+
+def test_unsealed_is_what_was_sealed() -> None:
+    func = elementwise(lambda x: tirx.Sub(x, x) * x, "float32")
+    func = func.with_attr("target", Target.parse("llvm").to_tvm())
+    assert len(calls(sealed(func))) == 2
+    assert tvm_ffi.structural_equal(unsealed(sealed(func)), func)
+
+
+def test_c() -> None:
+    """C has unsigned numbers for it."""
+    text = compile_source({"k": elementwise(lambda x: x + x, "int32")}, Target.parse("c"))
+    assert "(uint32_t)x[" in text

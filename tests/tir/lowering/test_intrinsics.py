@@ -1,0 +1,75 @@
+"""Our lowering of intrinsics gives the very tree that TVM's does, and leaves to it what it must."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from relaxpy.backend.cpu import lowering as pipeline
+from relaxpy.backend.cpu.compile import compile_object
+from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.tir.lowering.intrinsics import lower_intrinsics
+from relaxpy.tir.target import Target
+from relaxpy.tir.tvm import te, tirx, tvm, tvm_ffi
+from tests.backend.support import HOST, compute, n, tensor
+
+Value = Callable[[Any, Any], Any]
+
+VALUES: dict[str, Value] = {
+    "product and sum": lambda x, i: x[i] * x[i] + x[i],
+    "sum and product": lambda x, i: x[i] + x[i] * x[i],
+    "two products": lambda x, i: x[i] * x[i] + x[i] * x[i],
+    "intrinsics": lambda x, i: tirx.exp(x[i]) + tirx.sqrt(tirx.abs(x[i])) * tirx.sigmoid(x[i]),
+    "clamped": lambda x, i: tirx.min(tirx.max(x[i], x[0]), x[1]),
+    "a rule's own intrinsics": lambda x, i: tirx.atan(tirx.tan(x[i])) * tirx.popcount(i),
+    "divided index": lambda x, i: x[i // 3] * x[i % 3] + x[i],
+    "fused index": lambda x, i: x[tirx.floordiv(i * 3 + 1, n)],
+}
+
+
+def both(func: tirx.PrimFunc, target: Target) -> tuple[tvm.IRModule, tvm.IRModule, bool]:
+    """A function as our pass leaves it, as TVM's does; and whether it has floor divisions before."""
+    module = tvm.IRModule({"k": func.with_attr({"global_symbol": "k", "s_tir": True})})
+    tvm_target = target.to_tvm()
+    module = tirx.transform.BindTarget(tvm_target.with_host(tvm_target))(module)
+    module = tirx.transform.LowerTVMBuiltin()(pipeline._lower(module))
+    found: list[object] = []
+    tvm_ffi.structural_walk(
+        module["k"].body, ((tirx.FloorDiv, tirx.FloorMod), lambda node: found.append(node))
+    )
+    return lower_intrinsics(module), tirx.transform.LowerIntrin()(module), bool(found)
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+def test_the_same_tree_as_tvms(name: str, dtype: str) -> None:
+    if dtype == "int32" and "intrinsics" in name:
+        pytest.skip("of floats")
+    x = tensor(n, dtype=dtype)
+    func = te.create_prim_func([x, compute((n,), lambda i: tirx.Cast(dtype, VALUES[name](x, i)))])
+    for each in (func, schedule_kernel(func, HOST).parallel):
+        ours, theirs, _ = both(each, HOST)
+        assert tvm_ffi.structural_equal(ours, theirs)
+
+
+def test_floor_divisions_are_tvms() -> None:
+    x = tensor(n)
+    func = te.create_prim_func([x, compute((n,), lambda i: x[i // 3] * x[i % 5])])
+    ours, theirs, divides = both(func, HOST)
+    assert divides
+    assert tvm_ffi.structural_equal(ours, theirs)
+    found: list[object] = []
+    tvm_ffi.structural_walk(ours["k"].body, (tirx.FloorDiv, found.append))
+    assert not found
+
+
+def test_a_product_and_a_sum_are_one_instruction() -> None:
+    x = tensor(n)
+    func = te.create_prim_func([x, compute((n,), lambda i: x[i] * x[i] + x[i])])
+    ours, _, divides = both(func, HOST)
+    assert not divides
+    text = ours.script()
+    assert text.count("call_llvm_pure_intrin") == 1
+    assert compile_object({"k": func}, HOST)
