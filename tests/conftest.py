@@ -31,7 +31,7 @@ os.environ["RELAXPY_CACHE_DIR"] = os.environ["RELAXPY_TESTS_CACHE"]
 os.environ.pop("RELAXPY_CACHE_SIZE", None)
 
 
-WHOLE_PROGRAMS = ("cli", "docs", "e2e", "fuzz", "models", "op", "schedule")
+WHOLE_PROGRAMS = ("cli", "docs", "e2e", "fuzz", "models", "op", "backend")
 """Folders of tests that build and run whole programs, or many kernels: all of them count as slow."""
 
 

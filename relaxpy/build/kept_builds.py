@@ -31,7 +31,7 @@ SHARE = 0.25
 _REPORT = "report"
 """The section of an entry beside those of the executable."""
 _SOURCES = tuple(
-    "errors.py ir tir shape op analysis transform schedule build runtime script".split()
+    "errors.py ir tir shape op analysis transform backend build runtime script".split()
 )
 """Sources that decide what becomes of a module."""
 

@@ -15,7 +15,8 @@ from relaxpy.ir.module import IRModule
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.tir.target import Target
-from relaxpy.transform import BindParams, PackWeights, PassContext
+from relaxpy.backend.cpu.pack_weights import PackWeights
+from relaxpy.transform import BindParams, PassContext
 
 BASELINE = "llvm -mcpu=x86-64"
 """Four lanes a vector: panels of eight columns."""
