@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from relaxpy.runtime import Shape as Shape
     from relaxpy.runtime import Tensor as Tensor
     from relaxpy.runtime import VirtualMachine as VirtualMachine
+    from relaxpy.runtime import cpu as cpu
     from relaxpy.runtime import load as load
     from relaxpy.runtime import num_threads as num_threads
     from relaxpy.runtime import register_function as register_function
     from relaxpy.runtime import register_library as register_library
     from relaxpy.runtime import set_num_threads as set_num_threads
-    from relaxpy.runtime.devices.cpu import features as cpu
     from relaxpy.script import parse as parse
     from relaxpy.tir.target import Target as Target
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import relaxpy
-import relaxpy.schedule
 from relaxpy.backend.knobs import knob, setting
 from relaxpy.backend.schedule import knobs_of, schedule_kernel
 from relaxpy.build.tuning import Record, TuningRecords, record_key

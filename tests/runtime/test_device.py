@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from relaxpy.errors import UsageError
-from relaxpy.runtime import Device
-from relaxpy.runtime.devices.cpu import features as cpu
+from relaxpy.runtime import Device, cpu
 
 
 def test_names_of_devices() -> None:

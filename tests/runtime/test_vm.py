@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
-from relaxpy.runtime import Device, Tensor, VirtualMachine
+from relaxpy.runtime import Device, Tensor, VirtualMachine, cpu
 from relaxpy.runtime.bytecode import Alloc, FunctionCode, Heap, Kernel, MakeTuple, Reg, Return
-from relaxpy.runtime.devices.cpu import features as cpu
 from tests.runtime.support import ADD, ADD1, executable, f32, floats, function, times
 
 

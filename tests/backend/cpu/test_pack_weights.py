@@ -9,13 +9,13 @@ import pytest
 
 import relaxpy
 from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.backend.cpu.pack_weights import PackWeights
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.expr import Call, Constant, Tuple
 from relaxpy.ir.module import IRModule
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.tir.target import Target
-from relaxpy.backend.cpu.pack_weights import PackWeights
 from relaxpy.transform import BindParams, PassContext
 
 BASELINE = "llvm -mcpu=x86-64"
