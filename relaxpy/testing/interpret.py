@@ -104,6 +104,7 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.to_python import to_python
 from relaxpy.transform.bind_unknown_shapes import with_dims
 from relaxpy.transform.check_calls import checked
+from relaxpy.transform.outline import PRIMITIVE
 
 Observer: TypeAlias = Callable[[str, TensorProgram, Sequence[Value]], Callable[[], None] | None]
 Perturbation: TypeAlias = Callable[[np.ndarray], np.ndarray]
@@ -365,7 +366,9 @@ class Interpreter:
             case GlobalVar(name=name):
                 function = self.mod.functions.get(name)
                 if isinstance(function, Function):
-                    return Closure(self, function, Scope(), name)
+                    # A group of FuseOps is a part of its caller, and an error in it the caller's.
+                    part = PRIMITIVE in function.attrs and scope.function
+                    return Closure(self, function, Scope(), part or name)
                 return function
             case ExternFunc(name=name):
                 return self.registered(name, library.find_function)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
+from relaxpy.analysis.removable import Removable
 from relaxpy.analysis.scope import dependencies, uses_of
 from relaxpy.ir.annotation import Annotation, TupleType
 from relaxpy.ir.dim import Dim, SymVar
@@ -78,6 +79,7 @@ class _Outliner:
     def __init__(self, mod: IRModule, regions: Regions) -> None:
         self.mod = mod
         self.regions = regions
+        self.removable = Removable(mod)
         self.names = FreshNames(mod)
         self.made: dict[str, Function] = {}
         self.alike: dict[int, list[str]] = {}
@@ -107,8 +109,10 @@ class _Outliner:
     ) -> list[Binding]:
         """The bindings that stand for a region: a call of its function, and the parts of its result."""
         outputs = [b.var for b in members if b.var in seen_outside]
+        if not outputs:  # nothing uses it; it stays where it may end in an error
+            outputs = [b.var for b in members if not self.removable(b)][-1:]
         if not outputs:
-            return []  # nothing uses what it computes, and dataflow has no effects
+            return []
         inputs = _inputs(members)
         key = _key(members, inputs, outputs, region.attrs)
         known = None if key is None else self.known.get(key)

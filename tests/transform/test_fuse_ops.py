@@ -10,7 +10,7 @@ import pytest
 import relaxpy
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.ir.expr import DataflowBlock, Function
+from relaxpy.ir.expr import DataflowBlock, Function, GlobalVar
 from relaxpy.ir.module import IRModule
 from relaxpy.testing.agreement import disagreement
 from relaxpy.testing.before_after import check_example
@@ -432,3 +432,35 @@ def test_a_group_is_as_long_as_a_kernel_may_be() -> None:
     assert all("too long for one kernel" in reason for reason in reasons)
     assert len(reasons) == len(lengths) - 1
     same_numbers(mod, np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3))
+
+
+def test_what_nothing_uses_may_be_an_error() -> None:
+    """A group that nothing uses stays where one of its sizes may be negative: with n = 1 the program is an error."""
+    mod = relaxpy.parse(
+        """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        with R.dataflow():
+            a = R.zeros((n - 2,), "float32")
+            b = R.multiply(a, a)
+            unused = R.negative(R.exp(x))
+            gv = R.exp(x)
+            R.output(gv)
+        return gv
+"""
+    )
+    fused = FuseOps()(LegalizeOps()(Normalize()(mod)))
+    calls = [
+        b.value.op.name
+        for b in fused["main"].body.blocks[0].bindings
+        if isinstance(b.value.op, GlobalVar)
+    ]
+    assert calls == ["fused_zeros_multiply"]
+    for before_or_after in (mod, fused, FuseTensorIR()(fused)):
+        with pytest.raises(RuntimeCheckError, match="n - 2 is negative"):
+            interpret(before_or_after, "main", np.zeros(1, np.float32))
+        np.testing.assert_allclose(
+            interpret(before_or_after, "main", np.zeros(2, np.float32)), [1, 1]
+        )
