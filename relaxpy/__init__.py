@@ -19,6 +19,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from relaxpy import services
 from relaxpy.errors import RelaxError
 from relaxpy.version import __version__
 
@@ -65,6 +66,22 @@ _PUBLIC = {
     "structural_hash": "relaxpy.ir.structural",
 }
 """Public name → module that defines it."""
+
+_PROVIDERS = {
+    "call_function": "relaxpy.build.first_call",
+    "call_module": "relaxpy.build.first_call",
+    "function_of_module": "relaxpy.build.first_call",
+    "html": "relaxpy.script.highlight",
+    "print_annotation": "relaxpy.script.printer",
+    "print_function": "relaxpy.script.printer",
+    "print_module": "relaxpy.script.printer",
+    "prove": "relaxpy.shape.prove",
+    "show": "relaxpy.script.highlight",
+}
+"""Service of the IR's nodes → module that provides it."""
+
+for _name, _module in _PROVIDERS.items():
+    services.SERVICES[_name].provided_by(_module)
 
 _PACKAGES = (
     "analysis", "backend", "ir", "nn", "op", "runtime", "script", "shape", "testing", "tir", "transform",

@@ -75,6 +75,11 @@ class ModuleFunction:
         return f"<{self._mod.name}.{self._name}: built when it is first called>"
 
 
+def function_of_module(mod: IRModule, name: str) -> ModuleFunction:
+    """`Module.main`, to be called."""
+    return ModuleFunction(mod, name)
+
+
 def call_module(mod: IRModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`Module(x)`: its only public function, or `main`."""
     _refuse_expressions(mod.name, args)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from relaxpy import services
 from relaxpy.errors import UsageError
 from relaxpy.ir.dim import Dim, DimLike
 from relaxpy.ir.dtype import DType
@@ -29,9 +30,7 @@ class Annotation:
     """Base of all annotations."""
 
     def __str__(self) -> str:
-        from relaxpy.script.printer import print_annotation
-
-        return print_annotation(self)
+        return services.print_annotation(self)
 
 
 @dataclass(frozen=True, slots=True)

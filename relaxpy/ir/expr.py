@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from relaxpy import services
 from relaxpy.errors import Span
 from relaxpy.ir.annotation import Annotation, CallableType
 from relaxpy.ir.dim import Dim, DimLike
@@ -264,24 +265,17 @@ class Function(Expr):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it on arrays. It is built for this machine at its first call, and kept."""
-        from relaxpy.build.first_call import call_function
-
-        return call_function(self, args, kwargs)
+        return services.call_function(self, args, kwargs)
 
     def script(self, name: str | None = None) -> str:
         """As TVMScript that parses back; under its global symbol unless a name is given. The data of large constants
         follows the definition."""
-        from relaxpy.script.printer import print_function
-
-        return print_function(self, name)
+        return services.print_function(self, name)
 
     def show(self) -> None:
         """Print the script, highlighted where the terminal can, with a few values of each large constant for its
         data."""
-        from relaxpy.script.highlight import show
-        from relaxpy.script.printer import print_function
-
-        show(print_function(self, abbreviated=True))
+        services.show(services.print_function(self, abbreviated=True))
 
 
 def is_leaf(expr: Expr) -> bool:

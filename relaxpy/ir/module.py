@@ -10,6 +10,7 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
+from relaxpy import services
 from relaxpy.errors import Span, UsageError
 from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.dim import Dim, SymVar
@@ -144,9 +145,7 @@ class IRModule:
             raise AttributeError(name)
         function = self.functions.get(name)
         if isinstance(function, Function):
-            from relaxpy.build.first_call import ModuleFunction
-
-            return ModuleFunction(self, name)
+            return services.function_of_module(self, name)
         message = f"a module has no attribute {name!r}"
         near = difflib.get_close_matches(name, [*self.graph_functions, *_METHODS], 1)
         if function is not None:
@@ -166,9 +165,7 @@ class IRModule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`Module(x)`: its only public function, or `main`; built at the first call, and kept."""
-        from relaxpy.build.first_call import call_module
-
-        return call_module(self, args, kwargs)
+        return services.call_module(self, args, kwargs)
 
     def graph_function(self, name: str) -> Function:
         """The graph function of this name. Raises UsageError where there is none."""
@@ -232,31 +229,21 @@ class IRModule:
 
     def __str__(self) -> str:
         """The script, with a few values of each large constant for its data."""
-        from relaxpy.script.printer import print_module
-
-        return print_module(self, abbreviated=True)
+        return services.print_module(self, abbreviated=True)
 
     def script(self, constants: str | PathLike[str] | None = None) -> str:
         """As TVMScript that parses back to an equal module. The data of large constants follows the program, or is
         written to the `.npz` file `constants`; a text that is saved beside it finds it there."""
-        from relaxpy.script.printer import print_module
-
-        return print_module(self, constants)
+        return services.print_module(self, constants)
 
     def _repr_html_(self) -> str:
         """What notebooks show: the script with colours, a few values of each large constant for its data."""
-        from relaxpy.script.highlight import html
-        from relaxpy.script.printer import print_module
-
-        return html(print_module(self, abbreviated=True))
+        return services.html(services.print_module(self, abbreviated=True))
 
     def show(self) -> None:
         """Print the script, highlighted where the terminal can, with a few values of each large constant for its
         data."""
-        from relaxpy.script.highlight import show
-        from relaxpy.script.printer import print_module
-
-        show(print_module(self, abbreviated=True))
+        services.show(services.print_module(self, abbreviated=True))
 
 
 _INSTEAD = {

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from relaxpy import services
 from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
@@ -436,9 +437,7 @@ class _Comparison:
 
 
 def _proved(a: Dim, b: Dim) -> bool:
-    from relaxpy.shape.prove import prove
-
-    return prove(dim_op("eq", a, b))
+    return services.prove(dim_op("eq", a, b))
 
 
 class _Hash:

@@ -1,0 +1,114 @@
+"""What nodes of the IR offer and packages above the IR do: `mod.script()`, `mod.show()`, `main(x)`, proofs.
+
+The IR imports nothing of them. A service is declared here with its type. `relaxpy/__init__.py`, which runs whatever
+part of relaxpy is imported, names the module that provides it; that is loaded when the service is first asked for. The
+function there has the service's name and parameters.
+
+This module is a leaf, as `errors` is.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from relaxpy.ir.annotation import Annotation
+    from relaxpy.ir.dim import Dim
+    from relaxpy.ir.expr import Function
+    from relaxpy.ir.module import IRModule
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R", covariant=True)
+
+
+class Service(Generic[_P, _R]):
+    """A function that a module further up provides. Decorates its declaration."""
+
+    def __init__(self, declaration: Callable[_P, _R]) -> None:
+        self.name = declaration.__name__
+        self.declaration = declaration
+        self.__doc__ = declaration.__doc__
+        self._provider: Callable[_P, _R] | None = None
+        self._module = ""
+
+    def provided_by(self, module: str) -> None:
+        """Have the function of this name in `module` do it."""
+        self._module, self._provider = module, None
+
+    @property
+    def provider(self) -> Callable[_P, _R]:
+        """The function that does it."""
+        provider = self._provider
+        if provider is None:
+            provider = getattr(importlib.import_module(self._module), self.name)
+            self._provider = provider
+        return provider
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return (self._provider or self.provider)(*args, **kwargs)
+
+
+@Service
+def print_annotation(annotation: Annotation) -> str:
+    """An annotation as a program writes it."""
+    ...
+
+
+@Service
+def print_function(func: Function, name: str | None = None, *, abbreviated: bool = False) -> str:
+    """A graph-level function as TVMScript."""
+    ...
+
+
+@Service
+def print_module(
+    mod: IRModule, constants: str | PathLike[str] | None = None, *, abbreviated: bool = False
+) -> str:
+    """A module as TVMScript."""
+    ...
+
+
+@Service
+def show(text: str, language: str = "python", plain: bool = False) -> None:
+    """Print script, highlighted where the terminal can."""
+    ...
+
+
+@Service
+def html(text: str) -> str:
+    """Script as HTML with colours."""
+    ...
+
+
+@Service
+def prove(condition: Dim, bounds: Any = None) -> bool:
+    """Is a comparison of dimensions true for all values of its symbols?"""
+    ...
+
+
+@Service
+def function_of_module(mod: IRModule, name: str) -> Any:
+    """`Module.main`, to be called."""
+    ...
+
+
+@Service
+def call_module(mod: IRModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`Module(x)`: built at the first call, and run."""
+    ...
+
+
+@Service
+def call_function(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`main(x)`: built at the first call, and run."""
+    ...
+
+
+SERVICES: dict[str, Service[..., Any]] = {
+    value.name: value for value in tuple(globals().values()) if isinstance(value, Service)
+}
+"""By name."""
