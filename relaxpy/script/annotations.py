@@ -299,7 +299,10 @@ def _prim(dims: DimReader, dtype: Any = None, value: Any = None) -> Annotation:
     """`R.Prim(dtype)` or `R.Prim(value=n)`: a scalar."""
     found = _dtype(dtype) or DType("int64")
     known = None if value is None else dims(value)
-    is_truth = known is not None and (known.is_truth or known.value in (0, 1))
+    # A symbol is a truth that is defined here.
+    is_truth = known is not None and (
+        known.is_truth or known.symbol is not None or known.value in (0, 1)
+    )
     if known is not None and not found.is_int and not (found.is_bool and is_truth):
         raise ScriptError(
             "bad-annotation",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.errors import PassError
+from relaxpy.errors import PassError, RuntimeCheckError
 from relaxpy.ir import (
     Dim,
     Function,
@@ -17,7 +18,7 @@ from relaxpy.ir import (
     Var,
 )
 from relaxpy.testing.before_after import check_example
-from relaxpy.transform import LowerShapes
+from relaxpy.transform import LegalizeOps, LowerCallTIR, LowerShapes, Normalize
 
 
 def lower(text: str) -> str:
@@ -72,3 +73,31 @@ def main(x: R.Tensor(("n",), dtype="float32")) -> R.Tensor(("n",), dtype="float3
     return x
 """)
     assert "return value" not in text
+
+
+def test_a_truth_is_a_symbol() -> None:
+    """A truth that defines a symbol, or is compared with a formula: printed, read again, checked at run time."""
+    mod = relaxpy.parse(
+        """
+@I.ir_module
+class Module:
+    @R.function
+    def defines(x: R.Tensor(("n",), "float32"), b: R.Prim("bool", value="t")) -> R.Tensor(("t", "n"), "float32"):
+        return R.zeros((t, n), "float32")
+
+    @R.function
+    def compares(x: R.Tensor(("n",), "float32"), b: R.Prim("bool", value="n == 2")) -> R.Tensor(("n",), "float32"):
+        return x
+"""
+    )
+    lowered = LowerShapes()(LowerCallTIR()(LegalizeOps()(Normalize()(mod))))
+    relaxpy.assert_structural_equal(relaxpy.parse(lowered.script()), lowered)
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    two, three = np.ones(2, np.float32), np.ones(3, np.float32)
+    assert vm["defines"](three, True).shape == (1, 3)
+    assert vm["defines"](three, False).shape == (0, 3)
+    assert vm["compares"](two, True).shape == (2,)
+    assert vm["compares"](three, False).shape == (3,)
+    for x, b in ((two, False), (three, True)):
+        with pytest.raises(RuntimeCheckError, match=r"n == 2"):
+            vm["compares"](x, b)
