@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 
-from relaxpy.runtime.bytecode import (
-    Alloc,
-    FunctionCode,
-    Heap,
-    IntExpr,
-    IntOp,
-    Kernel,
-    Library,
-    MakePrim,
-    MakeShape,
-    Packed,
-    View,
-)
-from relaxpy.runtime.integers import POLYNOMIAL, compute, fits_int64, python_op
+from relaxpy.runtime.bytecode import FunctionCode, Heap, IntExpr, IntOp
+from relaxpy.runtime.integers import compute, fits_int64, python_op
+from relaxpy.runtime.intervals import INT64, Interval, fits, interval, within
 
+_LAZY = ("select", "and", "or")
 _MOST_PARENTHESES = 40
 """Of a formula on one line, one in the other."""
 
@@ -58,47 +49,95 @@ class Formulas:
             return IntOp(expr.op, args)
         return expr
 
-    def text(self, expr: IntExpr, narrow: bool = False) -> str:
-        """The formula as Python. A `narrow` one fails where kernels, in 64 bits, would come to another value: sums may
-        wrap on the way, what a minimum or a quotient is taken of may not."""
-        return self._text(self.fold(expr), narrow)[0]
+    def text(self, expr: IntExpr) -> str:
+        """The formula as Python that computes with integers of any number of bits."""
+        return self._text(self.fold(expr), None)[0]
 
-    def _text(self, expr: IntExpr, narrow: bool) -> tuple[str, int]:
-        """A folded formula as Python, and how many parentheses deep it is: Python reads 200. Deep ones are computed
-        piece by piece, on lines of their own."""
+    def checked(self, expr: IntExpr, slots: Mapping[int, Interval]) -> str:
+        """The formula as Python that fails where an operation overflows, if slots are in these intervals."""
+        return self._text(self.fold(expr), slots)[0]
+
+    def either(self, condition: str, then: Callable[[], str], other: Callable[[], str]) -> str:
+        """The Python of one of two formulas. Lines that one of them needs run only if it is chosen."""
+        return self._chosen(condition, [self._captured(then), self._captured(other)])
+
+    def _text(
+        self, expr: IntExpr, slots: Mapping[int, Interval] | None
+    ) -> tuple[str, int, Interval]:
+        """A folded formula as Python, how many parentheses deep it is (Python reads 200), and in which interval. Deep
+        ones are computed piece by piece, on lines of their own."""
         if isinstance(expr, Heap):
-            return f"s{expr.index}", 0
+            found = INT64 if slots is None else slots.get(expr.index, INT64)
+            return f"s{expr.index}", 0, found
         if not isinstance(expr, IntOp):
-            return repr(expr), 0
-        args = [self._text(arg, narrow) for arg in expr.args]
-        if narrow and expr.op not in POLYNOMIAL:
-            args = [
-                (f"int64({text})", deep + 1)
-                if isinstance(arg, IntOp) and arg.op in POLYNOMIAL
-                else (text, deep)
-                for arg, (text, deep) in zip(expr.args, args, strict=True)
-            ]
-        text, deep = python_op(expr.op, [arg for arg, _ in args]), 1 + max(d for _, d in args)
-        if deep < _MOST_PARENTHESES:
-            return text, deep
+            return repr(expr), 0, (expr, expr)
+        if expr.op in _LAZY:
+            text, deep, intervals = self._lazy(expr, slots)
+        else:
+            args = [self._text(arg, slots) for arg in expr.args]
+            text = python_op(expr.op, [each for each, _, _ in args])
+            deep, intervals = 1 + max(d for _, d, _ in args), [each for _, _, each in args]
+        exact = interval(expr.op, intervals)
+        if slots is not None and not fits(exact):
+            text, deep = f"int64({text})", deep + 1
+        if deep >= _MOST_PARENTHESES:
+            name = self._temp()
+            self._emit(f"{name} = {text}")
+            text, deep = name, 0
+        return text, deep, within(exact)
+
+    def _lazy(
+        self, expr: IntOp, slots: Mapping[int, Interval] | None
+    ) -> tuple[str, int, list[Interval]]:
+        """An operation that computes an operand only if those before it ask for it: so do the lines that it needs."""
+        first = self._text(expr.args[0], slots)
+        found = [first]
+        pieces: list[list[str]] = []
+        for arg in expr.args[1:]:
+            lines: list[str] = []
+            with self._captured_in(lines):
+                found.append(self._text(arg, slots))
+            pieces.append(lines)
+        texts = [text for text, _, _ in found]
+        intervals = [each for _, _, each in found]
+        if not any(pieces):
+            return python_op(expr.op, texts), 1 + max(deep for _, deep, _ in found), intervals
+        if expr.op == "select":
+            choice = [(lines, text) for lines, text in zip(pieces, texts[1:], strict=True)]
+            return self._chosen(texts[0], choice), 0, intervals
         name = self._temp()
-        self._emit(f"{name} = {text}")
-        return name, 0
+        self._emit(f"{name} = 1 if {texts[0]} else 0")
+        for lines, text in zip(pieces, texts[1:], strict=True):
+            self._emit(f"if {name}:" if expr.op == "and" else f"if not {name}:")
+            for line in (*lines, f"{name} = 1 if {text} else 0"):
+                self._emit(f" {line}")
+        return name, 0, intervals
 
+    def _chosen(self, condition: str, choice: list[tuple[list[str], str]]) -> str:
+        """One of two formulas, given with the lines that they need."""
+        (before, then), (others, other) = choice
+        if not before and not others:
+            return f"({then} if {condition} else {other})"
+        name = self._temp()
+        self._emit(f"if {condition}:")
+        for line in (*before, f"{name} = {then}"):
+            self._emit(f" {line}")
+        self._emit("else:")
+        for line in (*others, f"{name} = {other}"):
+            self._emit(f" {line}")
+        return name
 
-def slots_seen(code: FunctionCode) -> Iterator[int]:
-    """The slots of sizes and scalars that values are made of, and that others are called with."""
-    for instr in code.code:
-        match instr:
-            case (
-                MakeShape(shape=shape, ndim=ndim)
-                | Alloc(shape=shape, ndim=ndim)
-                | View(shape=shape, ndim=ndim)
-            ):
-                yield from range(shape, shape + ndim)
-            case Kernel(args=args) | Library(args=args) | Packed(args=args):
-                yield from (arg.index for arg in args if isinstance(arg, Heap))
-            case MakePrim(value=Heap(index)):
-                yield index
-            case _:
-                pass
+    def _captured(self, write: Callable[[], str]) -> tuple[list[str], str]:
+        lines: list[str] = []
+        with self._captured_in(lines):
+            text = write()
+        return lines, text
+
+    @contextmanager
+    def _captured_in(self, lines: list[str]) -> Iterator[None]:
+        """Lines that are emitted inside go into this list."""
+        emit, self._emit = self._emit, lines.append
+        try:
+            yield
+        finally:
+            self._emit = emit

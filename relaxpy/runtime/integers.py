@@ -1,4 +1,9 @@
-"""Formulas over the integer heap, as Python."""
+"""Formulas over the integer heap: what they mean, and as Python.
+
+Every operation takes and gives int64. A result that needs more bits is an error (OverflowError), and so is a division
+by zero (ZeroDivisionError). Operands are computed from the left, and only those that are needed: of `select` the
+condition and what it chooses, of `and` and `or` those up to the first that decides. `evaluate` is the definition.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +34,48 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "select": lambda condition, then, other: then if condition else other,
 }
 
-POLYNOMIAL = ("add", "sub", "mul")
-"""Operations of which 64 bits of the operands give 64 bits of the result."""
+SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
+"""The range of int64."""
 ARITY = {"not": 1, "select": 3, "min": -2, "max": -2, "and": -2, "or": -2}
 """How many operands an integer operation takes, if not two; -2: two or more."""
 
 
 def compute(op: str, args: Sequence[int]) -> int:
-    """An integer operation on numbers. ZeroDivisionError as Python raises it."""
+    """The exact result of an integer operation on numbers. ZeroDivisionError as Python raises it."""
     return _FUNCTIONS[op](*args)
+
+
+def evaluate(expr: IntExpr, slot: Callable[[int], int]) -> int:
+    """The value of a formula; `slot` gives what a heap slot holds.
+
+    Raises: OverflowError, ZeroDivisionError.
+    """
+    if isinstance(expr, Heap):
+        return slot(expr.index)
+    if not isinstance(expr, IntOp):
+        return expr
+    match expr.op:
+        case "select":
+            condition, then, other = expr.args
+            return evaluate(then if evaluate(condition, slot) else other, slot)
+        case "and":
+            return int(all(evaluate(arg, slot) for arg in expr.args))
+        case "or":
+            return int(any(evaluate(arg, slot) for arg in expr.args))
+        case op:
+            return int64(compute(op, [evaluate(arg, slot) for arg in expr.args]))
 
 
 def fits_int64(value: int) -> bool:
     """Whether a slot of the heap can hold it."""
-    return -(1 << 63) <= value < 1 << 63
+    return SMALLEST <= value <= LARGEST
+
+
+def int64(value: int) -> int:
+    """The value, if it is one of 64 bits. Raises: OverflowError."""
+    if SMALLEST <= value <= LARGEST:
+        return value
+    raise OverflowError("it does not fit into 64 bits")
 
 
 def python_op(op: str, args: list[str]) -> str:
@@ -62,25 +95,6 @@ def python_op(op: str, args: list[str]) -> str:
             return f"({args[1]} if {args[0]} else {args[2]})"
         case _:
             raise AssertionError(f"unknown integer operation {op}")
-
-
-def grows(expr: IntExpr) -> bool:
-    """May a formula over integers of 64 bits give one that needs more?"""
-    if not isinstance(expr, IntOp):
-        return False
-    return expr.op in POLYNOMIAL or any(map(grows, expr.args))
-
-
-def too_large() -> OverflowError:
-    """The error of such a formula."""
-    return OverflowError("it does not fit into 64 bits")
-
-
-def int64(value: int) -> int:
-    """The value, if kernels, which compute in 64 bits, come to the same. Raises: OverflowError."""
-    if fits_int64(value):
-        return value
-    raise too_large()
 
 
 def slots_of(expr: IntExpr) -> Iterator[int]:

@@ -23,7 +23,7 @@ a trampoline (`relaxpy.runtime.program.drive`), so recursion is as deep as memor
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from relaxpy.runtime.bytecode import (
@@ -56,13 +56,13 @@ from relaxpy.runtime.bytecode import (
     View,
 )
 from relaxpy.runtime.devices.cpu.kernels import LARGE_WORK, SMALL_WORK
-from relaxpy.runtime.formulas import Formulas, slots_seen
+from relaxpy.runtime.formulas import Formulas
 from relaxpy.runtime.function_listing import Listing
-from relaxpy.runtime.integers import by_slot, grows
+from relaxpy.runtime.integers import by_slot
+from relaxpy.runtime.intervals import SlotRanges
 from relaxpy.runtime.match_lines import MatchLines
 from relaxpy.runtime.nesting import MAX_LEVELS, Arm
 from relaxpy.runtime.operands import Analysis, Value, analyse
-from relaxpy.runtime.tensor import LARGEST
 from relaxpy.runtime.verifier.verify import Unproved
 
 MAX_ROW = 64
@@ -136,8 +136,6 @@ class Emitter:
             for record in self.plan.records
             for slot in range(record.shape, record.shape + record.ndim)
         )
-        self.seen = frozenset(slots_seen(code))
-        """Slots that leave the function's arithmetic, where 64 bits must be enough; the heap sees to that itself."""
         self.group_exprs: list[IntExpr] = []
         self.group_kernels: list[list[int]] = []
         self.storage_exprs: list[IntExpr] = []
@@ -154,6 +152,7 @@ class Emitter:
         self.matches = MatchLines(self.emit, self.temp)
         self.formulas = Formulas(code, analysis.written, self.emit, self.temp)
         self.fold, self.expr = self.formulas.fold, self.formulas.text
+        self.ranges = SlotRanges(code, self.fold)
         self._plan_storages()
         self._plan_groups()
         self.groups_of_slot = by_slot(self.group_exprs)
@@ -188,6 +187,32 @@ class Emitter:
         self.group_of = seen
 
     # Expressions
+
+    def checked(self, expr: IntExpr) -> str:
+        """A formula as Python that fails where an operation overflows. While sizes are small, nothing is compared that
+        cannot."""
+        expr = self.fold(expr)
+        ranges = self.ranges
+        if ranges.proved(expr, ranges.any):
+            return self.expr(expr)
+        if not ranges.guarded:
+            return self.formulas.checked(expr, ranges.any)
+        return self.formulas.either(
+            "wide",
+            lambda: self.formulas.checked(expr, ranges.any),
+            lambda: self.formulas.checked(expr, ranges.small),
+        )
+
+    def guard(self, slots: Iterable[int], signed: bool) -> None:
+        """Note whether sizes that were bound are too large for formulas to go unchecked."""
+        limit = self.ranges.limit
+        tests = [
+            f"not 0 <= s{slot} <= {limit}" if signed else f"s{slot} > {limit}"
+            for slot in slots
+            if slot in self.ranges.guarded
+        ]
+        if tests:
+            self.emit(f"if {' or '.join(tests)}: wide = True")
 
     def dims(self, shape: int, ndim: int) -> str:
         sizes = [self.expr(Heap(slot)) for slot in range(shape, shape + ndim)]
@@ -235,6 +260,8 @@ class Emitter:
         if framed:
             self.emit(f"({', '.join(self.plan.names())},) = f.locals")
         self.start(framed)
+        if self.ranges.guarded:
+            self.emit("wide = False")
         updated = [i for i, param in enumerate(self.code.params) if param.updated]
         if updated:
             self.at = 0  # told at the place of the first parameter
@@ -397,12 +424,10 @@ class Emitter:
             case Match():
                 self.match_value(at, instr, scope)
             case Eval(dst=dst, expr=expr):
-                self.emit(f"s{dst} = {self.expr(expr, narrow=True)}")
+                self.emit(f"s{dst} = {self.checked(expr)}")
                 self.slot_written(dst, scope)
-                if dst in self.seen and dst not in self.in_heap and grows(expr):
-                    self.emit(f"if not {-LARGEST - 1} <= s{dst} <= {LARGEST}: raise too_large()")
             case Assert(lhs=lhs, rhs=rhs, check=check):
-                left, right = self.expr(lhs), self.expr(rhs)
+                left, right = self.checked(lhs), self.checked(rhs)
                 self.emit(
                     f"if {left} != {right}: raise unequal({check}, {left}, {right}, locals())"
                 )
@@ -483,8 +508,16 @@ class Emitter:
         if group not in self.plan.fixed and group not in scope.storages:
             scope.storages.add(group)
             need = self.temp()
-            self.emit(f"{need} = {self.expr(self.storage_exprs[group])}")
+            size = self.storage_exprs[group]
+            self.emit(f"{need} = {self.expr(size)}")
             self.emit(f"if {need} > caps[{group}]: f.grow({group}, {need})")
+            if not self.ranges.proved(size, self.ranges.any):
+                # The number of bytes is told by the error of the line above; this is for what is 0 in the end.
+                small = self.ranges.guarded and self.ranges.proved(size, self.ranges.small)
+                self.emit("if wide:" if small else "if True:")
+                self.depth += 1
+                self.emit(self.formulas.checked(size, self.ranges.any))
+                self.depth -= 1
         if value.object:
             self.storage_tensor(instr.dst, value)
 
@@ -498,7 +531,7 @@ class Emitter:
         value = self.info.defines[at]
         if at in self.unproved:
             dims = self.dims(instr.shape, instr.ndim)
-            source = self.checked(instr.src, self.info.reads[at][0])
+            source = self.compared(instr.src, self.info.reads[at][0])
             self.emit(f"seen({source}, {dims}, {instr.dtype!r})")
         if value.storage >= 0:
             if value.object:
@@ -509,7 +542,7 @@ class Emitter:
         if value.record >= 0:
             self.emit(f"d{value.record}.value = r{instr.dst}.pointer")
 
-    def checked(self, reg: int, value: Value) -> str:
+    def compared(self, reg: int, value: Value) -> str:
         """A register's value for a check of it: a tensor that only kernels see has its type and shape."""
         if value.shape >= 0:
             return f"shown({self.dims(value.shape, value.ndim)}, {value.dtype!r})"
@@ -519,7 +552,7 @@ class Emitter:
         if at in self.unproved:
             read = iter(self.info.reads[at])
             given = [
-                self.checked(arg.index, next(read)) if isinstance(arg, Reg) else self.operand(arg)
+                self.compared(arg.index, next(read)) if isinstance(arg, Reg) else self.operand(arg)
                 for arg in instr.args
             ]
             self.emit(f"fit({instr.index}, ({', '.join([*given, ''])}))")
@@ -570,6 +603,7 @@ class Emitter:
         sizes = self.matches.value(instr.pattern, src, bad.format(src), bound)
         for slot in bound:
             self.slot_written(slot, scope)
+        self.guard(bound, not isinstance(instr.pattern, TensorPattern))
         record = self.info.match_records.get(at, -1)
         if record >= 0 and isinstance(instr.pattern, TensorPattern):
             self.emit(f"d{record}.value = {src}.pointer")
@@ -597,6 +631,7 @@ class Emitter:
             if isinstance(want, Heap):
                 self.emit(f"s{want.index} = {size}")
                 self.slot_written(want.index, scope)
+                self.guard((want.index,), signed=True)
             elif want is not None and str(want) != size:
                 self.emit(f"if {size} != {want}: {bad}")
 

@@ -42,7 +42,9 @@ class MatchLines:
                     test += f" or {src} != {wanted}"
                 self._emit(f"if {test}: {bad}")
                 if isinstance(wanted, Heap):
-                    self._emit(f"s{wanted.index} = int({src})")
+                    # Of another type, it may be any number.
+                    value = f"int({src})" if dtype == "int64" else f"int64(int({src}))"
+                    self._emit(f"s{wanted.index} = {value}")
                     bound.append(wanted.index)
             case TuplePattern(fields):
                 self._emit(f"if {src}.__class__ is not tuple or len({src}) != {len(fields)}: {bad}")

@@ -22,6 +22,7 @@ from relaxpy.errors import RelaxError, RuntimeCheckError, Span
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime import library
 from relaxpy.runtime.bytecode import (
+    Alloc,
     Assert,
     Call,
     Check,
@@ -52,7 +53,7 @@ from relaxpy.runtime.frame import Allocate, Frame, record_of, release
 from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.inspect.profile import ProfilingEmitter, Recorder
 from relaxpy.runtime.inspect.watch import Watch, WatchedEmitter, allocate_guarded
-from relaxpy.runtime.integers import int64, too_large
+from relaxpy.runtime.integers import int64
 from relaxpy.runtime.kernel_params import require_fit
 from relaxpy.runtime.link import translate
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
@@ -211,8 +212,6 @@ class LinkedFunction:
                 how = "in function" if first else "called from"
                 error.notes = (*error.notes, f"{how} {self.code.name}{binding}{where}")
             return error
-        if isinstance(instr, Eval) and isinstance(error, ValueError):
-            error = too_large()  # the heap did not take it
         if isinstance(error, OutOfRange):
             located = RuntimeCheckError("tir-bounds", f"{self.code.name}: {_last_line(error)}")
         else:
@@ -229,6 +228,10 @@ class LinkedFunction:
         exe = self.program.executable
         if isinstance(error, MemoryError):
             return "out-of-memory", "not enough memory"
+        if isinstance(error, OverflowError) and isinstance(instr, Alloc):
+            return "out-of-memory", "the size of its storage cannot be computed"
+        if isinstance(error, ArithmeticError) and isinstance(instr, (Eval, Assert, Match, Alloc)):
+            return "shape-arithmetic", "a dimension cannot be computed"
         match instr:
             case Kernel(index=index):
                 return "kernel-failed", f"the kernel {exe.kernels[index].name} failed"
@@ -236,8 +239,6 @@ class LinkedFunction:
                 return "library-failed", f"the library function {exe.libraries[index]} failed"
             case Packed(index=index):
                 return "call-failed", f"the function {exe.packed[index]} failed"
-            case Eval() | Assert():
-                return "shape-arithmetic", "a dimension cannot be computed"
             case Invoke():
                 return "callback-failed", "a function that was passed in failed"
             case Call(index=index):
@@ -350,7 +351,6 @@ class Program:
             "room": require_room,
             "seen": require_seen,
             "int64": int64,
-            "too_large": too_large,
             "prim_fits": prim_fits,
             "to_value": to_value,
             "closure": self.closure,

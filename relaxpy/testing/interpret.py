@@ -397,7 +397,7 @@ class Interpreter:
                 and isinstance(arg, PrimValue)
                 and isinstance(arg.value, Dim)
             ):
-                args.append(scope.exact(arg.value))
+                args.append(scope.dim(arg.value))
             else:
                 args.append((yield from self.value(arg, scope)))
         try:

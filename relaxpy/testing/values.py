@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from relaxpy.build.int_expr import int_expr
 from relaxpy.errors import RuntimeCheckError, Span
 from relaxpy.ir.annotation import (
     Annotation,
@@ -19,12 +21,13 @@ from relaxpy.ir.annotation import (
     TensorType,
     TupleType,
 )
-from relaxpy.ir.dim import INT_FUNCTIONS, Dim, DimOp, SymVar
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Expr, PrimValue, ShapeExpr, Var
 from relaxpy.ir.visitor import map_annotation
 from relaxpy.runtime.bytecode import (
     CallablePattern,
+    IntExpr,
     ObjectPattern,
     Pattern,
     PrimPattern,
@@ -32,7 +35,7 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     TuplePattern,
 )
-from relaxpy.runtime.integers import int64
+from relaxpy.runtime.integers import evaluate
 from relaxpy.runtime.patterns import describe, explain, fits
 from relaxpy.runtime.tensor import Shape, Tensor
 from relaxpy.shape.bounds import requirements
@@ -58,9 +61,13 @@ class Scope:
         return Scope(dict(self.vars), dict(self.syms), self.function, self.attrs)
 
     def dim(self, dim: Dim) -> int:
-        """The value of an integer. Raises RuntimeCheckError where it divides by zero, or needs more than 64 bits."""
+        """The value of an integer, computed as the virtual machine does (`relaxpy.runtime.integers`).
+
+        Raises: RuntimeCheckError (`shape-arithmetic`) where it divides by zero, or needs more than 64 bits.
+        """
+        expr, symbols = _formula(dim)
         try:
-            return _in_64_bits(dim, self.syms)
+            return evaluate(expr, lambda slot: self.syms[symbols[slot]])
         except ArithmeticError as error:
             reason = f"{type(error).__name__}: {error}"
             raise RuntimeCheckError(
@@ -69,7 +76,7 @@ class Scope:
             ) from None
 
     def exact(self, dim: Dim) -> int:
-        """The value of a condition, which only the machine computes, of any number of bits."""
+        """The value of an integer of any number of bits. Raises as `dim` where it divides by zero."""
         try:
             return dim.evaluate(self.syms)
         except ArithmeticError:
@@ -99,32 +106,11 @@ class Scope:
         return Shape(found)
 
 
-def _in_64_bits(dim: Dim, values: Mapping[SymVar, int]) -> int:
-    """The value of an integer, if kernels, which compute in 64 bits, come to the same. Raises ArithmeticError."""
-    if dim.value is not None:
-        return dim.value
-    total = 0
-    for monomial, coefficient in dim.terms:
-        product = coefficient
-        for atom, power in monomial:
-            product *= (values[atom] if isinstance(atom, SymVar) else _atom(atom, values)) ** power
-        total += product
-    return int64(total)
-
-
-def _atom(atom: DimOp, values: Mapping[SymVar, int]) -> int:
-    """The value of a function of integers, of which only what it depends on is computed."""
-    first = _in_64_bits(atom.args[0], values)
-    match atom.op:
-        case "select":
-            return _in_64_bits(atom.args[1 if first else 2], values)
-        case "and" if not first:
-            return 0
-        case "or" if first:
-            return 1
-        case _:
-            rest = (_in_64_bits(arg, values) for arg in atom.args[1:])
-            return INT_FUNCTIONS[atom.op](first, *rest)
+@lru_cache(4096)
+def _formula(dim: Dim) -> tuple[IntExpr, tuple[SymVar, ...]]:
+    """A dimension as the formula that code generation writes, and the symbols that its slots are."""
+    symbols = dim.vars
+    return int_expr(dim, {symbol.dim: slot for slot, symbol in enumerate(symbols)}), symbols
 
 
 def is_integers(expr: Expr) -> bool:
@@ -285,9 +271,7 @@ class Checks:
                         self.scope.syms[unknown[0]] = solution.evaluate(self.scope.syms)
                         progress = True
         for relation in self.relations:
-            made = relation.subject.what == "binding"  # by a kernel
-            value_of = self.scope.dim if made else self.scope.exact
-            wanted = value_of(relation.expected)
+            wanted = self.scope.dim(relation.expected)
             if wanted != relation.came:
                 place = position(relation.annotation, relation.index)
                 raise relation.subject.error(

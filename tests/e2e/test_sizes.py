@@ -175,7 +175,12 @@ def test_from_scalars(name: str) -> None:
             outcome(lambda run=run, a=a, b=b: run(x, a, b))
             for run in (lambda *args: interpret(mod, "main", *args), machine, watched)
         )
-        assert all(other == first for other in others), (a, b)
+        overflow = ("shape-arithmetic", WRONG["a power"][4])
+        # the formula of a demand may overflow where the interpreter, which knows the sizes, says what is demanded
+        agree = [
+            other in (first, overflow) if failed(first) else other == first for other in others
+        ]
+        assert all(agree), (a, b)
         if step is not None:
             assert first == x[a:b:step].tolist()
 
@@ -187,6 +192,10 @@ def outcome(run: Callable[[], Any]) -> Any:
     except RuntimeCheckError as error:
         assert error.span is not None  # noqa: PT017
         return error.code, error.message
+
+
+def failed(found: Any) -> bool:
+    return isinstance(found, tuple)
 
 
 def test_a_range_in_a_kernel_does_not_wrap() -> None:
