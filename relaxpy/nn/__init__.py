@@ -14,13 +14,11 @@ mod, params = Classifier().export({"forward": {"x": nn.spec.Tensor(("n", 784), "
 import difflib
 from typing import NoReturn
 
-from relaxpy.nn import spec
+from relaxpy.nn import op, spec
+from relaxpy.nn.layers import BatchNorm, Conv2d, Embedding, LayerNorm, Linear, RMSNorm
 from relaxpy.nn.module import Module, ModuleList, Parameter
 from relaxpy.nn.tensor import Tensor
 from relaxpy.op import OPS
-
-from relaxpy.nn import op  # isort: skip  (op is made of the above)
-from relaxpy.nn.layers import BatchNorm, Conv2d, Embedding, LayerNorm, Linear, RMSNorm  # isort: skip
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
-from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import relaxpy
 from relaxpy.errors import Span, UsageError
 from relaxpy.ir import Dim, Expr, IRModule, SymVar, TensorType, Tuple, TupleGetItem, TupleType, Var
 from relaxpy.nn import spec
-from relaxpy.nn.module import Module, Parameter
-from relaxpy.nn.tensor import Tensor
+from relaxpy.nn.construction import Construction
+from relaxpy.nn.tensor import Tensor, Value
 from relaxpy.op.block_builder import BlockBuilder
 
-_PACKAGE = str(Path(relaxpy.__file__).parent)
-_current: ContextVar[Exporter | None] = ContextVar("relaxpy.nn exporter", default=None)
+if TYPE_CHECKING:
+    from relaxpy.nn.module import Module, Parameter
 
 
-class Exporter:
+class Exporter(Construction):
     """The function under construction."""
 
     def __init__(
@@ -35,18 +30,6 @@ class Exporter:
         self.builder = builder
         self.parameters = parameters
         """By `id` of the `Parameter`."""
-
-    @staticmethod
-    def current() -> Exporter:
-        """The exporter that is at work. UsageError outside `Module.export`."""
-        exporter = _current.get()
-        if exporter is None:
-            raise UsageError(
-                "not-exporting",
-                "modules compute only while they are exported",
-                help="call module.export(spec), build the result, and call that",
-            )
-        return exporter
 
     def emit(self, value: Expr, name: str, span: Span | None = None) -> Any:
         """Bind `value`: a `Tensor`, or a tuple of what its fields give."""
@@ -80,7 +63,7 @@ class Exporter:
 
 
 def _leaf(result: Any, name: str) -> Expr:
-    if isinstance(result, (Tensor, Parameter)):
+    if isinstance(result, Value):
         return result.__relax_expr__
     if isinstance(result, (tuple, list)):
         return Tuple(tuple(_leaf(item, name) for item in result))
@@ -128,16 +111,13 @@ def _export_method(
         )
     weights = {path: Var(path, p.annotation) for path, p in parameters.items()}
     exporter = Exporter(builder, {id(p): weights[path] for path, p in parameters.items()}, module)
-    token = _current.set(exporter)
-    try:
-        attrs = {"num_input": len(inputs)}
-        with builder.function(name, [*inputs.values(), *weights.values()], attrs=attrs):
-            with builder.dataflow():
-                result = method(**{arg: exporter.argument(var) for arg, var in inputs.items()})
-                output = builder.emit_output(_leaf(result, name))
-            builder.emit_func_output(output)
-    finally:
-        _current.reset(token)
+    attrs = {"num_input": len(inputs)}
+    params = [*inputs.values(), *weights.values()]
+    with exporter.at_work(), builder.function(name, params, attrs=attrs):
+        with builder.dataflow():
+            result = method(**{arg: exporter.argument(var) for arg, var in inputs.items()})
+            output = builder.emit_output(_leaf(result, name))
+        builder.emit_func_output(output)
 
 
 def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[..., Any]:
@@ -145,13 +125,7 @@ def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[...,
     kind = type(module).__name__
     method = getattr(module, name, None)
     if not callable(method):
-        own = [n for n in dir(module) if not n.startswith("_") and n not in dir(Module)]
-        methods = ["forward"] * hasattr(module, "forward") + own
-        known = [
-            n
-            for n in methods
-            if callable(getattr(module, n)) and not isinstance(getattr(module, n), Module)
-        ]
+        known = module.methods()
         near = difflib.get_close_matches(name, known, 1)
         raise UsageError(
             "bad-spec",
@@ -198,21 +172,3 @@ def _annotation(
         for dim in given.shape
     ]
     return TensorType(dims, given.dtype)
-
-
-def caller_span() -> Span | None:
-    """Where the nearest caller outside this package is: file, line and columns of the call."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    if frame is None:
-        return None
-    positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-    line, end_line, column, end_column = positions
-    return Span(
-        frame.f_code.co_filename,
-        line or frame.f_lineno,
-        column or 0,
-        end_line or 0,
-        end_column or 0,
-    )

@@ -10,6 +10,8 @@ import numpy as np
 from relaxpy.errors import UsageError
 from relaxpy.ir import DType, Expr, IRModule, TensorType
 from relaxpy.ir.array import as_array
+from relaxpy.nn.construction import Construction
+from relaxpy.nn.export import export_module
 from relaxpy.nn.tensor import Value
 
 M = TypeVar("M", bound="Module")
@@ -65,9 +67,7 @@ class Parameter(Value):
 
     @property
     def __relax_expr__(self) -> Expr:
-        from relaxpy.nn.export import Exporter  # export knows Module
-
-        return Exporter.current().parameter(self)
+        return Construction.current().parameter(self)
 
     def __repr__(self) -> str:
         return f"Parameter({self.dtype}{list(self.shape)})"
@@ -160,6 +160,15 @@ class Module:
             if isinstance(part, Module):
                 yield from part.hidden(f"{path}.{name}")
 
+    def methods(self) -> list[str]:
+        """Names of what can be exported: `forward`, and the methods of its own."""
+        own = [n for n in dir(self) if not n.startswith("_") and n not in dir(Module)]
+        names = ["forward"] * hasattr(self, "forward") + own
+        found = {name: getattr(self, name) for name in names}
+        return [
+            n for n, value in found.items() if callable(value) and not isinstance(value, Module)
+        ]
+
     def export(
         self, spec: Mapping[str, Mapping[str, Any]]
     ) -> tuple[IRModule, dict[str, np.ndarray]]:
@@ -170,8 +179,6 @@ class Module:
         of this module after the arguments, under their paths with `_` for `.`; `relaxpy.build(mod, params=params)`
         binds them. Counterpart in TVM: `Module.export_tvm`.
         """
-        from relaxpy.nn.export import export_module  # export knows Module
-
         return export_module(self, spec)
 
 

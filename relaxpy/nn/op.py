@@ -11,28 +11,15 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from relaxpy.errors import RelaxError, UsageError
-from relaxpy.ir import Constant, PrimValue, StringImm, TensorType
-from relaxpy.ir.dim import Dim, DimLike, SymVar
-from relaxpy.nn.export import Exporter, caller_span
+from relaxpy.ir import PrimValue, StringImm, TensorType
+from relaxpy.ir.dim import Dim, DimLike
+from relaxpy.nn.apply import apply
+from relaxpy.nn.apply import index as index
+from relaxpy.nn.construction import Construction, caller_span
 from relaxpy.nn.tensor import Tensor, Value
 from relaxpy.op import OPS
 from relaxpy.op.call import call_pure_packed
 from relaxpy.op.deduce import deduce
-from relaxpy.op.indexing import index_tensor
-
-
-def apply(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Call the operator `name` and bind the result: a `Tensor`, or a tuple of them for several results. numpy's arrays
-    and numbers are constants."""
-    span = caller_span()
-    args = tuple(Constant(a) if isinstance(a, (np.generic, np.ndarray)) else a for a in args)
-    try:
-        return Exporter.current().emit(OPS[name].make(*args, **kwargs), name.rsplit(".")[-1], span)
-    except RelaxError as error:
-        raise error.located(span) from None
 
 
 def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None = None) -> Tensor:
@@ -41,7 +28,7 @@ def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None = None) -> 
     known = deduce(expr)
     if dtype is None and isinstance(known, TensorType):
         dtype = known.dtype
-    return Exporter.current().match_cast(expr, TensorType(tuple(shape), dtype), caller_span())
+    return Construction.current().match_cast(expr, TensorType(tuple(shape), dtype), caller_span())
 
 
 def check_range(x: Value, count: DimLike, what: str = "indices") -> Tensor:
@@ -51,50 +38,7 @@ def check_range(x: Value, count: DimLike, what: str = "indices") -> Tensor:
     call = call_pure_packed(
         "relaxpy.check_range", expr, PrimValue(Dim.of(count)), StringImm(what), ty_args=deduce(expr)
     )
-    return Exporter.current().emit(call, "checked", caller_span())
-
-
-def index(x: Value, items: Sequence[Any]) -> Tensor:
-    """`x[items]`, as numpy means it (`relaxpy.op.indexing`)."""
-    span, exporter = caller_span(), Exporter.current()
-    base = x.__relax_expr__
-    annotation = deduce(base)
-    try:
-        assert isinstance(annotation, TensorType)
-        exprs = [_index(item) for item in items]
-        return exporter.emit(
-            index_tensor(
-                base,
-                annotation,
-                exprs,
-                lambda value: exporter.builder.emit(value, "index", span=span),
-            ),
-            "index",
-            span,
-        )
-    except RelaxError as error:
-        raise error.located(span) from None
-
-
-def _index(item: Any) -> Any:
-    """An item of a subscript, as `relaxpy.op.indexing` takes it. Raises UsageError (`tensor-index`)."""
-    if isinstance(item, Value):
-        return item.__relax_expr__
-    if isinstance(item, slice):
-        return slice(
-            *(None if p is None else _index(p) for p in (item.start, item.stop, item.step))
-        )
-    if item is None or item is ...:
-        return item
-    if isinstance(item, (Dim, SymVar)):
-        return Dim.of(item)
-    if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
-        return int(item)
-    raise UsageError(
-        "tensor-index",
-        f"{item!r} is no index of a tensor",
-        help="an integer or dimension, a slice, None, ..., or one tensor of integers",
-    )
+    return Construction.current().emit(call, "checked", caller_span())
 
 
 class Namespace:

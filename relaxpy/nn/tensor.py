@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from relaxpy.errors import UsageError
 from relaxpy.ir import Annotation, Dim, DType, Expr, TensorType
+from relaxpy.nn.apply import apply, index
+from relaxpy.nn.construction import caller_span
+from relaxpy.op import OPS
 
 
 class Value:
@@ -21,108 +24,106 @@ class Value:
         raise NotImplementedError
 
     def __add__(self, other: Any) -> Tensor:
-        return _op("add")(self, other)
+        return apply("add", self, other)
 
     def __radd__(self, other: Any) -> Tensor:
-        return _op("add")(other, self)
+        return apply("add", other, self)
 
     def __sub__(self, other: Any) -> Tensor:
-        return _op("subtract")(self, other)
+        return apply("subtract", self, other)
 
     def __rsub__(self, other: Any) -> Tensor:
-        return _op("subtract")(other, self)
+        return apply("subtract", other, self)
 
     def __mul__(self, other: Any) -> Tensor:
-        return _op("multiply")(self, other)
+        return apply("multiply", self, other)
 
     def __rmul__(self, other: Any) -> Tensor:
-        return _op("multiply")(other, self)
+        return apply("multiply", other, self)
 
     def __truediv__(self, other: Any) -> Tensor:
-        return _op("divide")(self, other)
+        return apply("divide", self, other)
 
     def __rtruediv__(self, other: Any) -> Tensor:
-        return _op("divide")(other, self)
+        return apply("divide", other, self)
 
     def __floordiv__(self, other: Any) -> Tensor:
-        return _op("floor_divide")(self, other)
+        return apply("floor_divide", self, other)
 
     def __rfloordiv__(self, other: Any) -> Tensor:
-        return _op("floor_divide")(other, self)
+        return apply("floor_divide", other, self)
 
     def __mod__(self, other: Any) -> Tensor:
-        return _op("floor_mod")(self, other)
+        return apply("floor_mod", self, other)
 
     def __rmod__(self, other: Any) -> Tensor:
-        return _op("floor_mod")(other, self)
+        return apply("floor_mod", other, self)
 
     def __pow__(self, other: Any) -> Tensor:
-        return _op("power")(self, other)
+        return apply("power", self, other)
 
     def __rpow__(self, other: Any) -> Tensor:
-        return _op("power")(other, self)
+        return apply("power", other, self)
 
     def __matmul__(self, other: Any) -> Tensor:
-        return _op("matmul")(self, other)
+        return apply("matmul", self, other)
 
     def __and__(self, other: Any) -> Tensor:
-        return _op("bitwise_and")(self, other)
+        return apply("bitwise_and", self, other)
 
     def __rand__(self, other: Any) -> Tensor:
-        return _op("bitwise_and")(other, self)
+        return apply("bitwise_and", other, self)
 
     def __or__(self, other: Any) -> Tensor:
-        return _op("bitwise_or")(self, other)
+        return apply("bitwise_or", self, other)
 
     def __ror__(self, other: Any) -> Tensor:
-        return _op("bitwise_or")(other, self)
+        return apply("bitwise_or", other, self)
 
     def __xor__(self, other: Any) -> Tensor:
-        return _op("bitwise_xor")(self, other)
+        return apply("bitwise_xor", self, other)
 
     def __rxor__(self, other: Any) -> Tensor:
-        return _op("bitwise_xor")(other, self)
+        return apply("bitwise_xor", other, self)
 
     def __lshift__(self, other: Any) -> Tensor:
-        return _op("left_shift")(self, other)
+        return apply("left_shift", self, other)
 
     def __rshift__(self, other: Any) -> Tensor:
-        return _op("right_shift")(self, other)
+        return apply("right_shift", self, other)
 
     def __lt__(self, other: Any) -> Tensor:
-        return _op("less")(self, other)
+        return apply("less", self, other)
 
     def __le__(self, other: Any) -> Tensor:
-        return _op("less_equal")(self, other)
+        return apply("less_equal", self, other)
 
     def __gt__(self, other: Any) -> Tensor:
-        return _op("greater")(self, other)
+        return apply("greater", self, other)
 
     def __ge__(self, other: Any) -> Tensor:
-        return _op("greater_equal")(self, other)
+        return apply("greater_equal", self, other)
 
     def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return _op("equal")(self, other)
+        return apply("equal", self, other)
 
     def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
-        return _op("not_equal")(self, other)
+        return apply("not_equal", self, other)
 
     __hash__ = object.__hash__
 
     def __neg__(self) -> Tensor:
-        return _op("negative")(self)
+        return apply("negative", self)
 
     def __invert__(self) -> Tensor:
-        return _op("bitwise_not")(self)
+        return apply("bitwise_not", self)
 
     def __abs__(self) -> Tensor:
-        return _op("abs")(self)
+        return apply("abs", self)
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, items: Any) -> Tensor:
         """As numpy: integers and dimensions, slices, `None`, `...`, one tensor of integers."""
-        from relaxpy.nn import op
-
-        return op.index(self, index if isinstance(index, tuple) else (index,))
+        return index(self, items if isinstance(items, tuple) else (items,))
 
     def __len__(self) -> int:
         """The size of its first axis. UsageError (`tensor-as-python`) where that is symbolic, or there is none."""
@@ -157,14 +158,12 @@ class Value:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Tensor:
         """Numpy's functions, and its numbers beside Python's operators, where we have the same operator."""
-        from relaxpy.op import OPS
-
         name = _NUMPY_NAMES.get(ufunc.__name__, ufunc.__name__)
         if method != "__call__" or options or name not in OPS:
             raise _not_python(
                 f"numpy.{ufunc.__name__} does not compute on tensors of `forward`", _COMPUTE
             )
-        return _op(name)(*inputs)
+        return apply(name, *inputs)
 
     @classmethod
     def __torch_function__(
@@ -183,8 +182,6 @@ class Value:
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
-        from relaxpy.op import OPS
-
         found = next((n for n in (name, f"nn.{name}") if n in OPS), None)
         advice = f": write nn.op.{found}(x, ...)" if found else ""
         raise AttributeError(f"a tensor of `forward` has no attribute {name!r}{advice}")
@@ -234,19 +231,9 @@ _COMPUTE = "`forward` runs while the module is exported, on tensors without numb
 
 def _advice(name: str) -> str:
     """How an operator of this name is written."""
-    from relaxpy.op import OPS
-
     found = next((n for n in (name, f"nn.{name}") if n in OPS), None)
     return f"write nn.op.{found}(x, …)" if found else _COMPUTE
 
 
 def _not_python(what: str, help: str) -> UsageError:
-    from relaxpy.nn.export import caller_span
-
     return UsageError("tensor-as-python", what, span=caller_span(), help=help)
-
-
-def _op(name: str) -> Callable[..., Tensor]:
-    from relaxpy.nn import op  # op needs Tensor, and Tensor's operators need op
-
-    return getattr(op, name)

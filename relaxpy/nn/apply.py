@@ -1,0 +1,72 @@
+"""An operator applied to tensors of `forward`: its result is bound in the function under construction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from relaxpy.errors import RelaxError, UsageError
+from relaxpy.ir import Constant, TensorType
+from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.nn.construction import Construction, caller_span
+from relaxpy.op import OPS
+from relaxpy.op.deduce import deduce
+from relaxpy.op.indexing import index_tensor
+
+
+def apply(name: str, *args: Any, **kwargs: Any) -> Any:
+    """Call the operator `name` and bind the result: a `Tensor`, or a tuple of them for several results. numpy's arrays
+    and numbers are constants."""
+    span = caller_span()
+    args = tuple(Constant(a) if isinstance(a, (np.generic, np.ndarray)) else a for a in args)
+    try:
+        return Construction.current().emit(
+            OPS[name].make(*args, **kwargs), name.rsplit(".")[-1], span
+        )
+    except RelaxError as error:
+        raise error.located(span) from None
+
+
+def index(x: Any, items: Sequence[Any]) -> Any:
+    """`x[items]`, as numpy means it (`relaxpy.op.indexing`): a `Tensor`."""
+    span, construction = caller_span(), Construction.current()
+    base = x.__relax_expr__
+    annotation = deduce(base)
+    try:
+        assert isinstance(annotation, TensorType)
+        exprs = [_index(item) for item in items]
+        return construction.emit(
+            index_tensor(
+                base,
+                annotation,
+                exprs,
+                lambda value: construction.builder.emit(value, "index", span=span),
+            ),
+            "index",
+            span,
+        )
+    except RelaxError as error:
+        raise error.located(span) from None
+
+
+def _index(item: Any) -> Any:
+    """An item of a subscript, as `relaxpy.op.indexing` takes it. Raises UsageError (`tensor-index`)."""
+    if hasattr(type(item), "__relax_expr__"):
+        return item.__relax_expr__
+    if isinstance(item, slice):
+        return slice(
+            *(None if p is None else _index(p) for p in (item.start, item.stop, item.step))
+        )
+    if item is None or item is ...:
+        return item
+    if isinstance(item, (Dim, SymVar)):
+        return Dim.of(item)
+    if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
+        return int(item)
+    raise UsageError(
+        "tensor-index",
+        f"{item!r} is no index of a tensor",
+        help="an integer or dimension, a slice, None, ..., or one tensor of integers",
+    )

@@ -1,0 +1,77 @@
+"""The function under construction, as the tensors of `forward` and the parameters of modules see it."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import relaxpy
+from relaxpy.errors import Span, UsageError
+from relaxpy.ir import Expr, TensorType, Var
+from relaxpy.op.block_builder import BlockBuilder
+
+_PACKAGE = str(Path(relaxpy.__file__).parent)
+_current: ContextVar[Construction | None] = ContextVar("relaxpy.nn construction", default=None)
+
+
+class Construction(ABC):
+    """The function under construction: what is done to its tensors is bound in it."""
+
+    builder: BlockBuilder
+
+    @abstractmethod
+    def emit(self, value: Expr, name: str, span: Span | None = None) -> Any:
+        """Bind `value`: a `Tensor`, or a tuple of what its fields give."""
+
+    @abstractmethod
+    def match_cast(self, value: Expr, annotation: TensorType, span: Span | None) -> Any:
+        """Bind `value` under an annotation that is checked at run time: a `Tensor`."""
+
+    @abstractmethod
+    def parameter(self, parameter: Any) -> Var:
+        """The variable that stands for a parameter here. Raises UsageError (`foreign-parameter`)."""
+
+    @staticmethod
+    def current() -> Construction:
+        """The one that is at work. UsageError outside `Module.export`."""
+        construction = _current.get()
+        if construction is None:
+            raise UsageError(
+                "not-exporting",
+                "modules compute only while they are exported",
+                help="call module.export(spec), build the result, and call that",
+            )
+        return construction
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Inside, this is the current one."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+
+def caller_span() -> Span | None:
+    """Where the nearest caller outside this package is: file, line and columns of the call."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    line, end_line, column, end_column = positions
+    return Span(
+        frame.f_code.co_filename,
+        line or frame.f_lineno,
+        column or 0,
+        end_line or 0,
+        end_column or 0,
+    )
