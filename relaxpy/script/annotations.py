@@ -30,6 +30,7 @@ from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant, DataTypeImm, Expr, PrimValue, StringImm, Var
 from relaxpy.ir.module import VDevice
 from relaxpy.script.describe import describe
+from relaxpy.script.dialects.older_words import UNKNOWN_DTYPE
 from relaxpy.script.dims import parse_dim
 from relaxpy.script.tir import ScalarDType
 
@@ -154,7 +155,7 @@ def as_annotation(value: Any, dims: DimReader) -> Annotation:
 
 
 def _dtype(value: Any) -> DType | None:
-    if isinstance(value, str) and value == "void":  # TVM's word for a dtype that is not known
+    if isinstance(value, str) and value == UNKNOWN_DTYPE:
         return None
     if isinstance(value, DataTypeImm):
         return value.dtype

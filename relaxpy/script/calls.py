@@ -20,12 +20,10 @@ def call_tir(
     args: Any,
     out_ty: Any = None,
     tir_vars: Any = None,
-    *,
-    out_sinfo: Any = None,
 ) -> Call:
     """Call a tensor program: `R.call_tir(cls.f, (x,), out_ty=R.Tensor((n, 4), "float32"))`."""
     gvar = _tensor_program("call_tir", func)
-    return call.call_tir(gvar, args, _outputs("call_tir", out_ty, out_sinfo), tir_vars)
+    return call.call_tir(gvar, args, _outputs("call_tir", out_ty), tir_vars)
 
 
 def call_tir_inplace(
@@ -34,13 +32,11 @@ def call_tir_inplace(
     inplace_indices: Any = None,
     out_ty: Any = None,
     tir_vars: Any = None,
-    *,
-    out_sinfo: Any = None,
 ) -> Call:
     """Call a tensor program that writes into its arguments: `R.call_tir_inplace(cls.f, (x, y), inplace_indices=[0],
     out_ty=R.Tensor((n,), "float32"))`. See `relaxpy.op.call.CallTIRInplace`."""
     gvar = _tensor_program("call_tir_inplace", func)
-    given = _outputs("call_tir_inplace", out_ty, out_sinfo)
+    given = _outputs("call_tir_inplace", out_ty)
     return call.call_tir_inplace(
         gvar, args, _indices("call_tir_inplace", inplace_indices), given, tir_vars
     )
@@ -53,12 +49,10 @@ def call_tir_with_grad(
     te_grad_name: Any = "",
     te_grad_kwargs: Mapping[str, Any] | None = None,
     tir_vars: Any = None,
-    *,
-    out_sinfo: Any = None,
 ) -> Call:
     """`R.call_tir`, and the name of the function that makes its gradient."""
     gvar = _tensor_program("call_tir_with_grad", func)
-    given = _outputs("call_tir_with_grad", out_ty, out_sinfo)
+    given = _outputs("call_tir_with_grad", out_ty)
     name = te_grad_name.value if isinstance(te_grad_name, StringImm) else str(te_grad_name)
     kwargs: dict[str, Any] = {}
     for key, value in (te_grad_kwargs or {}).items():
@@ -73,57 +67,50 @@ def call_tir_with_grad(
     return call.call_tir_with_grad(gvar, args, given, name, kwargs, tir_vars)
 
 
-def call_dps_library(func: Any, args: Any, out_ty: Any = None, *, out_sinfo: Any = None) -> Call:
+def call_dps_library(func: Any, args: Any, out_ty: Any = None) -> Call:
     """Call a library function that writes its outputs: `R.call_dps_library("lib.f", (x,), out_ty=R.Tensor(…))`."""
     name = _function_name("call_dps_library", func)
-    return call.call_dps_library(name, args, _outputs("call_dps_library", out_ty, out_sinfo))
+    return call.call_dps_library(name, args, _outputs("call_dps_library", out_ty))
 
 
-call_dps_packed = call_dps_library
-
-
-def call_packed(func: Any, *args: Any, ty_args: Any = (), sinfo_args: Any = ()) -> Call:
+def call_packed(func: Any, *args: Any, ty_args: Any = ()) -> Call:
     """Call a registered function by name; it may have side effects."""
     name = _function_name("call_packed", func)
-    return call.call_packed(name, *args, ty_args=_annotations(ty_args or sinfo_args))
+    return call.call_packed(name, *args, ty_args=_annotations(ty_args))
 
 
-def call_pure_packed(func: Any, *args: Any, ty_args: Any = (), sinfo_args: Any = ()) -> Call:
+def call_pure_packed(func: Any, *args: Any, ty_args: Any = ()) -> Call:
     """Call a registered function by name that has no side effects."""
     name = _function_name("call_pure_packed", func)
-    return call.call_pure_packed(name, *args, ty_args=_annotations(ty_args or sinfo_args))
+    return call.call_pure_packed(name, *args, ty_args=_annotations(ty_args))
 
 
 def call_inplace_packed(
-    func: Any, *args: Any, inplace_indices: Any = None, ty_args: Any = (), sinfo_args: Any = ()
+    func: Any, *args: Any, inplace_indices: Any = None, ty_args: Any = ()
 ) -> Call:
     """Call a registered function by name that changes some of its arguments and gives them back."""
     return call.call_inplace_packed(
         _function_name("call_inplace_packed", func),
         *args,
         inplace_indices=_indices("call_inplace_packed", inplace_indices),
-        ty_args=_annotations(ty_args or sinfo_args),
+        ty_args=_annotations(ty_args),
     )
 
 
-def call_builtin_with_ctx(
-    func: Any, args: Any = (), *, ty_args: Any = (), sinfo_args: Any = ()
-) -> Call:
+def call_builtin_with_ctx(func: Any, args: Any = (), *, ty_args: Any = ()) -> Call:
     """Call a function of the virtual machine: what TVM's lowered programs print."""
     name = _function_name("call_builtin_with_ctx", func)
-    return call.call_builtin(name, args, _annotations(ty_args or sinfo_args))
+    return call.call_builtin(name, args, _annotations(ty_args))
 
 
-def invoke_closure(func: Any, args: Any = (), ty_args: Any = (), *, sinfo_args: Any = ()) -> Call:
+def invoke_closure(func: Any, args: Any = (), ty_args: Any = ()) -> Call:
     """Call a function value, which may have an effect, and say what it gives."""
-    return call.invoke_closure(as_expr(func), args, _annotations(ty_args or sinfo_args))
+    return call.invoke_closure(as_expr(func), args, _annotations(ty_args))
 
 
-def invoke_pure_closure(
-    func: Any, args: Any = (), ty_args: Any = (), *, sinfo_args: Any = ()
-) -> Call:
+def invoke_pure_closure(func: Any, args: Any = (), ty_args: Any = ()) -> Call:
     """Call a function value without effect, and say what it gives."""
-    return call.invoke_closure(as_expr(func), args, _annotations(ty_args or sinfo_args), pure=True)
+    return call.invoke_closure(as_expr(func), args, _annotations(ty_args), pure=True)
 
 
 def _tensor_program(word: str, func: Any) -> GlobalVar:
@@ -167,15 +154,14 @@ def _name(value: Any) -> str:
     return str(getattr(value, "name", None) or describe(value))
 
 
-def _outputs(word: str, out_ty: Any, out_sinfo: Any) -> Any:
-    given = out_ty if out_ty is not None else out_sinfo
-    if given is None:
+def _outputs(word: str, out_ty: Any) -> Any:
+    if out_ty is None:
         raise ScriptError(
             "bad-value",
             f"R.{word} needs out_ty, what it gives",
             help='write out_ty=R.Tensor((n, 4), dtype="float32")',
         )
-    return _annotations(given, "out_ty")
+    return _annotations(out_ty, "out_ty")
 
 
 def _annotations(given: Any, arg: str = "ty_args") -> Any:

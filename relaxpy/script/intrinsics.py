@@ -35,6 +35,7 @@ from relaxpy.op.base import as_expr
 from relaxpy.op.create import Full
 from relaxpy.script.annotations import DimReader, as_dim
 from relaxpy.script.describe import describe
+from relaxpy.script.dialects.older_words import DEVICE_TYPES
 
 
 class Statement:
@@ -207,24 +208,12 @@ def data_type(value: Any) -> DataTypeImm:
     return value if isinstance(value, DataTypeImm) else DataTypeImm(DType(value))
 
 
-_DEVICE_TYPES = {
-    1: "cpu",
-    2: "cuda",
-    4: "opencl",
-    7: "vulkan",
-    8: "metal",
-    10: "rocm",
-    15: "webgpu",
-}
-"""DLPack's numbers, which TVM prints."""
-
-
 def device(device_type: Any = "cpu", index: Any = 0) -> str:
-    """The name of a device: `R.device("cuda", 1)` is "cuda:1"; TVM prints `R.device(device_type=2, index=1)`."""
+    """The name of a device: `R.device("cuda", 1)` is "cuda:1"."""
     kind, number = as_dim(device_type), as_dim(index)
     name = str(getattr(device_type, "value", device_type))
     if kind is not None:
-        name = _DEVICE_TYPES.get(kind.value or 0, "")
+        name = DEVICE_TYPES.get(kind.value or 0, "")
     if not name or number is None or number.value is None:
         raise ScriptError(
             "bad-value",

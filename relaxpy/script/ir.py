@@ -9,14 +9,14 @@ import json
 import sys
 from typing import Any
 
-from relaxpy.ir.annotation import ObjectType
 from relaxpy.ir.expr import ExternFunc
 from relaxpy.ir.module import IRModule, VDevice
+from relaxpy.script.dialects.older_words import I_NAMES
 
 
 def ir_module(cls: Any = None, **options: Any) -> Any:
     """Make a module of a class of functions: `@I.ir_module`, above `class Module: …`."""
-    del options  # TVM's spelling `@I.ir_module(s_tir=True)`
+    del options  # read from the source
     if cls is None:
         return ir_module
     from relaxpy.script.parser import parse_decorated_class
@@ -40,30 +40,15 @@ def metadata(data: dict[str, str] | str) -> dict[str, str] | str:
     return data
 
 
-def module_get_attrs() -> dict[str, Any]:
-    """Of use to TVM's parser only."""
-    return {}
-
-
 def vdevice(target: Any = "llvm", device: int = 0, memory_scope: str = "global") -> VDevice:
     """A virtual device: `I.vdevice("llvm", 0)`; the target is a text, or a dict of its options."""
     text = json.dumps(target, sort_keys=True) if isinstance(target, dict) else str(target)
     return VDevice(text, int(device), str(memory_scope))
 
 
-def dummy_global_info() -> str:
-    """TVM's global information that says nothing, for its tests."""
-    return "dummy"
-
-
 def meta_var(value: Any) -> Any:
     """A name for a value while the script is read, without a binding: `y = I.meta_var(x)`."""
     return value
-
-
-def StringType() -> ObjectType:
-    """TVM's annotation of a string: here any value."""
-    return ObjectType()
 
 
 def extern(symbol: str, name: str | None = None) -> ExternFunc:
@@ -74,18 +59,17 @@ def extern(symbol: str, name: str | None = None) -> ExternFunc:
 
 
 def __getattr__(name: str) -> Any:
+    if name in I_NAMES:
+        return I_NAMES[name]
     raise AttributeError(f"I has no {name!r}")
 
 
 __all__ = [
-    "StringType",
-    "dummy_global_info",
     "extern",
     "ir_module",
     "meta_var",
     "metadata",
     "module_attrs",
-    "module_get_attrs",
     "module_global_infos",
     "vdevice",
 ]

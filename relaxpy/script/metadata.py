@@ -1,33 +1,16 @@
-"""The data of a text's constants: `metadata = I.metadata(…)`, and what TVM prints with `show_meta=True`.
-
-TVM prints scalars as `R.const(…)` and every other constant as `metadata["ir.GenericConst"][0]`; the text begins with
-`metadata = tvm.ir.load_json(…)`: a graph of nodes as JSON, in which tensors are base 64 of TVM's binary form.
-"""
+"""The data of a text's constants: `metadata = I.metadata(…)`, which follows the program; or as TVM prints them."""
 
 from __future__ import annotations
 
 import ast
-import base64
-import binascii
-import json
-import math
-import struct
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from relaxpy.errors import RelaxError, ScriptError, Source, Span
-from relaxpy.ir.dtype import DType
-from relaxpy.ir.expr import Constant
+from relaxpy.errors import ScriptError, Source, Span
 from relaxpy.script.constants import StoredConstants, read_beside
+from relaxpy.script.dialects.tvm_metadata import read_tvm_metadata
 
-_MAGIC = 0xDD5E40F096B4A13F
-_HEADER = struct.Struct("<QQiiiBBH")
-"""Magic number, a reserved word, device type and index, number of dimensions, dtype: code, bits, lanes."""
-_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat"}
-"""DLPack's codes of what is named by its bits."""
-_CONSTANTS = frozenset({"ir.GenericConst", "relax.expr.Constant"})
+_OURS, _TVMS = "I.metadata", "tvm.ir.load_json"
 
 
 def is_metadata(node: ast.stmt) -> bool:
@@ -36,14 +19,14 @@ def is_metadata(node: ast.stmt) -> bool:
         case ast.Assign(
             targets=[ast.Name(id="metadata")], value=ast.Call(func=func, args=[_], keywords=[])
         ):
-            return ast.unparse(func) in ("I.metadata", "tvm.ir.load_json")
+            return ast.unparse(func) in (_OURS, _TVMS)
     return False
 
 
 def read_metadata(node: ast.stmt, source: Source) -> StoredConstants | dict[str, list[Any]]:
     """What a statement that `is_metadata` holds: constants by name, or TVM's nodes by kind. Raises `ScriptError`."""
     match node:
-        case ast.Assign(value=ast.Call(func=ast.Attribute(attr="metadata"), args=[given])):
+        case ast.Assign(value=ast.Call(func=func, args=[given])) if ast.unparse(func) == _OURS:
             return _stored(given, source)
         case ast.Assign(value=ast.Call(args=[ast.Constant(value=str() as text)])):
             return read_tvm_metadata(text)
@@ -81,53 +64,3 @@ def _stored(given: ast.expr, source: Source) -> StoredConstants:
         span=source.span(given),
         help="script() writes it; to give data by hand use R.const([…], dtype)",
     )
-
-
-def read_tvm_metadata(text: str) -> dict[str, list[Any]]:
-    """Kind of node → its objects in order; constants are `Constant`s, what else there may be is None.
-
-    Raises `ScriptError` where the text is not what TVM writes.
-    """
-    try:
-        graph = json.loads(text)
-        nodes, root = graph["nodes"], graph["nodes"][graph["root_index"]]
-        pairs = root["data"]
-        return {
-            nodes[key]["data"]: [_object(nodes, i) for i in nodes[value]["data"]]
-            for key, value in zip(pairs[::2], pairs[1::2], strict=True)
-        }
-    except RelaxError as error:
-        problem = error.message
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError, struct.error) as error:
-        problem = f"{type(error).__name__}: {error}"
-    raise ScriptError(
-        "bad-value",
-        f"the metadata of this text is damaged: {problem}",
-        help="print the module anew, with show_meta=True",
-    )
-
-
-def _object(nodes: list[Any], index: int) -> Constant | None:
-    node = nodes[index]
-    if node["type"] not in _CONSTANTS:
-        return None
-    data = node["data"]
-    return Constant(_tensor(nodes[data.get("value", data.get("data"))]["data"]))
-
-
-def _tensor(text: str) -> np.ndarray:
-    try:
-        raw = base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError(str(error)) from None
-    magic, _, _, _, ndim, code, bits, lanes = _HEADER.unpack_from(raw)
-    if magic != _MAGIC or not 0 <= ndim <= 64 or lanes != 1:
-        raise ValueError("a tensor does not begin as one")
-    dtype = DType("bool" if code == 6 else f"{_KINDS[code]}{bits}")
-    shape = struct.unpack_from(f"<{ndim}q", raw, _HEADER.size)
-    start = _HEADER.size + 8 * ndim
-    (size,) = struct.unpack_from("<q", raw, start)
-    data = raw[start + 8 :]
-    if min(shape, default=0) < 0 or len(data) != size or size != math.prod(shape) * dtype.itemsize:
-        raise ValueError("a tensor has another size than it says")
-    return np.frombuffer(data, dtype.numpy).reshape(shape)

@@ -45,6 +45,7 @@ from relaxpy.script import relax as namespace_r
 from relaxpy.script.advice import LIBRARIES, instead_of, instead_of_a_word, instead_of_unknown, like
 from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
 from relaxpy.script.describe import describe
+from relaxpy.script.dialects.older_words import ATTRIBUTES
 from relaxpy.script.dims import DIM_FUNCTIONS
 from relaxpy.script.intrinsics import Statement
 from relaxpy.script.macro import Macro
@@ -314,7 +315,7 @@ class CoreParser:
 
     def value_attribute(self, base: Expr, name: str, node: ast.Attribute) -> Any:
         """The attributes that values have in TVM: `x.ty`, their annotation, and `x.astype(dtype)`."""
-        if name in ("ty", "struct_info"):
+        if ATTRIBUTES.get(name, name) == "ty":
             return self.annotation_of(base)
         if name == "astype":
 

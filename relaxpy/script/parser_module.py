@@ -20,6 +20,8 @@ from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
 from relaxpy.script.describe import describe
+from relaxpy.script.dialects import older_words
+from relaxpy.script.dialects.type_params import declared_symbols
 from relaxpy.script.macro import Macro, expand_macros, macro
 from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_function import FunctionParser, refuse_private_symbol
@@ -27,7 +29,6 @@ from relaxpy.script.parser_signature import Signature
 from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.parser_value import argument_node
 from relaxpy.script.scope import ModuleRef, Skip, Surroundings, Symbols, suggest
-from relaxpy.script.type_params import declared_symbols
 
 KINDS = {
     "function": "@R.function",
@@ -89,20 +90,18 @@ OPTIONS: dict[str, dict[str, type]] = {
     "function": {"private": bool, "pure": bool, "name": str, "check_well_formed": bool},
     "prim_func": {
         "private": bool,
-        "s_tir": bool,
-        "persistent": bool,
         "name": str,
         "check_well_formed": bool,
     },
-    "ir_module": {"s_tir": bool, "check_well_formed": bool},
+    "ir_module": {"check_well_formed": bool},
     "macro": {"hygienic": bool},
 }
-"""Options of the decorators and their types, TVM's among them."""
+"""Options of the decorators and their types."""
 
 
 def _options(kind: str, call: ast.Call, scope: ExprParser) -> dict[str, Any]:
     """The arguments of a decorator. Raises `ScriptError` for what it does not take."""
-    word, known = KINDS[kind], OPTIONS[kind]
+    word, known = KINDS[kind], older_words.OPTIONS.get(kind, {}) | OPTIONS[kind]
     for arg in call.args:
         scope.fail("op-arguments", f"{word} takes no arguments by position", arg)
     found: dict[str, Any] = {}

@@ -24,6 +24,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.visitor import for_each_dim
 from relaxpy.op.block_builder import BlockBuilder
+from relaxpy.script.dialects.type_params import declared_symbols
 from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_value import quoted_names
 from relaxpy.script.scope import (
@@ -31,7 +32,6 @@ from relaxpy.script.scope import (
     Symbols,
     scalar_dim,
 )
-from relaxpy.script.type_params import declared_symbols
 from relaxpy.shape.solve import solve_linear
 
 

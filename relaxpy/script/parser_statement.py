@@ -315,9 +315,7 @@ class StatementParser(SignatureParser):
     ) -> None:
         """`y = R.match_cast(x, annotation)`"""
         given = dict(zip(("value", "ty"), call.args, strict=False))
-        given |= {
-            {"struct_info": "ty"}.get(k.arg or "", k.arg or ""): k.value for k in call.keywords
-        }
+        given |= {k.arg or "": k.value for k in call.keywords}
         if set(given) != {"value", "ty"}:
             self.fail(
                 "op-arguments",

@@ -115,9 +115,8 @@ def argument_node(node: ast.expr, op: Any, name: str | None) -> ast.expr | None:
     elif isinstance(node, ast.BoolOp):
         values = list(node.values)
     elif isinstance(node, ast.Call):
-        spelled = {name, _OLDER.get(name)}
         for keyword in node.keywords:
-            if keyword.arg in spelled:
+            if keyword.arg == name:
                 return keyword.value
         values = node.args
     else:
@@ -130,10 +129,6 @@ def argument_node(node: ast.expr, op: Any, name: str | None) -> ast.expr | None:
             return None
         index = names.index(name)
     return values[index] if index < len(values) else None
-
-
-_OLDER = {"out_ty": "out_sinfo", "ty_args": "sinfo_args"}
-"""Keywords and what older scripts call them."""
 
 
 def _parameters(op: Any) -> Sequence[str]:

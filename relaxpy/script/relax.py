@@ -27,6 +27,8 @@ from relaxpy.script.calls import (
     invoke_pure_closure,
 )
 from relaxpy.script.constants import const_ref
+from relaxpy.script.dialects.lowered import SPELLINGS
+from relaxpy.script.dialects.older_words import R_NAMES
 from relaxpy.script.intrinsics import (
     const,
     cpu,
@@ -42,22 +44,15 @@ from relaxpy.script.intrinsics import (
 )
 from relaxpy.script.intrinsics import data_type as dtype
 from relaxpy.script.intrinsics import extern_func as ExternFunc  # noqa: N812
-from relaxpy.script.intrinsics import shape as ShapeExpr  # noqa: N812
 from relaxpy.script.intrinsics import string as str
 from relaxpy.script.intrinsics import tuple_ as tuple
 from relaxpy.script.intrinsics import tuple_get_item as TupleGetItem  # noqa: N812
-from relaxpy.script.lowered import SPELLINGS
 from relaxpy.script.macro import macro
 
-Any = Object
-"""TVM's newer name of R.Object."""
-call_dps_packed = call_dps_library
-"""TVM's name of R.call_dps_library."""
-
 __all__ = [
-    "Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "ShapeExpr", "Tensor", "Tuple", "TupleGetItem",
+    "Callable", "ExternFunc", "Object", "Prim", "Shape", "Tensor", "Tuple", "TupleGetItem",
     "call_builtin_with_ctx",
-    "call_dps_library", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir",
+    "call_dps_library", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir",
     "call_tir_inplace", "call_tir_with_grad", "const", "const_ref", "cpu", "cuda", "dataflow", "device",
     "dtype", "func_attr", "function", "invoke_closure", "invoke_pure_closure", "macro", "match_cast", "output",
     "prim_value", "shape", "str", "tuple",
@@ -96,6 +91,8 @@ def find(name: typing.Any) -> typing.Any:
     table = operators()
     if name in SPELLINGS:
         return SPELLINGS[name]
+    if name in R_NAMES:
+        return globals()[R_NAMES[name]]
     if name in table:
         return table[name].make
     return _namespace(name)
@@ -110,7 +107,7 @@ def _namespace(name: typing.Any) -> Namespace:
 
 def known_names() -> typing.Any:
     """Everything that can follow `R.`, for suggestions."""
-    return sorted({*operators(), *SPELLINGS, *__all__})
+    return sorted({*operators(), *SPELLINGS, *R_NAMES, *__all__})
 
 
 def __getattr__(name: typing.Any) -> typing.Any:

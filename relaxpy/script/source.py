@@ -8,8 +8,9 @@ from functools import lru_cache
 from types import FrameType
 
 from relaxpy.errors import ScriptError, Source, Span
+from relaxpy.script.dialects.older_words import with_todays_keywords
+from relaxpy.script.dialects.type_params import NATIVE, blanked, put_back
 from relaxpy.script.nesting import is_too_deep, parse_nested
-from relaxpy.script.type_params import NATIVE, blanked, put_back
 
 Definition = ast.ClassDef | ast.FunctionDef
 
@@ -34,7 +35,7 @@ def parse_python(source: Source) -> ast.Module:
 
 def _tree(text: str) -> ast.Module:
     try:
-        return ast.parse(text)
+        return with_todays_keywords(ast.parse(text), text)
     except (SyntaxError, RecursionError, MemoryError) as error:
         if not is_too_deep(error):
             if NATIVE or not isinstance(error, SyntaxError):
@@ -45,7 +46,7 @@ def _tree(text: str) -> ast.Module:
             tree = _tree(plain)
             put_back(tree, headers)
             return tree
-    return parse_nested(text)
+    return with_todays_keywords(parse_nested(text), text)
 
 
 def source_of_frame(frame: FrameType, name: str) -> Source:

@@ -8,7 +8,7 @@ import pytest
 
 import relaxpy
 from relaxpy.errors import RelaxError, Source
-from relaxpy.script.type_params import blanked, declared_symbols, put_back
+from relaxpy.script.dialects.type_params import blanked, declared_symbols, put_back
 
 TEXT = '''\
 from tvm.script import ir as I
