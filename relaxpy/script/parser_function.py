@@ -26,9 +26,10 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.op.deduce import deduce
 from relaxpy.script.macro import Macro
+from relaxpy.script.parser_binding import fits
 from relaxpy.script.parser_macro import MacroParser
 from relaxpy.script.parser_signature import Signature
-from relaxpy.script.parser_statement import fits, literal_attr
+from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.parser_value import returns
 from relaxpy.script.scope import (
     Skip,
