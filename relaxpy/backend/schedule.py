@@ -2,12 +2,16 @@
 
 Rules are tried in order, and the first that recognises the program arranges it; what no rule recognises still compiles.
 Every rule works for symbolic dimensions, 0 and 1 included: one kernel serves all sizes.
+
+Which memory a kernel needs beside its parameters is known before its loops are written (`workspaces`), so that the
+graph can allocate it; how the kernel is arranged (`schedule_kernel`) when it is compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from relaxpy.analysis.index_checks import (
     behind,
@@ -15,15 +19,15 @@ from relaxpy.analysis.index_checks import (
     with_checks_first,
     with_checks_inside,
 )
+from relaxpy.backend.arrangement import Arrangement, Rule
 from relaxpy.backend.cpu.rules import CPU_RULES
 from relaxpy.backend.knobs import Choice, Choices, setting
 from relaxpy.ir.module import CHECK_INDICES
+from relaxpy.tir.lowering.workspace import handed_on, with_given
 from relaxpy.tir.schedule import FINISHED, asserts, is_scheduled, serial_twin
 from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx
-
-Rule = Callable[[tirx.PrimFunc, Target], "tirx.PrimFunc | None"]
-"""A rule returns the arranged function, with its parallel loops marked, or None where it does not apply."""
+from relaxpy.tir.writer.loops import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +59,37 @@ def schedule_kernel(
         return ScheduledKernel(alone, alone, "asserting")
     if is_scheduled(func):
         return ScheduledKernel(func, serial_twin(func), "author")
-    choices = choices or {}
-    with setting(choices):
-        for name, rule in _in_order(choices.get("rule")):
-            arranged = rule(func, target)
-            if arranged is not None:
-                return ScheduledKernel(arranged, serial_twin(arranged), name)
-    return ScheduledKernel(func, func, "none")
+    chosen = tuple(sorted((choices or {}).items()))
+    rule, arrangement = _arrangement(func, target, chosen)
+    with setting(dict(chosen)):
+        arranged = with_given(func, arrangement.write(), arrangement.workspaces)
+    return ScheduledKernel(arranged, serial_twin(arranged), rule)
+
+
+def workspaces(func: tirx.PrimFunc, target: Target) -> Sequence[Buffer]:
+    """The buffers that parts of the kernel of `func` will hand on to each other: intermediates of the program, which it
+    allocates, and buffers of the rule's own. What an author's arrangement allocates is not among them."""
+    if is_checked(func):
+        bare = func.without_attr(CHECK_INDICES)
+        return handed_on(func) if with_checks_first(func) is None else workspaces(bare, target)
+    if asserts(func):
+        return handed_on(func)
+    if is_scheduled(func):
+        return ()
+    return _arrangement(func, target, ())[1].workspaces
+
+
+@lru_cache(maxsize=256)
+def _arrangement(
+    func: tirx.PrimFunc, target: Target, chosen: tuple[tuple[str, Choice], ...]
+) -> tuple[str, Arrangement]:
+    """What the first rule that applies gives, and its name, with these choices."""
+    with setting(dict(chosen)):
+        for rule in _in_order(dict(chosen).get("rule")):
+            arrangement = rule.arrange(func, target)
+            if arrangement is not None:
+                return rule.name, arrangement
+    return "none", Arrangement(lambda: func)
 
 
 def _checked(func: tirx.PrimFunc, target: Target, choices: Choices | None) -> ScheduledKernel:
@@ -89,13 +117,15 @@ def knobs_of(func: tirx.PrimFunc, target: Target) -> dict[str, dict[str, tuple[C
     if is_scheduled(func):
         return {}
     found: dict[str, dict[str, tuple[Choice, ...]]] = {}
-    for name, rule in CPU_RULES:
+    for rule in CPU_RULES:
         with setting({}) as knobs:
-            if rule(func, target) is not None:
-                found[name] = knobs.asked
+            arrangement = rule.arrange(func, target)
+            if arrangement is not None:
+                arrangement.write()
+                found[rule.name] = knobs.asked
     return found
 
 
-def _in_order(first: Choice | None) -> list[tuple[str, Rule]]:
+def _in_order(first: Choice | None) -> list[Rule]:
     """The rules in the order in which they are tried, this one first."""
-    return sorted(CPU_RULES, key=lambda entry: entry[0] != first)
+    return sorted(CPU_RULES, key=lambda rule: rule.name != first)

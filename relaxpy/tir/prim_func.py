@@ -20,6 +20,10 @@ from relaxpy.tir.tvm import te as _te
 from relaxpy.tir.walk import rewritten, walk
 from relaxpy.tir.writer.serial import with_regions
 
+GIVEN = "relaxpy.workspaces"
+"""Attribute of a PrimFunc: the numbers of the parameters that are workspaces of its own. What they hold before and
+after a run means nothing, and a schedule rule may use them for more than the program's text says."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrimFunc(TensorProgram):
@@ -104,12 +108,16 @@ class PrimFunc(TensorProgram):
 
 @lru_cache(maxsize=4096)
 def _written(func: Any) -> frozenset[int]:
-    """Positions of the parameters that something is stored in."""
+    """Positions of the parameters that something is stored in, its workspaces among them."""
     stored: list[Any] = []
     walk(func.body, (tirx.BufferStore, lambda store: stored.append(store.buffer)))
-    return frozenset(
-        i for i, param in enumerate(func.params) if any(param.same_as(s) for s in stored)
-    )
+    found = (i for i, param in enumerate(func.params) if any(param.same_as(s) for s in stored))
+    return frozenset((*found, *given_workspaces(func)))
+
+
+def given_workspaces(func: Any) -> tuple[int, ...]:
+    """The numbers of the parameters that are workspaces (`GIVEN`)."""
+    return tuple(map(int, func.attrs[GIVEN])) if GIVEN in (func.attrs or {}) else ()
 
 
 def _int64_ranges(func: Any) -> Any:

@@ -1,62 +1,264 @@
-"""Workspaces: memory that a tensor program allocates beside its parameters (paper §4.4), as parameters of it."""
+"""Workspaces: memory that a tensor program takes beside its parameters (paper §4.4), as parameters of it, and programs
+in several launches, which hand such memory on to each other.
+
+What a program allocates in global memory, outside of loops, is shared by all that it does. Given by the caller it can
+be planned with everything else. A program that is given its workspaces says which of its parameters they are in the
+attribute `GIVEN`; one that only a schedule rule knows of is a parameter that its text does not use.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from relaxpy.errors import PassError
+from relaxpy.ir.dim import SymVar
+from relaxpy.ir.dtype import DType
 from relaxpy.ir.module import BufferParam
-from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.analyzer import equal
+from relaxpy.tir.prim_func import GIVEN, PrimFunc, given_workspaces, read_symbols
 from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.walk import rewritten, walk
 
 SMALL = 1024
 """Bytes below which memory of constant size lives on the kernel's stack."""
 
 
 @dataclass(frozen=True)
-class Lifted:
-    """A program that is given its workspaces."""
+class Launch:
+    """A part of a program, which runs by itself."""
 
     program: PrimFunc
+    args: tuple[int | SymVar, ...]
+    """What each of its parameters is given: the argument of this number of a call of the whole program, a workspace
+    (numbered on behind the arguments), or what a symbol of the whole program stands for."""
+
+
+@dataclass(frozen=True)
+class Launches:
+    """A program as others that run one after the other, on memory that is allocated for them."""
+
+    launches: tuple[Launch, ...]
     workspaces: tuple[BufferParam, ...]
-    position: int
-    """Where they are among the buffers: before the first that is written."""
+    """Their shapes mention symbols of the whole program."""
 
 
-def lift_workspaces(program: PrimFunc) -> Lifted | None:
-    """The program with what its root block allocates in global memory as parameters; None where there is nothing to
-    lift.
-
-    Only programs whose author arranged the loops (`relaxpy.tir.schedule`): in others the schedule rules decide which
-    intermediates are memory at all.
-    """
+def lifted(program: PrimFunc, buffers: Sequence[Any]) -> Launches | None:
+    """The program, in one launch, with these buffers as parameters before the first that it writes: buffers that it
+    allocates outside of loops, and such as only its schedule will use. None where there are none whose size is a
+    formula of the parameters' sizes."""
     func: Any = program.func
-    realize = func.body
-    if not is_scheduled(func) or not isinstance(realize, s_tir.SBlockRealize):
+    known = [(b, shape) for b in buffers if (shape := _shape(program, b)) is not None]
+    if not known:
         return None
-    block = realize.block
-    lifted = [b for b in block.alloc_buffers if str(b.scope()) == "global" and not _is_small(b)]
-    if not lifted or len(realize.iter_values) != 0:
-        return None
-    written = min(program.written, default=len(func.params))
-    kept = [b for b in block.alloc_buffers if not any(b.same_as(other) for other in lifted)]
-    root = s_tir.SBlock(
-        block.iter_vars, block.reads, block.writes, block.name_hint, block.body,
-        block.init, kept, block.match_buffers, block.annotations,
-    )  # fmt: skip
-    body = s_tir.SBlockRealize(realize.iter_values, realize.predicate, root)
-    params = [*func.params[:written], *lifted, *func.params[written:]]
-    new = PrimFunc(tirx.PrimFunc(params, body, func.ret_type, attrs=func.attrs), program.span)
-    workspaces = new.params[written : written + len(lifted)]
-    position = sum(isinstance(param, BufferParam) for param in program.params[:written])
-    return Lifted(new, tuple(p for p in workspaces if isinstance(p, BufferParam)), position)
+    given = [buffer for buffer, _ in known]
+    count = len(func.params)
+    at = min(program.written, default=count)
+    params = [*func.params[:at], *given, *func.params[at:]]
+    made = tirx.PrimFunc(params, _without(func.body, given), func.ret_type, attrs=func.attrs)
+    if not is_scheduled(func):
+        numbers = [*_moved(given_workspaces(func), at, len(given)), *range(at, at + len(given))]
+        made = made.with_attr(GIVEN, sorted(numbers))
+    args = (*range(at), *range(count, count + len(given)), *range(at, count))
+    return Launches((Launch(PrimFunc(made, program.span), args),), tuple(p for _, p in known))
 
 
-def _is_small(buffer: Any) -> bool:
+def _moved(numbers: Iterable[int], at: int, count: int) -> Iterator[int]:
+    """Numbers of parameters after `count` more were put before number `at`."""
+    yield from (number + count if number >= at else number for number in numbers)
+
+
+def without_given(program: PrimFunc) -> PrimFunc:
+    """The program that was given its workspaces as it was before, but for the order in which it allocates them: by
+    their first use."""
+    func: Any = program.func
+    numbers = given_workspaces(func)
+    if not numbers or not isinstance(func.body, s_tir.SBlockRealize):
+        return program
+    used = _used(func.body.block.body)
+    given = {func.params[number] for number in numbers}
+    back = [var for var in used if var in given]
+    params = [param for number, param in enumerate(func.params) if number not in numbers]
+    body = _with_root(func.body, [*func.body.block.alloc_buffers, *back])
+    made = tirx.PrimFunc(params, body, func.ret_type, attrs=func.attrs).without_attr(GIVEN)
+    return PrimFunc(made, program.span)
+
+
+def with_given(func: Any, arranged: Any, workspaces: Sequence[Any]) -> Any:
+    """`func` as it was arranged, with the workspaces that it was given in place of those that it would allocate: of its
+    parameters those that its text does not use, in order, where dtype and size are the same."""
+    numbers = given_workspaces(func)
+    if not numbers or not workspaces:
+        return arranged
+    used = _used(func.body)
+    free = [func.params[number] for number in numbers if func.params[number] not in used]
+    table: dict[Any, Any] = {}
+    for buffer in workspaces:
+        found = next((given for given in free if _are_alike(buffer, given)), None)
+        if found is not None:
+            free.remove(found)
+            table[buffer] = found
+    if not table:
+        return arranged
+    given = set(table.values())
+    nothing = tirx.Evaluate(tirx.const(0, "int32"))
+    body = rewritten(
+        arranged.body,
+        (tvm.ir.Var, lambda var: table.get(var, var)),
+        (tirx.AllocBuffer, lambda stmt: nothing if stmt.buffer in given else stmt),
+    )
+    return arranged.with_body(body)
+
+
+def _are_alike(a: Any, b: Any) -> bool:
+    return a.dtype == b.dtype and len(a.shape) == len(b.shape) and all(map(equal, a.shape, b.shape))
+
+
+def allocated(func: Any) -> list[Any]:
+    """The buffers that a program of its author's arrangement allocates in global memory, outside of loops."""
+    body = func.body
+    if isinstance(body, s_tir.SBlockRealize):
+        found = list(body.block.alloc_buffers) if len(body.iter_values) == 0 else []
+    else:
+        stmts = body.seq if isinstance(body, tirx.SeqStmt) else [body]
+        found = [stmt.buffer for stmt in stmts if isinstance(stmt, tirx.AllocBuffer)]
+    return [buffer for buffer in found if is_shared(buffer)]
+
+
+def handed_on(func: Any) -> list[Any]:
+    """The buffers that several statements of a program's root block use: one writes what another reads. Such memory
+    stays as large as it is declared; what one statement alone uses is made smaller, or its own, by lowering."""
+    body = func.body
+    if not isinstance(body, s_tir.SBlockRealize) or len(body.iter_values) != 0:
+        return []
+    candidates = [buffer for buffer in body.block.alloc_buffers if is_shared(buffer)]
+    if not candidates or not isinstance(body.block.body, tirx.SeqStmt):
+        return []
+    uses = [_used(stmt) for stmt in body.block.body.seq]
+    return [buffer for buffer in candidates if sum(buffer in used for used in uses) > 1]
+
+
+def split(program: PrimFunc) -> Launches | None:
+    """The program as a launch for each statement of its root block, for devices on which a launch is the only way to
+    wait for all threads; None where there are fewer than two, or where something else stands between them. What they
+    hand on to each other is allocated for them."""
+    func: Any = program.func
+    body = func.body
+    if not isinstance(body, s_tir.SBlockRealize) or len(body.iter_values) != 0:
+        return None
+    block = body.block
+    if not isinstance(block.body, tirx.SeqStmt) or block.init is not None or block.match_buffers:
+        return None
+    stmts = list(block.body.seq)
+    if not all(isinstance(stmt, tirx.For | s_tir.SBlockRealize) for stmt in stmts):
+        return None
+    uses = [_used(stmt) for stmt in stmts]
+
+    users = {b: [n for n, used in enumerate(uses) if b in used] for b in block.alloc_buffers}
+    between = [buffer for buffer, found in users.items() if len(found) > 1]
+    shapes = [_shape(program, buffer) for buffer in between]
+    workspaces = tuple(shape for shape in shapes if shape is not None)
+    if len(workspaces) != len(between):
+        return None
+    given = [*func.params, *between]
+    launches: list[Launch] = []
+    for number, stmt in enumerate(stmts):
+        own = [buffer for buffer, found in users.items() if found == [number]]
+        launches.append(_launch(program, stmt, given, uses[number], own))
+    return Launches(tuple(launches), workspaces)
+
+
+def _launch(
+    program: PrimFunc, stmt: Any, given: Sequence[Any], used: Mapping[Any, None], own: Sequence[Any]
+) -> Launch:
+    """One statement of a program as a program: with the buffers and scalars that it uses, and with the sizes that none
+    of those buffers says."""
+    func: Any = program.func
+    written = _written(stmt)
+
+    def place(number: int) -> tuple[bool, bool]:
+        """Scalars behind buffers, and before those the buffers that are only read."""
+        return not tirx.buffer.is_buffer_var(given[number]), given[number] in written
+
+    numbers = sorted((n for n, var in enumerate(given) if var in used), key=place)
+    args: list[int | SymVar] = [*numbers]
+    params = [given[number] for number in numbers]
+    buffers = [var for var in params if tirx.buffer.is_buffer_var(var)]
+    said = {size for buffer in buffers for size in buffer.shape if isinstance(size, tvm.ir.Var)}
+    shapes = [size for buffer in (*buffers, *own) for size in buffer.shape]
+    symbols = read_symbols(func).symbols
+    for var in dict.fromkeys(var for part in (stmt, *shapes) for var in _used(part)):
+        if var in symbols and var not in said and var not in params:
+            params.append(var)
+            args.append(symbols[var])
+    made = tirx.PrimFunc(params, _with_root(func.body, own, stmt), func.ret_type, attrs=func.attrs)
+    if GIVEN in (func.attrs or {}):
+        made = made.without_attr(GIVEN)
+    return Launch(PrimFunc(s_tir.renew_defs(made), program.span), tuple(args))
+
+
+def is_shared(buffer: Any) -> bool:
+    """Is it memory that a program asks for, and no stack?"""
+    return str(buffer.scope()) == "global" and not is_small(buffer)
+
+
+def is_small(buffer: Any) -> bool:
+    """Does it lie on the stack?"""
     size = tvm.DataType(str(buffer.dtype)).bits // 8
     for extent in buffer.shape:
         if not isinstance(extent, tirx.IntImm):
             return False
         size *= int(extent.value)
     return size < SMALL
+
+
+def _shape(program: PrimFunc, buffer: Any) -> BufferParam | None:
+    """The buffer with its shape over the program's symbols; None where it depends on something else."""
+    table = read_symbols(program.func)
+    free: list[Any] = []
+    for size in buffer.shape:
+        walk(size, (tvm.ir.Var, free.append))
+    if any(var not in table.symbols for var in free):
+        return None
+    try:
+        shape = tuple(table.to_dim(size) for size in buffer.shape)
+    except PassError:
+        return None
+    return BufferParam(str(buffer.name), shape, DType(str(buffer.dtype)))
+
+
+def _used(stmt: Any) -> dict[Any, None]:
+    """The variables in a statement, buffers among them."""
+    found: list[Any] = []
+    walk(stmt, (tvm.ir.Var, found.append))
+    return dict.fromkeys(found)
+
+
+def _written(stmt: Any) -> set[Any]:
+    """The buffers that a statement stores to."""
+    found: list[Any] = []
+    walk(stmt, (tirx.BufferStore, lambda store: found.append(store.buffer)))
+    return set(found)
+
+
+def _without(body: Any, buffers: Sequence[Any]) -> Any:
+    """The body of a function that does not allocate these buffers."""
+    gone = set(buffers)
+    if isinstance(body, s_tir.SBlockRealize):
+        return _with_root(body, [b for b in body.block.alloc_buffers if b not in gone])
+    if isinstance(body, tirx.SeqStmt):
+        kept = [s for s in body.seq if not (isinstance(s, tirx.AllocBuffer) and s.buffer in gone)]
+        return kept[0] if len(kept) == 1 else tirx.SeqStmt(kept)
+    return body
+
+
+def _with_root(realize: Any, allocated: Sequence[Any], body: Any = None) -> Any:
+    """A root block with other allocations, and perhaps another body."""
+    block = realize.block
+    root = s_tir.SBlock(
+        block.iter_vars, block.reads, block.writes, block.name_hint, body or block.body,
+        block.init, list(allocated), block.match_buffers, block.annotations,
+    )  # fmt: skip
+    return s_tir.SBlockRealize(realize.iter_values, realize.predicate, root)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.attention_access import Access, Task
 from relaxpy.backend.cpu.rules.attention_lanes import LanesProgram
 from relaxpy.backend.cpu.rules.attention_rows import RowProgram, has_row_program
@@ -40,12 +41,12 @@ FEW_LANES = 4
 """Lanes that share a key head up to which vectors go along widths: across lanes they would be nearly empty."""
 
 
-def attention_program(func: PrimFunc, target: Target) -> PrimFunc | None:
+def attention_program(func: PrimFunc, target: Target) -> Arrangement | None:
     """The function with its loops rewritten if it is attention, or None."""
     form = attention_of(func) if target.kind == "llvm" else None
     if form is None or max(form.depth, form.columns) > LARGEST_HEAD:
         return None
-    return loops.finished(func, _body(form, target))
+    return Arrangement(lambda: loops.finished(func, _body(form, target)))
 
 
 def _body(form: AttentionForm, target: Target) -> Stmt:

@@ -15,7 +15,16 @@ from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Stage, Var
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Expr, ceildiv, constant, int64, maximum, minimum, simplify
+from relaxpy.tir.writer.loops import (
+    Buffer,
+    Expr,
+    ceildiv,
+    constant,
+    int64,
+    maximum,
+    minimum,
+    simplify,
+)
 
 BLOCK = 1 << 14
 """Elements of a block that is reduced to one result: 64 KiB of float32."""
@@ -27,11 +36,14 @@ _FEW = 16
 """Results that leave threads without work."""
 
 
-def may_be_long(stage: Stage, *, columns: bool) -> bool:
-    """Whether a reduction has few results, or only columns, and as far as is known elements enough for blocks."""
+def may_be_long(stage: Stage) -> bool:
+    """Whether a reduction has elements enough for blocks, as far as is known."""
     elements = constant(_elements(stage))
-    if elements is not None and elements < _LONG:
-        return False
+    return elements is None or elements >= _LONG
+
+
+def has_blocks(stage: Stage, *, columns: bool) -> bool:
+    """Whether a reduction that may be long has few results, or only columns."""
     results = constant(product(stage.extents))
     return len(stage.axes) == 1 if columns else results is not None and 0 < results <= _FEW
 
@@ -41,9 +53,24 @@ def is_long(stage: Stage) -> Expr:
     return _elements(stage) >= int64(_LONG)
 
 
-def write_blocks(writer: StageWriter, stage: Stage, *, columns: bool) -> Stage:
-    """Reduce blocks of the outermost reduced axis, in parallel; returns the reduction of their results, which lie in
-    memory that lives to the end of the innermost `with`."""
+def partial_results(stage: Stage, *, columns: bool) -> Buffer:
+    """Memory for the results of all blocks."""
+    extent, *inner = stage.reduce_extents
+    size: Expr = int64(ROWS)
+    if not columns:
+        size = tirx.max(_blocks(int64(BLOCK), _at_least_one(inner)), int64(1))
+    count = simplify(product(stage.extents) * _blocks(int64(extent), simplify(size)))
+    return tirx.decl_buffer([count], stage.buffer.dtype, "partial", scope="global", layout=None)
+
+
+def _blocks(extent: Expr, size: Expr) -> Expr:
+    """How many blocks of a size an extent has, as an extent of a buffer is written."""
+    return tirx.floordiv(extent + size - int64(1), size)
+
+
+def write_blocks(writer: StageWriter, stage: Stage, partial: Buffer, *, columns: bool) -> Stage:
+    """Reduce blocks of the outermost reduced axis, in parallel, into `partial` (`partial_results`), which is allocated
+    here; returns the reduction of those."""
     p, combiner = writer.program, stage.combiner
     assert combiner is not None, "only reductions come here"
     (axis, *_), (extent, *inner) = stage.reduce_axes, stage.reduce_extents
@@ -52,9 +79,6 @@ def write_blocks(writer: StageWriter, stage: Stage, *, columns: bool) -> Stage:
     )
     count = p.let("blocks", ceildiv(extent, size))
     results = product(stage.extents)
-    partial = tirx.decl_buffer(
-        [simplify(results * count)], stage.buffer.dtype, "partial", scope="global", layout=None
-    )
     p.add(tirx.AllocBuffer(partial))
 
     def place(block: Expr) -> Expr:

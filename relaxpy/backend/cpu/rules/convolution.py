@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.row_tiles import tile_height
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
 from relaxpy.backend.knobs import knob
@@ -59,7 +60,7 @@ LEAST_ROWS = 4
 """Channels below which gathering costs more than it saves."""
 
 
-def convolution_program(func: PrimFunc, target: Target) -> PrimFunc | None:
+def convolution_program(func: PrimFunc, target: Target) -> Arrangement | None:
     """The function with its loops rewritten if it is a convolution of at least `LEAST_ROWS` channels a group, or None.
 
     The result has one kind of parallel loop, over tasks; run serially it computes the same bits.
@@ -73,7 +74,8 @@ def convolution_program(func: PrimFunc, target: Target) -> PrimFunc | None:
     height = tile_height(target)
     if form.weight.panels is not None and form.weight.panels.width != height:
         return None
-    return loops.finished(func, _Writer(form, target.lanes(SUMMED_IN[form.dtype]), height).write())
+    lanes = target.lanes(SUMMED_IN[form.dtype])
+    return Arrangement(lambda: loops.finished(func, _Writer(form, lanes, height).write()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ parallel loop of the others.
 
 from __future__ import annotations
 
+from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.bits import as_bits
 from relaxpy.backend.cpu.rules.collapse import collapse
 from relaxpy.backend.cpu.rules.nests import StageWriter, extent_of
@@ -23,16 +24,21 @@ CHUNK = 4096
 """Elements of the innermost axis that one parallel iteration takes: some microseconds of work."""
 
 
-def schedule_elementwise(func: PrimFunc, target: Target) -> PrimFunc | None:
+def schedule_elementwise(func: PrimFunc, target: Target) -> Arrangement | None:
     """A program whose intermediates all inline into one element-wise stage; None for others."""
     stages = s.stages_of(func)
     if stages is None:
         return None
     if len(stages) != 1 or stages[0].combiner is not None or not s.is_output(stages[0], func):
         return None
-    writer = StageWriter(Program(), target)
-    write_elementwise(writer, stages[0])
-    return func.with_body(writer.program.body())
+    (stage,) = stages
+
+    def write() -> PrimFunc:
+        writer = StageWriter(Program(), target)
+        write_elementwise(writer, stage)
+        return func.with_body(writer.program.body())
+
+    return Arrangement(write)
 
 
 def write_elementwise(writer: StageWriter, stage: Stage) -> None:

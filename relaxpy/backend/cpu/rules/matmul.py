@@ -32,6 +32,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
 from relaxpy.backend.cpu.panels import PANEL_VECTORS, panel_width
 from relaxpy.backend.cpu.rules.matmul_factors import Block, Factors, Left, Panel, RightRow
@@ -60,7 +61,7 @@ SHARED_TASKS = 16
 """So many tasks are left where panels share one."""
 
 
-def matmul_program(func: PrimFunc, target: Target) -> PrimFunc | None:
+def matmul_program(func: PrimFunc, target: Target) -> Arrangement | None:
     """The function with its loops rewritten if it is a matrix product, or None.
 
     The result has one kind of parallel loop, over tasks; run serially it computes the same bits.
@@ -74,8 +75,12 @@ def matmul_program(func: PrimFunc, target: Target) -> PrimFunc | None:
         panels.width != panel_width(arithmetic) or panels.group != arithmetic.group
     ):
         return None
-    body = _Writer(form, Tiling.of(target, BITS[form.dtype]), arithmetic).write()
-    return loops.finished(func, arithmetic.around(body))
+
+    def write() -> PrimFunc:
+        body = _Writer(form, Tiling.of(target, BITS[form.dtype]), arithmetic).write()
+        return loops.finished(func, arithmetic.around(body))
+
+    return Arrangement(write)
 
 
 @dataclass(frozen=True)

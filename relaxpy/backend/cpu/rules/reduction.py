@@ -11,13 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from relaxpy.backend.cpu.rules.blocks import is_long, may_be_long, write_blocks
+from relaxpy.backend.arrangement import Arrangement
+from relaxpy.backend.cpu.rules.blocks import (
+    has_blocks,
+    is_long,
+    may_be_long,
+    partial_results,
+    write_blocks,
+)
 from relaxpy.backend.cpu.rules.collapse import collapse
 from relaxpy.backend.cpu.rules.elementwise import write_elementwise
 from relaxpy.backend.cpu.rules.nests import TILE_VECTORS, Lanes, StageWriter, extent_of
 from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Stage
+from relaxpy.tir.lowering.workspace import is_small
 from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import (
@@ -33,20 +41,30 @@ from relaxpy.tir.writer.loops import (
 )
 
 
-def schedule_reduction(func: PrimFunc, target: Target) -> PrimFunc | None:
+def schedule_reduction(func: PrimFunc, target: Target) -> Arrangement | None:
     """A program of element-wise stages and reductions; None for what is not one."""
     stages = s.stages_of(func)
     if stages is None:
         return None
-    writer = _sharing(StageWriter(Program(), target), stages)
     rows = s.common_rows(stages)
     if len(stages) > 1 and constant(product(stages[-1].buffer.shape[:rows])) != 1:
-        if _is_columns(writer, stages, rows):
-            _write_columns(writer, stages, func)
-        else:
-            _write_rows(writer, stages, rows, func)
+        return Arrangement(lambda: _together(func, target, stages, rows))
+    partial = [_partial_results(StageWriter(Program(), target), stage, stages) for stage in stages]
+    handed_on = [stage.buffer for stage in stages if not s.is_output(stage, func)]
+    workspaces = [buffer for buffer in (*handed_on, *partial) if buffer is not None]
+    return Arrangement(
+        lambda: _in_turn(func, target, stages, partial),
+        [buffer for buffer in workspaces if not is_small(buffer)],
+    )
+
+
+def _together(func: PrimFunc, target: Target, stages: Sequence[Stage], rows: int) -> PrimFunc:
+    """Stages that agree on leading dimensions."""
+    writer = _sharing(StageWriter(Program(), target), stages)
+    if _is_columns(writer, stages, rows):
+        _write_columns(writer, stages, func)
     else:
-        _write_in_turn(writer, stages, func)
+        _write_rows(writer, stages, rows, func)
     return func.with_body(writer.program.body())
 
 
@@ -60,28 +78,48 @@ def _sharing(writer: StageWriter, stages: Sequence[Stage]) -> StageWriter:
     return replace(writer, shared=frozenset(shared))
 
 
-def _write_in_turn(writer: StageWriter, stages: Sequence[Stage], func: PrimFunc) -> None:
-    """Each stage by itself, intermediates as whole tensors."""
+def _in_turn(
+    func: PrimFunc, target: Target, stages: Sequence[Stage], partial: Sequence[Buffer | None]
+) -> PrimFunc:
+    """Each stage by itself, intermediates as whole tensors; with the memory for results of blocks, of those stages
+    that may have them."""
+    writer = _sharing(StageWriter(Program(), target), stages)
     for stage in stages:
         if not s.is_output(stage, func):
             writer.program.add(tirx.AllocBuffer(stage.buffer))
-    for stage in stages:
+    for stage, results in zip(stages, partial, strict=True):
         if stage.combiner is None:
             write_elementwise(writer, stage)
         else:
-            _write_reduction(writer, stage)
+            _write_reduction(writer, stage, results)
+    return func.with_body(writer.program.body())
 
 
-def _write_reduction(writer: StageWriter, stage: Stage) -> None:
+def _partial_results(writer: StageWriter, stage: Stage, stages: Sequence[Stage]) -> Buffer | None:
+    """Memory for the results of blocks, for a stage that may be a long reduction."""
+    if stage.combiner is None or not may_be_long(stage):
+        return None
+    writer = _sharing(writer, stages)
+    stage = collapse(writer.program, stage, (), writer.shared)
+    columns = _is_in_columns(writer, stage)
+    return partial_results(stage, columns=columns) if has_blocks(stage, columns=columns) else None
+
+
+def _is_in_columns(writer: StageWriter, stage: Stage) -> bool:
+    return len(stage.axes) > 0 and writer.vector_axis(stage, {}) is Lanes.KEPT
+
+
+def _write_reduction(writer: StageWriter, stage: Stage, partial: Buffer | None) -> None:
     """A reduction by itself: parallel over its results, or over blocks of what is reduced where they are few."""
     p = writer.program
     stage = collapse(p, stage, (), writer.shared)
-    columns = len(stage.axes) > 0 and writer.vector_axis(stage, {}) is Lanes.KEPT
-    if not may_be_long(stage, columns=columns):
+    columns = _is_in_columns(writer, stage)
+    if partial is None:
         _write_results(writer, stage, columns=columns)
         return
     with p.when(is_long(stage)):
-        _write_results(writer, write_blocks(writer, stage, columns=columns), columns=columns)
+        blocks = write_blocks(writer, stage, partial, columns=columns)
+        _write_results(writer, blocks, columns=columns)
     with p.otherwise(is_long(stage)):
         _write_results(writer, stage, columns=columns)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
@@ -34,7 +35,7 @@ ROWS = 16
 """Rows of the output that a task goes down with its vectors."""
 
 
-def window_program(func: PrimFunc, target: Target) -> PrimFunc | None:
+def window_program(func: PrimFunc, target: Target) -> Arrangement | None:
     """A reduction over windows, perhaps with an element-wise stage behind it; None for others: those that only read
     what every axis walks along by itself, and those that have no vectors along the output's last axis."""
     if target.kind != "llvm":
@@ -60,7 +61,7 @@ def window_program(func: PrimFunc, target: Target) -> PrimFunc | None:
         body = _Writer(window, last, moved, reads, target).write()
     except _NotVectors:
         return None
-    return loops.finished(func, body)
+    return Arrangement(lambda: loops.finished(func, body))
 
 
 class _NotVectors(Exception):
