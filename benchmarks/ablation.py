@@ -37,7 +37,7 @@ from benchmarks.report import markdown_table, replace_section, save, saved
 
 if TYPE_CHECKING:
     import relaxpy
-    from relaxpy.build.phases import Pipeline
+    from relaxpy.transform.phases import Pipeline
 
 SECTION = "Ablation: ms without an optimisation"
 ALL, NONE = "all", "none"

@@ -32,11 +32,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dim import SymVar
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te
 from relaxpy.tir.numerics import scalar
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx
 
 SIZE = 1 << 16

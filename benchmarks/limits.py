@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.turns import timed
-from relaxpy.build.peak import argument, loaded, multiply_adds
+from relaxpy.backend.cpu.peak import argument, loaded, multiply_adds
 from relaxpy.op import te
 from relaxpy.runtime.devices.cpu.kernels import KernelHandles
+from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.tir.writer import loops
 
 SECONDS = 0.02

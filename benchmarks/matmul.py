@@ -72,7 +72,7 @@ class Bench:
 
     def __init__(self, threads: int, rounds: int) -> None:
         from benchmarks.limits import Limits
-        from relaxpy.tir.target import Target
+        from relaxpy.target import Target
 
         self.threads, self.rounds = threads, rounds
         self.target = Target.host()

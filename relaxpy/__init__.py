@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from relaxpy.runtime import register_library as register_library
     from relaxpy.runtime import set_num_threads as set_num_threads
     from relaxpy.script import parse as parse
-    from relaxpy.tir.target import Target as Target
+    from relaxpy.target import Target as Target
 
 _PUBLIC = {
     "BlockBuilder": "relaxpy.op.block_builder",
@@ -50,7 +50,7 @@ _PUBLIC = {
     "Executable": "relaxpy.runtime",
     "IRModule": "relaxpy.ir",
     "Shape": "relaxpy.runtime",
-    "Target": "relaxpy.tir.target",
+    "Target": "relaxpy.target",
     "Tensor": "relaxpy.runtime",
     "VirtualMachine": "relaxpy.runtime",
     "assert_structural_equal": "relaxpy.ir.structural",

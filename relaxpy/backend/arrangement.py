@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import Buffer
 
@@ -33,5 +33,5 @@ class Rule:
     """A way to arrange programs of some kind."""
 
     name: str
-    arrange: Callable[[tirx.PrimFunc, Target], Arrangement | None]
-    """None for a program of another kind."""
+    arrange: Callable[[tirx.PrimFunc, Any], Arrangement | None]
+    """Given a program and the target, of the backend that has the rule; None for a program of another kind."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 from relaxpy.analysis.index_checks import (
     behind,
@@ -20,12 +21,12 @@ from relaxpy.analysis.index_checks import (
     with_checks_inside,
 )
 from relaxpy.backend.arrangement import Arrangement, Rule
-from relaxpy.backend.cpu.rules import CPU_RULES
 from relaxpy.backend.knobs import Choice, Choices, setting
+from relaxpy.backend.registry import backend_of
 from relaxpy.ir.module import CHECK_INDICES
+from relaxpy.target import Target
 from relaxpy.tir.lowering.workspace import handed_on, with_given
 from relaxpy.tir.schedule import FINISHED, asserts, is_scheduled, serial_twin
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import Buffer
 
@@ -45,65 +46,87 @@ class ScheduledKernel:
 def schedule_kernel(
     func: tirx.PrimFunc, target: Target, choices: Choices | None = None
 ) -> ScheduledKernel:
-    """Arrange `func` for `target`; never fails: the last rule takes any program.
+    """Arrange `func` for `target`, as its backend does; never fails.
 
     `choices` sets knobs of the rules otherwise than they would (`relaxpy.backend.knobs`), and `"rule"` names the rule
     to take, if it applies. A function whose author arranged it (attribute `tirx.is_scheduled`, or loops that are not
     plain) stays as it is.
     """
+    return backend_of(target).schedule(func, target, choices or {})
+
+
+def workspaces(func: tirx.PrimFunc, target: Target) -> Sequence[Buffer]:
+    """The buffers that parts of the kernel of `func` will hand on to each other, as its target's backend says."""
+    return backend_of(target).workspaces(func, target)
+
+
+Rules: TypeAlias = tuple[Rule, ...]
+"""In the order in which they are tried. The last one takes any program."""
+
+
+def schedule_by_rules(
+    func: tirx.PrimFunc, target: Target, choices: Choices, rules: Rules
+) -> ScheduledKernel:
+    """Arrange `func` by the first of these rules that applies, or by the one that is chosen."""
     if is_checked(func):
-        return _checked(func, target, choices)
+        return _checked(func, target, choices, rules)
     if asserts(func):
         # TVM's pool of threads may lose an error: a worker counts as done before its error is noted.
         alone = serial_twin(func)
         return ScheduledKernel(alone, alone, "asserting")
     if is_scheduled(func):
         return ScheduledKernel(func, serial_twin(func), "author")
-    chosen = tuple(sorted((choices or {}).items()))
-    rule, arrangement = _arrangement(func, target, chosen)
+    chosen = tuple(sorted(choices.items()))
+    rule, arrangement = _arrangement(func, target, chosen, rules)
     with setting(dict(chosen)):
         arranged = with_given(func, arrangement.write(), arrangement.workspaces)
     return ScheduledKernel(arranged, serial_twin(arranged), rule)
 
 
-def workspaces(func: tirx.PrimFunc, target: Target) -> Sequence[Buffer]:
-    """The buffers that parts of the kernel of `func` will hand on to each other: intermediates of the program, which it
-    allocates, and buffers of the rule's own. What an author's arrangement allocates is not among them."""
+def workspaces_by_rules(func: tirx.PrimFunc, target: Target, rules: Rules) -> Sequence[Buffer]:
+    """What parts of the kernel that these rules make of `func` will hand on to each other: intermediates of the
+    program, which it allocates, and buffers of the rule's own. What an author's arrangement allocates is not among
+    them."""
     if is_checked(func):
         bare = func.without_attr(CHECK_INDICES)
-        return handed_on(func) if with_checks_first(func) is None else workspaces(bare, target)
+        if with_checks_first(func) is None:
+            return handed_on(func)
+        return workspaces_by_rules(bare, target, rules)
     if asserts(func):
         return handed_on(func)
     if is_scheduled(func):
         return ()
-    return _arrangement(func, target, ())[1].workspaces
+    return _arrangement(func, target, (), rules)[1].workspaces
 
 
 @lru_cache(maxsize=256)
 def _arrangement(
-    func: tirx.PrimFunc, target: Target, chosen: tuple[tuple[str, Choice], ...]
+    func: tirx.PrimFunc, target: Target, chosen: tuple[tuple[str, Choice], ...], rules: Rules
 ) -> tuple[str, Arrangement]:
     """What the first rule that applies gives, and its name, with these choices."""
     with setting(dict(chosen)):
-        for rule in _in_order(dict(chosen).get("rule")):
+        first = dict(chosen).get("rule")
+        for rule in sorted(rules, key=lambda rule: rule.name != first):
             arrangement = rule.arrange(func, target)
             if arrangement is not None:
                 return rule.name, arrangement
     return "none", Arrangement(lambda: func)
 
 
-def _checked(func: tirx.PrimFunc, target: Target, choices: Choices | None) -> ScheduledKernel:
+def _checked(
+    func: tirx.PrimFunc, target: Target, choices: Choices, rules: Rules
+) -> ScheduledKernel:
     """A program whose indices are checked: all of them before it runs, where that can be, and as it goes otherwise."""
     bare = func.without_attr(CHECK_INDICES)
     first = with_checks_first(func)
     if first is None:
         body = with_checks_inside(func)
         return ScheduledKernel(body, body, "checked")
-    kernel = schedule_kernel(bare, target, choices)
+    kernel = schedule_by_rules(bare, target, choices, rules)
     if FINISHED in (
         kernel.parallel.attrs or {}
     ):  # loops and flat buffers only: the checks are neither
-        kernel = schedule_kernel(bare, target, {**(choices or {}), "rule": "fallback"})
+        kernel = schedule_by_rules(bare, target, {**choices, "rule": "fallback"}, rules)
     parallel = behind(first, kernel.parallel)
     is_serial = kernel.serial.same_as(kernel.parallel)
     return ScheduledKernel(
@@ -111,21 +134,18 @@ def _checked(func: tirx.PrimFunc, target: Target, choices: Choices | None) -> Sc
     )
 
 
-def knobs_of(func: tirx.PrimFunc, target: Target) -> dict[str, dict[str, tuple[Choice, ...]]]:
-    """Every rule that applies to `func`, the one that would be taken first, with the knobs that it asks for and what
-    each may be set to, its own choice first. Nothing for what its author arranged."""
+def knobs_of_rules(
+    func: tirx.PrimFunc, target: Target, rules: Rules
+) -> dict[str, dict[str, tuple[Choice, ...]]]:
+    """Every one of these rules that applies to `func`, in order, with the knobs that it asks for and what each may be
+    set to, its own choice first. Nothing for what its author arranged."""
     if is_scheduled(func):
         return {}
     found: dict[str, dict[str, tuple[Choice, ...]]] = {}
-    for rule in CPU_RULES:
+    for rule in rules:
         with setting({}) as knobs:
             arrangement = rule.arrange(func, target)
             if arrangement is not None:
                 arrangement.write()
                 found[rule.name] = knobs.asked
     return found
-
-
-def _in_order(first: Choice | None) -> list[Rule]:
-    """The rules in the order in which they are tried, this one first."""
-    return sorted(CPU_RULES, key=lambda rule: rule.name != first)

@@ -3,12 +3,19 @@ bytecode."""
 
 from __future__ import annotations
 
+from relaxpy.backend.registry import backend_of
 from relaxpy.build.build import build
-from relaxpy.build.peak import peak_flops
-from relaxpy.build.phases import Phase, Pipeline
-from relaxpy.build.pipeline import DEFAULT, default_pipeline
+from relaxpy.build.pipeline import default_pipeline
 from relaxpy.runtime.limits import peak_is_measured_by
+from relaxpy.target import Target
+from relaxpy.transform.phases import Phase, Pipeline
 
-__all__ = ["DEFAULT", "Phase", "Pipeline", "build", "default_pipeline"]
+__all__ = ["Phase", "Pipeline", "build", "default_pipeline"]
 
-peak_is_measured_by(peak_flops)
+
+def _peak_flops() -> float:
+    target = Target.host()
+    return backend_of(target).peak_flops(target)
+
+
+peak_is_measured_by(_peak_flops)

@@ -11,12 +11,10 @@ from time import perf_counter
 from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
-from relaxpy.backend.cpu.alone import RUNNER, runner_object
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
 from relaxpy.build.kept_builds import find, keep, key_of
 from relaxpy.build.kernels import CompiledKernel, Progress, compile_kernels, default_jobs
-from relaxpy.build.phases import Pipeline
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.progress import progress_bar
 from relaxpy.build.tuning import TuningRecords
@@ -25,15 +23,15 @@ from relaxpy.ir.expr import Function
 from relaxpy.ir.garbage import garbage_kept
 from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
-from relaxpy.runtime.bytecode import Alone, KernelInfo
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.inspect.build_report import BuildReport, KernelTime
 from relaxpy.shape.declare import with_bounds
+from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.transform.base import Instrument, Pass, PassContext
 from relaxpy.transform.bind_params import as_constant
 from relaxpy.transform.check_tensor_programs import CheckTensorPrograms
+from relaxpy.transform.phases import Pipeline
 
 
 def build(
@@ -79,7 +77,7 @@ def build(
     build_cache, records = _cache(cache), _tuning(tuning)
     clock = Clock()
     mod = with_bounds(mod, bounds or {})
-    passes, arrays, key = pipeline or default_pipeline(), params or {}, None
+    passes, arrays, key = pipeline or default_pipeline(resolved), params or {}, None
     if not isinstance(arrays, Mapping):
         raise UsageError(
             "arguments",
@@ -90,7 +88,13 @@ def build(
         raise UsageError(
             "arguments",
             f"a pipeline is a sequence of passes, got {type(pipeline).__name__}",
-            help="leave it out, or make one of phases: from relaxpy.build import DEFAULT (docs/add_a_pass.md)",
+            help="leave it out, or make one of the default: from relaxpy.build import default_pipeline (docs/add_a_pass.md)",
+        )
+    if isinstance(passes, Pipeline) and passes.kinds and resolved.kind not in passes.kinds:
+        raise UsageError(
+            "pipeline-target",
+            f'the pipeline compiles for {" and ".join(passes.kinds)}, the target is "{resolved.kind}"',
+            help=f'start with default_pipeline("{resolved.kind}")',
         )
     arrays = dict(arrays)
     if build_cache is not None and not instruments:  # those want to see the passes run
@@ -202,38 +206,20 @@ def link(
     clock.lap("kernels")
     sources = {name: func.listing(name) for name, func in programs.items()}
     clock.lap("listing")
-    objects = {kernel.symbol: kernel.object_code for kernel in kernels.values()}
-    places = {symbol: place for place, symbol in enumerate(objects)}
-    if any(kernel.switch for kernel in kernels.values()):
-        objects[RUNNER] = runner_object()
-    infos: list[KernelInfo] = []
-    for name, kernel in kernels.items():
-        alone = Alone(kernel.switch, RUNNER, len(objects) - 1) if kernel.switch else None
-        place = places[kernel.symbol]
-        infos.append(
-            KernelInfo(
-                name,
-                kernel.symbol,
-                kernel.serial_symbol,
-                place,
-                alone,
-                kernel.memory,
-                kernel.params,
-            )
-        )
+    images = list(dict.fromkeys(image for k in kernels.values() for image in k.images))
+    places = {image: place for place, image in enumerate(images)}
+    infos = [
+        kernel.info.moved(name, [places[image] for image in kernel.images])
+        for name, kernel in kernels.items()
+    ]
     return Executable(
         functions=tuple(program.functions),
         constants=tuple(program.constants),
         kernels=tuple(infos),
         libraries=tuple(program.libraries),
         packed=tuple(program.packed),
-        objects=tuple(objects.values()),
-        target={
-            "kind": target.kind,
-            "mcpu": target.mcpu,
-            "features": target.required_features,
-            "text": str(target),
-        },
+        objects=tuple(images),
+        target=target.facts(),
         sources=sources,
         build_report=_report(clock, kernels, jobs),
     )
@@ -281,7 +267,7 @@ def _report(clock: Clock, kernels: Mapping[str, CompiledKernel], jobs: int | Non
     """Kernels that are the same program are told once, by the first name."""
     distinct = {kernel.symbol: (name, kernel) for name, kernel in reversed(list(kernels.items()))}
     times = tuple(
-        KernelTime(name, kernel.rule, kernel.seconds, len(kernel.object_code), kernel.cached)
+        KernelTime(name, kernel.rule, kernel.seconds, len(kernel.images[0]), kernel.cached)
         for name, kernel in reversed(list(distinct.values()))
     )
     return BuildReport(tuple(clock.laps), times, jobs or default_jobs())

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.build.int_expr import int_expr
+from relaxpy.backend.int_expr import int_expr
 from relaxpy.errors import BuildError, Span
 from relaxpy.ir.annotation import (
     Annotation,

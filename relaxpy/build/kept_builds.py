@@ -21,7 +21,7 @@ from relaxpy.ir.module import IRModule
 from relaxpy.runtime.container import MemoryContainer
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.inspect.build_report import BuildReport, KernelTime
-from relaxpy.tir.target import Target
+from relaxpy.target import Target
 from relaxpy.transform.base import Pass
 
 MOST_BYTES = 256 << 20

@@ -17,33 +17,33 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate, pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import relaxpy.version
-from relaxpy.backend.cpu import alone
-from relaxpy.backend.cpu.compile import compile_object
+from relaxpy.backend.base import CompileOptions
+from relaxpy.backend.int_expr import int_expr
 from relaxpy.backend.knobs import Choices
-from relaxpy.backend.schedule import ScheduledKernel, schedule_kernel
+from relaxpy.backend.registry import backend_of
+from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.build.build_cache import BuildCache
-from relaxpy.build.int_expr import int_expr
 from relaxpy.build.tuning import TuningRecords
 from relaxpy.ir.dim import Dim
-from relaxpy.ir.module import BufferParam, ScalarParam
-from relaxpy.runtime.bytecode import KernelMemory, KernelParam
+from relaxpy.ir.module import BufferParam
+from relaxpy.runtime.bytecode import KernelInfo, KernelParam
 from relaxpy.runtime.codec import decode, encode
 from relaxpy.runtime.kernel_params import symbol_of
-from relaxpy.tir.lowering.heap import heap_use
+from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 
 _KERNEL_SOURCES = (
     *("errors.py", "ir", "tir", "shape", "analysis", "backend", "build/kernels.py"),
-    *("build/int_expr.py", "runtime/bytecode.py", "runtime/codec.py", "runtime/kernel_params.py"),
+    *("target.py", "transform/phases.py"),
+    *("runtime/bytecode.py", "runtime/codec.py", "runtime/kernel_params.py"),
 )
 """Sources that decide what becomes of a tensor program, and how an entry of the cache is written."""
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy")
@@ -51,46 +51,37 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy")
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """A tensor program as machine code."""
+    """A tensor program as a target's backend compiled it."""
 
-    symbol: str
-    serial_symbol: str
-    """The same as `symbol` where the program is serial anyway, or where `switch` is set."""
-    switch: str
-    """The function that makes a second library of the object the serial kernel (`relaxpy.backend.cpu.alone`), or ""."""
+    info: KernelInfo
+    """As an executable describes it; its objects are indices into `images`, and its name is its symbol."""
     rule: str
     """The schedule rule that arranged it."""
     seconds: float
     """What scheduling and compiling took."""
-    object_code: bytes
-    memory: KernelMemory | None
-    """What a run takes from the heap; None: not known."""
-    params: tuple[KernelParam, ...] = ()
-    """Its parameters; its symbol ends with their digest."""
+    images: tuple[bytes, ...]
     cached: bool = False
     """It came from the cache."""
 
+    @property
+    def symbol(self) -> str:
+        """A name for what the program says; it ends with the digest of its parameters."""
+        return self.info.symbol
+
     def encode(self) -> bytes:
         """As an entry of the cache."""
-        facts = {
-            "symbol": self.symbol,
-            "serial_symbol": self.serial_symbol,
-            "switch": self.switch,
-            "rule": self.rule,
-            "seconds": self.seconds,
-            "memory": encode(self.memory),
-            "params": encode(self.params),
-        }
-        return json.dumps(facts).encode() + b"\n" + self.object_code
+        sizes = [len(image) for image in self.images]
+        facts = (encode(self.info), self.rule, self.seconds, sizes)
+        return json.dumps(facts).encode() + b"\n" + b"".join(self.images)
 
     @classmethod
     def decode(cls, data: memoryview) -> CompiledKernel:
         """An entry of the cache as it was."""
-        facts, object_code = bytes(data).split(b"\n", 1)
-        known = json.loads(facts)
-        memory = decode(known.pop("memory"), KernelMemory | None)
-        params = decode(known.pop("params"), tuple[KernelParam, ...])
-        return cls(**known, object_code=object_code, memory=memory, params=params, cached=True)
+        facts, code = bytes(data).split(b"\n", 1)
+        info, rule, seconds, sizes = json.loads(facts)
+        ends = list(accumulate(sizes, initial=0))
+        images = tuple(code[start:end] for start, end in pairwise(ends))
+        return cls(decode(info, KernelInfo), rule, seconds, images, cached=True)
 
 
 Progress = Callable[[int, int, str], None]
@@ -110,7 +101,7 @@ def compile_kernels(
     """Every program's kernel; equal programs share one.
 
     `jobs`: how many are compiled at a time (the processors that this process may use). `check_arguments`: see
-    `relaxpy.backend.cpu.compile.compile_object`. `tuning`: schedules that were measured to be better than the rules'
+    `relaxpy.backend.base.CompileOptions`. `tuning`: schedules that were measured to be better than the rules'
     own.
 
     Raises: BuildError, of the first program that does not compile.
@@ -156,7 +147,7 @@ def program_text(
 ) -> str:
     """All that the object depends on besides the compiler."""
     tuned = f" tuned={json.dumps(dict(choices), sort_keys=True)}" if choices else ""
-    options = f"{target} opt={target.opt_level} checked={check_arguments}{tuned}"
+    options = f"{target} checked={check_arguments}{tuned}"
     return f"{options}\n{program.full_text()}"
 
 
@@ -186,12 +177,13 @@ def _compile_all(
     if not programs:
         return {}
     done: dict[str, CompiledKernel] = {}
+    backend = backend_of(target)
     with ThreadPoolExecutor(min(jobs, len(programs)), "relaxpy-compile") as pool:
         try:
             running: dict[Future[CompiledKernel], str] = {}
             for name, program in programs.items():
                 start = perf_counter()
-                scheduled = schedule_kernel(program.func, target, choices.get(name))
+                scheduled = backend.schedule(program.func, target, choices.get(name) or {})
                 params = kernel_params(program)
                 symbol = symbol_of(texts[name], params)
                 seconds = perf_counter() - start
@@ -218,19 +210,11 @@ def _compile(
     check_arguments: bool,
 ) -> CompiledKernel:
     start = perf_counter()
-    variants, serial_symbol, switch_symbol = {symbol: scheduled.parallel}, symbol, ""
-    if alone.shares_code(scheduled.parallel, target):
-        switch_symbol = alone.switch_symbol(symbol)
-        variants |= alone.switch(symbol)
-    elif not scheduled.parallel.same_as(scheduled.serial):
-        serial_symbol = f"{symbol}_serial"
-        variants[serial_symbol] = scheduled.serial
-    code = compile_object(variants, target, check_arguments=check_arguments, called=name)
+    options = CompileOptions(check_arguments)
+    compiled = backend_of(target).compile({symbol: scheduled}, target, options, called=name)
     seconds += perf_counter() - start
-    memory = kernel_memory(scheduled.parallel)
-    return CompiledKernel(
-        symbol, serial_symbol, switch_symbol, scheduled.rule, seconds, code, memory, params
-    )
+    info = replace(compiled.kernels[symbol], params=params)
+    return CompiledKernel(info, scheduled.rule, seconds, compiled.images)
 
 
 def kernel_params(program: PrimFunc) -> tuple[KernelParam, ...]:
@@ -253,27 +237,6 @@ def kernel_params(program: PrimFunc) -> tuple[KernelParam, ...]:
                 KernelParam(str(param.dtype), None, numbers[param.var.dim] if is_int else -1)
             )
     return tuple(found)
-
-
-def kernel_memory(scheduled: Any) -> KernelMemory | None:
-    """What a run of a scheduled program takes from the heap, over the sizes of its arguments; None: not known."""
-    used = heap_use(scheduled)
-    if used is None:
-        return None
-    wanted = {*used.shared.vars, *used.each.vars}
-    sizes: dict[Dim, tuple[int, int]] = {}
-    for position, param in enumerate(PrimFunc(scheduled).params):
-        shape = param.shape if isinstance(param, BufferParam) else ()
-        if isinstance(param, ScalarParam) and param.var in wanted:
-            sizes.setdefault(param.var.dim, (position, -1))
-        for axis, size in enumerate(shape):
-            if any(var.dim == size for var in wanted):
-                sizes.setdefault(size, (position, axis))
-    if any(var.dim not in sizes for var in wanted):
-        return None
-    slots = {size: slot for slot, size in enumerate(sizes)}
-    shared, each = int_expr(used.shared, slots), int_expr(used.each, slots)
-    return KernelMemory(shared, each, tuple(sizes.values()))
 
 
 @cache

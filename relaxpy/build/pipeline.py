@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from relaxpy.backend.cpu.pack_weights import PackWeights
-from relaxpy.build.phases import Phase, Pipeline
+from relaxpy.backend.registry import backend_of
+from relaxpy.target import Target
 from relaxpy.transform import (
     BindParams,
     BindUnknownShapes,
@@ -33,8 +33,9 @@ from relaxpy.transform import (
     RewriteReshapes,
     UpdateInPlace,
 )
+from relaxpy.transform.phases import Phase, Pipeline
 
-DEFAULT: tuple[Phase, ...] = (
+STANDARD: tuple[Phase, ...] = (
     # 1. The program as written: parameters in, A-normal form; tensor programs, and what they take for granted, proved
     # or checked.
     Phase("prepare", (BindParams(), Normalize(), CheckTensorPrograms(), CheckCalls())),
@@ -61,21 +62,21 @@ DEFAULT: tuple[Phase, ...] = (
     Phase("legalise", (LegalizeOps(),)),
     # 6. Tensor programs that belong together become one (figure 9).
     Phase("fuse", (FuseOps(), FuseTensorIR())),
-    # 7. Constants are laid out as the kernels read them.
-    Phase("layout", (PackWeights(),)),
-    # 8. Functions become flat, and what they allocate explicit.
+    # 7. Functions become flat, and what they allocate explicit.
     Phase("lower", (DeadCodeElimination(), LambdaLift(), LowerCallTIR())),
-    # 9. Memory is shared: with another shape, with what it is computed from, one after the other (algorithm 3), the
+    # 8. Memory is shared: with another shape, with what it is computed from, one after the other (algorithm 3), the
     # workspaces of tensor programs among it (figure 11).
     Phase("memory", (LiftWorkspace(), RewriteReshapes(), UpdateInPlace(), PlanMemory())),
-    # 10. Symbolic shapes become slots of an integer heap.
+    # 9. Symbolic shapes become slots of an integer heap.
     Phase("shapes", (LowerShapes(),)),
 )
 
 
-def default_pipeline(
-    phases: tuple[Phase, ...] = DEFAULT, *, without: Collection[str] = ()
-) -> Pipeline:
-    """The pipeline of these phases, but for the passes of these names (`"pack-weights"`). `Pipeline` has methods to put
-    passes of your own anywhere. Raises UsageError for a name that none of them has."""
-    return Pipeline(phases=phases).without(*without)
+def default_pipeline(target: str | Target = "llvm", *, without: Collection[str] = ()) -> Pipeline:
+    """The pipeline of a target (this machine's processor): the standard one with what its backend adds, but for the
+    passes of these names (`"fuse-ops"`). `Pipeline` has methods to put passes of your own anywhere. Raises UsageError
+    for a name that no pass has."""
+    target = Target.parse(target)
+    backend = backend_of(target)
+    standard = Pipeline(phases=STANDARD, kinds=backend.kinds)
+    return backend.pipeline(standard, target).without(*without)

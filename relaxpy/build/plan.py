@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
-from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.backend.registry import backend_of
 from relaxpy.build.codegen import generate
-from relaxpy.build.kernels import kernel_memory
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.inspect.memory_plan import MemoryPlan, plan_of
 from relaxpy.shape.declare import with_bounds
+from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.transform.base import Pass, PassContext
 
 
@@ -39,16 +38,17 @@ def memory_plan(
     mod = with_bounds(mod, bounds or {})
     check_well_formed(mod)
     resolved = Target.parse(target)
+    backend = backend_of(resolved)
     context = PassContext(resolved, dict(params or {}))
     kernels: list[KernelInfo] = []
     with deep_recursion():
-        lowered = (pipeline or default_pipeline()).run(mod, context)
+        lowered = (pipeline or default_pipeline(resolved)).run(mod, context)
         program = generate(lowered)
         for name in program.kernels if inside_kernels else ():
             func = lowered[name]
             assert isinstance(func, PrimFunc)
-            scheduled = schedule_kernel(func.func, resolved)
-            memory = kernel_memory(scheduled.parallel)
+            scheduled = backend.schedule(func.func, resolved, {})
+            memory = backend.kernel_memory(scheduled, resolved)
             kernels.append(KernelInfo(name, symbol="", serial_symbol="", memory=memory))
     weights = sum(array.nbytes for array in program.constants)
     return plan_of(program.functions, weights, sizes or {}, kernels)

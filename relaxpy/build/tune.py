@@ -22,7 +22,7 @@ import numpy as np
 
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.backend.knobs import Choices
-from relaxpy.backend.schedule import knobs_of
+from relaxpy.backend.registry import backend_of
 from relaxpy.build.build import link
 from relaxpy.build.codegen import generate
 from relaxpy.build.pipeline import default_pipeline
@@ -38,8 +38,8 @@ from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.runtime.tensor import from_numpy
 from relaxpy.runtime.vm import VirtualMachine
+from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.transform import LowerCallTIR, LowerShapes
 from relaxpy.transform.base import Instrument, Pass, PassContext
 
@@ -119,7 +119,7 @@ class Tuner:
         """Measure one of `kernels()`. `progress` is told each setting."""
         program = self.programs[name]
         trial = Trial(name, program, self.sites[name], self.target, self.seconds)
-        rules = knobs_of(program.func, self.target)
+        rules = backend_of(self.target).knobs(program.func, self.target)
         own = next(iter(rules), "author")
         default = trial.measure({})
         tried: dict[float, Choices] = {default: {}}
@@ -202,7 +202,9 @@ def tensor_level(
 
     instruments: tuple[Instrument, ...] = (keep,)
     with deep_recursion():
-        (pipeline or default_pipeline()).run(mod, PassContext(target, dict(params), instruments))
+        (pipeline or default_pipeline(target)).run(
+            mod, PassContext(target, dict(params), instruments)
+        )
     return found[-1]
 
 

@@ -22,8 +22,8 @@ from typing import Any
 from relaxpy.backend.knobs import Choices
 from relaxpy.errors import UsageError
 from relaxpy.files import cache_folder, write_text
+from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 
 VERSION = 1
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from relaxpy.build.phases import Pipeline
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.cli.inputs import parse_inputs, read_arrays, read_sizes
 from relaxpy.cli.source import read_module
@@ -24,6 +23,7 @@ from relaxpy.testing.bisect import bisect as find
 from relaxpy.testing.random_arguments import argument_of
 from relaxpy.testing.values import Value
 from relaxpy.transform.base import Pass
+from relaxpy.transform.phases import Pipeline
 
 SIZES = (3, 5, 7, 2, 11, 13)
 """What symbols stand for where nothing is said: small, and different, so that mixed-up sizes are seen."""

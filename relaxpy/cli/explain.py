@@ -76,7 +76,7 @@ def explain(
             mod,
             target,
             None if params is None else read_arrays(params),
-            pipeline=default_pipeline(without=without),
+            pipeline=default_pipeline(target, without=without),
             bounds=limits,
             title=title,
             progress=on_kernel,

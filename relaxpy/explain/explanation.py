@@ -19,7 +19,6 @@ from relaxpy.build.build import link
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
 from relaxpy.build.kernels import Progress
-from relaxpy.build.phases import Pipeline
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import RelaxError
 from relaxpy.ir.expr import Call, DataflowBlock, ExternFunc, GlobalVar
@@ -30,12 +29,13 @@ from relaxpy.op.memory import CallDPS
 from relaxpy.runtime.executable import Executable
 from relaxpy.script.printer import print_expr, print_module
 from relaxpy.shape.declare import with_bounds
+from relaxpy.target import Target
 from relaxpy.tir.forms import cost
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.transform import FuseOps
 from relaxpy.transform.base import Pass, PassContext, Sequential
 from relaxpy.transform.fuse_ops import Decision, explain_fusion
+from relaxpy.transform.phases import Pipeline
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def explain(
     """Build `mod` and keep what happens. Options as `relaxpy.build`'s. An error of the build is kept, not raised."""
     resolved = Target.parse(target)
     result = Explanation(title, str(resolved), _script(mod), sizes=dict(bounds or {}))
-    recorder = _Recorder(result, pipeline or default_pipeline())
+    recorder = _Recorder(result, pipeline or default_pipeline(resolved))
     result.failed = "check"
     try:
         with deep_recursion():

@@ -17,7 +17,8 @@ bool or str.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, TypeAlias
 
 from relaxpy.runtime.dtype import INFO
@@ -452,3 +453,8 @@ class KernelInfo:
     (`relaxpy.runtime.kernel_params`). None: its code checks them itself."""
 
     kind: ClassVar[str] = "kernel"
+
+    def moved(self, name: str, places: Sequence[int]) -> KernelInfo:
+        """The kernel under this name, where object number i is at `places[i]`."""
+        alone = self.alone and replace(self.alone, object=places[self.alone.object])
+        return replace(self, name=name, object=places[self.object], alone=alone)

@@ -32,13 +32,13 @@ from relaxpy.ir.recursion import deep_recursion
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS
 from relaxpy.runtime.vm import VirtualMachine
 from relaxpy.script.printer import print_expr
+from relaxpy.target import Target
 from relaxpy.testing.agreement import disagreement
 from relaxpy.testing.differential import Call as Run
 from relaxpy.testing.differential import KernelObserver, outcome_of
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.kernels import Kernels
 from relaxpy.testing.values import Value
-from relaxpy.tir.target import Target
 from relaxpy.transform.base import Pass, PassContext, Sequential
 
 KERNELS, MACHINE = "kernels", "virtual machine"
@@ -126,7 +126,8 @@ def bisect(
             f"{name} is private: passes may inline it, change what it takes, and remove it",
             help="take a function that calls it, or make it public for this",
         )
-    steps, crash = _steps(mod, pipeline or default_pipeline(), target or Target.host(), params)
+    target = target or Target.host()
+    steps, crash = _steps(mod, pipeline or default_pipeline(target), target, params)
     count = steps[-1].number if crash is None else crash.count
     # Where parameters are bound, the program that can be called with the rest is the one in which they are.
     first = next((i for i, s in enumerate(steps) if s.name == "bind-params"), 0) if params else 0
@@ -154,7 +155,7 @@ def bisect(
         return _located(run, steps[bad - 1], steps[bad], count, problem)
     if crash is not None:
         return crash
-    return _behind_the_passes(run, steps[-1], target or Target.host(), count, progress)
+    return _behind_the_passes(run, steps[-1], target, count, progress)
 
 
 def _steps(

@@ -25,7 +25,6 @@ import numpy as np
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.build.build import link
 from relaxpy.build.codegen import generate
-from relaxpy.build.phases import Pipeline
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import PassError, RelaxError
 from relaxpy.ir.annotation import TensorType
@@ -37,13 +36,14 @@ from relaxpy.ir.structural import assert_structural_equal
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.vm import VirtualMachine
 from relaxpy.script.parser import parse
+from relaxpy.target import Target
 from relaxpy.testing.agreement import disagreement, perturb_value, perturbation
 from relaxpy.testing.interpret import interpret, run_program
 from relaxpy.testing.kernels import Kernels
 from relaxpy.testing.replay import Recorded, plain, recordable, same
 from relaxpy.testing.values import Value
-from relaxpy.tir.target import Target
 from relaxpy.transform.base import Pass, PassContext, Sequential
+from relaxpy.transform.phases import Pipeline
 
 RUNS = 6
 """Perturbed runs of the interpreter, where a result differs."""

@@ -23,12 +23,12 @@ from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import RelaxError, UsageError
 from relaxpy.ir.module import IRModule
 from relaxpy.shape.declare import with_bounds
+from relaxpy.target import Target
 from relaxpy.testing.differential import Call, Failure, Ways, check
 from relaxpy.testing.kept import text_of
 from relaxpy.testing.random_pipeline import random_pipeline
 from relaxpy.testing.random_program import Program, random_module
 from relaxpy.testing.shrink import shrink
-from relaxpy.tir.target import Target
 
 BATCH = 20
 """Programs that are compiled together."""

@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from relaxpy.backend.cpu.compile import compile_object
-from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.backend.base import CompileOptions
+from relaxpy.backend.registry import backend_of
+from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.backend.verify import check_scheduled
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.devices.cpu.kernels import load_kernels
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.tensor import DLTensor
+from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 
 
 class Kernels:
@@ -29,14 +30,17 @@ class Kernels:
         """Compile `programs` for `target` (this machine), scheduled, which is checked, or as they
         are. Names must be identifiers."""
         target = target or Target.host()
-        funcs = {name: program.func for name, program in programs.items()}
-        if schedule:
-            kernels = {name: schedule_kernel(func, target) for name, func in funcs.items()}
-            for kernel in kernels.values():
-                check_scheduled(kernel)
-            funcs = {name: kernel.parallel for name, kernel in kernels.items()}
-        compiled = compile_object(funcs, target)
-        self._load([compiled], [KernelInfo(name, name, name) for name in programs])
+        backend = backend_of(target)
+        kernels: dict[str, ScheduledKernel] = {}
+        for name, program in programs.items():
+            func = program.func
+            if schedule:
+                scheduled = backend.schedule(func, target, {})
+                check_scheduled(scheduled)
+                func = scheduled.parallel
+            kernels[name] = ScheduledKernel(func, func, "alone")  # one variant is enough here
+        compiled = backend.compile(kernels, target, CompileOptions())
+        self._load(compiled.images, list(compiled.kernels.values()))
 
     @classmethod
     def of(cls, executable: Executable) -> Kernels:

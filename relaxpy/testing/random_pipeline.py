@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 
-from relaxpy.build.pipeline import DEFAULT
+from relaxpy.build.pipeline import default_pipeline
 from relaxpy.transform import ConvertToDataflow, DeadCodeElimination, Pass, Sequential
 
-_PHASES = {phase.name: phase.passes for phase in DEFAULT}
+_PHASES = {phase.name: phase.passes for phase in default_pipeline().phases}
 
 ANYWHERE: tuple[Pass, ...] = tuple(
     sorted(

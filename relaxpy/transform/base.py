@@ -12,6 +12,7 @@ from relaxpy.errors import PassError, RelaxError
 from relaxpy.ir.expr import Function
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
+from relaxpy.target import Target
 
 Instrument = Callable[[int, "Pass", IRModule, IRModule], None]
 """Called after each pass with its number, the pass, the module before and after."""
@@ -21,8 +22,8 @@ Instrument = Callable[[int, "Pass", IRModule, IRModule], None]
 class PassContext:
     """What passes may know besides the module."""
 
-    target: Any = None
-    """The `relaxpy.tir.target.Target` to build for."""
+    target: Target | None = None
+    """What to build for; None: this machine."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """Parameters to bind, by name (or by function and name: `"main.w"`): arrays."""
     instruments: Sequence[Instrument] = ()

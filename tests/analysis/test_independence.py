@@ -10,10 +10,10 @@ import pytest
 import relaxpy
 from relaxpy.analysis.independence import in_order
 from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.target import Target
 from relaxpy.testing.interpret import interpret
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import has_parallel_loop, loops_of
-from relaxpy.tir.target import Target
 
 PARAMS = 'x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")'
 MATRIX = 'x: T.Buffer(("n", "m"), "float32"), y: T.Buffer(("n", "m"), "float32")'

@@ -13,7 +13,7 @@ import tvm_ffi_orcjit
 from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.schedule import ScheduledKernel, schedule_kernel
 from relaxpy.backend.verify import check_scheduled
-from relaxpy.tir.target import Target
+from relaxpy.target import Target
 from relaxpy.tir.tvm import te, tirx, tvm, tvm_ffi
 
 HOST = Target.parse("llvm")

@@ -9,13 +9,14 @@ import pytest
 
 import relaxpy
 from relaxpy.backend.knobs import knob, setting
-from relaxpy.backend.schedule import knobs_of, schedule_kernel
+from relaxpy.backend.registry import backend_of
+from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.build.tuning import Record, TuningRecords, record_key
 from relaxpy.ir.expr import Function
 from relaxpy.ir.visitor import free_sym_vars
+from relaxpy.target import Target
 from relaxpy.testing.interpret import interpret
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.transform import LegalizeOps
 
 
@@ -45,7 +46,7 @@ def main(x: R.Tensor(("n", 8), dtype="float32"), w: R.Tensor((8, 8), dtype="floa
     )
     func, target = mod["matmul"], Target.host()
     assert isinstance(func, PrimFunc)
-    rules = knobs_of(func.func, target)
+    rules = backend_of(target).knobs(func.func, target)
     assert next(iter(rules)) == "matmul"
     assert "fallback" in rules
     assert schedule_kernel(func.func, target).rule == "matmul"
@@ -82,7 +83,7 @@ def test_every_setting_computes_the_same(body: str) -> None:
     for name, program in legal.prim_funcs.items():
         assert isinstance(program, PrimFunc)
         key = record_key(program, target)
-        for rule, knobs in knobs_of(program.func, target).items():
+        for rule, knobs in backend_of(target).knobs(program.func, target).items():
             for knob_name, values in {"rule": (rule,), **knobs}.items():
                 for value in values:
                     choices = {"rule": rule, knob_name: value}

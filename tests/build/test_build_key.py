@@ -18,7 +18,7 @@ from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir import IRModule
 from relaxpy.ir.expr import Constant
 from relaxpy.shape.declare import with_bounds
-from relaxpy.tir.target import Target
+from relaxpy.target import Target
 from relaxpy.transform import FuseOps
 from relaxpy.transform.base import module_pass
 

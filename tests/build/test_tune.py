@@ -15,8 +15,8 @@ from relaxpy.build import tune as module
 from relaxpy.build.tune import Trial, Tuner, tune
 from relaxpy.build.tuning import Record, TuningRecords, record_key
 from relaxpy.errors import UsageError
+from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 
 MOD = relaxpy.parse("""
 @R.function

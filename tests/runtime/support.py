@@ -128,7 +128,7 @@ def _programs() -> dict[str, Any]:
 def object_code() -> bytes:
     """The object with all kernels, for this machine."""
     from relaxpy.backend.cpu.compile import compile_object
-    from relaxpy.tir.target import Target
+    from relaxpy.target import Target
 
     # Bytecode written by hand may hand kernels anything.
     return compile_object(_programs(), Target.host(), check_arguments=True)
@@ -176,7 +176,7 @@ def function(
 
 def executable(*functions: FunctionCode, **fields: Any) -> Executable:
     """An executable of these functions with all test kernels."""
-    from relaxpy.tir.target import Target
+    from relaxpy.target import Target
 
     target = {"kind": "llvm", "features": Target.host().required_features}
     return Executable(functions, kernels=KERNELS, objects=(object_code(),), target=target, **fields)

@@ -700,11 +700,11 @@ def test_text_printed_by_tvm() -> None:
 
 def test_lowered_programs() -> None:
     """The module after every step of the pipeline is script, too."""
-    from relaxpy.build.pipeline import DEFAULT
+    from relaxpy.build.pipeline import default_pipeline
     from relaxpy.transform.base import PassContext
 
     mod = relaxpy.parse(PRINTED_BY_TVM)
-    for phase in DEFAULT:
+    for phase in default_pipeline().phases:
         for step in phase.passes:
             mod = step.run(mod, PassContext())
             parsed(mod)

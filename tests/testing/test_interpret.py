@@ -9,7 +9,7 @@ import pytest
 
 import relaxpy
 from relaxpy import op
-from relaxpy.build.pipeline import DEFAULT, default_pipeline
+from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import RelaxError, RuntimeCheckError, UsageError
 from relaxpy.ir import (
     BindingBlock,
@@ -25,9 +25,9 @@ from relaxpy.ir import (
 )
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.runtime import Shape
+from relaxpy.target import Target
 from relaxpy.testing.differential import Call, Ways, check
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.target import Target
 from relaxpy.transform.base import PassContext
 
 HEADER = "from relaxpy.script import ir as I, relax as R, tir as T\n"
@@ -375,7 +375,7 @@ def test_after_every_pass(condition: bool) -> None:
     x, w = rng.random(3, np.float32), rng.random((3, 4), np.float32)
     call = Call(EVERYTHING, "main", [x, w, np.array(condition)])
     assert check([call], Ways(fresh_process=False)) == []
-    names = [step.name for phase in DEFAULT for step in phase.passes]
+    names = [step.name for phase in default_pipeline().phases for step in phase.passes]
     modules: dict[str, IRModule] = {}
     context = PassContext(
         Target.host(), {}, (lambda _, step, __, after: modules.update({step.name: after}),)

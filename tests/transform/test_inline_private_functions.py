@@ -10,10 +10,10 @@ import pytest
 import relaxpy
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.ir.module import IRModule
+from relaxpy.target import Target
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.differential import Call, Ways, check
 from relaxpy.testing.pass_check import check_pass
-from relaxpy.tir.target import Target
 from relaxpy.transform import InlinePrivateFunctions, Normalize
 
 

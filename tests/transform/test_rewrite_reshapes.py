@@ -8,9 +8,9 @@ import pytest
 import relaxpy
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.module import IRModule
+from relaxpy.target import Target
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.differential import Call, Ways, check
-from relaxpy.tir.target import Target
 from relaxpy.transform import RewriteReshapes
 
 QUICK = "llvm -opt-level=0"

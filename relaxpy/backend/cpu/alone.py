@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from relaxpy.backend.cpu.compile import object_of
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.schedule import FINISHED, has_parallel_loop
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
 RUNNER = "relaxpy_run_alone"
@@ -57,9 +57,9 @@ define i32 @__tvm_ffi_{RUNNER}(ptr %self, ptr %args, i32 %number, ptr %result) {
 """
 
 
-def shares_code(func: tirx.PrimFunc, target: Target) -> bool:
+def shares_code(func: tirx.PrimFunc, target: CpuTarget) -> bool:
     """Is a kernel's serial variant to be its parallel one in a second library?"""
-    if target.triple != Target.host().triple or not has_parallel_loop(func):
+    if target.triple != CpuTarget.host().triple or not has_parallel_loop(func):
         return False
     nodes = 0
 

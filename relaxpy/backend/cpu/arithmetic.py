@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.matmul import BITS, MatmulForm
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer.loops import Buffer, Expr, Index, Stmt, broadcast, first_lanes, load, zero
 
@@ -43,7 +43,7 @@ class Arithmetic:
     """Words a vector."""
 
     @classmethod
-    def of(cls, lhs: str, rhs: str, total: str, target: Target) -> Arithmetic:
+    def of(cls, lhs: str, rhs: str, total: str, target: CpuTarget) -> Arithmetic:
         """The fastest that the target has for types of which `relaxpy.tir.forms.matmul.is_summable` holds."""
         lanes = target.lanes(BITS[total])
         group = 1
@@ -54,7 +54,7 @@ class Arithmetic:
         return cls(lhs, rhs, total, group, lanes)
 
     @classmethod
-    def of_product(cls, form: MatmulForm, target: Target) -> Arithmetic:
+    def of_product(cls, form: MatmulForm, target: CpuTarget) -> Arithmetic:
         """How the target multiplies the factors of a product."""
         lhs, rhs = (str(operand.buffer.dtype) for operand in (form.lhs, form.rhs))
         return cls.of(lhs, rhs, form.dtype, target)
@@ -171,11 +171,11 @@ class Arithmetic:
 _BYTES = (("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"))
 
 
-def _has_bfloat16(target: Target) -> bool:
+def _has_bfloat16(target: CpuTarget) -> bool:
     return target.has("avx512bf16") and target.vector_bits == 512
 
 
-def _has_bytes(target: Target) -> bool:
+def _has_bytes(target: CpuTarget) -> bool:
     if target.vector_bits == 512:
         return target.has("avx512vnni")
     return target.vector_bits == 256 and target.has("avxvnni")

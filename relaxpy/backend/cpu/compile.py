@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from relaxpy.backend.cpu import lowering as pipeline
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.errors import BuildError
 from relaxpy.tir.lowering.bfloat16 import without_bfloat16
 from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.schedule import CHECKED
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import element_types, walk
 
@@ -33,7 +33,7 @@ _ROOM = 64 << 20
 
 def compile_object(
     kernels: Mapping[str, tirx.PrimFunc],
-    target: Target,
+    target: CpuTarget,
     *,
     check_arguments: bool = False,
     called: str = "",
@@ -73,7 +73,7 @@ def object_of(library: tvm.runtime.Module) -> bytes:
         return path.read_bytes()
 
 
-def compile_source(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> str:
+def compile_source(kernels: Mapping[str, tirx.PrimFunc], target: CpuTarget) -> str:
     """The kernels as text: C for `c`, assembly for `llvm`. For reading; errors as `compile_object`."""
     library = _build(kernels, target)
     return str(library.inspect_source("s" if target.kind == "llvm" else "c"))
@@ -108,7 +108,7 @@ def relax_alignment(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _build(
     kernels: Mapping[str, tirx.PrimFunc],
-    target: Target,
+    target: CpuTarget,
     check_arguments: bool = False,
     called: str = "",
 ) -> tvm.runtime.Module:
@@ -137,12 +137,12 @@ def _widened(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return without_bfloat16(func) if "bfloat16" in found else func
 
 
-def _tvm_build(kernels: Mapping[str, tirx.PrimFunc], target: Target) -> tvm.runtime.Module:
+def _tvm_build(kernels: Mapping[str, tirx.PrimFunc], target: CpuTarget) -> tvm.runtime.Module:
     return tirx.build(tvm.IRModule(dict(kernels)), target=target.to_tvm(), pipeline=pipeline.NAME)
 
 
 def _named(
-    error: Exception, kernels: Mapping[str, tirx.PrimFunc], target: Target, called: str
+    error: Exception, kernels: Mapping[str, tirx.PrimFunc], target: CpuTarget, called: str
 ) -> BuildError:
     """The error for the first kernel that does not compile by itself."""
     for name, func in kernels.items():

@@ -8,11 +8,11 @@ from typing import ClassVar
 from relaxpy.analysis.called_functions import without_unused_programs
 from relaxpy.backend.cpu.panels import Packing, wanted_packing, with_packed
 from relaxpy.backend.cpu.row_tiles import RowTiles, wanted_tiles, with_tiles
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.ir.expr import Call, Constant, Expr, GlobalVar, Tuple
 from relaxpy.ir.module import IRModule
 from relaxpy.op.call import CallTIR
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
 
@@ -83,7 +83,10 @@ class PackWeights(Pass):
     name: ClassVar[str] = "pack-weights"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        packer = _Packer(mod, ctx.target or Target.host())
+        target = ctx.target or CpuTarget.host()
+        if not isinstance(target, CpuTarget):
+            return mod
+        packer = _Packer(mod, target)
         result = packer.run()
         if not packer.programs:
             return mod
@@ -94,7 +97,7 @@ class PackWeights(Pass):
 class _Packer(Rebuilder):
     """Calls with a constant factor as calls of programs that read it packed."""
 
-    def __init__(self, mod: IRModule, target: Target) -> None:
+    def __init__(self, mod: IRModule, target: CpuTarget) -> None:
         super().__init__(mod)
         self.target = target
         self.programs: dict[str, PrimFunc] = {}

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from relaxpy.backend.cpu.arithmetic import Arithmetic
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.matmul import matmul_of
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import is_scheduled
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 
@@ -61,7 +61,7 @@ def panel_width(arithmetic: Arithmetic) -> int:
     return PANEL_VECTORS * arithmetic.lanes
 
 
-def wanted_packing(program: PrimFunc, target: Target) -> Packing | None:
+def wanted_packing(program: PrimFunc, target: CpuTarget) -> Packing | None:
     """Which parameter of a matrix product would better be packed: its right-hand factor, if that is a matrix of known
     extents, as it is or transposed, and so wide that filling it up does not double it. None for everything else."""
     if target.kind != "llvm" or is_scheduled(program.func):

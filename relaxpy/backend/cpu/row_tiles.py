@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.convolution import ConvolutionForm, read_convolution
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import is_scheduled
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 
@@ -50,12 +50,12 @@ class RowTiles:
         return [tirx.floordiv(row, height), *others, tirx.floormod(row, height)]
 
 
-def tile_height(target: Target) -> int:
+def tile_height(target: CpuTarget) -> int:
     """Rows of a tile: with two vectors across all sums fit into the target's registers."""
     return 8 if target.vector_registers >= 32 else 6
 
 
-def wanted_tiles(program: PrimFunc, target: Target) -> RowTiles | None:
+def wanted_tiles(program: PrimFunc, target: CpuTarget) -> RowTiles | None:
     """How a convolution wants its weight, if that is of known extents and not so small that filling it up doubles it;
     None for what is none, where it is in tiles already, and for groups of channels."""
     if target.kind != "llvm" or is_scheduled(program.func):

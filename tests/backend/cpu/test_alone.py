@@ -17,7 +17,7 @@ from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.runtime.bytecode import Alone, KernelInfo
 from relaxpy.runtime.devices.cpu.kernels import Handle, KernelHandles, load_kernels
-from relaxpy.tir.target import Target
+from relaxpy.target import Target
 from relaxpy.tir.tvm import te, tirx
 from tests.backend.support import HOST, as_tensor, compute, f32, n, normal, tensor
 

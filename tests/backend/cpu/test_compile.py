@@ -15,7 +15,7 @@ import pytest
 from relaxpy.backend.cpu import compile
 from relaxpy.backend.cpu.compile import compile_object, compile_source, relax_alignment
 from relaxpy.errors import BuildError
-from relaxpy.tir.target import Target
+from relaxpy.target import Target
 from relaxpy.tir.tvm import s_tir, te, tirx
 from tests.backend.support import HOST, as_tensor, compute, f32, load, n, normal, tensor
 
@@ -23,7 +23,7 @@ SCRIPT = """
 import hashlib, sys
 from relaxpy.tir.tvm import s_tir, te, tirx
 from relaxpy.backend.cpu.compile import compile_object
-from relaxpy.tir.target import Target
+from relaxpy.target import Target
 n = tirx.Var("n", "int64")
 def add(value):
     x = te.placeholder((n,), "float32", name="x")

@@ -13,9 +13,9 @@ from relaxpy.backend.cpu.pack_weights import PackWeights
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.expr import Call, Constant, Tuple
 from relaxpy.ir.module import IRModule
+from relaxpy.target import Target
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
-from relaxpy.tir.target import Target
 from relaxpy.transform import BindParams, PassContext
 
 BASELINE = "llvm -mcpu=x86-64"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from relaxpy.backend.cpu.row_tiles import RowTiles, tile_height
-from relaxpy.tir.target import Target
+from relaxpy.target import Target
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from relaxpy.backend.cpu.compile import compile_source
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.lowering.exact import sealed, unsealed
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import te, tirx, tvm, tvm_ffi
 from tests.backend.support import HOST, compute, n
 

@@ -10,11 +10,11 @@ import pytest
 from relaxpy.backend.cpu.compile import compile_source
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.target import Target
 from relaxpy.tir import te
 from relaxpy.tir.lowering.heap import HeapUse, heap_use
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 
 
 def program(body: str) -> Any:

@@ -10,8 +10,8 @@ import pytest
 from relaxpy.backend.cpu import lowering as pipeline
 from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.target import Target
 from relaxpy.tir.lowering.intrinsics import lower_intrinsics
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import te, tirx, tvm, tvm_ffi
 from tests.backend.support import HOST, compute, n, tensor
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from relaxpy.script.parser import parse
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import te
 from tests.backend.support import Kernel, compute, n, over, tensor
 

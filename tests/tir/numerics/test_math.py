@@ -12,9 +12,9 @@ import pytest
 
 from relaxpy.backend.cpu.compile import compile_source
 from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.target import Target
 from relaxpy.tir.numerics import math as math_of_tir
 from relaxpy.tir.numerics import scalar
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import te
 from tests.backend.support import AVX2, HOST, as_tensor, compute, load, n, tensor
 

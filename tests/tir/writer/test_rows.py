@@ -9,10 +9,10 @@ import pytest
 
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dim import SymVar
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.tir.writer.loops import Buffer
 from relaxpy.tir.writer.rows import cell, rows, scratch
 from relaxpy.tir.writer.serial import Serial, serial

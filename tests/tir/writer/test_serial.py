@@ -9,11 +9,11 @@ import pytest
 
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dim import Dim
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import parallelise_outer_loops
-from relaxpy.tir.target import Target
 from relaxpy.tir.to_python import to_python
 from relaxpy.tir.tvm import te as tvm_te
 from relaxpy.tir.writer.serial import Serial, serial

@@ -29,8 +29,8 @@ from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.attention_access import Access, Task
 from relaxpy.backend.cpu.rules.attention_lanes import LanesProgram
 from relaxpy.backend.cpu.rules.attention_rows import RowProgram, has_row_program
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.attention import AttentionForm, attention_of
-from relaxpy.tir.target import Target
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import PrimFunc, Stmt
 
@@ -41,7 +41,7 @@ FEW_LANES = 4
 """Lanes that share a key head up to which vectors go along widths: across lanes they would be nearly empty."""
 
 
-def attention_program(func: PrimFunc, target: Target) -> Arrangement | None:
+def attention_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
     """The function with its loops rewritten if it is attention, or None."""
     form = attention_of(func) if target.kind == "llvm" else None
     if form is None or max(form.depth, form.columns) > LARGEST_HEAD:
@@ -49,7 +49,7 @@ def attention_program(func: PrimFunc, target: Target) -> Arrangement | None:
     return Arrangement(lambda: loops.finished(func, _body(form, target)))
 
 
-def _body(form: AttentionForm, target: Target) -> Stmt:
+def _body(form: AttentionForm, target: CpuTarget) -> Stmt:
     """All programs that some number of lanes needs, under its condition."""
     access = Access(form, target)
     p, above = access.program, 0

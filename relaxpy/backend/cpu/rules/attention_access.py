@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.attention import ORDER, AttentionForm
 from relaxpy.tir.forms.contraction import Operand, substitute
 from relaxpy.tir.numerics import math
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
@@ -43,7 +43,7 @@ class Rows:
 class Access:
     """The memory of one attention, and the program that is being written."""
 
-    def __init__(self, form: AttentionForm, target: Target) -> None:
+    def __init__(self, form: AttentionForm, target: CpuTarget) -> None:
         self.form, self.axes = form, form.axes
         self.program = p = Program()
         self.keys = form.axes.extents["key"]

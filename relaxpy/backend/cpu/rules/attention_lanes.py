@@ -26,8 +26,8 @@ from relaxpy.backend.cpu.rules.attention_access import (
     splat,
 )
 from relaxpy.backend.cpu.rules.transpose import transposed
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.contraction import Operand, substitute
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
@@ -66,7 +66,7 @@ class LanesProgram:
     """Writes the program of one task."""
 
     def __init__(
-        self, access: Access, task: Task, target: Target, lanes: int, vectors: int
+        self, access: Access, task: Task, target: CpuTarget, lanes: int, vectors: int
     ) -> None:
         """For `vectors` registers of so many lanes each."""
         self.access, self.task, self.form = access, task, access.form

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from relaxpy.backend.cpu.rules.attention_access import LOWEST, Access, Task, power, share_of, splat
 from relaxpy.backend.cpu.rules.transpose import summed
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.contraction import Operand, substitute
 from relaxpy.tir.forms.stages import Combiner
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Expr, int64
@@ -43,7 +43,7 @@ def has_row_program(access: Access, lanes: int) -> bool:
 class RowProgram:
     """Writes the program of one task."""
 
-    def __init__(self, access: Access, task: Task, target: Target) -> None:
+    def __init__(self, access: Access, task: Task, target: CpuTarget) -> None:
         self.access, self.form = access, access.form
         self.program = p = access.program
         self.lanes = lanes = target.lanes(32)

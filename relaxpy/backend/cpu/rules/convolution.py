@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.row_tiles import tile_height
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.analyzer import equal
 from relaxpy.tir.forms.contraction import Epilogue, Operand
 from relaxpy.tir.forms.convolution import SUMMED_IN, ConvolutionForm, Walk, read_convolution
 from relaxpy.tir.forms.matmul import Dimension
-from relaxpy.tir.target import Target
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 from relaxpy.tir.writer.vectors import converted, every_second
@@ -60,7 +60,7 @@ LEAST_ROWS = 4
 """Channels below which gathering costs more than it saves."""
 
 
-def convolution_program(func: PrimFunc, target: Target) -> Arrangement | None:
+def convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
     """The function with its loops rewritten if it is a convolution of at least `LEAST_ROWS` channels a group, or None.
 
     The result has one kind of parallel loop, over tasks; run serially it computes the same bits.

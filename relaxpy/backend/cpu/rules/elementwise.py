@@ -14,17 +14,17 @@ from relaxpy.backend.cpu.rules.collapse import collapse
 from relaxpy.backend.cpu.rules.nests import StageWriter, extent_of
 from relaxpy.backend.cpu.rules.permute import crossed_axis, write_permuted
 from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Stage
-from relaxpy.tir.target import Target
 from relaxpy.tir.writer.loops import PrimFunc, Program, ceildiv, constant, int64, minimum, simplify
 
 CHUNK = 4096
 """Elements of the innermost axis that one parallel iteration takes: some microseconds of work."""
 
 
-def schedule_elementwise(func: PrimFunc, target: Target) -> Arrangement | None:
+def schedule_elementwise(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
     """A program whose intermediates all inline into one element-wise stage; None for others."""
     stages = s.stages_of(func)
     if stages is None:

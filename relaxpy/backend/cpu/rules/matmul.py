@@ -37,9 +37,9 @@ from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
 from relaxpy.backend.cpu.panels import PANEL_VECTORS, panel_width
 from relaxpy.backend.cpu.rules.matmul_factors import Block, Factors, Left, Panel, RightRow
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total, place_of
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.contraction import substitute
 from relaxpy.tir.forms.matmul import MatmulForm, matmul_of
-from relaxpy.tir.target import Target
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 
@@ -61,7 +61,7 @@ SHARED_TASKS = 16
 """So many tasks are left where panels share one."""
 
 
-def matmul_program(func: PrimFunc, target: Target) -> Arrangement | None:
+def matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
     """The function with its loops rewritten if it is a matrix product, or None.
 
     The result has one kind of parallel loop, over tasks; run serially it computes the same bits.
@@ -100,7 +100,7 @@ class Tiling:
     where the depth is not known: half the speed."""
 
     @classmethod
-    def of(cls, target: Target, bits: int) -> Tiling:
+    def of(cls, target: CpuTarget, bits: int) -> Tiling:
         """The tiles that keep all sums in this target's registers."""
         heights = (1, 4, 8) if target.vector_registers >= 32 else (1, 3, 6)
         return cls(target.lanes(bits), target.vector_registers, heights)

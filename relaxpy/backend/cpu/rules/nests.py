@@ -15,10 +15,10 @@ from enum import Enum
 
 from relaxpy.backend.cpu.rules.collapse import collapse
 from relaxpy.backend.cpu.rules.segments import Segment, segments
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Combiner, Stage, Var
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer.loops import (
     Buffer,
@@ -63,7 +63,7 @@ class StageWriter:
     """Writes stages into a program for a target."""
 
     program: Program
-    target: Target
+    target: CpuTarget
     shared: frozenset[Buffer] = frozenset()
     """Buffers that one stage writes and another one touches: all go to them in the same way (`collapse`)."""
 

@@ -23,10 +23,10 @@ from relaxpy.backend.cpu.rules.collapse import collapse
 from relaxpy.backend.cpu.rules.elementwise import write_elementwise
 from relaxpy.backend.cpu.rules.nests import TILE_VECTORS, Lanes, StageWriter, extent_of
 from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.stages import Stage
 from relaxpy.tir.lowering.workspace import is_small
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import (
     Buffer,
@@ -41,7 +41,7 @@ from relaxpy.tir.writer.loops import (
 )
 
 
-def schedule_reduction(func: PrimFunc, target: Target) -> Arrangement | None:
+def schedule_reduction(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
     """A program of element-wise stages and reductions; None for what is not one."""
     stages = s.stages_of(func)
     if stages is None:
@@ -58,7 +58,7 @@ def schedule_reduction(func: PrimFunc, target: Target) -> Arrangement | None:
     )
 
 
-def _together(func: PrimFunc, target: Target, stages: Sequence[Stage], rows: int) -> PrimFunc:
+def _together(func: PrimFunc, target: CpuTarget, stages: Sequence[Stage], rows: int) -> PrimFunc:
     """Stages that agree on leading dimensions."""
     writer = _sharing(StageWriter(Program(), target), stages)
     if _is_columns(writer, stages, rows):
@@ -79,7 +79,7 @@ def _sharing(writer: StageWriter, stages: Sequence[Stage]) -> StageWriter:
 
 
 def _in_turn(
-    func: PrimFunc, target: Target, stages: Sequence[Stage], partial: Sequence[Buffer | None]
+    func: PrimFunc, target: CpuTarget, stages: Sequence[Stage], partial: Sequence[Buffer | None]
 ) -> PrimFunc:
     """Each stage by itself, intermediates as whole tensors; with the memory for results of blocks, of those stages
     that may have them."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
 from relaxpy.tir.forms import stages as s
 from relaxpy.tir.forms.contraction import places_behind
 from relaxpy.tir.forms.stages import Load, Stage, Var
 from relaxpy.tir.forms.windows import Guarded, read_guarded, read_walks, with_padding_inlined
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program
@@ -35,7 +35,7 @@ ROWS = 16
 """Rows of the output that a task goes down with its vectors."""
 
 
-def window_program(func: PrimFunc, target: Target) -> Arrangement | None:
+def window_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
     """A reduction over windows, perhaps with an element-wise stage behind it; None for others: those that only read
     what every axis walks along by itself, and those that have no vectors along the output's last axis."""
     if target.kind != "llvm":
@@ -141,7 +141,7 @@ class _Writer:
         last: Stage,
         moved: Mapping[Expr, Expr],
         reads: list[_Read],
-        target: Target,
+        target: CpuTarget,
     ) -> None:
         self.window, self.last, self.moved, self.reads = window, last, moved, reads
         assert window.combiner is not None

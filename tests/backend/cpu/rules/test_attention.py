@@ -17,9 +17,9 @@ from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.op import te
 from relaxpy.op.attention import Attention, AttentionVarLen
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 
 TARGETS = ("llvm -opt-level=0", "llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")
 """The first for all cases: LLVM's optimiser takes most of the time of a build."""

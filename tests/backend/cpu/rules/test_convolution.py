@@ -18,10 +18,10 @@ from relaxpy.ir.module import IRModule
 from relaxpy.op import te
 from relaxpy.op.conv import Conv1d, Conv2d, Conv3d, Convolution
 from relaxpy.op.deduce import deduce
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.forms.convolution import read_convolution
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 
 HOST = Target.host()
 OTHERS = ("llvm -mcpu=haswell", "llvm -mcpu=x86-64")

@@ -16,9 +16,9 @@ from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dim import SymVar
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.devices.cpu.kernels import KernelHandles, load_kernels
+from relaxpy.target import Target
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 
 TARGETS = ("llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")
 

@@ -13,9 +13,9 @@ from relaxpy.backend.cpu.panels import wanted_packing, with_packed
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dim import SymVar
 from relaxpy.op import te
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 
 TARGETS = ("llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")
 SUMS = {

@@ -7,9 +7,9 @@ import pytest
 
 import relaxpy
 from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.tir.to_python import to_python
 from relaxpy.transform import LegalizeOps, Normalize
 from relaxpy.transform.fuse_ops import FuseOps

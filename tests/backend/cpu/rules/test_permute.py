@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from relaxpy.backend.cpu.rules.permute import BLOCK, crossed_axis
+from relaxpy.target import Target
 from relaxpy.tir.forms import stages as s
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import te, tirx
 from tests.backend.support import AVX2, HOST, Kernel, compute, d, m, n, normal, tensor
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.target import Target
 from relaxpy.testing.interpret import interpret
 from relaxpy.tir.numerics import math as tir_math
 from relaxpy.tir.numerics import scalar
 from relaxpy.tir.schedule import loops_of
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import te, tirx, tvm_ffi
 from tests.backend.support import (
     AVX2,

@@ -18,9 +18,9 @@ from relaxpy.op import te
 from relaxpy.op.conv import Conv1d, Conv2d
 from relaxpy.op.deduce import deduce
 from relaxpy.op.pool import AvgPool2d, MaxPool1d, MaxPool2d, MaxPool3d
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 
 HOST = Target.host()
 OTHERS = ("llvm -mcpu=haswell", "llvm -mcpu=x86-64")

@@ -16,7 +16,7 @@ from relaxpy.runtime.devices.cpu.features import (
     not sys.platform.startswith("linux"), reason="compares with the compiler's view"
 )
 def test_what_the_compiler_finds_is_found() -> None:
-    from relaxpy.tir.target import Target
+    from relaxpy.target import Target
 
     assert not missing_features(Target.host().required_features)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relaxpy.build.int_expr import int_expr
+from relaxpy.backend.int_expr import int_expr
 from relaxpy.ir.dim import Dim, SymVar, maximum
 from relaxpy.runtime.bytecode import Heap, IntExpr
 from relaxpy.runtime.integers import compute

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from relaxpy.errors import BuildError
-from relaxpy.tir.target import Target
+from relaxpy.target import Target
 from relaxpy.tir.tvm import tvm
 
 LINUX = "-mtriple=x86_64-unknown-linux-gnu"
@@ -91,7 +91,7 @@ def test_importing_the_compiler_changes_nothing_in_the_process() -> None:
     """`import tvm` replaces the exception hook and `inspect.getfile`; ours puts them back."""
     code = (
         "import inspect, sys; before = sys.excepthook, inspect.getfile\n"
-        "import relaxpy.tir.target; assert (sys.excepthook, inspect.getfile) == before"
+        "import relaxpy.target; assert (sys.excepthook, inspect.getfile) == before"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -100,7 +100,7 @@ def test_a_segmentation_fault_still_reaches_faulthandler() -> None:
     """The handler of SIGSEGV that was there before the import is there after it."""
     code = (
         "import ctypes, faulthandler; faulthandler.enable()\n"
-        "import relaxpy.tir.target; ctypes.string_at(0)"
+        "import relaxpy.target; ctypes.string_at(0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "Fatal Python error: Segmentation fault" in done.stderr

@@ -1,25 +1,20 @@
-"""Targets: what a module is compiled for.
+"""Targets that are processors: a kind of code generator with the processor that it may assume.
 
-A target is a kind of code generator with the processor it may assume. It is always *resolved*: plain `"llvm"` becomes
-this machine's processor by name with the features that the operating system lets a process use, so that what is stored
-in an executable says exactly what the code needs, and building on two machines never silently differs. `str(target)`
-parses back to the same target.
+Plain `"llvm"` becomes this machine's processor by name with the features that the operating system lets a process use,
+so that what is stored in an executable says exactly what the code needs.
 """
 
 from __future__ import annotations
 
-import difflib
-import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import NoReturn
 
-from relaxpy.errors import BuildError
+from relaxpy.target import Target, fail, first_word, nearest, options_of
 from relaxpy.tir.tvm import tvm, tvm_ffi
 
 KINDS = ("llvm", "c")
-"""Code generators that `relaxpy.build` can drive."""
+"""Code generators for processors that TVM has."""
 
 _OPTIONS = ("mcpu", "mattr", "mtriple", "opt-level")
 
@@ -38,8 +33,8 @@ _ISA_FEATURES = frozenset(_X86_FEATURES.split()) | frozenset(_AARCH64_FEATURES.s
 
 
 @dataclass(frozen=True)
-class Target:
-    """A code generator and the processor that it compiles for; immutable and resolved."""
+class CpuTarget(Target):
+    """A code generator and the processor that it compiles for."""
 
     kind: str
     """One of `KINDS`."""
@@ -54,31 +49,23 @@ class Target:
     slower: for those who try programs out."""
 
     @classmethod
-    def parse(cls, text: str | Target) -> Target:
-        """Read `KIND [-mcpu=NAME] [-mattr=+a,-b] [-mtriple=TRIPLE] [-opt-level=0..3]`; a target is returned as it is.
+    def read(cls, text: str) -> CpuTarget:
+        """Read `KIND [-mcpu=NAME] [-mattr=+a,-b] [-mtriple=TRIPLE] [-opt-level=0..3]`.
 
-        `"llvm"` alone stands for this machine. Raises `BuildError` (codes `target-kind`, `target-option`,
-        `target-cpu`, `target-feature`) for what it does not know, with the nearest name that it does.
+        `"llvm"` alone stands for this machine. Raises `BuildError` (codes `target-option`, `target-cpu`,
+        `target-feature`) for what it does not know, with the nearest name that it does.
         """
-        if isinstance(text, Target):
-            return text
-        if not isinstance(text, str):
-            if type(text).__module__.partition(".")[0] == "tvm":
-                help = (
-                    f'write it as text: "{getattr(text, "kind", "llvm")}", or "llvm -mcpu=haswell"'
-                )
-                _fail("target-kind", f"a target is text, got TVM's own {type(text).__name__}", help)
-            _fail("target-kind", f"a target is text, got {text!r}", 'for example "llvm"')
-        kind, options = _split(text)
+        kind = first_word(text)
+        options = options_of(text, _OPTIONS, "-mcpu=haswell")
         if kind == "c":
             if options:
-                _fail("target-option", f'target "c" takes no options, got -{next(iter(options))}')
+                fail("target-option", f'target "c" takes no options, got -{next(iter(options))}')
             return cls("c")
         triple = options.get("mtriple") or _host_triple()
         mcpu = options.get("mcpu", "")
         level = options.get("opt-level", "3")
         if level not in ("0", "1", "2", "3"):
-            _fail("target-option", f"-opt-level is a number from 0 to 3, got {level}")
+            fail("target-option", f"-opt-level is a number from 0 to 3, got {level}")
         _check_triple(triple)
         if mcpu:
             _check_cpu(mcpu, triple)
@@ -91,10 +78,9 @@ class Target:
         given = _parse_features(options.get("mattr", ""), mcpu, triple)
         return cls(kind, mcpu, _merge_features((*own, *given)), triple, int(level))
 
-    @classmethod
-    def host(cls) -> Target:
-        """The machine that runs this process, compiled for with LLVM."""
-        return cls.parse("llvm")
+    @staticmethod
+    def host() -> CpuTarget:
+        return CpuTarget.read("llvm")
 
     def __str__(self) -> str:
         parts = [self.kind]
@@ -147,86 +133,17 @@ class Target:
         """The same as TVM's object, for the code generators; cached."""
         return _tvm_target(self)
 
+    def facts(self) -> Mapping[str, str | int | bool | tuple[str, ...]]:
+        return {**super().facts(), "mcpu": self.mcpu, "features": self.required_features}
+
     @property
     def is_host_loadable(self) -> bool:
-        """Whether code for this target can run in this process."""
         if self.kind == "c":
             return True
         if self.arch != _host_triple().split("-", 1)[0]:
             return False
         mcpu, own = _host_cpu()
         return set(self.required_features) <= _llvm_features(mcpu, own, _host_triple())
-
-
-def _fail(code: str, message: str, help: str | None = None) -> NoReturn:
-    raise BuildError(code, message, help=help)
-
-
-_HOST = 'this version compiles for processors: target="llvm" is the one at hand'
-
-_DEVICES = {
-    "cuda": "NVIDIA GPUs", "nvptx": "NVIDIA GPUs", "rocm": "AMD GPUs", "hip": "AMD GPUs", "opencl": "OpenCL devices",
-    "vulkan": "Vulkan devices", "metal": "Apple GPUs", "mps": "Apple GPUs", "webgpu": "browsers and WebGPU",
-    "gpu": "GPUs", "xpu": "Intel GPUs", "tpu": "TPUs", "npu": "NPUs", "hexagon": "Hexagon", "wasm": "WebAssembly",
-}  # fmt: skip
-"""Targets that others have, and what they stand for."""
-_PROCESSORS = frozenset(
-    "cpu host native x86 x86_64 x86-64 amd64 arm arm64 aarch64 c++ gcc clang".split()
-)
-
-
-def _fail_kind(kind: str) -> NoReturn:
-    """The error for a target that is not there: what it would take, or how it is written here."""
-    plain = kind.lower()
-    family = plain.partition(":")[0].partition("/")[0]
-    if family in _DEVICES:
-        _fail(
-            "target-kind",
-            f'there is no code generator for {_DEVICES[family]} ("{kind}") in this version',
-            f"{_HOST}; a backend and a runtime for {_DEVICES[family]} would be needed",
-        )
-    if family in _PROCESSORS or plain in KINDS:
-        _fail(
-            "target-kind",
-            f'unknown target kind "{kind}"',
-            f'{_HOST}; another one is named by options: "llvm -mcpu=haswell", "llvm -mtriple=aarch64-linux-gnu"',
-        )
-    _fail("target-kind", f'unknown target kind "{kind}"', _nearest(kind, KINDS))
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    """The help line for a word that is not known."""
-    names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=3)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
-
-
-def _split(text: str) -> tuple[str, dict[str, str]]:
-    """Kind and options of a target's text; both checked against what is known."""
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        _fail("target-option", f"cannot read the target {text!r}: {error}")
-    if not words:
-        _fail("target-kind", "the target is empty", f"known kinds: {', '.join(KINDS)}")
-    kind, *rest = words
-    if kind not in KINDS:
-        _fail_kind(kind)
-    options: dict[str, str] = {}
-    for word in rest:
-        name, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("-") or not equals or not value:
-            _fail(
-                "target-option",
-                f'cannot read "{word}" in the target "{text}"',
-                "options are written -name=value, for instance -mcpu=haswell",
-            )
-        if name not in _OPTIONS:
-            _fail("target-option", f"unknown target option -{name}", _nearest(name, _OPTIONS))
-        if name in options:
-            _fail("target-option", f"the target option -{name} is given twice")
-        options[name] = value
-    return kind, options
 
 
 def _parse_features(text: str, mcpu: str, triple: str) -> tuple[str, ...]:
@@ -238,7 +155,7 @@ def _parse_features(text: str, mcpu: str, triple: str) -> tuple[str, ...]:
         # LLVM answers an unknown name with a warning on stderr only: ask it last.
         known = _known_features(triple)
         if name not in known and name not in _llvm_features(mcpu, (f"+{name}",), triple):
-            _fail("target-feature", f'unknown processor feature "{name}"', _nearest(name, known))
+            fail("target-feature", f'unknown processor feature "{name}"', nearest(name, known))
         features.append(signed)
     return _merge_features(features)
 
@@ -255,15 +172,15 @@ def _check_triple(triple: str) -> None:
     known = {str(name) for name in tvm.target.codegen.llvm_get_targets()}
     if arch not in known:
         message = f'unknown architecture "{arch}" in the triple "{triple}"'
-        _fail("target-option", message, _nearest(arch, known))
+        fail("target-option", message, nearest(arch, known))
 
 
 def _check_cpu(mcpu: str, triple: str) -> None:
     if not tvm.target.codegen.llvm_is_valid_cpu(mcpu, triple):
-        _fail(
+        fail(
             "target-cpu",
             f'LLVM knows no processor "{mcpu}" for {triple.split("-", 1)[0]}',
-            _nearest(mcpu, _known_cpus(triple)),
+            nearest(mcpu, _known_cpus(triple)),
         )
 
 
@@ -293,13 +210,13 @@ def _host_cpu() -> tuple[str, tuple[str, ...]]:
 @cache
 def _llvm_features(mcpu: str, features: tuple[str, ...], triple: str) -> frozenset[str]:
     """All features, tuning flags included, that LLVM derives from a processor and changes to it."""
-    target = _tvm_target(Target("llvm", mcpu, features, triple))
+    target = _tvm_target(CpuTarget("llvm", mcpu, features, triple))
     return frozenset(str(name) for name in tvm.target.codegen.llvm_get_cpu_features(target))
 
 
 @cache
 def _known_cpus(triple: str) -> tuple[str, ...]:
-    target = _tvm_target(Target("llvm", "", (), triple))
+    target = _tvm_target(CpuTarget("llvm", "", (), triple))
     return tuple(str(name) for name in tvm.target.codegen.llvm_get_cpu_archlist(target))
 
 
@@ -313,7 +230,7 @@ def _known_features(triple: str) -> frozenset[str]:
 
 
 @cache
-def _tvm_target(target: Target) -> tvm.target.Target:
+def _tvm_target(target: CpuTarget) -> tvm.target.Target:
     config: dict[str, object] = {"kind": target.kind}
     if target.triple:
         config["mtriple"] = target.triple

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -36,6 +36,8 @@ class Pipeline(Pass):
 
     name: ClassVar[str] = "pipeline"
     phases: tuple[Phase, ...] = ()
+    kinds: tuple[str, ...] = ()
+    """The kinds of target that it compiles for; none where that does not matter."""
 
     @property
     def passes(self) -> tuple[Pass, ...]:
@@ -55,6 +57,14 @@ class Pipeline(Pass):
         number, index = self._places(place)[-1]
         end = len(self.phases[number].passes) if index is None else index + 1
         return self._with_inserted(number, end, passes)
+
+    def with_phase(self, phase: Phase, *, after: str) -> Pipeline:
+        """The pipeline with one phase more, behind the phase of a name."""
+        number = next((i for i, each in enumerate(self.phases) if each.name == after), None)
+        if number is None:
+            raise self._unknown("phase", after, [each.name for each in self.phases])
+        phases = (*self.phases[: number + 1], phase, *self.phases[number + 1 :])
+        return dataclasses.replace(self, phases=phases)
 
     def replace(self, place: str, *passes: Pass) -> Pipeline:
         """The pipeline with these passes instead of a pass, or of all those of a phase."""
@@ -93,9 +103,12 @@ class Pipeline(Pass):
         if found:
             return found
         names = list(dict.fromkeys([s.name for s in self.passes] + [p.name for p in self.phases]))
-        near = difflib.get_close_matches(place, names, 1)
-        raise UsageError(
+        raise self._unknown("pass", place, names)
+
+    def _unknown(self, what: str, name: str, known: Sequence[str]) -> UsageError:
+        near = difflib.get_close_matches(name, known, 1)
+        return UsageError(
             "unknown-pass",
-            f"the pipeline has no pass {place!r}",
-            help=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}",
+            f"the pipeline has no {what} {name!r}",
+            help=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}",
         )

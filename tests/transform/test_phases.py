@@ -8,10 +8,10 @@ from typing import ClassVar
 import pytest
 
 import relaxpy
-from relaxpy.build.phases import Phase, Pipeline
 from relaxpy.errors import UsageError
 from relaxpy.ir.module import IRModule
 from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.phases import Phase, Pipeline
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,14 @@ import numpy as np
 
 from relaxpy.backend.cpu.arithmetic import Arithmetic
 from relaxpy.backend.cpu.compile import compile_object
-from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.backend.cpu.rules import CPU_RULES
+from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.schedule import schedule_by_rules
 from relaxpy.op import te
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.devices.cpu.kernels import KernelHandles, ffi, load_kernels
 from relaxpy.runtime.devices.cpu.threads import num_threads
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.target import Target
 from relaxpy.tir.writer import loops
 
 CHAINS, STEPS = 12, 1 << 14
@@ -30,7 +31,7 @@ _SECONDS = 0.02
 
 
 @cache
-def multiply_adds(dtype: str, threads: int, target: Target) -> tuple[int, Callable[[], object]]:
+def multiply_adds(dtype: str, threads: int, target: CpuTarget) -> tuple[int, Callable[[], object]]:
     """A loop of multiply-adds of `dtype` on registers, for that many threads: its operations, and a call of it."""
     total = "int32" if dtype in ("int8", "uint8") else "float32"
     arithmetic = Arithmetic.of(dtype, dtype, total, target)
@@ -59,9 +60,9 @@ def multiply_adds(dtype: str, threads: int, target: Target) -> tuple[int, Callab
     return flops, partial(kernel.parallel, *args)
 
 
-def loaded(func: Any, target: Target) -> KernelHandles:
+def loaded(func: Any, target: CpuTarget) -> KernelHandles:
     """A program of loops as a kernel that can be called."""
-    kernel = schedule_kernel(func, target)
+    kernel = schedule_by_rules(func, target, {}, CPU_RULES)
     code = compile_object({"p": kernel.parallel, "s": kernel.serial}, target)
     return load_kernels([code], [KernelInfo("limit", "p", "s")])[0]
 
@@ -71,10 +72,10 @@ def argument(array: np.ndarray) -> Any:
     return ffi().from_dlpack(array, require_alignment=4)
 
 
-def peak_flops() -> float:
+def peak_flops(target: CpuTarget) -> float:
     """Operations a second of float32 multiply-adds, two each, on the threads that kernels use: the best of some
     runs."""
-    flops, run = multiply_adds("float32", num_threads(), Target.host())
+    flops, run = multiply_adds("float32", num_threads(), target)
     run()  # threads start, the clock rises
     end, best = perf_counter() + _SECONDS, float("inf")
     while perf_counter() < end:

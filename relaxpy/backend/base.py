@@ -1,0 +1,100 @@
+"""What a target needs of its compiler: one `Backend` a family of targets.
+
+A backend reads targets, puts phases of its own into the pipeline, arranges tensor programs, and compiles what it
+arranged into images that a runtime of the target loads. All that is known of a processor or device, its layouts,
+vectors and instructions, stays in its backend: what is outside asks these methods. `relaxpy.backend.registry` finds the
+backend of a target.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+from relaxpy.backend.knobs import Choice, Choices
+from relaxpy.runtime.bytecode import KernelInfo, KernelMemory
+from relaxpy.target import Target
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer.loops import Buffer
+from relaxpy.transform.phases import Pipeline
+
+if TYPE_CHECKING:
+    from relaxpy.backend.schedule import ScheduledKernel
+
+T = TypeVar("T", bound=Target)
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What a build asks of the compiler of kernels."""
+
+    check_arguments: bool = False
+    """Kernels compare their arguments with their parameters at every call. Otherwise whoever calls them has to."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelImages:
+    """Compiled kernels."""
+
+    images: tuple[bytes, ...]
+    """What a runtime loads. The same programs give the same bytes in every process; images of several kernels that are
+    equal are stored once in an executable."""
+    kernels: Mapping[str, KernelInfo]
+    """The kernels by symbol, as an executable describes them: their objects are indices into `images`, their names are
+    still their symbols."""
+
+
+class Backend(ABC, Generic[T]):
+    """How modules are compiled for targets of some kinds. It has no state: one instance serves all builds."""
+
+    kinds: ClassVar[tuple[str, ...]]
+    """The first words of its targets' texts."""
+
+    @abstractmethod
+    def parse(self, text: str) -> T:
+        """The target of a text that begins with one of the kinds, resolved. Raises BuildError for what it does not
+        know; `relaxpy.target` has what reads options."""
+
+    def pipeline(self, standard: Pipeline, target: T) -> Pipeline:
+        """The standard pipeline with what this target needs besides: phases and passes of its own."""
+        return standard
+
+    @abstractmethod
+    def schedule(self, func: tirx.PrimFunc, target: T, choices: Choices) -> ScheduledKernel:
+        """A tensor program arranged for the target; takes any. `choices` are settings of knobs
+        (`relaxpy.backend.knobs`), and `"rule"` names the rule to take if it applies."""
+
+    def workspaces(self, func: tirx.PrimFunc, target: T) -> Sequence[Buffer]:
+        """The buffers that parts of the kernel of a program will hand on to each other, known before it is arranged:
+        the graph allocates them. None if the kernels of this target keep such memory to themselves."""
+        return ()
+
+    def knobs(self, func: tirx.PrimFunc, target: T) -> dict[str, dict[str, tuple[Choice, ...]]]:
+        """Every rule that applies to a program, the one that would be taken first, with the knobs that it asks for and
+        what each may be set to, its own choice first. What `relaxpy tune` tries; nothing if there is nothing to."""
+        return {}
+
+    @abstractmethod
+    def compile(
+        self,
+        kernels: Mapping[str, ScheduledKernel],
+        target: T,
+        options: CompileOptions,
+        called: str = "",
+    ) -> KernelImages:
+        """Images of arranged programs, given by symbol: identifiers, which are the same for the same program. `called`
+        is what errors call the kernels, if not by their symbols.
+
+        Raises: BuildError (`kernel-compile`, …) for a program that does not compile.
+        """
+
+    def kernel_memory(self, scheduled: ScheduledKernel, target: T) -> KernelMemory | None:
+        """What a run of an arranged program takes from the heap beside its arguments; None: not known."""
+        return None
+
+    def peak_flops(self, target: T) -> float:
+        """Operations a second of float32 multiply-adds, two each, that this machine does at most, as measured; 0 where
+        that is not known."""
+        return 0.0

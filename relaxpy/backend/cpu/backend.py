@@ -1,0 +1,82 @@
+"""The backend for processors: kinds `llvm` and `c`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from relaxpy.backend.base import Backend, CompileOptions, KernelImages
+from relaxpy.backend.cpu import alone
+from relaxpy.backend.cpu.compile import compile_object
+from relaxpy.backend.cpu.kernel_memory import kernel_memory
+from relaxpy.backend.cpu.pack_weights import PackWeights
+from relaxpy.backend.cpu.peak import peak_flops
+from relaxpy.backend.cpu.rules import CPU_RULES
+from relaxpy.backend.cpu.target import KINDS, CpuTarget
+from relaxpy.backend.knobs import Choice, Choices
+from relaxpy.backend.schedule import (
+    ScheduledKernel,
+    knobs_of_rules,
+    schedule_by_rules,
+    workspaces_by_rules,
+)
+from relaxpy.runtime.bytecode import Alone, KernelInfo, KernelMemory
+from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer.loops import Buffer
+from relaxpy.transform.phases import Phase, Pipeline
+
+
+class CpuBackend(Backend[CpuTarget]):
+    """Object files, in two variants where a program has a parallel loop: one runs it on all threads, one on the
+    caller's."""
+
+    kinds: ClassVar[tuple[str, ...]] = KINDS
+
+    def parse(self, text: str) -> CpuTarget:
+        return CpuTarget.read(text)
+
+    def pipeline(self, standard: Pipeline, target: CpuTarget) -> Pipeline:
+        """Constants are laid out as the kernels read them, when it is known which programs read them."""
+        return standard.with_phase(Phase("layout", (PackWeights(),)), after="fuse")
+
+    def schedule(self, func: tirx.PrimFunc, target: CpuTarget, choices: Choices) -> ScheduledKernel:
+        return schedule_by_rules(func, target, choices, CPU_RULES)
+
+    def workspaces(self, func: tirx.PrimFunc, target: CpuTarget) -> Sequence[Buffer]:
+        return workspaces_by_rules(func, target, CPU_RULES)
+
+    def knobs(
+        self, func: tirx.PrimFunc, target: CpuTarget
+    ) -> dict[str, dict[str, tuple[Choice, ...]]]:
+        return knobs_of_rules(func, target, CPU_RULES)
+
+    def compile(
+        self,
+        kernels: Mapping[str, ScheduledKernel],
+        target: CpuTarget,
+        options: CompileOptions,
+        called: str = "",
+    ) -> KernelImages:
+        variants: dict[str, tirx.PrimFunc] = {}
+        infos: dict[str, KernelInfo] = {}
+        for symbol, scheduled in kernels.items():
+            variants[symbol], serial, switch = scheduled.parallel, symbol, None
+            if alone.shares_code(scheduled.parallel, target):
+                variants |= alone.switch(symbol)
+                switch = Alone(alone.switch_symbol(symbol), alone.RUNNER, 1)
+            elif not scheduled.parallel.same_as(scheduled.serial):
+                serial = f"{symbol}_serial"
+                variants[serial] = scheduled.serial
+            memory = self.kernel_memory(scheduled, target)
+            infos[symbol] = KernelInfo(symbol, symbol, serial, 0, switch, memory)
+        code = compile_object(
+            variants, target, check_arguments=options.check_arguments, called=called
+        )
+        shares = any(info.alone is not None for info in infos.values())
+        return KernelImages((code, alone.runner_object()) if shares else (code,), infos)
+
+    def kernel_memory(self, scheduled: ScheduledKernel, target: CpuTarget) -> KernelMemory | None:
+        return kernel_memory(scheduled.parallel)
+
+    def peak_flops(self, target: CpuTarget) -> float:
+        return peak_flops(target)

@@ -1,0 +1,162 @@
+"""Backends by the kinds of target that they compile for.
+
+relaxpy's own are listed here, each a folder beside this file. Others come from installed packages, which declare them
+as entry points, one for each kind:
+
+    [project.entry-points."relaxpy.backends"]
+    toy = "toy_backend:ToyBackend"
+
+A backend is loaded when its first target is parsed. No package can take the place of a backend of relaxpy's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from relaxpy.backend.base import Backend
+from relaxpy.errors import BuildError
+from relaxpy.target import Target, fail, nearest
+
+GROUP = "relaxpy.backends"
+"""Of entry points."""
+
+OWN = {
+    "llvm": "relaxpy.backend.cpu.backend:CpuBackend",
+    "c": "relaxpy.backend.cpu.backend:CpuBackend",
+}
+"""Kind of target → the backend of relaxpy's own that compiles for it, as module:class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A kind of target, and where its backend comes from."""
+
+    kind: str
+    place: str
+    """Of its class: module:class."""
+    package: str = ""
+    """The package that brings it, with its version; "" for relaxpy itself."""
+
+
+def backend_of(target: Target | str) -> Backend[Any]:
+    """The backend that compiles for a target, or for targets of a kind.
+
+    Raises: BuildError: `target-kind` for a kind that nobody declares, `backend-clash` for one that two packages do,
+    `backend-load` for a backend that cannot be loaded or is none.
+    """
+    kind = target if isinstance(target, str) else target.kind
+    if kind in OWN:
+        return _loaded(kind, Listed(kind, OWN[kind]))
+    found = [each for each in _installed() if each.kind == kind]
+    if not found:
+        _fail_kind(kind)
+    if len(found) > 1:
+        raise BuildError(
+            "backend-clash",
+            f'several packages have a backend for "{kind}": {", ".join(_origin(e) for e in found)}',
+            help="uninstall all but one of them",
+        )
+    return _loaded(kind, found[0])
+
+
+def backends() -> Iterator[Listed]:
+    """All kinds of target, relaxpy's own first; nothing is loaded. Those that packages declare and relaxpy has itself
+    are not among them."""
+    yield from (Listed(kind, place) for kind, place in OWN.items())
+    yield from _installed()
+
+
+def _installed() -> list[Listed]:
+    """What packages declare, sorted; a package that is found twice on the path counts once."""
+    found = {_listed(each) for each in entry_points(group=GROUP) if each.name not in OWN}
+    return sorted(found, key=lambda each: (each.kind, each.package, each.place))
+
+
+def _listed(entry: EntryPoint) -> Listed:
+    package = "" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+    return Listed(entry.name, entry.value, package)
+
+
+def _origin(listed: Listed) -> str:
+    return f"{listed.package or 'a package without a name'} ({listed.place})"
+
+
+@cache
+def _loaded(kind: str, listed: Listed) -> Backend[Any]:
+    """The backend, made once a place."""
+    backend = _made(listed)
+    if kind not in backend.kinds:
+        kinds = ", ".join(backend.kinds) or "none"
+        raise _unusable(listed, f"{listed.place} is a backend for {kinds}")
+    return backend
+
+
+@cache
+def _instance(place: str) -> Any:
+    """What an entry names; an instance where that is a class."""
+    module, _, path = place.partition(":")
+    value: Any = importlib.import_module(module.strip())
+    for name in filter(None, path.split("[")[0].strip().split(".")):
+        value = getattr(value, name)
+    return value() if isinstance(value, type) else value
+
+
+def _made(listed: Listed) -> Backend[Any]:
+    if not listed.package and listed.kind in OWN:
+        return _instance(listed.place)
+    try:
+        value = _instance(listed.place)
+    except Exception as error:  # whatever a package's own code raises
+        raise _unusable(listed, f"{type(error).__name__}: {error}") from error
+    if not isinstance(value, Backend):
+        raise _unusable(listed, f"{listed.place} is no Backend but a {type(value).__name__}")
+    return value
+
+
+def _unusable(listed: Listed, reason: str) -> BuildError:
+    package = listed.package.partition(" ")[0]
+    return BuildError(
+        "backend-load",
+        f'the backend for "{listed.kind}" of {listed.package or "a package"} cannot be used: {reason}',
+        help=f"reinstall or uninstall {package}" if package else None,
+    )
+
+
+_HOST = 'this version compiles for processors: target="llvm" is the one at hand'
+
+_DEVICES = {
+    "cuda": "NVIDIA GPUs", "nvptx": "NVIDIA GPUs", "rocm": "AMD GPUs", "hip": "AMD GPUs", "opencl": "OpenCL devices",
+    "vulkan": "Vulkan devices", "metal": "Apple GPUs", "mps": "Apple GPUs", "webgpu": "browsers and WebGPU",
+    "gpu": "GPUs", "xpu": "Intel GPUs", "tpu": "TPUs", "npu": "NPUs", "hexagon": "Hexagon", "wasm": "WebAssembly",
+}  # fmt: skip
+"""Targets that others have, and what they stand for."""
+_PROCESSORS = frozenset(
+    "cpu host native x86 x86_64 x86-64 amd64 arm arm64 aarch64 c++ gcc clang".split()
+)
+
+
+def _fail_kind(kind: str) -> Any:
+    """The error for a target that is not there: what it would take, or how it is written here."""
+    known = list(dict.fromkeys(each.kind for each in backends()))
+    if not kind:
+        fail("target-kind", "the target is empty", f"known kinds: {', '.join(known)}")
+    plain = kind.lower()
+    family = plain.partition(":")[0].partition("/")[0]
+    if family in _PROCESSORS or plain in known:
+        fail(
+            "target-kind",
+            f'unknown target kind "{kind}"',
+            f'{_HOST}; another one is named by options: "llvm -mcpu=haswell", "llvm -mtriple=aarch64-linux-gnu"',
+        )
+    if family in _DEVICES:
+        fail(
+            "target-kind",
+            f'there is no code generator for {_DEVICES[family]} ("{kind}") in this version',
+            f"{_HOST}; a backend and a runtime for {_DEVICES[family]} would be needed",
+        )
+    fail("target-kind", f'unknown target kind "{kind}"', nearest(kind, known))

@@ -1,0 +1,112 @@
+"""Targets: what a module is compiled for.
+
+A target is written as text, a kind and its options: `"llvm"`, `"llvm -mcpu=haswell"`. The kind says which backend
+compiles for it (`relaxpy.backend.registry`), and the backend reads the rest. A target is always *resolved*: whatever
+the text leaves out is filled in from this machine, so that building on two machines never silently differs, and
+`str(target)` parses back to the same target.
+
+This file is light: backends, and the compiler with them, are loaded when a target is parsed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from typing import NoReturn
+
+from relaxpy.errors import BuildError
+
+
+class Target(ABC):
+    """What a module is compiled for; immutable, hashable, equal by value. Each backend has a class of its own."""
+
+    kind: str
+    """The first word of its text, and one of its backend's `kinds`."""
+
+    @staticmethod
+    def parse(text: str | Target) -> Target:
+        """Read `KIND [-name=value …]`; a target is returned as it is.
+
+        `"llvm"` alone stands for this machine. Raises `BuildError` (codes `target-kind`, `target-option`, and those of
+        the backend) for what is not known, with the nearest name that is; `backend-load` or `backend-clash` for a
+        backend that cannot be had.
+        """
+        if isinstance(text, Target):
+            return text
+        if not isinstance(text, str):
+            if type(text).__module__.partition(".")[0] == "tvm":
+                help = (
+                    f'write it as text: "{getattr(text, "kind", "llvm")}", or "llvm -mcpu=haswell"'
+                )
+                fail("target-kind", f"a target is text, got TVM's own {type(text).__name__}", help)
+            fail("target-kind", f"a target is text, got {text!r}", 'for example "llvm"')
+        # By name: the registry is in a higher layer, and whoever only handles targets does not need it.
+        registry = importlib.import_module("relaxpy.backend.registry")
+        return registry.backend_of(first_word(text)).parse(text)
+
+    @staticmethod
+    def host() -> Target:
+        """The machine that runs this process, compiled for with LLVM."""
+        return Target.parse("llvm")
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """The text, complete: everything that code for this target depends on."""
+
+    @property
+    @abstractmethod
+    def is_host_loadable(self) -> bool:
+        """Whether code for this target can run in this process."""
+
+    def facts(self) -> Mapping[str, str | int | bool | tuple[str, ...]]:
+        """What an executable remembers of the target: its kind and text, and whatever a loader has to compare with the
+        machine that it is on."""
+        return {"kind": self.kind, "text": str(self)}
+
+
+def fail(code: str, message: str, help: str | None = None) -> NoReturn:
+    """Raise the error for a target that cannot be read."""
+    raise BuildError(code, message, help=help)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The help line for a word that is not known."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
+
+
+def first_word(text: str) -> str:
+    """The kind that a target's text begins with; "" where it is empty."""
+    words = _words(text)
+    return words[0] if words else ""
+
+
+def options_of(text: str, known: Collection[str], example: str = "") -> dict[str, str]:
+    """The options of a target's text, written `-name=value`, each one of these names and given once. Errors show the
+    example."""
+    options: dict[str, str] = {}
+    for word in _words(text)[1:]:
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or not equals or not value:
+            fail(
+                "target-option",
+                f'cannot read "{word}" in the target "{text}"',
+                f"options are written -name=value{f', for instance {example}' if example else ''}",
+            )
+        if name not in known:
+            fail("target-option", f"unknown target option -{name}", nearest(name, known))
+        if name in options:
+            fail("target-option", f"the target option -{name} is given twice")
+        options[name] = value
+    return options
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        fail("target-option", f"cannot read the target {text!r}: {error}")
