@@ -88,7 +88,7 @@ def build(
         raise UsageError(
             "arguments",
             f"a pipeline is a sequence of passes, got {type(pipeline).__name__}",
-            help="leave it out, or make one of the default: from relaxpy.build import default_pipeline (docs/add_a_pass.md)",
+            help="leave it out, or change the default: from relaxpy.build import default_pipeline (docs/add_a_pass.md)",
         )
     if isinstance(passes, Pipeline) and passes.kinds and resolved.kind not in passes.kinds:
         raise UsageError(
