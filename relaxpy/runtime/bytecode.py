@@ -13,6 +13,10 @@ errors and profiles. Instructions are plain data: `relaxpy.runtime.codec` writes
 
 Operands of calls: `Reg(i)` a register, `Heap(i)` an integer of the heap, or a Python int, float,
 bool or str.
+
+Tensors and kernels belong to *slots*, devices that an executable names (`Executable.slots`) and a virtual machine
+chooses. Slot 0 is the processor that runs the machine. Heap, shapes and scalars are always its own; tensors get from
+one slot to another by `Copy`, and `Read` makes a scalar of one.
 """
 
 from __future__ import annotations
@@ -71,6 +75,25 @@ IntExpr: TypeAlias = "Int64 | Heap | IntOp"
 Operand: TypeAlias = "Reg | Heap | Int64 | float | bool | str"
 
 
+HOST = 0
+"""The slot of the processor that runs the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A device that an executable's tensors and kernels belong to."""
+
+    name: str
+    """By which users choose its device."""
+    kind: str
+    """Of device, e.g. `cpu`."""
+    index: Index = 0
+    """Which one of that kind, where the user does not choose."""
+
+
+HOST_SLOT = Slot("host", "cpu")
+
+
 # Patterns: what a value must look like. A dimension is None (anything), an int, or Heap(i): store it there.
 
 
@@ -81,6 +104,8 @@ class TensorPattern:
     shape: tuple[None | Int64 | Heap, ...] | None
     ndim: Rank
     dtype: AnyDType
+    slot: Index = HOST
+    """Where it lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +189,11 @@ class Instr:
 
 @dataclass(frozen=True, slots=True)
 class Const(Instr):
-    """dst ← constants[index]."""
+    """dst ← constants[index], in the memory of a slot."""
 
     dst: Index
     index: Index
+    slot: Index = HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +236,8 @@ class Alloc(Instr):
     call), or -1: memory of its own, which may leave the call."""
     offset: Annotated[int, range(1 << 63)] = 0
     """Bytes from the storage's start to the tensor's."""
+    slot: Index = HOST
+    """Where it lives; as its storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +250,31 @@ class View(Instr):
     shape: Index
     ndim: Dims
     dtype: DTypeName
+    slot: Index = HOST
+    """Where src lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy(Instr):
+    """dst ← tensor src in the memory of a slot: src itself where it lives there, else a new tensor with its numbers. A
+    machine may have to wait for it."""
+
+    dst: Index
+    src: Index
+    slot: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Instr):
+    """dst ← the only item of the 0-d tensor src, of any slot, as a scalar. A machine may have to wait for it."""
+
+    dst: Index
+    src: Index
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel(Instr):
-    """kernels[index](*args): a compiled tensor program in destination-passing style."""
+    """kernels[index](*args): a compiled tensor program in destination-passing style, on tensors of its slot."""
 
     index: Index
     args: tuple[Operand, ...]
@@ -331,7 +379,7 @@ class Move(Instr):
 
 @dataclass(frozen=True, slots=True)
 class If(Instr):
-    """Run the next then_len instructions if register cond (a 0-d bool tensor or a bool) holds,
+    """Run the next then_len instructions if register cond (a bool, or a 0-d bool tensor of the host) holds,
     else the else_len after them; then go on behind both."""
 
     cond: Index
@@ -354,7 +402,7 @@ class Return(Instr):
 
 
 INSTRUCTIONS: tuple[type[Instr], ...] = (
-    Const, Match, Eval, Assert, Alloc, View, Kernel, Library, Packed, Call, Closure, Invoke,
+    Const, Match, Eval, Assert, Alloc, View, Copy, Read, Kernel, Library, Packed, Call, Closure, Invoke,
     MakeTuple, Item, MakeShape, MakePrim, Move, If, Kill, Return,
 )  # fmt: skip
 
@@ -387,6 +435,12 @@ class FunctionCode:
     locations: tuple[Location, ...]
     public: bool = True
     """May be called from Python by name."""
+    storage_slots: tuple[Index, ...] = ()
+    """The slot of each storage; none at all: the host's."""
+
+    def storage_slot(self, storage: int) -> int:
+        """The slot that a storage belongs to."""
+        return self.storage_slots[storage] if self.storage_slots else HOST
 
     def place(self, instr: Instr) -> Location:
         """Where an instruction comes from; without a name where that is not known."""
@@ -451,6 +505,11 @@ class KernelInfo:
     params: tuple[KernelParam, ...] | None = None
     """Its parameters. Its code does not check its arguments, and `symbol` ends with the digest of these
     (`relaxpy.runtime.kernel_params`). None: its code checks them itself."""
+    slot: Index = HOST
+    """Where it runs, and where its tensors live."""
+    launch: tuple[IntExpr, ...] = ()
+    """How it is launched, for a device that asks: the numbers that the device's runtime expects, e.g. of groups and of
+    threads in each. `Heap(i)` in them is the kernel's own size number i, as in its parameters' shapes."""
 
     kind: ClassVar[str] = "kernel"
 

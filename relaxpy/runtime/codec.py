@@ -22,7 +22,7 @@ _CLASSES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
         *bytecode.INSTRUCTIONS,
-        bytecode.Reg, bytecode.Heap, bytecode.IntOp,
+        bytecode.Reg, bytecode.Heap, bytecode.IntOp, bytecode.Slot,
         bytecode.TensorPattern, bytecode.ShapePattern, bytecode.PrimPattern, bytecode.TuplePattern,
         bytecode.CallablePattern, bytecode.ObjectPattern,
         bytecode.Check, bytecode.Location, bytecode.Param, bytecode.FunctionCode, bytecode.Alone, bytecode.KernelMemory,

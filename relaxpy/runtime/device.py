@@ -1,12 +1,11 @@
-"""Where tensors live and kernels run. The CPU so far; another device is another `kind` with its own memory."""
+"""Where tensors live and kernels run: the name of a device. What it can do is its runtime's
+(`relaxpy.runtime.devices.base`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from relaxpy.errors import UsageError
-
-_DLPACK_TYPES = {"cpu": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +16,25 @@ class Device:
     index: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in _DLPACK_TYPES or self.index < 0:
+        if self.index < 0:
             raise UsageError(
                 "device",
                 f"no device {self.kind}:{self.index}",
-                help="programs of this version run on the CPU: leave the device out, or write cpu",
+                help="devices are counted from 0",
             )
+        if self.kind != "cpu":
+            from relaxpy.runtime.devices.registry import runtime_class  # of which this is a part
+
+            runtime_class(self.kind)
 
     @property
     def dlpack(self) -> tuple[int, int]:
         """DLPack's (device type, device id)."""
-        return _DLPACK_TYPES[self.kind], self.index
+        if self.kind == "cpu":
+            return 1, self.index
+        from relaxpy.runtime.devices.registry import runtime_class
+
+        return runtime_class(self.kind).dlpack_type, self.index
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.index}"

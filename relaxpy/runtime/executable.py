@@ -21,7 +21,7 @@ import numpy as np
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.bytecode import FunctionCode, Index, KernelInfo
+from relaxpy.runtime.bytecode import HOST_SLOT, FunctionCode, Index, KernelInfo, Slot
 from relaxpy.runtime.codec import Malformed, decode, encode
 from relaxpy.runtime.container import (
     ALIGNMENT,
@@ -54,11 +54,14 @@ class Executable:
     packed: tuple[str, ...] = ()
     """Names that `Packed` instructions index."""
     objects: tuple[bytes, ...] = ()
-    """Relocatable object files with all kernels: one a kernel, with its variants."""
+    """What kernels are in: relocatable object files, one a kernel, with its variants; for another device what its
+    backend made (`KernelInfo.object`)."""
     target: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What it was built for: `kind`, `mcpu`, `features` (LLVM names that the code needs)."""
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     """Kernel → its script, for `as_text`."""
+    slots: tuple[Slot, ...] = (HOST_SLOT,)
+    """The devices that it needs; the first is the processor that runs the machine."""
     build_report: BuildReport | None = None
     """Where the time of the build went; not kept in files."""
 
@@ -130,9 +133,10 @@ class Executable:
 
     def require_host(self) -> None:
         """Raises: ExecutableError (`cpu-features`) if the kernels cannot run on this machine."""
-        if not self.objects:
+        own = [kernel for kernel in self.kernels if self.slots[kernel.slot].kind == "cpu"]
+        if not own:
             return
-        built = _machine(self.objects[0])
+        built = _machine(self.objects[own[0].object])
         if built and platform.machine().lower() not in built:
             raise ExecutableError(
                 "cpu-features",
@@ -170,6 +174,7 @@ class Executable:
         meta: dict[str, Any] = {
             "functions": encode(self.functions),
             "kernels": encode(self.kernels),
+            "slots": encode(self.slots),
             "libraries": list(self.libraries),
             "packed": list(self.packed),
             "target": _plain(self.target),
@@ -200,6 +205,7 @@ class Executable:
             functions=meta["functions"],
             constants=tuple(_constants(weights or container, meta["constants"])),
             kernels=meta["kernels"],
+            slots=meta["slots"],
             libraries=meta["libraries"],
             packed=meta["packed"],
             objects=_cut(container.read("object"), meta["objects"]),
@@ -238,6 +244,7 @@ def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
 _META: dict[str, Any] = {
     "functions": tuple[FunctionCode, ...],
     "kernels": tuple[KernelInfo, ...],
+    "slots": tuple[Slot, ...],
     "libraries": tuple[str, ...],
     "packed": tuple[str, ...],
     "target": dict[str, str | int | bool | None | tuple[str, ...]],

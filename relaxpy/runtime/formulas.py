@@ -53,6 +53,14 @@ class Formulas:
         """The formula as Python that computes with integers of any number of bits."""
         return self._text(self.fold(expr), None)[0]
 
+    def over(self, expr: IntExpr, sizes: Mapping[int, str]) -> str:
+        """A formula as Python, in which `Heap(i)` is no slot but the expression `sizes[i]`."""
+        if isinstance(expr, Heap):
+            return sizes[expr.index]
+        if isinstance(expr, IntOp):
+            return python_op(expr.op, [self.over(arg, sizes) for arg in expr.args])
+        return repr(expr)
+
     def checked(self, expr: IntExpr, slots: Mapping[int, Interval]) -> str:
         """The formula as Python that fails where an operation overflows, if slots are in these intervals."""
         return self._text(self.fold(expr), slots)[0]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeAlias
@@ -30,7 +30,8 @@ _DLTensorWords = ctypes.c_int64 * 6
 
 
 Allocate: TypeAlias = Callable[[int], tuple[Any, int]]
-"""As `relaxpy.runtime.tensor.allocate`: so many bytes of memory, their owner (which has `nbytes`) and address."""
+"""As `relaxpy.runtime.tensor.allocate`: so many bytes of memory, their owner (which has `nbytes`) and address (0 where
+memory has none)."""
 
 
 @cache
@@ -101,6 +102,8 @@ class FramePlan:
     """Storages by equal size."""
     fixed: dict[int, int] = field(default_factory=dict[int, int])
     """Group → its size in bytes, where that is a constant."""
+    slots: list[int] = field(default_factory=list[int])
+    """For each group the slot in whose memory it lies; those after the end in the host's."""
 
     def names(self) -> list[str]:
         """Local variables that `Frame.locals` fills: `h` the heap, `caps`, `t<i>` records, `d<i>` their pointers."""
@@ -111,10 +114,21 @@ class FramePlan:
 class Frame:
     """See the module."""
 
-    __slots__ = ("_allocate", "_cells", "_groups", "_heap", "buffers", "caps", "locals", "pointers")
+    __slots__ = (
+        "_allocators",
+        "_cells",
+        "_groups",
+        "_heap",
+        "buffers",
+        "caps",
+        "locals",
+        "pointers",
+    )
 
-    def __init__(self, plan: FramePlan, allocate: Allocate = allocate) -> None:
-        self._allocate = allocate
+    def __init__(self, plan: FramePlan, allocators: Sequence[Allocate] = (allocate,)) -> None:
+        """`allocators` allocate in the memory of each slot."""
+        slots = [*plan.slots, *[0] * (len(plan.groups) - len(plan.slots))]
+        self._allocators = [allocators[slot] for slot in slots]
         self._heap = (ctypes.c_int64 * max(1, len(plan.heap)))(*plan.heap)
         base = ctypes.addressof(self._heap)
         count = sum(len(group) for group in plan.groups)
@@ -147,8 +161,9 @@ class Frame:
             nbytes = max(
                 nbytes, self.caps[group] * 5 // 4
             )  # lengths that creep up do not allocate at every call
+        allocate = self._allocators[group]
         for storage in self._groups[group]:
-            buffer, pointer = self._allocate(nbytes)
+            buffer, pointer = allocate(nbytes)
             for cell, offset in self._cells[storage]:
                 cell.value = pointer + offset
             self.buffers[storage], self.pointers[storage] = buffer, pointer

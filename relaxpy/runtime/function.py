@@ -8,7 +8,6 @@ from typing import Any
 from relaxpy.errors import RuntimeCheckError, UsageError
 from relaxpy.runtime.patterns import enter, leave
 from relaxpy.runtime.program import LinkedFunction
-from relaxpy.runtime.tensor import Tensor
 
 
 class Function:
@@ -58,15 +57,17 @@ class Function:
         if kwargs or len(args) != self.arity:
             args = self._bind(args, kwargs)
         linked = self.linked
+        direct = linked.direct
         values = [
-            arg if arg.__class__ is Tensor and arg.shape else self._enter(position, arg)
+            arg if arg.__class__ is direct and arg.shape else self._enter(position, arg)
             for position, arg in enumerate(args)
         ]
         return leave(linked(*values, *self.captured))
 
     def _enter(self, position: int, arg: Any) -> Any:
         try:
-            return enter(arg, self.linked.patterns[position])
+            linked = self.linked
+            return enter(arg, linked.patterns[position], linked.program.queues)
         except RuntimeCheckError as error:
             param = self.linked.code.params[position]
             error.message = f"{self.name}: parameter {param.name}: {error.message}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from relaxpy.runtime.devices.lines import DeviceLines
 from relaxpy.runtime.frame import FramePlan
 from relaxpy.runtime.nesting import Arm
 
@@ -17,10 +18,8 @@ class Listing:
     origin: list[int]
     """Line (from 0) → instruction, -1 for the frame around them."""
     plan: FramePlan
-    groups: list[list[int]]
-    """Kernel indices of each work group."""
-    rows: int
-    """How many rows of kernels there are."""
+    devices: tuple[DeviceLines, ...]
+    """What wrote the lines of its slots."""
     generator: bool
     arms: list[Arm]
     """Branches at every 80th level, inner ones first: what is compiled in pieces."""

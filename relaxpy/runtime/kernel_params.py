@@ -28,9 +28,9 @@ RUNNER = "relaxpy_run_alone"
 _OURS = re.compile(rf"k[0-9a-f]{{{DIGITS}}}_[0-9a-f]{{{DIGITS}}}")
 
 
-def symbol_of(program: str, params: Sequence[KernelParam]) -> str:
-    """The symbol of the kernel that is compiled from this text and takes these parameters."""
-    return f"k{hashlib.sha256(program.encode()).hexdigest()[:DIGITS]}_{_digest(params)}"
+def symbol_of(program: str, params: Sequence[KernelParam], launch: Sequence[IntExpr] = ()) -> str:
+    """The symbol of the kernel that is compiled from this text, takes these parameters, and is launched so."""
+    return f"k{hashlib.sha256(program.encode()).hexdigest()[:DIGITS]}_{_digest(params, launch)}"
 
 
 def symbol_problem(info: KernelInfo) -> str:
@@ -38,7 +38,9 @@ def symbol_problem(info: KernelInfo) -> str:
     ours = _OURS.fullmatch(info.symbol) is not None
     if ours and info.params is None:
         return "its parameters are missing"
-    if info.params is not None and not (ours and info.symbol.endswith(f"_{_digest(info.params)}")):
+    if info.params is not None and not (
+        ours and info.symbol.endswith(f"_{_digest(info.params, info.launch)}")
+    ):
         return "it was compiled with other parameters"
     if info.serial_symbol not in (info.symbol, f"{info.symbol}_serial"):
         return "its serial twin is another kernel"
@@ -48,8 +50,11 @@ def symbol_problem(info: KernelInfo) -> str:
     return ""
 
 
-def _digest(params: Sequence[KernelParam]) -> str:
-    text = json.dumps(encode(tuple(params)), separators=(",", ":"))
+def _digest(params: Sequence[KernelParam], launch: Sequence[IntExpr] = ()) -> str:
+    told = encode(tuple(params))
+    if launch:
+        told = [told, encode(tuple(launch))]
+    text = json.dumps(told, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 

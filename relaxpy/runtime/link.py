@@ -4,12 +4,11 @@
 about memory is resolved here, once:
 
 * heap slots are local variables `s<i>`; those that a tensor's shape reads are written to the frame's heap as well;
-* a tensor that only kernels touch is a record `t<i>` of the frame and costs nothing at a call; a `Tensor` object is
-  made in the register's local `r<i>` only where Python, a library or the caller gets to see it;
-* kernels in a row run as one where their work is large (`relaxpy.runtime.devices.cpu.kernels.KernelRow`); lines
-  between them that no kernel can tell apart, of sizes, memory and handles, come before them;
-* the choice between serial and parallel kernels, and the check that storage is large enough, are made once for each
-  distinct expression (and not once a kernel), where its sizes are first known.
+* a tensor is an object in the register's local `r<i>` only where Python, a library, the caller or a device gets to see
+  it;
+* what touches a device's memory is written by the lines of its slot (`relaxpy.runtime.devices.lines`; those of the CPU
+  are in `relaxpy.runtime.devices.cpu.lines`);
+* the check that storage is large enough is made once for each distinct expression, where its sizes are first known.
 
 A line of the source knows its instruction, and so its binding, at no cost: an error is located by the line that its
 traceback names. `linecache` has the source with the bindings as comments. What is compiled has none: of a file, or a
@@ -27,11 +26,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from relaxpy.runtime.bytecode import (
+    HOST,
     Alloc,
     Assert,
     Call,
     Closure,
     Const,
+    Copy,
     Eval,
     FunctionCode,
     Heap,
@@ -41,6 +42,7 @@ from relaxpy.runtime.bytecode import (
     Invoke,
     Item,
     Kernel,
+    KernelInfo,
     Kill,
     Library,
     MakePrim,
@@ -50,12 +52,14 @@ from relaxpy.runtime.bytecode import (
     Move,
     Operand,
     Packed,
+    Read,
     Reg,
     Return,
     TensorPattern,
     View,
 )
-from relaxpy.runtime.devices.cpu.kernels import LARGE_WORK, SMALL_WORK
+from relaxpy.runtime.devices.cpu.lines import CpuLines
+from relaxpy.runtime.devices.lines import DeviceLines, Launch
 from relaxpy.runtime.formulas import Formulas
 from relaxpy.runtime.function_listing import Listing
 from relaxpy.runtime.integers import by_slot
@@ -65,8 +69,17 @@ from relaxpy.runtime.nesting import MAX_LEVELS, Arm
 from relaxpy.runtime.operands import Analysis, Value, analyse
 from relaxpy.runtime.verifier.verify import Unproved
 
-MAX_ROW = 64
-"""Kernels of a row. Its arguments are on the frame's stack, which takes memory at each level of a recursion."""
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The devices that a program is linked for."""
+
+    lines: tuple[type[DeviceLines], ...] = (CpuLines,)
+    """For each slot the class that writes its lines."""
+    kernels: tuple[KernelInfo, ...] = ()
+
+
+ONLY_HOST = Devices()
 
 
 def translate(
@@ -75,11 +88,14 @@ def translate(
     generator: bool,
     emitter: type[Emitter] | None = None,
     unproved: Unproved = frozenset(),
+    devices: Devices = ONLY_HOST,
 ) -> Listing:
     """The Python of a function. `generators` are the functions whose calls must be yielded; `emitter` writes it in
     another way (`relaxpy.runtime.inspect.watch`); the arguments of instructions that are `unproved` are compared when
     they run."""
-    return (emitter or Emitter)(code, analyse(code), generators, generator, unproved).function()
+    hosts = [slot for slot, lines in enumerate(devices.lines) if lines.shared]
+    analysis = analyse(code, hosts)
+    return (emitter or Emitter)(code, analysis, generators, generator, unproved, devices).function()
 
 
 @dataclass(slots=True)
@@ -96,17 +112,6 @@ class Scope:
         return Scope(set(self.groups), set(self.storages))
 
 
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    """A kernel that is to be called."""
-
-    at: int
-    handle: str
-    args: list[str]
-    group: int
-    """Its work group; -1: always small."""
-
-
 class Emitter:
     """Writes the lines."""
 
@@ -117,8 +122,10 @@ class Emitter:
         generators: frozenset[int],
         generator: bool,
         unproved: Unproved,
+        devices: Devices = ONLY_HOST,
     ) -> None:
         self.code = code
+        self.kernels = devices.kernels
         self.unproved = unproved
         self.info = analysis
         self.plan = analysis.plan
@@ -136,55 +143,49 @@ class Emitter:
             for record in self.plan.records
             for slot in range(record.shape, record.shape + record.ndim)
         )
-        self.group_exprs: list[IntExpr] = []
-        self.group_kernels: list[list[int]] = []
         self.storage_exprs: list[IntExpr] = []
         self.storage_group: dict[int, int] = {}
-        self.pending: list[_Launch] = []
-        """Kernels that are not written yet, because the next one may be of their row."""
-        self.rows = 0
         self.comments: dict[int, str] = {}
         self.texts: dict[str, str] = {}
         self.slots_set: set[int] = set()
         self.slots_change = False
         """A slot was written twice."""
         self.registers_set = set(range(len(code.params)))
-        self.matches = MatchLines(self.emit, self.temp)
+        self.matches = MatchLines(
+            self.emit, self.temp, lambda slot, src: self.devices[slot].is_tensor(src)
+        )
         self.formulas = Formulas(code, analysis.written, self.emit, self.temp)
         self.fold, self.expr = self.formulas.fold, self.formulas.text
         self.ranges = SlotRanges(code, self.fold)
+        self.home = tuple(
+            devices.lines.index(lines) if lines.shared else slot
+            for slot, lines in enumerate(devices.lines)
+        )
+        """For each slot the first one with the same lines."""
         self._plan_storages()
-        self._plan_groups()
-        self.groups_of_slot = by_slot(self.group_exprs)
+        own = {slot: devices.lines[slot](self, slot) for slot in sorted(set(self.home))}
+        self.devices = tuple(own[slot] for slot in self.home)
         self.storages_of_slot = by_slot(self.storage_exprs)
 
     def _plan_storages(self) -> None:
         used = {value.storage for value in self.info.defines.values() if value.storage >= 0}
-        seen: dict[IntExpr, int] = {}
+        seen: dict[tuple[IntExpr, int], int] = {}
         for storage, nbytes in enumerate(self.code.storages):
-            size = self.fold(nbytes)
-            if size not in seen:
-                seen[size] = len(self.plan.groups)
+            size, slot = self.fold(nbytes), self.home[self.code.storage_slot(storage)]
+            if (size, slot) not in seen:
+                seen[size, slot] = len(self.plan.groups)
                 self.plan.groups.append([])
+                self.plan.slots.append(slot)
                 self.storage_exprs.append(size)
-            self.plan.groups[seen[size]].append(storage)
-            self.storage_group[storage] = seen[size]
+            group = seen[size, slot]
+            self.plan.groups[group].append(storage)
+            self.storage_group[storage] = group
             if isinstance(size, int) and storage in used:
-                self.plan.fixed[seen[size]] = size
+                self.plan.fixed[group] = size
 
-    def _plan_groups(self) -> None:
-        seen: dict[IntExpr, int] = {}
-        for instr in self.code.code:
-            if isinstance(instr, Kernel):
-                work = self.fold(instr.work)
-                if work not in seen:
-                    seen[work] = len(self.group_exprs)
-                    self.group_exprs.append(work)
-                    self.group_kernels.append([])
-                group = self.group_kernels[seen[work]]
-                if instr.index not in group:
-                    group.append(instr.index)
-        self.group_of = seen
+    def slot_of(self, kernel: Kernel) -> int:
+        """Where a kernel runs: of the slots with the same lines, the first."""
+        return self.home[self.kernels[kernel.index].slot] if self.kernels else HOST
 
     # Expressions
 
@@ -282,8 +283,7 @@ class Emitter:
             self.lines,
             self.origin,
             self.plan,
-            self.group_kernels,
-            self.rows,
+            tuple(dict.fromkeys(self.devices)),
             self.generator,
             self.arms,
             self.comments,
@@ -326,71 +326,16 @@ class Emitter:
         self.flush()
 
     def may_precede(self, at: int, instr: Instr) -> bool:
-        """Whether the kernels that are pending may as well run after this instruction, or it is one more of them."""
-        match instr:
-            case Kernel():
-                return len(self.pending) < MAX_ROW
-            case Eval(dst=slot):
-                # A slot that is written again may be a size of theirs.
-                return slot not in self.slots_set
-            case Alloc(dst=dst, storage=storage):
-                # Storage is checked once, before anything lies in it, unless its size changes.
-                if storage >= 0:
-                    return not self.slots_change or self.storage_group[storage] in self.plan.fixed
-                # A register that is written again may own memory of theirs.
-                record = f"t{self.info.defines[at].record}"
-                used = any(record in launch.args for launch in self.pending)
-                return dst not in self.registers_set and not used
-            case View():
-                value = self.info.defines[at]
-                return value.storage >= 0 and not value.object
-            case Kill():
-                return not any(value.has_local for value in self.info.reads[at])
-            case _:
-                return False
+        """Whether the kernels that are not written yet may as well run after this instruction, or it is one more of
+        them."""
+        return all(lines.may_precede(at, instr) for lines in self.devices)
 
     def flush(self) -> None:
-        """Write the pending kernels: as a row where one of them is large, else one by one."""
-        pending, self.pending = self.pending, []
-        if len(pending) < 2:
-            self.launch(pending)
-            return
-        groups = [launch.group for launch in pending if launch.group >= 0]
-        sizes = {group: self.group_exprs[group] for group in sorted(set(groups))}
-        known = any(isinstance(size, int) and size >= LARGE_WORK for size in sizes.values())
-        tests = [
-            f"w{group} >= {LARGE_WORK}"
-            for group, size in sizes.items()
-            if not isinstance(size, int)
-        ]
-        if not known and not tests:
-            self.launch(pending)
-            return
-        self.at = pending[0].at
-        self.emit(f"if {'True' if known else ' or '.join(tests)}:")
-        work = " + ".join(
-            str(size * groups.count(group))
-            if isinstance(size, int)
-            else f"{groups.count(group)} * w{group}"
-            for group, size in sizes.items()
-        )
-        self.depth += 1
-        # One line a kernel, right behind this one: an error is located by counting from here.
-        self.emit(f"row{self.rows}({work}, (")
-        for launch in pending:
-            self.at = launch.at
-            self.emit(f"({', '.join([launch.handle, *launch.args])}),")
-            self.comment(self.code.code[launch.at])
-        self.emit("))")
-        self.depth -= 1
-        self.rows += 1
-        if not known:
-            self.emit("else:")
-            self.depth += 1
-            self.launch(pending)
-            self.depth -= 1
+        """Write the kernels that are not written yet."""
+        for lines in self.devices:
+            lines.flush()
 
-    def launch(self, launches: Sequence[_Launch]) -> None:
+    def launch(self, launches: Sequence[Launch]) -> None:
         for launch in launches:
             self.at = launch.at
             self.emit(f"{launch.handle}({', '.join(launch.args)})")
@@ -418,9 +363,9 @@ class Emitter:
 
     def instr(self, at: int, instr: Instr, scope: Scope) -> None:  # noqa: C901  (a case an instruction)
         match instr:
-            case Const(dst=dst, index=index):
+            case Const(dst=dst, index=index, slot=slot):
                 if self.info.defines[at].object:
-                    self.emit(f"r{dst} = c{index}")
+                    self.emit(f"r{dst} = {self.devices[slot].constant(index)}")
             case Match():
                 self.match_value(at, instr, scope)
             case Eval(dst=dst, expr=expr):
@@ -435,6 +380,10 @@ class Emitter:
                 self.alloc(at, instr, scope)
             case View():
                 self.view(at, instr)
+            case Copy(dst=dst, src=src, slot=slot):
+                self.devices[slot].copy(dst, src)
+            case Read(dst=dst, src=src):
+                self.emit(f"r{dst} = read(r{src})")
             case Kernel():
                 self.kernel(at, instr, scope)
             case Library(index=index, args=args):
@@ -490,7 +439,8 @@ class Emitter:
     def forget(self, slot: int, scope: Scope) -> None:
         """A slot may be written again (in an arm of an `If`, or by reuse): what was computed from it is stale."""
         scope.slots.add(slot)
-        scope.groups -= self.groups_of_slot.get(slot, set())
+        for lines in self.devices:
+            lines.stale(slot, scope)
         scope.storages -= self.storages_of_slot.get(slot, set())
 
     def alloc(self, at: int, instr: Alloc, scope: Scope) -> None:
@@ -500,9 +450,7 @@ class Emitter:
             have = self.expr(self.code.storages[instr.storage]) if instr.storage >= 0 else "None"
             self.emit(f"room({dims}, {instr.dtype!r}, {instr.offset}, {have})")
         if instr.storage < 0:
-            self.emit(f"r{instr.dst} = {self.own_tensor(dims, instr.dtype)}")
-            if value.record >= 0:
-                self.emit(f"d{value.record}.value = r{instr.dst}.pointer")
+            self.devices[instr.slot].own(at, instr, dims)
             return
         group = self.storage_group[instr.storage]
         if group not in self.plan.fixed and group not in scope.storages:
@@ -522,31 +470,28 @@ class Emitter:
             self.storage_tensor(instr.dst, value)
 
     def storage_tensor(self, dst: int, value: Value) -> None:
-        s = value.storage
-        dims = self.dims(value.shape, value.ndim)
-        begin = f"f.pointers[{s}]" + (f" + {value.offset}" if value.offset else "")
-        self.emit(f"r{dst} = Tensor({begin}, {dims}, {value.dtype!r}, f.buffers[{s}])")
+        self.devices[value.slot].stored(dst, value, self.dims(value.shape, value.ndim))
 
     def view(self, at: int, instr: View) -> None:
         value = self.info.defines[at]
         if at in self.unproved:
             dims = self.dims(instr.shape, instr.ndim)
             source = self.compared(instr.src, self.info.reads[at][0])
-            self.emit(f"seen({source}, {dims}, {instr.dtype!r})")
+            where = self.devices[instr.slot].queue
+            self.emit(f"seen({source}, {dims}, {instr.dtype!r}{where})")
         if value.storage >= 0:
             if value.object:
                 self.storage_tensor(instr.dst, value)
             return
-        dims = self.dims(instr.shape, instr.ndim)
-        self.emit(f"r{instr.dst} = view_of(r{instr.src}, {dims}, {instr.dtype!r})")
-        if value.record >= 0:
-            self.emit(f"d{value.record}.value = r{instr.dst}.pointer")
+        self.devices[instr.slot].view(at, instr, self.dims(instr.shape, instr.ndim))
 
     def compared(self, reg: int, value: Value) -> str:
         """A register's value for a check of it: a tensor that only kernels see has its type and shape."""
         if value.shape >= 0:
             return f"shown({self.dims(value.shape, value.ndim)}, {value.dtype!r})"
-        return f"c{value.constant}" if value.constant >= 0 else f"r{reg}"
+        return (
+            self.devices[value.slot].constant(value.constant) if value.constant >= 0 else f"r{reg}"
+        )
 
     def kernel(self, at: int, instr: Kernel, scope: Scope) -> None:
         if at in self.unproved:
@@ -556,38 +501,7 @@ class Emitter:
                 for arg in instr.args
             ]
             self.emit(f"fit({instr.index}, ({', '.join([*given, ''])}))")
-        group = self.group_of[self.fold(instr.work)]
-        work = self.group_exprs[group]
-        always_small = isinstance(work, int) and 0 <= work < SMALL_WORK
-        if not always_small and group not in scope.groups:
-            scope.groups.add(group)
-            names = ", ".join(f"k{group}_{index}" for index in self.group_kernels[group])
-            if isinstance(work, int):
-                self.emit(f"({names},) = pick{group}({work})")
-            else:
-                size = f"w{group}"
-                self.emit(f"{size} = {self.expr(work)}")
-                self.emit(
-                    f"({names},) = serial{group} if 0 <= {size} < {SMALL_WORK} else pick{group}({size})"
-                )
-        records = iter(self.info.kernel_records[at])
-        values = iter(self.info.reads[at])
-        args: list[str] = []
-        for arg in instr.args:
-            if not isinstance(arg, Reg):
-                args.append(self.operand(arg))
-                continue
-            record, value = next(records), next(values)
-            if record >= 0:
-                args.append(f"t{record}")
-            elif value.constant >= 0:
-                args.append(f"ct{value.constant}")
-            elif value.scalar:
-                args.append(f"r{arg.index}")
-            else:
-                args.append(f"argument(r{arg.index})")
-        name = f"small{instr.index}" if always_small else f"k{group}_{instr.index}"
-        self.pending.append(_Launch(at, name, args, -1 if always_small else group))
+        self.devices[self.slot_of(instr)].kernel(at, instr, scope)
 
     # Match
 
@@ -604,13 +518,8 @@ class Emitter:
         for slot in bound:
             self.slot_written(slot, scope)
         self.guard(bound, not isinstance(instr.pattern, TensorPattern))
-        record = self.info.match_records.get(at, -1)
-        if record >= 0 and isinstance(instr.pattern, TensorPattern):
-            self.emit(f"d{record}.value = {src}.pointer")
-            offset = self.plan.records[record].shape
-            for axis, size in enumerate(sizes):
-                if not size.isdigit():
-                    self.emit(f"h[{offset + axis}] = {size}")
+        if isinstance(instr.pattern, TensorPattern):
+            self.devices[instr.pattern.slot].matched(at, src, sizes)
 
     def match_known(self, instr: Match, pattern: TensorPattern, value: Value, scope: Scope) -> None:
         """Match a tensor whose type stands in this function; a rank or type that differs fails at every call."""
@@ -624,7 +533,7 @@ class Emitter:
             f"shown({', '.join([f'({chr(44).join(have)},)' if have else '()', repr(value.dtype)])})"
         )
         bad = f"raise mismatch({self.at}, {shown}, locals())"
-        if pattern.dtype not in ("", value.dtype) or wrong_rank:
+        if pattern.dtype not in ("", value.dtype) or wrong_rank or pattern.slot != value.slot:
             self.emit(bad)
             return
         for want, size in zip(pattern.shape or (), have, strict=False):

@@ -25,12 +25,14 @@ class MatchLines:
     """Adds a line."""
     _temp: Callable[[], str]
     """A name that is not used yet."""
+    _no_tensor: Callable[[int, str], str]
+    """A test that holds where a value is no tensor of a slot."""
 
     def value(self, pattern: Pattern, src: str, bad: str, bound: list[int]) -> list[str]:
         """Check `src`, bind slots (appended to `bound`), and return the sizes as expressions, for a tensor."""
         match pattern:
-            case TensorPattern(shape, ndim, dtype):
-                test = f"{src}.__class__ is not Tensor"
+            case TensorPattern(shape, ndim, dtype, slot):
+                test = self._no_tensor(slot, src)
                 if dtype:
                     test += f" or {src}.dtype != {dtype!r}"
                 return self._sizes(test, f"{src}.shape", shape, ndim, bad, bound)

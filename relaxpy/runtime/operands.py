@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from relaxpy.runtime.bytecode import (
+    HOST,
     Alloc,
     Call,
     Closure,
     Const,
+    Copy,
     Eval,
     FunctionCode,
     Heap,
@@ -32,6 +34,7 @@ from relaxpy.runtime.bytecode import (
     Packed,
     Pattern,
     PrimPattern,
+    Read,
     Reg,
     Return,
     ShapePattern,
@@ -54,6 +57,8 @@ class Value:
     """Storage that it lies in."""
     offset: int = 0
     """Bytes from the storage's start."""
+    slot: int = 0
+    """Where it lives, of a tensor."""
     constant: int = -1
     """Constant that it is."""
     scalar: bool = False
@@ -81,9 +86,10 @@ _NOTHING = Value()
 """What a register holds that nothing was written to."""
 
 
-def analyse(code: FunctionCode) -> Analysis:
-    """Which value each operand of a function is."""
-    analysis = Analysis(code)
+def analyse(code: FunctionCode, hosts: Collection[int] = (HOST,)) -> Analysis:
+    """Which value each operand of a function is. `hosts` are the slots whose tensors are memory of this process, which
+    kernels see by records."""
+    analysis = Analysis(code, hosts)
     analysis.block(0, len(code.code), {i: Value() for i in range(len(code.params))}, {})
     return analysis
 
@@ -91,8 +97,9 @@ def analyse(code: FunctionCode) -> Analysis:
 class Analysis:
     """Which value each operand is, and what each value needs: a record, an object, both, nothing."""
 
-    def __init__(self, code: FunctionCode) -> None:
+    def __init__(self, code: FunctionCode, hosts: Collection[int] = (HOST,)) -> None:
         self.code = code
+        self.hosts = hosts
         self.plan = FramePlan(list(code.heap_init))
         self._shared: dict[RecordPlan, int] = {}
         self.reads: dict[int, tuple[Value, ...]] = {}
@@ -143,19 +150,29 @@ class Analysis:
                 self._read(at, env, (src,), wanted=not known)
                 if isinstance(pattern, PrimPattern):
                     value.scalar = True
+                if isinstance(pattern, TensorPattern) and not known:
+                    value.slot = pattern.slot
                 if (
                     isinstance(pattern, TensorPattern)
                     and pattern.shape is not None
                     and pattern.dtype
                 ):
                     matched.setdefault(value, at)
-            case Alloc(shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset):
-                made = Value(ndim, dtype, shape, storage, offset)
-            case View(src=src, shape=shape, ndim=ndim, dtype=dtype):
+            case Alloc(
+                shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset, slot=slot
+            ):
+                made = Value(ndim, dtype, shape, storage, offset, slot)
+            case View(src=src, shape=shape, ndim=ndim, dtype=dtype, slot=slot):
                 (value,) = self._read(at, env, (src,), wanted=env[src].storage < 0)
-                made = Value(ndim, dtype, shape, value.storage, value.offset)
-            case Const(index=index):
-                made = Value(constant=index)
+                made = Value(ndim, dtype, shape, value.storage, value.offset, slot)
+            case Const(index=index, slot=slot):
+                made = Value(constant=index, slot=slot)
+            case Copy(src=src, slot=slot):
+                self._read(at, env, (src,), wanted=True)
+                made = Value(slot=slot)
+            case Read(src=src):
+                self._read(at, env, (src,), wanted=True)
+                made = Value(scalar=True, object=True)
             case MakePrim():
                 made = Value(scalar=True, object=True)
             case Kernel(args=args):
@@ -197,6 +214,9 @@ class Analysis:
     def _record(self, value: Value, matched: dict[Value, int]) -> int:
         """The record by which kernels see a value; -1 if only its object, or a constant's own record, will do."""
         if value.constant >= 0:
+            return -1
+        if value.slot not in self.hosts:
+            value.want_object()
             return -1
         if value.shape >= 0:
             if value.record < 0:

@@ -7,7 +7,8 @@ function's own `Match` does, with the whole story, which `explain` tells. `leave
 from __future__ import annotations
 
 import operator
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,23 +22,29 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     TuplePattern,
 )
-from relaxpy.runtime.tensor import Shape, Tensor, from_any, sizes
+from relaxpy.runtime.tensor import Shape, Tensor, copied, from_any, sizes
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.devices.queue import Queue
 
 ANYTHING = ObjectPattern()
 
 
-def enter(value: Any, pattern: Pattern) -> Any:
-    """The runtime value for an argument. Tensors share the caller's memory where that is right (`tensor.from_any`).
+def enter(value: Any, pattern: Pattern, queues: Sequence[Queue] = ()) -> Any:
+    """The runtime value for an argument. Tensors share the caller's memory where that is right (`tensor.from_any`);
+    those that live on another device than the pattern says are copied there, `queues` being those of the slots.
 
     Raises: RuntimeCheckError for numbers that do not fit a tensor parameter's type, memory on another device, a shape
     with numbers that are no sizes.
     """
     if isinstance(value, Tensor):
-        return value.item() if isinstance(pattern, PrimPattern) and not value.shape else value
+        if isinstance(pattern, PrimPattern) and not value.shape:
+            return value.item()
+        return _placed(value, pattern, queues)
     match pattern:
         case TensorPattern():
-            tensor = from_any(value, pattern.dtype)
-            return value if tensor is None else tensor
+            tensor = _adopted(value, queues) or from_any(value, pattern.dtype)
+            return value if tensor is None else _placed(tensor, pattern, queues)
         case ShapePattern():
             return _shape(value)
         case PrimPattern(dtype=dtype):
@@ -46,10 +53,45 @@ def enter(value: Any, pattern: Pattern) -> Any:
             return float(scalar) if is_int and "float" in dtype else scalar
         case TuplePattern(fields):
             if isinstance(value, tuple | list) and len(value) == len(fields):
-                return tuple(enter(item, field) for item, field in zip(value, fields, strict=True))
+                return tuple(
+                    enter(item, field, queues) for item, field in zip(value, fields, strict=True)
+                )
             return value
         case _:
             return to_value(value)
+
+
+def _placed(tensor: Tensor, pattern: Pattern, queues: Sequence[Queue]) -> Tensor:
+    """An argument on the device where its parameter lives; a copy is marked, since an update of it would be lost."""
+    if not queues or not isinstance(pattern, TensorPattern):
+        return tensor
+    queue = queues[pattern.slot]
+    if tensor.__class__ is not Tensor:
+        placed = queue.enter(tensor)
+        if tensor.device == queue.device:
+            return placed
+    elif queue.is_host:
+        return tensor
+    else:
+        placed = queue.take(tensor)
+    return copied(
+        placed,
+        f"is on {tensor.device}, not on {queue.device}",
+        f"a tensor of {queue.device}: vm.upload(x)"
+        if not queue.is_host
+        else "an array: x.numpy().copy()",
+    )
+
+
+def _adopted(value: Any, queues: Sequence[Queue]) -> Tensor | None:
+    """A tensor over memory of one of the devices, if that is what a value is."""
+    if len(queues) < 2 or isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        return None
+    kind, index = value.__dlpack_device__()
+    for queue in queues:
+        if not queue.is_host and (int(kind), index) == queue.device.dlpack:
+            return queue.runtime.adopt(value, queue)
+    return None
 
 
 def _shape(value: Any) -> Any:

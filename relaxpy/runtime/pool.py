@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import weakref
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -28,8 +29,11 @@ MOST = 64
 SPARE = 8
 """A piece is given to what needs at least `1 - 1 / SPARE` of it."""
 
-_Piece: TypeAlias = tuple[int, int, Any]
+Piece: TypeAlias = tuple[int, int, Any]
 """Size, address, owner."""
+
+Make: TypeAlias = Callable[[int], tuple[Any, int]]
+"""Gives so many bytes of new memory: its owner, and its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,18 @@ class MemoryUse:
         return self.planned + self.results + self.kept
 
 
+def total(uses: Iterable[MemoryUse]) -> MemoryUse:
+    """What several pools hold together; a peak of which is as if they had theirs at the same time."""
+    sums = [sum(each) for each in zip(*(astuple(use) for use in uses), strict=True)]
+    return MemoryUse(*sums)
+
+
 class Block:
     """Memory in use; goes back to its pool when nothing refers to it."""
 
     __slots__ = ("__weakref__", "_piece")
 
-    def __init__(self, piece: _Piece) -> None:
+    def __init__(self, piece: Piece) -> None:
         self._piece = piece
 
     @property
@@ -64,25 +74,36 @@ class Block:
         return self._piece[0]
 
 
-class _Loan(weakref.ref[Block]):
+class Loan(weakref.ref[Block]):
     """A block's place in its pool's books. What happens when the block goes is one call of C: in a `__del__` Python
     would deliver signals, and lose a KeyboardInterrupt there."""
 
     __slots__ = ("piece", "planned")
 
-    piece: _Piece
+    piece: Piece
     planned: bool
 
 
 class MemoryPool:
     """See the module. Any number of threads may use one."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(
+        self,
+        limit: int = LIMIT,
+        make: Make = allocate,
+        block: Callable[[Piece], Block] = Block,
+        again: Callable[[Piece], bool] | None = None,
+    ) -> None:
+        """`make` gives new memory, `block` what owns a piece that is in use; `again` says of a piece that came back
+        whether it may be used again (None: any)."""
         self.limit = limit
-        self._free: list[_Piece] = []
+        self._new = make
+        self._block = block
+        self._again = again
+        self._free: list[Piece] = []
         """What is kept, the oldest first."""
-        self._loans: set[_Loan] = set()
-        self._returned: deque[_Loan] = deque()
+        self._loans: set[Loan] = set()
+        self._returned: deque[Loan] = deque()
         """Of blocks that are gone, until somebody looks. They go at any time, in a garbage collection inside `allocate`
         too."""
         self._lock = Lock()
@@ -119,8 +140,8 @@ class MemoryPool:
             self._used += piece[0]
             self._planned += planned * piece[0]
             self._peak = max(self._peak, self._used)
-            block = Block(piece)
-            loan = _Loan(block, self._returned.append)
+            block = self._block(piece)
+            loan = Loan(block, self._returned.append)
             loan.piece, loan.planned = piece, planned
             self._loans.add(loan)
         return block, piece[1]
@@ -148,12 +169,14 @@ class MemoryPool:
             piece = loan.piece
             self._used -= piece[0]
             self._planned -= loan.planned * piece[0]
+            if self._again is not None and not self._again(piece):
+                continue
             self._free.append(piece)
             self._kept += piece[0]
         while self._free and (self._kept > self.limit or len(self._free) > MOST):
             self._kept -= self._free.pop(0)[0]
 
-    def _take(self, size: int) -> _Piece | None:
+    def _take(self, size: int) -> Piece | None:
         """The smallest piece that is kept, large enough and not much too large."""
         best = -1
         for i, piece in enumerate(self._free):
@@ -166,13 +189,13 @@ class MemoryPool:
         self._kept -= piece[0]
         return piece
 
-    def _make(self, size: int, nbytes: int) -> _Piece:
+    def _make(self, size: int, nbytes: int) -> Piece:
         """A piece of `size` bytes, of which `nbytes` are asked for."""
         try:
-            buffer, pointer = allocate(size)
+            buffer, pointer = self._new(size)
         except RuntimeCheckError:  # out of memory: without what is kept there may be enough
             self._free.clear()
             self._kept = 0
             size = nbytes
-            buffer, pointer = allocate(size)
+            buffer, pointer = self._new(size)
         return size, pointer, buffer

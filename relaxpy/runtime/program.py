@@ -12,20 +12,22 @@ import linecache
 import math
 import re
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import count
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from relaxpy.errors import RelaxError, RuntimeCheckError, Span
+from relaxpy.errors import ExecutableError, RelaxError, RuntimeCheckError, Span
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime import library
 from relaxpy.runtime.bytecode import (
+    HOST,
     Alloc,
     Assert,
     Call,
     Check,
+    Const,
     Eval,
     FunctionCode,
     Instr,
@@ -38,27 +40,25 @@ from relaxpy.runtime.bytecode import (
     Packed,
     Pattern,
     TensorPattern,
+    TuplePattern,
 )
 from relaxpy.runtime.device import Device
+from relaxpy.runtime.devices.apart import apart
+from relaxpy.runtime.devices.base import DeviceRuntime
 from relaxpy.runtime.devices.cpu import threads
-from relaxpy.runtime.devices.cpu.kernels import (
-    HANDOVER_SECONDS,
-    KernelGroup,
-    KernelHandles,
-    KernelRow,
-    OutOfRange,
-    load_kernels,
-)
+from relaxpy.runtime.devices.cpu.kernels import HANDOVER_SECONDS, OutOfRange
+from relaxpy.runtime.devices.queue import Queue
+from relaxpy.runtime.devices.registry import runtime_of
+from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.frame import Allocate, Frame, record_of, release
 from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.inspect.profile import ProfilingEmitter, Recorder
 from relaxpy.runtime.inspect.watch import Watch, WatchedEmitter, allocate_guarded
 from relaxpy.runtime.integers import int64
 from relaxpy.runtime.kernel_params import require_fit
-from relaxpy.runtime.link import translate
+from relaxpy.runtime.link import Devices, translate
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
 from relaxpy.runtime.patterns import ANYTHING, describe, explain, prim_fits, to_value
-from relaxpy.runtime.pool import MemoryPool
 from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
 from relaxpy.runtime.updates import require_own
 from relaxpy.runtime.verifier.verify import Unproved
@@ -90,6 +90,8 @@ class LinkedFunction:
     __slots__ = (
         "__weakref__",
         "code",
+        "devices",
+        "direct",
         "frames",
         "generator",
         "movable",
@@ -120,9 +122,12 @@ class LinkedFunction:
         self.frames: list[Frame] = []
         """Frames that no call uses."""
         self.patterns = parameter_patterns(code)
+        hosted = all(map(program.is_hosted, self.patterns))
+        self.direct = Tensor if hosted else None
+        """The class of arguments that are what the function takes."""
         with nesting_checked(code.name):
             emitter = WatchedEmitter if program.check_memory else program.emitter
-            listing = translate(code, generators, generator, emitter, unproved)
+            listing = translate(code, generators, generator, emitter, unproved, program.devices)
         self.source = listing.text
         self.origin = listing.origin
         file = f"<relaxpy {printable(code.name)} {next(_numbers)}>"
@@ -141,17 +146,15 @@ class LinkedFunction:
             "push": self.frames.append,
             "frames": self.frames,
             "release": release,
-            "new_frame": lambda: Frame(plan, program.allocate),
+            "new_frame": lambda: Frame(plan, program.allocators),
             "fail": self.fail,
             "mismatch": self.mismatch,
             "unequal": self.unequal,
             "require_own": self.require_own,
         }
-        for number, kernels in enumerate(listing.groups):
-            group = KernelGroup([program.kernels[index] for index in kernels])
-            scope[f"serial{number}"] = group.serial
-            scope[f"pick{number}"] = group.pick
-        scope |= {f"row{number}": KernelRow() for number in range(listing.rows)}
+        self.devices = listing.devices
+        for lines in listing.devices:
+            scope |= lines.names(program)
         scope |= {f"q{number}": text for number, text in enumerate(listing.texts)}
         with nesting_checked(code.name):
             compiled = compile_nested(listing.lines, listing.arms, file)
@@ -192,7 +195,8 @@ class LinkedFunction:
                 if trace.tb_next is not None:
                     # A row of kernels stands on its first line, and each kernel on one of the lines behind it.
                     inner = trace.tb_next.tb_frame
-                    line += KernelRow.position(inner.f_code, inner.f_locals) + 1
+                    rows = (lines.position(inner.f_code, inner.f_locals) for lines in self.devices)
+                    line += max(rows) + 1
                 return self.origin[line] if 0 <= line < len(self.origin) else -1
             trace = trace.tb_next
         return -1
@@ -300,26 +304,33 @@ class LinkedFunction:
 
 
 class Program:
-    """An executable linked for a device."""
+    """An executable linked for its devices."""
 
     def __init__(
         self,
         executable: Executable,
-        device: Device,
+        devices: Sequence[Device],
         check_memory: bool = False,
         recorder: Recorder | None = None,
     ) -> None:
+        """`devices` are those of the executable's slots."""
         self.check_memory = check_memory
         self.recorder = recorder
         self.emitter = None if recorder is None else ProfilingEmitter
-        self.pool = MemoryPool()
-        self.allocate: Allocate = allocate_guarded if check_memory else self.pool.storage
         self.executable = executable
         unproved = executable.unproved
-        self.device = device
         self.libraries = [library.find_library(name) for name in executable.libraries]
         self.packed = [library.find_function(name) for name in executable.packed]
-        self.kernels: list[KernelHandles] = load_kernels(executable.objects, executable.kernels)
+        runtimes = [runtime_of(device.kind, device.index) for device in devices]
+        self.queues = self._queues(runtimes)
+        self.devices = Devices(
+            tuple(runtime.lines for runtime in runtimes), tuple(executable.kernels)
+        )
+        self.allocators: list[Allocate] = [
+            allocate_guarded if check_memory and queue.is_host else queue.storage
+            for queue in self.queues
+        ]
+        self.kernels = self._kernels()
         self.constants = [from_numpy(array, constant=True) for array in executable.constants]
         for tensor in self.constants:
             tensor.constant = True  # also where from_numpy had to copy
@@ -335,13 +346,67 @@ class Program:
         for index, function in enumerate(self.functions):
             self.scope[f"f{index}"] = function.run
 
+    def _queues(self, runtimes: Sequence[DeviceRuntime]) -> list[Queue]:
+        """A queue for each slot; slots on the host have one together."""
+        host = runtimes[HOST].queue()
+        queues = [host, *(host if r is runtimes[HOST] else r.queue() for r in runtimes[1:])]
+        for code in self.executable.functions:
+            for instr in code.code:
+                if isinstance(instr, Alloc) and instr.storage >= 0:
+                    runtime = runtimes[instr.slot]
+                    if instr.offset % runtime.offset_alignment:
+                        raise ExecutableError(
+                            "device-offset",
+                            f"{code.name} has a tensor at byte {instr.offset} of its storage, and on {runtime.kind} "
+                            f"tensors begin at multiples of {runtime.offset_alignment}",
+                            help="build it again, for this device",
+                        )
+        return queues
+
+    def _kernels(self) -> list[Any]:
+        """The handles of the kernels, as the lines of their devices call them."""
+        exe = self.executable
+        kernels: list[Any] = [None] * len(exe.kernels)
+        for queue in dict.fromkeys(self.queues):
+            mine = [i for i, info in enumerate(exe.kernels) if self.queues[info.slot] is queue]
+            infos = [exe.kernels[i] for i in mine]
+            handles = queue.runtime.load(exe.objects, infos, queue.raw) if infos else ()
+            for i, info, handle in zip(mine, infos, handles, strict=True):
+                distinct = queue.runtime.distinct_buffers
+                kernels[i] = apart(handle, info, queue) if distinct else handle
+        return kernels
+
+    def is_hosted(self, pattern: Pattern) -> bool:
+        """Whether all tensors in a value that matches live on the host."""
+        if isinstance(pattern, TuplePattern):
+            return all(map(self.is_hosted, pattern.fields))
+        return not isinstance(pattern, TensorPattern) or self.queues[pattern.slot].is_host
+
+    def constant(self, index: int, slot: int) -> Tensor:
+        """A constant in the memory of a slot. One that no function uses there is not copied."""
+        tensor, queue = self.constants[index], self.queues[slot]
+        return tensor if queue.is_host else queue.upload(tensor, constant=True)
+
+    def launched(self, index: int) -> None:
+        """A kernel was put into its queue: wait for it. Raises: RuntimeCheckError (`kernel-failed`)."""
+        info = self.executable.kernels[index]
+        try:
+            self.queues[info.slot].synchronise()
+        except RuntimeCheckError as error:
+            raise RuntimeCheckError(
+                "kernel-failed", f"the kernel {info.name} failed: {error.message}"
+            ) from error
+
     def _names(self) -> dict[str, Any]:
         """What the source of every function may refer to, but for the functions themselves."""
         scope: dict[str, Any] = {
             **vars(builtins),
             "Tensor": Tensor,
+            "DeviceTensor": DeviceTensor,
             "Shape": Shape,
-            "empty": self.pool.empty,
+            "empty": self.queues[HOST].empty,
+            "launched": self.launched,
+            "read": read,
             "Watch": Watch,
             "argument": argument,
             "truth": truth,
@@ -363,14 +428,40 @@ class Program:
         for index, tensor in enumerate(self.constants):
             scope[f"c{index}"] = tensor
             scope[f"ct{index}"] = record_of(tensor)
-        scope |= {f"small{i}": kernel.serial for i, kernel in enumerate(self.kernels)}
+        for slot, queue in enumerate(self.queues):
+            scope |= {f"copy_to{slot}": queue.take, f"queue{slot}": queue}
+            if not queue.is_host:
+                scope[f"empty{slot}"] = queue.empty
+        for i, (info, kernel) in enumerate(zip(self.executable.kernels, self.kernels, strict=True)):
+            name = "launch" if not self.queues[info.slot].is_host else "small"
+            scope[f"{name}{i}"] = kernel if name == "launch" else kernel.serial
+        for index, slot in sorted(self._constants_used()):
+            scope[f"c{index}_{slot}"] = self.constant(index, slot)
         scope |= {f"l{i}": func for i, func in enumerate(self.libraries)}
         scope |= {f"p{i}": func for i, func in enumerate(self.packed)}
         return scope
 
+    def _constants_used(self) -> set[tuple[int, int]]:
+        """Constants and slots other than the host's that they are used in."""
+        return {
+            (instr.index, instr.slot)
+            for code in self.executable.functions
+            for instr in code.code
+            if isinstance(instr, Const) and not self.queues[instr.slot].is_host
+        }
+
     def fit(self, index: int, args: tuple[Any, ...]) -> None:
         """Compare arguments with what a kernel takes. Raises: RuntimeCheckError (`check`)."""
-        require_fit(self.executable.kernels[index], args)
+        info = self.executable.kernels[index]
+        require_fit(info, args)
+        queue = self.queues[info.slot]
+        for number, arg in enumerate(args):
+            # one without memory tells only of its shape
+            if isinstance(arg, Tensor) and arg.owner is not None and not queue.owns(arg):
+                raise RuntimeCheckError(
+                    "check",
+                    f"argument {number} of the kernel {info.name} must be on {queue.device}, is on {arg.device}",
+                )
 
     def closure(self, index: int, captured: tuple[Any, ...]) -> Any:
         """A function value of the program."""
@@ -477,6 +568,14 @@ def argument(value: Any) -> Any:
     return record_of(value) if value.__class__ is Tensor else value
 
 
+def read(value: Any) -> Any:
+    """The item of a 0-d tensor of any device. Raises: RuntimeCheckError (`check`) for another value."""
+    if not isinstance(value, Tensor) or value.shape:
+        raise RuntimeCheckError("check", f"expected a 0-d tensor, got {describe(value)}")
+    item = value.numpy().item()
+    return item if isinstance(item, bool | int) else float(item)
+
+
 def truth(value: Any) -> bool:
     """The condition of an `If`: a bool or a 0-d bool tensor."""
     if value.__class__ is Tensor:
@@ -504,12 +603,20 @@ def require_room(shape: tuple[int, ...], dtype: str, offset: int, have: int | No
         raise RuntimeCheckError("check", f"a tensor of {need} bytes in a storage of {have}")
 
 
-def require_seen(source: Any, shape: tuple[int, ...], dtype: str) -> None:
-    """Compare a view with what it views. Raises: RuntimeCheckError (`check`)."""
-    if source.__class__ is not Tensor:
+def require_seen(
+    source: Any, shape: tuple[int, ...], dtype: str, queue: Queue | None = None
+) -> None:
+    """Compare a view with what it views, which must be of `queue` (None: the host's).
+
+    Raises: RuntimeCheckError (`check`).
+    """
+    if not isinstance(source, Tensor):
         raise RuntimeCheckError("check", f"expected a tensor, got {describe(source)}")
     require_room(shape, dtype, 0, source.nbytes)
-    if source.pointer % dtypes.info(dtype).itemsize:
+    if source.owner is not None and getattr(source, "queue", None) is not queue:
+        raise RuntimeCheckError("check", f"the tensor is on {source.device}, not where it is seen")
+    begin = source.offset if isinstance(source, DeviceTensor) else source.pointer
+    if begin % dtypes.info(dtype).itemsize:
         raise RuntimeCheckError("check", f"its memory is not aligned for items of {dtype}")
 
 

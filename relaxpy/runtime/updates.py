@@ -50,10 +50,23 @@ def require_apart(
     """
     written_to = frozenset(updated)
     pieces: list[tuple[int, int, int]] = []
+    elsewhere: dict[int, list[tuple[int, int, int]]] = {}
+    """Buffer of a device → pieces of it."""
     for position, value in enumerate(values):
         for tensor in (value,) if isinstance(value, Tensor) else tensors(value):
-            start = tensor.pointer
-            pieces.append((start, start + tensor.nbytes, position))
+            if tensor.__class__ is Tensor:
+                start, memory = tensor.pointer, pieces
+            else:
+                start, memory = tensor.offset, elsewhere.setdefault(id(tensor.buffer), [])
+            memory.append((start, start + tensor.nbytes, position))
+    for memory in (pieces, *elsewhere.values()):
+        _require_apart(memory, written_to, name)
+
+
+def _require_apart(
+    pieces: list[tuple[int, int, int]], written_to: frozenset[int], name: Callable[[int], str]
+) -> None:
+    """Compare pieces of one memory: from where to where, and whose."""
     pieces.sort()
     reach = {False: (0, -1), True: (0, -1)}
     """How far the pieces reach that came before, and whose that is: of those that are only read, and of the others."""

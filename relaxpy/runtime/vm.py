@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NoReturn
 
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.runtime.bytecode import Slot
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.function import Function, Signature
 from relaxpy.runtime.inspect.profile import Profile, Recorder
-from relaxpy.runtime.pool import MemoryUse
+from relaxpy.runtime.pool import MemoryUse, total
 from relaxpy.runtime.program import Program
+from relaxpy.runtime.tensor import Tensor, from_any
 
 
 class VirtualMachine:
@@ -23,7 +25,12 @@ class VirtualMachine:
 
     Memory that calls need for intermediate values is kept for the next call, and some of what results took that are
     gone; `memory` says how much, `release_memory` gives it back. `check_memory` runs functions slowly, with a check
-    behind every instruction that nothing in use is overwritten (`relaxpy.runtime.inspect.watch`).
+    behind every instruction that nothing in use is overwritten (`relaxpy.runtime.inspect.watch`), and waits for every
+    kernel of a device.
+
+    A program built for other devices than the processor names them in `executable.slots`; `devices` says which device
+    of this machine each of them is, `{"gpu": "opencl:1"}`, where it is not the first of its kind; `device` is short for
+    that of the last slot. Arrays are copied to a device at each call; `upload` does it once.
 
     Raises: ExecutableError if a library function is not registered (`library-missing`), the CPU lacks a feature
     (`cpu-features`) or the kernels cannot be linked (`object-code`).
@@ -34,6 +41,7 @@ class VirtualMachine:
         executable: Executable,
         device: Device | str | None = None,
         *,
+        devices: Mapping[int | str, Device | str] | None = None,
         check_memory: bool = False,
     ) -> None:
         if not isinstance(executable, Executable):
@@ -44,8 +52,9 @@ class VirtualMachine:
             )
         executable.require_host()
         self.executable = executable
-        self.device = Device.of(device)
-        self._program = Program(executable, self.device, check_memory)
+        self.devices = choose_devices(executable.slots, device, devices or {})
+        """The device of each slot of the executable."""
+        self._program = Program(executable, self.devices, check_memory)
         self._profiled: tuple[Recorder, dict[str, Function]] | None = None
         self._functions = {
             linked.code.name: Function(linked)
@@ -127,7 +136,7 @@ class VirtualMachine:
                 exe.libraries,
                 exe.packed,
             )
-            program = Program(exe, self.device, recorder=recorder)
+            program = Program(exe, self.devices, recorder=recorder)
             functions = {f.code.name: Function(f) for f in program.functions if f.code.public}
             self._profiled = recorder, functions
         recorder, functions = self._profiled
@@ -144,16 +153,84 @@ class VirtualMachine:
         recorder.events.clear()
         return Profile(name, float(np.median(seconds)), repeat, events)
 
+    @property
+    def device(self) -> Device:
+        """Where the program runs: the device of its last slot, which is the host's if it has no other."""
+        return self.devices[-1]
+
+    def upload(self, value: Any, slot: int | str | None = None) -> Tensor:
+        """A copy of an array, or of anything that a tensor can be made of, in the memory of a slot's device: what a
+        function updates in place, or gets again and again, lives there. Without a slot it is the last one.
+
+        Raises: UsageError (`device`) for a slot that is not there, or what is no tensor; RuntimeCheckError.
+        """
+        tensor = from_any(value)
+        if tensor is None:
+            raise UsageError("device", f"a {type(value).__name__} is no tensor")
+        slots = self.executable.slots
+        number = len(slots) - 1 if slot is None else slot_number(slots, slot)
+        queue = self._program.queues[number]
+        if queue.owns(tensor):
+            return tensor.copy()
+        return queue.take(tensor)
+
+    def synchronise(self) -> None:
+        """Return when all devices have done what calls gave them to do.
+
+        Raises: RuntimeCheckError (`device-failed`) for what failed.
+        """
+        for queue in self._program.queues:
+            queue.synchronise()
+
     def release_memory(self) -> int:
         """Give back the memory that is kept for later calls. Returns bytes freed."""
         for linked in self._program.functions:
             linked.frames.clear()
-        return self._program.pool.release()
+        return sum(queue.pool.release() for queue in dict.fromkeys(self._program.queues))
 
     @property
     def memory(self) -> MemoryUse:
-        """How much memory there is of which kind, in bytes, apart from weights."""
-        return self._program.pool.use()
+        """How much memory there is of which kind, in bytes, apart from weights, on all devices together."""
+        return total(queue.pool.use() for queue in dict.fromkeys(self._program.queues))
 
     def __repr__(self) -> str:
         return f"<relaxpy VirtualMachine on {self.device}: {', '.join(self._functions)}>"
+
+
+def choose_devices(
+    slots: Sequence[Slot],
+    device: Device | str | None,
+    devices: Mapping[int | str, Device | str],
+) -> tuple[Device, ...]:
+    """The device of each slot. `device` is that of the last one; `devices` are those of slots by number or name; others
+    are the first of the kind that the program was built for.
+
+    Raises: UsageError (`device`) for one of another kind, and for a slot that is not there.
+    """
+    chosen = {slot_number(slots, slot): Device.of(given) for slot, given in devices.items()}
+    if device is not None:
+        chosen.setdefault(len(slots) - 1, Device.of(device))
+    for number, given in chosen.items():
+        if given.kind != slots[number].kind:
+            raise UsageError(
+                "device",
+                f"the program was built for {slots[number].kind} where it is to run on {given}",
+                help=f'build it for that: relaxpy.build(mod, target="{given.kind}")'
+                if given.kind != "cpu"
+                else 'build it for that: relaxpy.build(mod, target="llvm")',
+            )
+    return tuple(
+        chosen.get(number) or Device(slot.kind, slot.index) for number, slot in enumerate(slots)
+    )
+
+
+def slot_number(slots: Sequence[Slot], slot: int | str) -> int:
+    """The number of a slot that is called by its number or name. Raises: UsageError (`device`)."""
+    names = [each.name for each in slots]
+    if isinstance(slot, str) and slot in names:
+        return names.index(slot)
+    if isinstance(slot, int) and 0 <= slot < len(names):
+        return slot
+    raise UsageError(
+        "device", f"the program has no slot {slot!r}", help=f"there are: {', '.join(names)}"
+    )

@@ -10,6 +10,7 @@ from relaxpy.runtime.bytecode import (
     Call,
     Closure,
     Const,
+    Copy,
     Eval,
     FunctionCode,
     Heap,
@@ -31,6 +32,7 @@ from relaxpy.runtime.bytecode import (
     Packed,
     Pattern,
     PrimPattern,
+    Read,
     Reg,
     Return,
     ShapePattern,
@@ -64,6 +66,8 @@ def listing(exe: Executable, kernels: bool) -> str:
     size = sum(map(len, exe.objects))
     count = f"{len(exe.kernels)} kernel{'s' * (len(exe.kernels) != 1)}"
     lines.append(f"# {count} in {size} bytes of object code")
+    for number, slot in enumerate(exe.slots[1:], 1):
+        lines.append(f"slot {number}: {slot.name}, a device of kind {slot.kind}")
     for index, array in enumerate(exe.constants):
         lines.append(f"const c{index}: {array.dtype.name}[{', '.join(map(str, array.shape))}]")
     lines += [f"library {name}" for name in exe.libraries]
@@ -89,7 +93,10 @@ def _function(exe: Executable, code: FunctionCode) -> list[str]:
         for slot, value in enumerate(code.heap_init)
         if slot not in written
     ]
-    lines += [f"  storage m{i}: {_int(size)} bytes" for i, size in enumerate(code.storages)]
+    lines += [
+        f"  storage m{i}: {_int(size)} bytes{_on(exe, code.storage_slot(i))}"
+        for i, size in enumerate(code.storages)
+    ]
     ends: list[tuple[int, str]] = []
     depth = 1
     for at, instr in enumerate(code.code):
@@ -183,9 +190,14 @@ def _regs(regs: tuple[int, ...]) -> str:
     return ", ".join(f"r{reg}" for reg in regs)
 
 
-def _pattern(pattern: Pattern) -> str:
+def _on(exe: Executable, slot: int) -> str:
+    """Of what does not live on the host, where it does."""
+    return f" on {exe.slots[slot].name}" if slot else ""
+
+
+def _pattern(exe: Executable, pattern: Pattern) -> str:
     match pattern:
-        case TensorPattern(shape, ndim, dtype):
+        case TensorPattern(shape, ndim, dtype, slot):
             sizes = (
                 ", ".join(_size(size) for size in shape)
                 if shape is not None
@@ -193,7 +205,7 @@ def _pattern(pattern: Pattern) -> str:
                 if ndim >= 0
                 else "…"
             )
-            return f"{dtype or 'any'}[{sizes}]"
+            return f"{dtype or 'any'}[{sizes}]{_on(exe, slot)}"
         case ShapePattern(dims, ndim):
             sizes = (
                 ", ".join(_size(size) for size in dims)
@@ -206,7 +218,7 @@ def _pattern(pattern: Pattern) -> str:
         case PrimPattern(dtype, value):
             return f"{dtype or 'scalar'}" + (f" = {_size(value)}" if value is not None else "")
         case TuplePattern(fields):
-            return f"({', '.join(map(_pattern, fields))})"
+            return f"({', '.join(_pattern(exe, field) for field in fields)})"
         case _:
             return type(pattern).__name__.removesuffix("Pattern").lower()
 
@@ -218,18 +230,21 @@ def _size(size: None | int | Heap) -> str:
 def _instr(exe: Executable, code: FunctionCode, instr: Instr) -> str:
     """One instruction."""
     match instr:
-        case Const(dst=dst, index=index):
-            return f"r{dst} = c{index}"
+        case Const(dst=dst, index=index, slot=slot):
+            return f"r{dst} = c{index}{_on(exe, slot)}"
         case Match(src=src, pattern=pattern, check=check):
-            return f"match r{src}: {_pattern(pattern)} for {code.checks[check].what} {code.checks[check].name}"
+            return f"match r{src}: {_pattern(exe, pattern)} for {code.checks[check].what} {code.checks[check].name}"
         case Eval(dst=dst, expr=expr):
             return f"h{dst} = {_int(expr)}"
         case Assert(lhs=lhs, rhs=rhs, check=check):
             return f"assert {_int(lhs)} == {_int(rhs)} for {code.checks[check].what} {code.checks[check].name}"
         case Alloc(dst=dst, shape=shape, ndim=ndim, dtype=dtype, storage=storage, offset=offset):
             return f"r{dst} = alloc {dtype}{_range(shape, ndim)}" + (
-                (f" in m{storage}" if storage >= 0 else "") + (f" at {offset}" if offset else "")
+                (f" in m{storage}" if storage >= 0 else _on(exe, instr.slot))
+                + (f" at {offset}" if offset else "")
             )
+        case Copy(dst=dst, src=src, slot=slot):
+            return f"r{dst} = copy r{src} to {exe.slots[slot].name}"
         case View(dst=dst, src=src, shape=shape, ndim=ndim, dtype=dtype):
             return f"r{dst} = view r{src} as {dtype}{_range(shape, ndim)}"
         case Kernel(index=index, args=args, work=work):
@@ -251,6 +266,8 @@ def _instr(exe: Executable, code: FunctionCode, instr: Instr) -> str:
 def _plain_instr(instr: Instr) -> str:
     """An instruction that refers to nothing of the executable."""
     match instr:
+        case Read(dst=dst, src=src):
+            return f"r{dst} = read r{src}"
         case MakeTuple(dst=dst, fields=fields):
             return f"r{dst} = tuple({_regs(fields)})"
         case Item(dst=dst, src=src, index=index):

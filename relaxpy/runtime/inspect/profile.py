@@ -26,15 +26,16 @@ from typing import Any
 import numpy as np
 
 from relaxpy.files import write_text
-from relaxpy.runtime.bytecode import FunctionCode, Instr, Kernel, Library, Packed
+from relaxpy.runtime.bytecode import Copy, FunctionCode, Instr, Kernel, Library, Packed, Read
 from relaxpy.runtime.frame import record_bytes
 from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.limits import copy_bandwidth, peak_flops
 from relaxpy.runtime.link import Emitter, Scope
+from relaxpy.runtime.tensor import Tensor
 
 MACHINE = "(the machine itself)"
 """What is in no kernel: checks, shapes, allocation, the calls."""
-_BETWEEN = (Library, Packed)
+_BETWEEN = (Library, Packed, Copy, Read)
 _SHORT = 10e-3
 """Calls below this are told in µs, in seconds."""
 _WIDEST = 60
@@ -287,12 +288,16 @@ class Recorder:
                 return self.libraries[index], "library"
             case Packed(index=index):
                 return self.packed[index], "python"
+            case Copy() | Read():
+                return type(instr).__name__.lower(), "copy"
             case _:
                 return type(instr).__name__, "python"
 
 
 def _nbytes(value: Any) -> int:
     """Bytes of a tensor as kernels take it; 0 for a number."""
+    if isinstance(value, Tensor):
+        return value.nbytes
     return 0 if isinstance(value, (int, float)) else record_bytes(value)
 
 
@@ -307,11 +312,13 @@ class ProfilingEmitter(Emitter):
             self.at = launch.at
             self.emit("clock_began = clock()")
             super().launch([launch])
-            tensors = ", ".join([*launch.args, ""])
+            tensors = ", ".join([*launch.tensors, ""])
             instr = self.code.code[launch.at]
             costs = ""
             if isinstance(instr, Kernel):
                 costs = f", {self.expr(instr.flops)}, {self.expr(instr.nbytes)}"
+                if self.slot_of(instr) not in self.info.hosts:
+                    self.emit(f"launched({instr.index})")
             self.emit(
                 f"note({self.constant(self.code.name)}, {launch.at}, clock_began, ({tensors}){costs})"
             )

@@ -6,7 +6,9 @@
   reads it too early or too late computes nonsense;
 * a tensor whose memory another one was given may not be read any more;
 * all tensors in use, but for those that an instruction takes, have the same bytes behind it as before;
-* every piece of memory, planned or not, lies between two guards whose bytes never change.
+* every piece of memory, planned or not, lies between two guards whose bytes never change;
+* a kernel of a device that is not the host is waited for, so that what failed there is told at its place. Memory of
+  such a device is not looked at.
 
 It is slow, and finds mistakes of the memory plan and of kernels, not of users.
 """
@@ -26,12 +28,13 @@ from relaxpy.runtime.bytecode import (
     Alloc,
     FunctionCode,
     Instr,
+    Kernel,
     Kill,
     Return,
     View,
 )
 from relaxpy.runtime.lifetimes import Lifetimes
-from relaxpy.runtime.link import Emitter, Scope
+from relaxpy.runtime.link import ONLY_HOST, Devices, Emitter, Scope
 from relaxpy.runtime.operands import Analysis
 from relaxpy.runtime.tensor import Tensor, allocate, require_countable
 from relaxpy.runtime.verifier.verify import Unproved
@@ -167,13 +170,14 @@ class WatchedEmitter(Emitter):
         generators: frozenset[int],
         generator: bool,
         unproved: Unproved,
+        devices: Devices = ONLY_HOST,
     ) -> None:
-        super().__init__(code, analysis, generators, generator, unproved)
+        super().__init__(code, analysis, generators, generator, unproved, devices)
         lifetimes = Lifetimes(code, analysis)
         planned = {
             at
             for at, instr in enumerate(code.code)
-            if isinstance(instr, Alloc) and instr.storage >= 0
+            if isinstance(instr, Alloc) and instr.storage >= 0 and instr.slot in analysis.hosts
         }
         self.taken = [sorted(taken & planned) for taken in lifetimes.taken]
         """For each instruction the tensors in planned storage that it takes."""
@@ -197,7 +201,9 @@ class WatchedEmitter(Emitter):
             self.emit("w.done()")
         super().instr(at, instr, scope)
         self.flush()
-        if isinstance(instr, Alloc) and instr.storage >= 0:
+        if isinstance(instr, Kernel) and self.slot_of(instr) not in self.info.hosts:
+            self.emit(f"launched({instr.index})")
+        if isinstance(instr, Alloc) and instr.storage >= 0 and instr.slot in self.info.hosts:
             place = self.code.place(instr).binding
             dims = self.dims(instr.shape, instr.ndim)
             begin = f"f.pointers[{instr.storage}] + {instr.offset}"

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.bytecode import (
+    HOST,
     Alloc,
     Assert,
     Call,
     Closure,
     Const,
+    Copy,
     Eval,
     FunctionCode,
     Heap,
@@ -33,6 +35,7 @@ from relaxpy.runtime.bytecode import (
     Packed,
     Pattern,
     PrimPattern,
+    Read,
     Return,
     ShapePattern,
     TensorPattern,
@@ -72,6 +75,11 @@ class Function(KernelCalls):
             raise Refuted("it does not end with a Return")
         if len(self.code.params) > self.code.num_regs:
             raise Refuted("it has more parameters than registers")
+        if self.code.storage_slots:
+            if len(self.code.storage_slots) != len(self.code.storages):
+                raise Refuted("it has not as many slots of storages as storages")
+            for slot in self.code.storage_slots:
+                self.home(slot)
         for number_, check in enumerate(self.code.checks):
             for _, slot in check.symbols:
                 if slot >= len(self.code.heap_init):
@@ -88,7 +96,7 @@ class Function(KernelCalls):
             if self.code.locations and instr.loc >= len(self.code.locations):
                 raise Refuted(f"there is no location {instr.loc}")
             if isinstance(instr, If):
-                self.read(instr.cond)
+                self.condition(self.values[self.read(instr.cond)])
                 middle = at + 1 + instr.then_len
                 after = middle + instr.else_len
                 if after > end:
@@ -103,11 +111,12 @@ class Function(KernelCalls):
 
     def instr(self, at: int, instr: Instr) -> None:  # noqa: C901  (a case an instruction)
         match instr:
-            case Const(dst=dst, index=index):
+            case Const(dst=dst, index=index, slot=slot):
                 within(index, self.exe.constants, "constant")
                 array = self.exe.constants[index]
                 dims = tuple(map(number, array.shape))
-                self.define(dst, Value("tensor", dtypes.from_numpy(array.dtype), dims))
+                dtype = dtypes.from_numpy(array.dtype)
+                self.define(dst, Value("tensor", dtype, dims, slot=self.home(slot)))
             case Match(src=src, pattern=pattern, check=check):
                 self.check(check)
                 self.match(self.read(src), pattern)
@@ -124,6 +133,13 @@ class Function(KernelCalls):
                 self.alloc(at, instr)
             case View():
                 self.view(at, instr)
+            case Copy(dst=dst, src=src, slot=slot):
+                self.define(dst, self.copied(self.values[self.read(src)], self.home(slot)))
+            case Read(dst=dst, src=src):
+                source = self.values[self.read(src)]
+                if source.kind not in ("", "tensor") or source.dims:
+                    raise Refuted("it reads what is no tensor of one item")
+                self.define(dst, Value("scalar", source.dtype))
             case Kernel():
                 if not self.kernel(instr):
                     self.unproved.add(at)
@@ -172,6 +188,28 @@ class Function(KernelCalls):
                     raise Refuted("it returns memory of the frame")
             case _:
                 raise Refuted("no such instruction")
+
+    def condition(self, value: Value) -> None:
+        if value.kind == "tensor" and value.slot > HOST:
+            raise Refuted(
+                f"its condition lives on {self.exe.slots[value.slot].name}: read it first"
+            )
+
+    def copied(self, source: Value, home: int) -> Value:
+        """What a `Copy` to a slot gives: a tensor of its own, or the same one."""
+        if source.kind not in ("", "tensor"):
+            raise Refuted(f"it copies a {source.kind}")
+        dtype, dims = (source.dtype, source.dims) if source.kind == "tensor" else ("", None)
+        fresh = source.kind == "tensor" and source.slot not in (-1, home)
+        return Value(
+            "tensor",
+            dtype,
+            dims,
+            None,
+            fresh or source.writable,
+            source.planned and not fresh,
+            slot=home,
+        )
 
     def scalar(self, value: Operand, dtype: str) -> Value:
         if isinstance(value, Heap):
@@ -230,7 +268,8 @@ class Function(KernelCalls):
         if fields is not None:
             fields = tuple(self.new(self.result_of(other, each, bound)) for each in fields)
         leaves = value.leaves
-        return Value(value.kind, value.dtype, dims, fields, value.writable, leaves=leaves)
+        writable, slot = value.writable, value.slot
+        return Value(value.kind, value.dtype, dims, fields, writable, leaves=leaves, slot=slot)
 
     # Memory
 
@@ -240,9 +279,11 @@ class Function(KernelCalls):
     def alloc(self, at: int, instr: Alloc) -> None:
         dims = self.dims(instr.shape, instr.ndim)
         proved = self.not_negative(dims)
-        planned = instr.storage >= 0
+        planned, home = instr.storage >= 0, self.home(instr.slot)
         if planned:
             within(instr.storage, self.code.storages, "storage")
+            if self.home(self.code.storage_slot(instr.storage)) != home:
+                raise Refuted("the tensor and its storage are of two slots")
             have = self.size(self.code.storages[instr.storage])
             need = plus(self.nbytes(dims, instr.dtype), number(instr.offset))
             room = plus(have, need, -1)
@@ -256,7 +297,8 @@ class Function(KernelCalls):
             for dim in dims:
                 self.sizes.assume_at_least_0(dim)
         self.define(
-            instr.dst, Value("tensor", instr.dtype, dims, None, True, planned, start=instr.shape)
+            instr.dst,
+            Value("tensor", instr.dtype, dims, None, True, planned, start=instr.shape, slot=home),
         )
 
     def not_negative(self, dims: Sequence[Size]) -> bool:
@@ -272,8 +314,12 @@ class Function(KernelCalls):
         source = self.values[self.read(instr.src)]
         if source.kind not in ("", "tensor"):
             raise Refuted(f"it views a {source.kind}")
-        dims = self.dims(instr.shape, instr.ndim)
+        dims, home = self.dims(instr.shape, instr.ndim), self.home(instr.slot)
         proved = self.not_negative(dims)
+        if source.slot != home:
+            if source.slot >= 0:
+                raise Refuted("it views a tensor of another slot")
+            proved = False
         if source.dims is None or not source.dtype:
             proved = False
         else:
@@ -298,6 +344,7 @@ class Function(KernelCalls):
                 source.writable,
                 source.planned,
                 start=instr.shape,
+                slot=home,
             ),
         )
 
@@ -308,12 +355,14 @@ class Function(KernelCalls):
             raise Refuted(f"a pattern is nested more than {MOST_NESTED} tuples deep")
         value = self.values[token]
         match pattern:
-            case TensorPattern(shape, ndim, dtype):
+            case TensorPattern(shape, ndim, dtype, slot):
+                home = self.home(slot)
                 known = value.dims if value.kind == "tensor" else None
                 dims = self.bound(shape, ndim, known, 0)
                 dtype = dtype or (value.dtype if value.kind == "tensor" else "")
                 self.learn(
-                    token, replace(value, kind="tensor", dtype=dtype, dims=dims, fields=None)
+                    token,
+                    replace(value, kind="tensor", dtype=dtype, dims=dims, fields=None, slot=home),
                 )
             case ShapePattern(shape, ndim):
                 known = value.dims if value.kind == "shape" else None

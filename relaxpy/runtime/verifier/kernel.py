@@ -24,9 +24,10 @@ class KernelCalls(State):
         for expr in (instr.work, instr.flops, instr.nbytes):
             formula(expr, self.slot)
         self.operands(instr.args)
-        params = self.exe.kernels[instr.index].params
+        info = self.exe.kernels[instr.index]
+        params, home = info.params, self.home(info.slot)
         if params is None:
-            return True
+            return all(self.lives(position, arg, home) for position, arg in enumerate(instr.args))
         if len(instr.args) != len(params):
             raise Refuted(
                 f"the kernel takes {len(params)} arguments, it is given {len(instr.args)}"
@@ -38,12 +39,23 @@ class KernelCalls(State):
                 proved &= self.scalar_fits(position, param, arg, sizes)
             else:
                 proved &= self.tensor_fits(position, param, arg, sizes)
+                proved &= self.lives(position, arg, home)
         for position, (param, arg) in enumerate(zip(params, instr.args, strict=True)):
             if param.shape is not None and isinstance(arg, Reg):
                 proved &= self.shape_fits(position, param, self.regs[arg.index], sizes)
         if not proved:
-            self.learn_fit(params, instr.args, sizes)
+            self.learn_fit(params, instr.args, sizes, home)
         return proved
+
+    def lives(self, position: int, arg: Operand, home: int) -> bool:
+        """Whether an argument is proved to live where the kernel runs, if it is a tensor."""
+        if not isinstance(arg, Reg) or self.only_host:
+            return True
+        value = self.values[self.regs[arg.index]]
+        if value.kind == "tensor" and value.slot not in (-1, home):
+            names = [self.exe.slots[slot].name for slot in (home, value.slot)]
+            raise Refuted(f"argument {position} must live on {names[0]}, and lives on {names[1]}")
+        return value.kind == "scalar" or (value.kind == "tensor" and value.slot == home)
 
     def scalar_fits(
         self, position: int, param: KernelParam, arg: Operand, sizes: dict[int, Size]
@@ -145,7 +157,11 @@ class KernelCalls(State):
             raise Refuted(f"a size of argument {position} is not what the kernel takes, by {known}")
 
     def learn_fit(
-        self, params: Sequence[KernelParam], args: Sequence[Operand], sizes: dict[int, Size]
+        self,
+        params: Sequence[KernelParam],
+        args: Sequence[Operand],
+        sizes: dict[int, Size],
+        home: int,
     ) -> None:
         """Note the facts that hold after a kernel whose arguments are compared when it runs."""
         for param, arg in zip(params, args, strict=True):
@@ -166,6 +182,12 @@ class KernelCalls(State):
                         self.sizes.assume_equal(each, size)
             writable = value.writable or param.written
             known = replace(
-                value, kind="tensor", dtype=param.dtype, dims=dims, fields=None, writable=writable
+                value,
+                kind="tensor",
+                dtype=param.dtype,
+                dims=dims,
+                fields=None,
+                writable=writable,
+                slot=home,
             )
             self.learn(token, known)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from relaxpy.runtime.bytecode import FunctionCode, Heap, IntExpr, IntOp, Operand, Reg
+from relaxpy.runtime.bytecode import HOST, FunctionCode, Heap, IntExpr, IntOp, Operand, Reg
 from relaxpy.runtime.integers import ARITY
 from relaxpy.runtime.operands import written_slots
 from relaxpy.runtime.sizes import Size, Sizes, number, value_of
@@ -40,6 +40,8 @@ class Value:
     """Values in it, those of tuples in tuples too: one may be contained many times."""
     start: int = -1
     """Of a tensor whose shape kernels read from the heap: the first slot."""
+    slot: int = -1
+    """Where a tensor lives; -1: not known."""
 
 
 class Token:
@@ -114,6 +116,7 @@ class State:
         self.slots: dict[int, Size] = {
             slot: number(value) for slot, value in enumerate(code.heap_init) if slot not in written
         }
+        self.only_host = all(slot.kind == exe.slots[HOST].kind for slot in exe.slots)
         self.rewritten = False
         """A slot was set a second time."""
 
@@ -177,6 +180,11 @@ class State:
         if known is not None and known < 0:
             raise Refuted(f"{problem}, by {-known}")
 
+    def home(self, slot: int) -> int:
+        """A slot of the executable; for all that are memory of the host the same."""
+        within(slot, self.exe.slots, "slot")
+        return HOST if self.exe.slots[slot].kind == self.exe.slots[HOST].kind else slot
+
     # Branches
 
     def leave(self, branches: list[Branch], at: int) -> int:
@@ -233,4 +241,5 @@ class State:
             dims = tuple(map(self.either, a.dims, b.dims))
         dtype = a.dtype if a.dtype == b.dtype else ""
         leaves = max(a.leaves, b.leaves)
-        return Value(a.kind, dtype, dims, fields, writable, planned, leaves)
+        slot = a.slot if a.slot == b.slot else -1
+        return Value(a.kind, dtype, dims, fields, writable, planned, leaves, slot=slot)

@@ -13,11 +13,11 @@ Machine code is trusted: a file may bring any. Its kernels' symbols vouch for wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from relaxpy.errors import ExecutableError
-from relaxpy.runtime.bytecode import Call, FunctionCode, KernelInfo
+from relaxpy.runtime.bytecode import HOST, Call, FunctionCode, Heap, KernelInfo
 from relaxpy.runtime.kernel_params import symbol_problem
 from relaxpy.runtime.verifier.function import Function
 from relaxpy.runtime.verifier.state import Refuted, formula, within
@@ -36,6 +36,8 @@ def verify(exe: Executable, file: str = "") -> tuple[Unproved, ...]:
     """
     where = f"{file or 'the executable'}: "
     names: set[str] = set()
+    if not exe.slots or exe.slots[HOST].kind != "cpu":
+        _fail(f"{where}its first slot is not the host's")
     for index, info in enumerate(exe.kernels):
         try:
             _kernel(exe, info)
@@ -92,12 +94,21 @@ def _kernel(exe: Executable, info: KernelInfo) -> None:
     if problem:
         raise Refuted(problem)
     within(info.object, exe.objects, "object")
+    within(info.slot, exe.slots, "slot")
+    on_host = exe.slots[info.slot].kind == exe.slots[HOST].kind
+    if not on_host and (info.params is None or info.alone is not None):
+        raise Refuted(f"it is no kernel of {exe.slots[info.slot].name}: its parameters are missing")
     if info.alone is not None:
         within(info.alone.object, exe.objects, "object")
     params = info.params or ()
     for param in params:
         for dim in param.shape or ():
             formula(dim, lambda _: None)
+    known = {
+        dim.index for param in params for dim in param.shape or () if isinstance(dim, Heap)
+    } | {param.size for param in params}
+    for expr in info.launch:
+        formula(expr, lambda size: _require_known(size, known))
     memory = info.memory
     if memory is not None:
         for position, axis in memory.sizes:
@@ -106,3 +117,8 @@ def _kernel(exe: Executable, info: KernelInfo) -> None:
                 raise Refuted(f"parameter {position} has no dimension {axis}")
         for expr in (memory.shared, memory.each):
             formula(expr, lambda slot: within(slot, memory.sizes, "size"))
+
+
+def _require_known(size: int, known: Collection[int]) -> None:
+    if size not in known:
+        raise Refuted(f"its launch depends on its size {size}, which no argument has")

@@ -1,0 +1,40 @@
+"""Launches on devices that take no buffer twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.devices.base import Launcher
+from relaxpy.runtime.devices.queue import Queue
+from relaxpy.runtime.devices.tensor import DeviceTensor
+
+
+def apart(launcher: Launcher, info: KernelInfo, queue: Queue) -> Launcher:
+    """`launcher`, given a copy in place of a tensor whose buffer another argument has. Of several tensors of a buffer
+    the one that the kernel writes to is itself; what is only read is as it was before the launch."""
+    written = {i for i, param in enumerate(info.params or ()) if param.written}
+
+    def launch(numbers: tuple[int, ...], sizes: tuple[int, ...], *args: Any) -> None:
+        places: dict[int, list[int]] = {}
+        for position, arg in enumerate(args):
+            if arg.__class__ is DeviceTensor:
+                places.setdefault(id(arg.buffer), []).append(position)
+        given = list(args)
+        for positions in places.values():
+            if len(positions) > 1:
+                outputs = [position for position in positions if position in written]
+                if len(outputs) > 1 or info.params is None:
+                    raise RuntimeCheckError(
+                        "kernel-failed",
+                        f"{queue.device} gives no buffer to a kernel twice, and {info.name} writes to one by arguments "
+                        f"{' and '.join(map(str, outputs or positions))}",
+                    )
+                kept = outputs[0] if outputs else positions[0]
+                for position in positions:
+                    if position != kept:
+                        given[position] = queue.copy(args[position])
+        launcher(numbers, sizes, *given)
+
+    return launch
