@@ -37,6 +37,8 @@ TURNS = 4
 take three quarters of the time, and every other one with a pipeline of its own (`random_pipeline`)."""
 SECONDS = 120.0
 """A program that takes longer never ends."""
+MORE_SECONDS = 30.0
+"""For each further program of a batch: more than any takes on a machine that does ten other things."""
 SHRINK_SECONDS = 240.0
 """What making a program smaller may take."""
 
@@ -180,11 +182,14 @@ class _Worker:
 
     def check(self, seeds: Sequence[int]) -> list[Outcome]:
         """All the seeds together; where something fails, each by itself."""
-        if self.ask("check", list(seeds), SECONDS) == []:
+        answer = self.ask("check", list(seeds), SECONDS + MORE_SECONDS * (len(seeds) - 1))
+        if answer == []:
             return [Outcome(seed) for seed in seeds]
         found = [self.one(seed) for seed in seeds]
         if not any(outcome.failure for outcome in found) and not self.stopped:
-            together = Failure("vm", "batch", f"seeds {list(seeds)} fail only in one module")
+            reason = answer[0].message if isinstance(answer, list) else answer
+            text = f"seeds {seeds[0]} to {seeds[-1]} fail only in one module: {reason}"
+            together = Failure("vm", "batch", text)
             return [Outcome(seeds[0], together), *found[1:]]
         return found
 

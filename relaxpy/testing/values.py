@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from relaxpy.build.int_expr import int_expr
+from relaxpy.backend.int_expr import int_expr
 from relaxpy.errors import RuntimeCheckError, Span
 from relaxpy.ir.annotation import (
     Annotation,
