@@ -22,22 +22,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from relaxpy.analysis.in_place import updatable, updated_parameters
-from relaxpy.errors import DeduceError, PassError, RelaxError, RuntimeCheckError, UsageError
+from relaxpy.errors import PassError, RelaxError, RuntimeCheckError, UsageError
 from relaxpy.ir.annotation import (
-    Annotation,
-    PrimType,
-    ShapeType,
     TensorType,
-    TupleType,
 )
-from relaxpy.ir.dim import Dim, product
+from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import (
     Binding,
@@ -67,8 +63,6 @@ from relaxpy.op.call import (
     CrossLevelCall,
     InvokeClosure,
 )
-from relaxpy.op.deduce import deduce
-from relaxpy.op.deduction import Deduction
 from relaxpy.op.memory import (
     AllocStorage,
     AllocTensor,
@@ -86,8 +80,10 @@ from relaxpy.op.memory import (
 from relaxpy.runtime import library
 from relaxpy.runtime.function import takes, wrong_count
 from relaxpy.runtime.patterns import describe, enter, to_value
-from relaxpy.runtime.tensor import Shape, Tensor, from_numpy, require_countable
+from relaxpy.runtime.tensor import Shape, Tensor, from_numpy
 from relaxpy.runtime.updates import require_own
+from relaxpy.testing.memory import allocate, memory_for, unset
+from relaxpy.testing.references import Perturbation, References
 from relaxpy.testing.values import (
     Checks,
     Scope,
@@ -98,16 +94,13 @@ from relaxpy.testing.values import (
     is_integers,
     pattern_of,
     shown,
-    type_of_value,
 )
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.to_python import to_python
-from relaxpy.transform.bind_unknown_shapes import with_dims
 from relaxpy.transform.check_calls import checked
 from relaxpy.transform.outline import PRIMITIVE
 
 Observer: TypeAlias = Callable[[str, TensorProgram, Sequence[Value]], Callable[[], None] | None]
-Perturbation: TypeAlias = Callable[[np.ndarray], np.ndarray]
 Trace: TypeAlias = Callable[[str, Binding, Mapping[Var, Value]], None]
 Steps: TypeAlias = Generator["Activation", Value, Value]
 """An evaluation: it yields the calls that it needs, and is sent their results."""
@@ -240,10 +233,8 @@ class Interpreter:
         self.mod = mod
         self.libraries = libraries
         self.observe = observe
-        self.perturb = perturb
+        self.references = References(mod, perturb)
         self.trace = trace
-        self.deduced: dict[tuple[Op, tuple[Annotation, ...]], Annotation] = {}
-        """Results of operators on arguments of these annotations."""
         self.entered: set[Function] = set()
         self.updatable: set[tuple[Call, int]] = set()
         """Arguments of calls that may be changed in place, of the functions entered so far."""
@@ -403,7 +394,7 @@ class Interpreter:
         try:
             match call.op:
                 case Op() as op:
-                    return self.operator(op, call, args, scope)
+                    return self.references.run(op, call, args, scope)
                 case CrossLevelCall():
                     return self.cross_level(call, args, scope)
                 case CallPurePacked() | ExternFunc():
@@ -436,82 +427,6 @@ class Interpreter:
             "not-callable", f"expected a function, got {describe(shown(callee))}", span=call.span
         )
 
-    def operator(self, op: Op, call: Call, args: list[Value], scope: Scope) -> Value:
-        """An operator by its reference, after what deduction could not decide has been checked."""
-        types = tuple(_concrete(arg, scope, self.mod) for arg in call.args)
-        deduced = self.deduced.get((op, types))
-        if deduced is None:
-            deduced = self.deduced[op, types] = self.deduce(op, call, types, scope)
-        given = [
-            None if _left_out(op, i, a) else op.as_array(i, a, getattr(types[i], "dtype", None))
-            for i, a in enumerate(args)
-        ]
-        with _memory(deduced):
-            result = op.reference(*given)
-        if isinstance(deduced, ShapeType):
-            return Shape(result)
-        if isinstance(deduced, PrimType) and isinstance(result, (np.ndarray, np.generic)):
-            return as_number(result.item(), deduced.dtype)
-        return self.computed(result) if isinstance(deduced, (TensorType, TupleType)) else result
-
-    def computed(self, result: Any) -> Value:
-        """What an operator's reference gave: compact arrays, perturbed where that is wanted."""
-        if isinstance(result, (tuple, list)):
-            return tuple(map(self.computed, result))
-        if not isinstance(result, (np.ndarray, np.generic)):
-            return result
-        array = np.ascontiguousarray(result).reshape(np.shape(result))
-        inexact = self.perturb is not None and DType(array.dtype).is_float
-        return self.perturb(array) if self.perturb is not None and inexact else array
-
-    def deduce(self, op: Op, call: Call, types: Sequence[Annotation], scope: Scope) -> Annotation:
-        """The result's annotation with everything known; what was undecided while compiling is
-        checked here."""
-        known = dict(zip(map(id, call.args), types, strict=True))
-        deduction = Deduction(op, call, lambda e: known[id(e)])
-        try:
-            deduced = deduction.run()
-        except DeduceError as error:
-            message = self.unmet(op, call, scope)
-            if not message:
-                self.check_sizes(call, scope)
-            raise RuntimeCheckError(
-                "check", f"{scope.function}: {message or error.message}"
-            ) from None
-        if isinstance(deduced, TensorType) and any((d.value or 0) < 0 for d in deduced.dims or ()):
-            self.check_sizes(call, scope)
-        return deduced
-
-    def check_sizes(self, call: Call, scope: Scope) -> None:
-        """Raise for a result with a size below 0, in the words of the program's symbols."""
-        named = deduce(call, self.mod)
-        if isinstance(named, TensorType) and named.dims is not None:
-            known = [d for d in named.dims if all(var in scope.syms for var in d.vars)]
-            scope.sizes(known)
-
-    def unmet(self, op: Op, call: Call, scope: Scope) -> str:
-        """The first relation of dimensions that deduction leaves to run time and that does not
-        hold, in the words of the program's symbols; those of unknown shapes are named as
-        `BindUnknownShapes` names them."""
-        symbols = dict(scope.syms)
-        known: dict[int, Annotation] = {}
-        for arg in call.args:
-            annotation = deduce(arg, self.mod)
-            if isinstance(arg, Var):
-                annotation = with_dims(annotation, arg.name)
-                for dim, size in Checks(scope).sizes(annotation, scope.vars[arg]):
-                    if dim.symbol is not None:
-                        symbols.setdefault(dim.symbol, size)
-            known[id(arg)] = annotation
-        deduction = Deduction(op, call, lambda e: known[id(e)], exact=True)
-        with suppress(DeduceError):
-            deduction.run()
-        for requirement in deduction.requirements:
-            inside = all(var in symbols for var in requirement.condition.vars)
-            if inside and not requirement.condition.evaluate(symbols):
-                return requirement.message
-        return ""
-
     def cross_level(self, call: Call, args: list[Value], scope: Scope) -> Value:
         """Allocate the outputs, call in destination-passing style, give the outputs (figure 5)."""
         inputs = list(args[1]) if isinstance(args[1], tuple) else [args[1]]
@@ -526,12 +441,12 @@ class Interpreter:
                     inputs[index] = inputs[index].copy()
                 outputs.append(inputs[index])
             else:
-                outputs.append(_unset(scope.sizes(out.dims), out.dtype))
+                outputs.append(unset(scope.sizes(out.dims), out.dtype))
                 allocated.append(outputs[-1])
         extra = args[2] if len(args) > 2 else ()
         self.destination_passing(call.args[0], [*inputs, *allocated, *extra], scope)
         for output in outputs:
-            output[...] = self.computed(output)
+            output[...] = self.references.computed(output)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def destination_passing(self, callee: Expr, values: Sequence[Value], scope: Scope) -> None:
@@ -560,10 +475,10 @@ class Interpreter:
         match op:
             case AllocStorage():
                 size = max(args[0], 0)  # of a tensor with a negative dimension, which is refused
-                with _memory(TensorType((size,), "uint8")):
+                with memory_for(TensorType((size,), "uint8")):
                     return np.zeros(size, np.uint8)
             case AllocTensor(dtype=dtype, offset=offset):
-                return _allocate(args[0], DType(dtype), offset, *args[1:])
+                return allocate(args[0], DType(dtype), offset, *args[1:])
             case View(dtype=dtype, offset=offset):
                 whole = np.ascontiguousarray(args[0]).reshape(-1).view(np.uint8)
                 kind = DType(dtype)
@@ -623,24 +538,6 @@ def run_program(program: TensorProgram, values: Sequence[Value], name: str = "ma
     to_python(program.func, program.attrs.get(CHECK_INDICES, name))(*ordered)
 
 
-def _allocate(
-    shape: Sequence[int], dtype: DType, offset: int = 0, storage: Value = None
-) -> np.ndarray:
-    """A tensor that nobody has written; if a storage is given, `offset` bytes behind its start."""
-    fresh = _unset(shape, dtype)
-    if storage is None:
-        return fresh
-    end = offset + fresh.nbytes
-    if end > len(storage):
-        raise PassError(
-            "interpret",
-            f"a tensor of {fresh.nbytes} bytes from {offset} in a storage of {len(storage)}",
-        )
-    tensor = storage[offset:end].view(dtype.numpy).reshape(fresh.shape)
-    tensor[...] = fresh
-    return tensor
-
-
 def _truth(value: Value) -> bool:
     """The condition of a branch."""
     if isinstance(value, (np.ndarray, np.generic)):
@@ -671,38 +568,6 @@ def _failures(code: str, what: str, scope: Scope) -> Iterator[None]:
         raise RuntimeCheckError(code, f"{scope.function}: {what} failed: {reason}") from error
 
 
-@contextmanager
-def _memory(made: Annotation) -> Iterator[None]:
-    """Raise the error of the virtual machine where there is not the memory for what is made inside."""
-    known = isinstance(made, TensorType) and made.dtype is not None and made.dims is not None
-    dims = (made.dims or ()) if isinstance(made, TensorType) else ()
-    nbytes = product(dims).value if known else None
-    if nbytes is not None and isinstance(made, TensorType) and made.dtype is not None:
-        nbytes *= made.dtype.itemsize
-        if nbytes == 0:
-            require_countable([dim.value or 0 for dim in dims], str(made.dtype))
-        if nbytes > _ADDRESSES:
-            raise RuntimeCheckError("out-of-memory", f"cannot allocate {nbytes} bytes")
-    try:
-        yield
-    except MemoryError:
-        asked = "memory" if nbytes is None else f"{nbytes} bytes"
-        raise RuntimeCheckError("out-of-memory", f"cannot allocate {asked}") from None
-
-
-_ADDRESSES = 1 << 48
-"""Bytes that no process has: numpy raises other errors where it cannot count them."""
-
-
-def _unset(shape: Sequence[int], dtype: DType | None) -> np.ndarray:
-    """Memory that nobody has written: NaN, or a number that stands out."""
-    kind = dtype or DType("float32")
-    with _memory(TensorType(tuple(shape), kind)):
-        return np.full(
-            tuple(shape), np.nan if kind.is_float else 0 if kind.is_bool else 77, kind.numpy
-        )
-
-
 def _to_runtime(value: Value) -> Any:
     """A value as registered functions take it; arrays share their memory."""
     if isinstance(value, np.ndarray):
@@ -719,37 +584,3 @@ def _plain(value: Any) -> Value:
     if isinstance(value, tuple) and not isinstance(value, Shape):
         return tuple(map(_plain, value))
     return () if value is None else value
-
-
-def _left_out(op: Op, place: int, value: Value) -> bool:
-    """Is this the empty tuple that stands for an optional argument?"""
-    spec = op.args[place]
-    empty = isinstance(value, tuple) and not isinstance(value, Shape) and not value
-    return spec.optional and spec.kind is not TupleType and empty
-
-
-def _concrete(expr: Expr, scope: Scope, mod: IRModule) -> Annotation:
-    """The annotation of an argument from its value: what deduction says of it, with everything
-    known."""
-    if not isinstance(expr, Var):
-        return _bound(deduce(expr, mod), expr, scope)
-    found = type_of_value(scope.vars[expr])
-    known = expr.annotation
-    if isinstance(found, PrimType) and isinstance(known, PrimType):
-        return PrimType(known.dtype, found.value)  # a number does not know its dtype
-    return found
-
-
-def _bound(annotation: Annotation, expr: Expr, scope: Scope) -> Annotation:
-    if isinstance(expr, Tuple):
-        return TupleType(
-            _bound(deduce(f), f, scope) if not isinstance(f, Var) else type_of_value(scope.vars[f])
-            for f in expr.fields
-        )
-    if isinstance(annotation, ShapeType) and annotation.dims is not None:
-        return ShapeType(d.evaluate(scope.syms) for d in annotation.dims)
-    if isinstance(expr, PrimValue) and isinstance(expr.value, Dim):
-        return PrimType(expr.dtype, expr.value.evaluate(scope.syms))
-    if isinstance(annotation, PrimType) and annotation.value is not None:
-        return PrimType(annotation.dtype, annotation.value.evaluate(scope.syms))
-    return annotation
