@@ -1,7 +1,7 @@
 """`T.prim_func` in Python syntax to a tensor program.
 
 TVM's own parser reads it, driven on this one function definition: so line and column of every error are exact, and the
-names that the body may use are those that we give. `spelling` prepares the tree, `program_check` looks at the result,
+names that the body may use are those that we give. `tree` prepares the tree, `program_check` looks at the result,
 because TVM accepts programs that cannot be right.
 """
 
@@ -24,7 +24,7 @@ from relaxpy.ir.recursion import deep_recursion
 from relaxpy.tir.analyzer import int64, to_tvm
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.program_check import check_program, is_dtype
-from relaxpy.tir.spelling import (
+from relaxpy.tir.tree.checked import (
     ARITHMETIC,
     CHECKED,
     COMPARISONS,
@@ -36,10 +36,9 @@ from relaxpy.tir.spelling import (
     SHAPE,
     STARRED,
     STORED,
-    Prepared,
-    prepare,
-    refuse_deep,
 )
+from relaxpy.tir.tree.depth import refuse_deep as refuse_deep
+from relaxpy.tir.tree.prepare import Prepared, prepare
 from relaxpy.tir.tvm import IRBuilder, script_core, script_tirx, tirx, tvm, tvm_ffi
 
 
