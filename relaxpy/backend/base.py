@@ -11,17 +11,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from relaxpy.backend.knobs import Choice, Choices
-from relaxpy.runtime.bytecode import KernelInfo, KernelMemory
 from relaxpy.target import Target
-from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Buffer
-from relaxpy.transform.phases import Pipeline
 
 if TYPE_CHECKING:
+    from relaxpy.backend.knobs import Choice, Choices
     from relaxpy.backend.schedule import ScheduledKernel
+    from relaxpy.runtime.bytecode import KernelInfo, KernelMemory
+    from relaxpy.tir.tvm import tirx
+    from relaxpy.tir.writer.loops import Buffer
+    from relaxpy.transform.phases import Pipeline
 
 T = TypeVar("T", bound=Target)
 
@@ -94,7 +96,28 @@ class Backend(ABC, Generic[T]):
         """What a run of an arranged program takes from the heap beside its arguments; None: not known."""
         return None
 
+    def sources(self) -> Sequence[Path] | None:
+        """The files that say what becomes of a program, besides relaxpy's own: they are part of the key of what builds
+        keep. Here, the Python files of the package that the class is in. None where they are not known: nothing is
+        kept then."""
+        return _sources_of(type(self).__module__.partition(".")[0])
+
     def peak_flops(self, target: T) -> float:
         """Operations a second of float32 multiply-adds, two each, that this machine does at most, as measured; 0 where
         that is not known."""
         return 0.0
+
+
+def _sources_of(package: str) -> Sequence[Path] | None:
+    """The Python files of a package, sorted; none of relaxpy, whose own are known. None where they are not all."""
+    if package == __name__.partition(".")[0]:
+        return ()
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):  # a module that was made in memory
+        return None
+    if spec is None or not spec.has_location or spec.origin is None:
+        return None
+    origin = Path(spec.origin)
+    files = sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
+    return files if all(file.suffix == ".py" and file.is_file() for file in files) else None

@@ -49,9 +49,13 @@ def backend_of(target: Target | str) -> Backend[Any]:
     Raises: BuildError: `target-kind` for a kind that nobody declares, `backend-clash` for one that two packages do,
     `backend-load` for a backend that cannot be loaded or is none.
     """
-    kind = target if isinstance(target, str) else target.kind
+    return _backend(target if isinstance(target, str) else target.kind)
+
+
+@cache
+def _backend(kind: str) -> Backend[Any]:
     if kind in OWN:
-        return _loaded(kind, Listed(kind, OWN[kind]))
+        return _instance(OWN[kind])
     found = [each for each in _installed() if each.kind == kind]
     if not found:
         _fail_kind(kind)
@@ -61,19 +65,27 @@ def backend_of(target: Target | str) -> Backend[Any]:
             f'several packages have a backend for "{kind}": {", ".join(_origin(e) for e in found)}',
             help="uninstall all but one of them",
         )
-    return _loaded(kind, found[0])
+    return _made(found[0])
 
 
 def backends() -> Iterator[Listed]:
-    """All kinds of target, relaxpy's own first; nothing is loaded. Those that packages declare and relaxpy has itself
-    are not among them."""
+    """All kinds of target, relaxpy's own first; nothing is loaded."""
     yield from (Listed(kind, place) for kind, place in OWN.items())
     yield from _installed()
 
 
+def hidden() -> list[Listed]:
+    """What packages declare for kinds that relaxpy has a backend of its own for: it is not used."""
+    return [each for each in _declared() if each.kind in OWN]
+
+
 def _installed() -> list[Listed]:
+    return [each for each in _declared() if each.kind not in OWN]
+
+
+def _declared() -> list[Listed]:
     """What packages declare, sorted; a package that is found twice on the path counts once."""
-    found = {_listed(each) for each in entry_points(group=GROUP) if each.name not in OWN}
+    found = {_listed(each) for each in entry_points(group=GROUP)}
     return sorted(found, key=lambda each: (each.kind, each.package, each.place))
 
 
@@ -87,16 +99,6 @@ def _origin(listed: Listed) -> str:
 
 
 @cache
-def _loaded(kind: str, listed: Listed) -> Backend[Any]:
-    """The backend, made once a place."""
-    backend = _made(listed)
-    if kind not in backend.kinds:
-        kinds = ", ".join(backend.kinds) or "none"
-        raise _unusable(listed, f"{listed.place} is a backend for {kinds}")
-    return backend
-
-
-@cache
 def _instance(place: str) -> Any:
     """What an entry names; an instance where that is a class."""
     module, _, path = place.partition(":")
@@ -107,14 +109,16 @@ def _instance(place: str) -> Any:
 
 
 def _made(listed: Listed) -> Backend[Any]:
-    if not listed.package and listed.kind in OWN:
-        return _instance(listed.place)
+    """A package's backend, if that is what it declares."""
     try:
         value = _instance(listed.place)
     except Exception as error:  # whatever a package's own code raises
         raise _unusable(listed, f"{type(error).__name__}: {error}") from error
     if not isinstance(value, Backend):
         raise _unusable(listed, f"{listed.place} is no Backend but a {type(value).__name__}")
+    if listed.kind not in value.kinds:
+        kinds = ", ".join(value.kinds) or "none"
+        raise _unusable(listed, f"{listed.place} is a backend for {kinds}")
     return value
 
 
@@ -147,16 +151,16 @@ def _fail_kind(kind: str) -> Any:
         fail("target-kind", "the target is empty", f"known kinds: {', '.join(known)}")
     plain = kind.lower()
     family = plain.partition(":")[0].partition("/")[0]
-    if family in _PROCESSORS or plain in known:
+    if family in _PROCESSORS or plain in ("llvm", "c"):
         fail(
             "target-kind",
             f'unknown target kind "{kind}"',
             f'{_HOST}; another one is named by options: "llvm -mcpu=haswell", "llvm -mtriple=aarch64-linux-gnu"',
         )
-    if family in _DEVICES:
+    if family in _DEVICES and family not in known:
         fail(
             "target-kind",
             f'there is no code generator for {_DEVICES[family]} ("{kind}") in this version',
             f"{_HOST}; a backend and a runtime for {_DEVICES[family]} would be needed",
         )
-    fail("target-kind", f'unknown target kind "{kind}"', nearest(kind, known))
+    fail("target-kind", f'unknown target kind "{kind}"', nearest(plain, known))

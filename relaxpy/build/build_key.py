@@ -30,10 +30,11 @@ from relaxpy.tir.prim_func import PrimFunc
 _PACKAGE = __name__.partition(".")[0]
 
 
-def build_key(*parts: Any, most_bytes: int) -> bytes | None:
+def build_key(*parts: Any, most_bytes: int, package: str = _PACKAGE) -> bytes | None:
     """A digest of values: modules, passes, parameters, options. None where something in them cannot be told by its
-    value, or where their arrays have more than `most_bytes` bytes."""
-    spelling = _Spelling(most_bytes)
+    value, or where their arrays have more than `most_bytes` bytes. Passes may be of `package`, too, if its sources are
+    part of the key."""
+    spelling = _Spelling(most_bytes, frozenset((_PACKAGE, package)))
     try:
         with deep_recursion():
             text = spelling.complete(parts)
@@ -53,8 +54,10 @@ class _Unknown(Exception):
 class _Spelling:
     """Values as text. What has an identity is numbered, and told in a table behind the text."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, packages: frozenset[str]) -> None:
         self.most_bytes = most_bytes
+        self.packages = packages
+        """Whose classes do what their fields say."""
         self.arrays: list[np.ndarray[Any, Any]] = []
         """In the order in which they are met."""
         self._places: dict[int, int] = {}
@@ -86,7 +89,7 @@ class _Spelling:
     def _object(self, value: Any) -> str:
         if isinstance(value, np.generic):
             return f"{value.dtype}:{value.tobytes().hex()}"
-        fields = _fields(type(value))
+        fields = _fields(type(value), self.packages)
         if fields is None:
             raise _Unknown(type(value).__qualname__)
         name, names = fields
@@ -172,10 +175,10 @@ _SPELLINGS: dict[type[Any], Callable[[_Spelling, Any], str]] = {
 
 
 @cache
-def _fields(kind: type[Any]) -> tuple[str, tuple[str, ...]] | None:
-    """How a class of relaxpy's own is told: its name and its fields'. None for other classes: what they do is not known
-    by their fields."""
-    own = kind.__module__.partition(".")[0] == _PACKAGE
+def _fields(kind: type[Any], packages: frozenset[str]) -> tuple[str, tuple[str, ...]] | None:
+    """How a class of one of these packages is told: its name and its fields'. None for other classes: what they do is
+    not known by their fields."""
+    own = kind.__module__.partition(".")[0] in packages
     if not own or not dataclasses.is_dataclass(kind):
         return None
     names = tuple(field.name for field in dataclasses.fields(kind))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from relaxpy.backend.registry import backend_of
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.build_key import build_key
 from relaxpy.build.kernels import compiler_id
@@ -31,7 +32,7 @@ SHARE = 0.25
 _REPORT = "report"
 """The section of an entry beside those of the executable."""
 _SOURCES = tuple(
-    "errors.py ir tir shape op analysis transform backend build runtime script".split()
+    "errors.py target.py ir tir shape op analysis transform backend build runtime script".split()
 )
 """Sources that decide what becomes of a module."""
 
@@ -47,11 +48,13 @@ def key_of(
 ) -> bytes | None:
     """What a build is found by; None for one that is not kept. `params` are constants: those that could not be made
     ones have no key."""
-    compiler = compiler_id(_SOURCES)
+    backend = backend_of(target)
+    compiler = compiler_id(_SOURCES, backend)
     if compiler is None:
         return None
-    options = (compiler, mod, pipeline, target, params, tuning, check_arguments)
-    return build_key("build", *options, most_bytes=_limit(build_cache))
+    options = (compiler, mod, pipeline, str(target), params, tuning, check_arguments)
+    package = type(backend).__module__.partition(".")[0]  # its sources are in the compiler's digest
+    return build_key("build", *options, most_bytes=_limit(build_cache), package=package)
 
 
 def find(build_cache: BuildCache, key: bytes) -> Executable | None:

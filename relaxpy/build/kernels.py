@@ -23,15 +23,17 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, pairwise
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import relaxpy.version
-from relaxpy.backend.base import CompileOptions
+from relaxpy.backend.base import Backend, CompileOptions
 from relaxpy.backend.int_expr import int_expr
 from relaxpy.backend.knobs import Choices
 from relaxpy.backend.registry import backend_of
 from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.tuning import TuningRecords
+from relaxpy.errors import BuildError, RelaxError
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.module import BufferParam
 from relaxpy.runtime.bytecode import KernelInfo, KernelParam
@@ -115,7 +117,7 @@ def compile_kernels(
         name: program_text(program, target, check_arguments, choices.get(name))
         for name, program in wanted.items()
     }
-    id = compiler_id() if build_cache is not None else None
+    id = compiler_id(backend=backend_of(target)) if build_cache is not None else None
     keys = {name: hashlib.sha256(f"{id}\n{text}".encode()).digest() for name, text in texts.items()}
     found: dict[str, CompiledKernel] = {}
     if build_cache is not None and id is not None:
@@ -211,9 +213,18 @@ def _compile(
 ) -> CompiledKernel:
     start = perf_counter()
     options = CompileOptions(check_arguments)
-    compiled = backend_of(target).compile({symbol: scheduled}, target, options, called=name)
+    try:
+        compiled = backend_of(target).compile({symbol: scheduled}, target, options, called=name)
+        info = replace(compiled.kernels[symbol], params=params)
+    except (RelaxError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise BuildError(
+            "kernel-compile",
+            f'the kernel "{name}" does not compile for {target}: {type(error).__name__}: {error}',
+            help=f'this is a bug in the backend for "{target.kind}"',
+        ) from error
     seconds += perf_counter() - start
-    info = replace(compiled.kernels[symbol], params=params)
     return CompiledKernel(info, scheduled.rule, seconds, compiled.images)
 
 
@@ -240,10 +251,12 @@ def kernel_params(program: PrimFunc) -> tuple[KernelParam, ...]:
 
 
 @cache
-def compiler_id(sources: tuple[str, ...] = _KERNEL_SOURCES) -> str | None:
+def compiler_id(
+    sources: tuple[str, ...] = _KERNEL_SOURCES, backend: Backend[Any] | None = None
+) -> str | None:
     """What this compiler is: a digest of versions and of its sources, of those that decide what becomes of a tensor
-    program unless others are named. None where a source has changed since this process loaded relaxpy: what runs is not
-    what the files say."""
+    program unless others are named, and of the backend's. None where a source is not known or has changed since this
+    process loaded relaxpy: what runs is not what the files say."""
     digest = hashlib.sha256(relaxpy.version.__version__.encode())
     for package in _PACKAGES:
         try:
@@ -252,10 +265,14 @@ def compiler_id(sources: tuple[str, ...] = _KERNEL_SOURCES) -> str | None:
             digest.update(f"{package}\n".encode())
     root = Path(relaxpy.version.__file__).parent
     files = [path for part in sources for path in _sources(root / part)]
-    for path in files:
+    others = () if backend is None else backend.sources()
+    if others is None:
+        return None
+    for path in (*files, *others):
         if path.stat().st_mtime > relaxpy.version.LOADED_AT:
             return None
-        digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
+        name = path.relative_to(root) if path.is_relative_to(root) else path
+        digest.update(f"{name.as_posix()}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest() if files else None
 

@@ -8,11 +8,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 
 import click
 
+from relaxpy.backend.registry import backends, hidden
 from relaxpy.cli.probe import PROBES, Finding
 from relaxpy.version import __version__
 
@@ -115,12 +116,18 @@ def doctor() -> None:
     healthy = show_packages()
     click.echo("\nTargets")
     findings = {}
-    for target in PROBES:
+    others = {each.kind: each for each in backends() if each.package}
+    for target in dict.fromkeys((*PROBES, *others)):
         finding = findings[target] = probe(target)
+        if target in others:
+            finding = replace(finding, found=f"{finding.found} ({others[target].package})")
         mark = click.style("yes", fg="green") if finding.works else click.style("no ", fg="yellow")
         click.echo(f"  {mark}  {target:<8} {finding.found}")
         if finding.advice:
             click.echo(f"                └ {finding.advice}")
+    for each in hidden():
+        mark = click.style("no ", fg="yellow")
+        click.echo(f"  {mark}  {each.kind:<8} of {each.package} is not used: relaxpy has its own")
     healthy = healthy and findings["llvm"].works
     click.echo(
         "\n"

@@ -11,12 +11,13 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import click
 import numpy as np
 
 import relaxpy
+from relaxpy.backend.registry import backends
 from relaxpy.errors import RelaxError
 
 PROGRAM = """
@@ -41,20 +42,34 @@ class Finding:
     """Which part is missing and how to get it; empty if nothing is."""
 
 
-def probe_llvm() -> Finding:
-    """Compile `PROGRAM` for this CPU, run it at two sizes, and look at the numbers."""
-    target = relaxpy.Target.parse("llvm")
+def probe_backend(kind: str) -> Finding:
+    """Compile `PROGRAM` for targets of a kind, run it at two sizes, and look at the numbers."""
+    found = kind
     try:
-        vm = relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(PROGRAM), target=target))
+        target = relaxpy.Target.parse(kind)
+        found = str(target)
+        exe = relaxpy.build(relaxpy.parse(PROGRAM), target=target)
+        if not target.is_host_loadable:
+            return Finding(False, found, "it is compiled for, but does not run here")
+        vm = relaxpy.VirtualMachine(exe)
         for n in (3, 1000):
             x = np.arange(n, dtype=np.float32)
             if not np.array_equal(vm["main"](x).numpy(), x + x):
                 return Finding(
-                    False, str(target), "a kernel ran and its numbers are wrong: please report this"
+                    False, found, "a kernel ran and its numbers are wrong: please report this"
                 )
     except RelaxError as error:
-        return Finding(False, str(target), f"compiling or running a kernel failed: {error.message}")
-    return Finding(True, f"{target.mcpu}, {relaxpy.num_threads()} threads")
+        return Finding(False, found, f"compiling or running a kernel failed: {error.message}")
+    return Finding(True, found)
+
+
+def probe_llvm() -> Finding:
+    """This machine's processor."""
+    finding = probe_backend("llvm")
+    if not finding.works:
+        return finding
+    name = relaxpy.Target.host().facts()["mcpu"]
+    return replace(finding, found=f"{name}, {relaxpy.num_threads()} threads")
 
 
 def no_code_path(kind: str, found: str) -> Finding:
@@ -124,4 +139,7 @@ PROBES: dict[str, Callable[[], Finding]] = {
 }
 
 if __name__ == "__main__":
-    click.echo(json.dumps(asdict(PROBES[sys.argv[1]]())))
+    name = sys.argv[1]
+    installed = {each.kind for each in backends() if each.package}
+    known = name in PROBES and name not in installed
+    click.echo(json.dumps(asdict(PROBES[name]() if known else probe_backend(name))))
