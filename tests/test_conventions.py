@@ -45,7 +45,7 @@ ALLOWED["build"] |= {
     "runtime"
 }  # bytecode is what code generation makes, Executable what `build` returns
 
-RUNTIME_ALLOWED = {"numpy", "ml_dtypes", "tvm_ffi", "tvm_ffi_orcjit", "relaxpy"}
+RUNTIME_ALLOWED = {"numpy", "ml_dtypes", "tvm_ffi", "tvm_ffi_orcjit", "relaxpy", "pyopencl"}
 """What `relaxpy/runtime` may import besides the standard library."""
 
 

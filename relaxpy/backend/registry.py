@@ -28,6 +28,7 @@ GROUP = "relaxpy.backends"
 OWN = {
     "llvm": "relaxpy.backend.cpu.backend:CpuBackend",
     "c": "relaxpy.backend.cpu.backend:CpuBackend",
+    "opencl": "relaxpy.backend.opencl.backend:OpenCLBackend",
 }
 """Kind of target → the backend of relaxpy's own that compiles for it, as module:class."""
 
@@ -134,7 +135,7 @@ def _unusable(listed: Listed, reason: str) -> BuildError:
 _HOST = 'this version compiles for processors: target="llvm" is the one at hand'
 
 _DEVICES = {
-    "cuda": "NVIDIA GPUs", "nvptx": "NVIDIA GPUs", "rocm": "AMD GPUs", "hip": "AMD GPUs", "opencl": "OpenCL devices",
+    "cuda": "NVIDIA GPUs", "nvptx": "NVIDIA GPUs", "rocm": "AMD GPUs", "hip": "AMD GPUs",
     "vulkan": "Vulkan devices", "metal": "Apple GPUs", "mps": "Apple GPUs", "webgpu": "browsers and WebGPU",
     "gpu": "GPUs", "xpu": "Intel GPUs", "tpu": "TPUs", "npu": "NPUs", "hexagon": "Hexagon", "wasm": "WebAssembly",
 }  # fmt: skip

@@ -209,11 +209,18 @@ class _Unsigned:
     def __call__(self, kind: str, a: Expr, b: Expr) -> Expr:
         dtype = str(a.ty.dtype)
         unsigned = dtype if dtype.startswith("u") else f"u{dtype}"
-        return _ARITHMETIC[kind](a.astype(unsigned), b.astype(unsigned)).astype(dtype)
+        return _ARITHMETIC[kind](_unsigned(a, unsigned), _unsigned(b, unsigned)).astype(dtype)
 
     def around(self, body: tirx.Stmt) -> tirx.Stmt:
         """The body with what it needs."""
         return body
+
+
+def _unsigned(value: Expr, dtype: str) -> Expr:
+    """The value modulo the size of an unsigned type. TVM casts literals at once, and refuses negative ones."""
+    if isinstance(value, tirx.IntImm):
+        return tirx.const(int(value.value) % (1 << tvm.DataType(dtype).bits), dtype)
+    return value.astype(dtype)
 
 
 class _Inlined:

@@ -142,22 +142,24 @@ def handed_on(func: Any) -> list[Any]:
 
 def split(program: PrimFunc) -> Launches | None:
     """The program as a launch for each statement of its root block, for devices on which a launch is the only way to
-    wait for all threads; None where there are fewer than two, or where something else stands between them. What they
-    hand on to each other is allocated for them."""
+    wait for all threads, and whose kernels cannot allocate. What it allocates there is a workspace, but for what is
+    small and used by one launch alone. None where it is one launch without workspaces, or where something else is
+    between the statements."""
     func: Any = program.func
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize) or len(body.iter_values) != 0:
         return None
     block = body.block
-    if not isinstance(block.body, tirx.SeqStmt) or block.init is not None or block.match_buffers:
+    if block.init is not None or block.match_buffers:
         return None
-    stmts = list(block.body.seq)
+    stmts = list(block.body.seq) if isinstance(block.body, tirx.SeqStmt) else [block.body]
     if not all(isinstance(stmt, tirx.For | s_tir.SBlockRealize) for stmt in stmts):
-        return None
+        stmts = [block.body]
     uses = [_used(stmt) for stmt in stmts]
-
     users = {b: [n for n, used in enumerate(uses) if b in used] for b in block.alloc_buffers}
-    between = [buffer for buffer, found in users.items() if len(found) > 1]
+    between = [b for b, found in users.items() if found and (len(found) > 1 or is_shared(b))]
+    if len(stmts) == 1 and not between:
+        return None
     shapes = [_shape(program, buffer) for buffer in between]
     workspaces = tuple(shape for shape in shapes if shape is not None)
     if len(workspaces) != len(between):
@@ -165,7 +167,7 @@ def split(program: PrimFunc) -> Launches | None:
     given = [*func.params, *between]
     launches: list[Launch] = []
     for number, stmt in enumerate(stmts):
-        own = [buffer for buffer, found in users.items() if found == [number]]
+        own = [b for b, found in users.items() if found == [number] and b not in between]
         launches.append(_launch(program, stmt, given, uses[number], own))
     return Launches(tuple(launches), workspaces)
 
@@ -196,7 +198,33 @@ def _launch(
     made = tirx.PrimFunc(params, _with_root(func.body, own, stmt), func.ret_type, attrs=func.attrs)
     if GIVEN in (func.attrs or {}):
         made = made.without_attr(GIVEN)
-    return Launch(PrimFunc(s_tir.renew_defs(made), program.span), tuple(args))
+    return Launch(PrimFunc(_renewed(made), program.span), tuple(args))
+
+
+def _renewed(func: Any) -> Any:
+    """The function with variables of its own, in the annotations of its loops, too, which TVM forgets."""
+    new = s_tir.renew_defs(func)
+    again: dict[Any, Any] = {}
+    for old, own in zip(func.params, new.params, strict=True):
+        again[old] = own
+        if tirx.buffer.is_buffer_var(old):
+            again |= dict(zip(old.shape, own.shape, strict=True))
+    known = {old: own for old, own in again.items() if isinstance(old, tvm.ir.Var)}
+
+    def value(said: Any) -> Any:
+        if not isinstance(said, tvm.ir.Expr):
+            return said
+        return rewritten(said, (tvm.ir.Var, lambda var: known.get(var, var)))
+
+    def loop(node: Any) -> Any:
+        if not len(node.annotations):
+            return node
+        annotations = {name: value(said) for name, said in node.annotations.items()}
+        return tirx.For(
+            node.loop_var, node.min, node.extent, node.kind, node.body, node.thread_binding, annotations, node.step
+        )  # fmt: skip
+
+    return new.with_body(rewritten(new.body, (tirx.For, loop)))
 
 
 def is_shared(buffer: Any) -> bool:

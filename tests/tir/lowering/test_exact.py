@@ -145,3 +145,9 @@ def test_c() -> None:
     """C has unsigned numbers for it."""
     text = compile_source({"k": elementwise(lambda x: x + x, "int32")}, Target.parse("c"))
     assert "(uint32_t)x[" in text
+
+
+def test_negative_literals_in_c() -> None:
+    """They are unsigned numbers, too: TVM refuses to make one of a negative literal."""
+    func = elementwise(lambda x: x + tirx.const(-5, "int32"), "int32")
+    assert "4294967291" in compile_source({"k": func}, Target.parse("c"))

@@ -1,0 +1,221 @@
+"""A launch as device code: lowered, split from its host part, with the sizes of its grid.
+
+TVM's `SplitHostDevice` leaves a host function that only says what the kernel is called with: buffers, integers, and
+how many groups of how many threads run it. These become data (`DeviceKernel`), so that nothing of TVM's host code is
+needed where it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from relaxpy.errors import BuildError, PassError
+from relaxpy.ir.dim import Dim
+from relaxpy.tir.lowering.bfloat16 import without_bfloat16
+from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed
+from relaxpy.tir.lowering.float8 import FORMATS, without_float8
+from relaxpy.tir.lowering.traps import without_traps
+from relaxpy.tir.prim_func import read_symbols
+from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.walk import element_types, rewritten
+
+Stmt = Any
+_DEVICE_KERNEL = 2
+"""TVM's `CallingConv::kDeviceKernelLaunch`."""
+_AXES = ("x", "y", "z")
+
+
+@dataclass(frozen=True)
+class Given:
+    """An argument of the program, as a kernel takes it."""
+
+    position: int
+    """Its number among the program's arguments."""
+    is_memory: bool
+    """A buffer, and not a scalar."""
+
+
+@dataclass(frozen=True)
+class DeviceKernel:
+    """A kernel of a device and how it is launched, over the symbols of the program that it is made from."""
+
+    func: tirx.PrimFunc
+    """The device function. Its name is the attribute `global_symbol`."""
+    args: tuple[Given | Dim, ...]
+    """For each of its parameters an argument of the program, or an integer over its sizes."""
+    dtypes: tuple[str, ...]
+    """The type of each parameter: of integers, and of the elements in memory."""
+    groups: tuple[Dim, Dim, Dim]
+    """How many groups of threads run it along each axis; where one is 0, it does not run."""
+    threads: tuple[int, int, int]
+    """Threads in a group along each axis."""
+
+
+def device_kernel(func: tirx.PrimFunc, name: str, target: Any) -> DeviceKernel:
+    """The kernel of a program whose loops are bound to threads, under this name, for a target of TVM's.
+
+    Raises BuildError (`kernel-compile`) for a program that is more than one launch.
+    """
+    lowered = _lowered(func.with_attr({"global_symbol": name, "s_tir": True}), target)
+    host, device = None, []
+    for function in lowered.functions.values():
+        if int(function.attrs.get("calling_conv", 0)) == _DEVICE_KERNEL:
+            device.append(function)
+        else:
+            host = function
+    if host is None or len(device) != 1:
+        raise BuildError(
+            "kernel-compile", f'the kernel "{name}" is {len(device)} launches on a device, not one'
+        )
+    return _read(_HostReader(host, func), device[0], name)
+
+
+def _passes() -> list[tvm.transform.Pass]:
+    """From blocks to flat loops, as for processors, with what threads need. Nothing is simplified: the device's own
+    compiler does that, and the text keeps the names that loops have."""
+    return [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerCrossThreadReduction(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.LiftThreadBinding(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.UnifyThreadBinding(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.AnnotateIrregularLoop(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.NarrowDataType(32),
+        tirx.transform.VectorizeLoop(True),
+        s_tir.transform.InjectVirtualThread(),
+        tirx.transform.StorageRewrite(),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.RemoveNoOp(),
+        _each("Unnamed", unnamed),
+        s_tir.transform.RewriteUnsafeSelect(),
+        _each("WithoutTraps", without_traps),
+    ]
+
+
+def _split_passes() -> list[tvm.transform.Pass]:
+    return [
+        tirx.transform.FP8ComputeLegalize(),
+        tirx.transform.VerifyMemory(),
+        tirx.transform.AnnotateEntryFunc(),
+        s_tir.transform.ThreadSync("shared"),
+        s_tir.transform.ThreadSync("shared.dyn"),
+        s_tir.transform.LowerThreadAllreduce(),
+        s_tir.transform.MergeSharedMemoryAllocations(),
+        tirx.transform.SplitHostDevice(),
+    ]
+
+
+def _each(name: str, change: Any) -> tvm.transform.Pass:
+    """A pass that changes every function by itself."""
+
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        return tvm.IRModule({var: change(func) for var, func in mod.functions.items()})
+
+    return tvm.transform.module_pass(run, opt_level=0, name=f"relaxpy.{name}")
+
+
+def _lowered(func: tirx.PrimFunc, target: Any) -> tvm.IRModule:
+    """The host function and its device function."""
+    func = without_traps(func)
+    found = element_types(func)
+    if not found.isdisjoint(FORMATS):
+        func = without_float8(func)
+    if "bfloat16" in found:
+        func = without_bfloat16(func)
+    mod = tvm.IRModule({str(func.attrs["global_symbol"]): func})
+    mod = tirx.transform.BindTarget(target.with_host(tvm.target.Target("llvm")))(mod)
+    mod = _each("Sealed", sealed)(mod)
+    mod = tvm.transform.Sequential(_passes())(mod)
+    mod = _each("Unsealed", unsealed)(mod)
+    return tvm.transform.Sequential(_split_passes())(mod)
+
+
+def _read(reader: _HostReader, device: tirx.PrimFunc, name: str) -> DeviceKernel:
+    """The call of the device function in the host function, as data."""
+    if reader.call is None:
+        raise BuildError("kernel-compile", f'the kernel "{name}" is never launched')
+    tags = [str(tag) for tag in reader.call.attrs["launch_params"]]
+    given = list(reader.call.args[1:])
+    count = len(device.params)
+    sizes = dict(zip(tags, given[count:], strict=False))
+    try:
+        args = tuple(reader.argument(arg) for arg in given[:count])
+        one = tirx.IntImm("int64", 1)
+        groups = [reader.dim(sizes.get(f"blockIdx.{axis}", one)) for axis in _AXES]
+        threads = [reader.dim(sizes.get(f"threadIdx.{axis}", one)).value for axis in _AXES]
+    except PassError as error:
+        raise BuildError(
+            "kernel-compile",
+            f'the size of a launch of the kernel "{name}" is no expression of its arguments\' sizes: {error.message}',
+        ) from error
+    if any(count is None for count in threads):
+        raise BuildError(
+            "kernel-compile",
+            f'the kernel "{name}" has groups whose number of threads is not constant',
+            help="bind a loop of constant extent to threadIdx",
+        )
+    dtypes = tuple(map(_element, device.params))
+    return DeviceKernel(device, args, dtypes, tuple(groups), tuple(threads))  # type: ignore[arg-type]
+
+
+def _element(param: Any) -> str:
+    if isinstance(param.ty, tvm.ir.PointerType):
+        return str(param.ty.element_type.dtype)
+    return str(param.ty.dtype)
+
+
+class _HostReader:
+    """What a host function says about its one launch."""
+
+    def __init__(self, host: tirx.PrimFunc, program: tirx.PrimFunc) -> None:
+        self._table = read_symbols(program)
+        """Lowering keeps the variables of the program's shapes."""
+        self._params = list(host.params)
+        self._same: dict[Any, Any] = {}
+        """Buffers and names → what they stand for."""
+        self.call: Any = None
+        self.read(host.body)
+
+    def read(self, stmt: Stmt) -> None:
+        match type(stmt).__name__:
+            case "SeqStmt":
+                for part in stmt.seq:
+                    self.read(part)
+            case "Evaluate":
+                if isinstance(stmt.value, tvm.ir.Call):
+                    self.call = stmt.value
+            case "Bind":
+                self._same[stmt.var] = stmt.value
+            case "DeclBuffer":
+                self._same[stmt.buffer] = stmt.data
+            case "AttrStmt":
+                self.read(stmt.body)
+            case kind:
+                raise BuildError(
+                    "kernel-compile", f"the host's part of a kernel has a {kind}: {stmt}"
+                )
+
+    def argument(self, arg: Any) -> Given | Dim:
+        """What the device function is called with."""
+        is_memory = isinstance(arg.ty, tvm.ir.PointerType)
+        if not is_memory and "int" in str(arg.ty.dtype):
+            return self.dim(arg)
+        while True:
+            arg = arg.args[0] if isinstance(arg, tvm.ir.Call) else arg
+            if arg in self._params:
+                return Given(self._params.index(arg), is_memory)
+            arg = self._same[arg]
+
+    def dim(self, expr: Any) -> Dim:
+        def known(var: Any) -> Any:
+            return self._same.get(var, var)
+
+        return self._table.to_dim(rewritten(expr, (tvm.ir.Var, known)))

@@ -1,0 +1,171 @@
+"""From a tensor program to launches: programs that follow one another, each one grid of threads.
+
+Threads of one launch do not wait for each other, and memory that one nest of loops leaves for the next is seen by all
+threads only when a launch has ended. So every nest at the top of a program becomes a launch of its own, and what the
+program allocates *workspaces* (`relaxpy.tir.lowering.workspace.split`): kernels cannot allocate.
+
+A loop that its author made parallel (rows to be sorted) is spread over threads as it is. What its body allocates is
+each thread's own: a few elements in registers or private memory; what has a symbolic size, or is large, in a workspace
+with one row for each iteration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from relaxpy.ir.dim import SymVar
+from relaxpy.tir.lowering.workspace import Launches, is_shared, split
+from relaxpy.tir.prim_func import PrimFunc, read_symbols
+from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.walk import rewritten, walk
+from relaxpy.tir.writer.loops import int64
+
+Buffer = Any
+Stmt = Any
+Var = Any
+
+
+def launches_of(program: PrimFunc) -> Launches | None:
+    """The program in launches, and the memory that they need; None for what is one launch that needs none."""
+    func = _with_rows_at_the_top(program.func)
+    found = split(PrimFunc(func, program.span))
+    if found is None or func is program.func:
+        return found
+    own = read_symbols(program.func).symbols
+    again = {symbol: own[var] for var, symbol in read_symbols(func).symbols.items()}
+    return _over(found, again)
+
+
+def _over(launches: Launches, symbols: dict[SymVar, SymVar]) -> Launches:
+    """The launches over other symbols."""
+    dims = {old: new.dim for old, new in symbols.items()}
+    made = [
+        replace(each, args=tuple(symbols[a] if isinstance(a, SymVar) else a for a in each.args))
+        for each in launches.launches
+    ]
+    workspaces = [
+        replace(each, shape=tuple(dim.substitute(dims) for dim in each.shape))
+        for each in launches.workspaces
+    ]
+    return Launches(tuple(made), tuple(workspaces))
+
+
+def outer_parallel(stmt: Stmt) -> Any:
+    """The parallel loop that a statement is, but for blocks without axes around it; None where it is something else."""
+    while _is_plain(stmt):
+        stmt = stmt.block.body
+    is_parallel = isinstance(stmt, tirx.For) and stmt.kind == tirx.ForKind.PARALLEL
+    return stmt if is_parallel else None
+
+
+def _is_plain(stmt: Stmt) -> bool:
+    """Is it a block without axes, which does nothing but group its statements?"""
+    if not isinstance(stmt, s_tir.SBlockRealize) or len(stmt.iter_values):
+        return False
+    return stmt.block.init is None and not len(stmt.block.match_buffers)
+
+
+def _with_rows_at_the_top(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with the phases of a block next to each other, and with memory that loops allocate for themselves at
+    the top: a row for each iteration of the parallel loop around it.
+
+    Memory whose size depends on what the program computes stays where it is: nobody can allocate it before.
+    """
+    stmts, allocated = _phases(func.body)
+    symbols = read_symbols(func).symbols
+    rows: list[Buffer] = []
+    changed: list[Stmt] = []
+    for stmt in stmts:
+        loop = outer_parallel(stmt)
+        first = [] if loop is None else [loop.extent]
+        index = [] if loop is None else [loop.loop_var]
+        lifted: dict[Buffer, Buffer] = {}
+        for buffer in _allocated(stmt):
+            shape = [int64(extent) for extent in (*first, *buffer.shape)]
+            if all(var in symbols for extent in shape for var in _vars(extent)):
+                lifted[buffer] = tirx.decl_buffer(
+                    shape, str(buffer.dtype), buffer.name, layout=None
+                )
+        changed.append(_elsewhere(stmt, lifted, index) if lifted else stmt)
+        rows += lifted.values()
+    if not rows and len(stmts) == 1:
+        return func
+    body = changed[0] if len(changed) == 1 else tirx.SeqStmt(changed)
+    root = s_tir.SBlock([], [], [], "root", body, None, [*allocated, *rows])
+    return func.with_body(s_tir.SBlockRealize([], tirx.const(True, "bool"), root))
+
+
+def _phases(body: Stmt) -> tuple[list[Stmt], list[Buffer]]:
+    """The statements that a program runs one after the other, and what it allocates around them."""
+    allocated: list[Buffer] = []
+    outer = body
+    while _is_plain(body) and (body.same_as(outer) or _has_parallel(body.block.body)):
+        allocated += list(body.block.alloc_buffers)
+        body = body.block.body
+    return (list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]), allocated
+
+
+def _has_parallel(body: Stmt) -> bool:
+    """Are they several statements, of which some are parallel loops?"""
+    stmts = list(body.seq) if isinstance(body, tirx.SeqStmt) else []
+    return any(isinstance(s, tirx.For) and s.kind == tirx.ForKind.PARALLEL for s in stmts)
+
+
+def _vars(extent: Any) -> list[Var]:
+    found: list[Var] = []
+    walk(extent, (tvm.ir.Var, found.append))
+    return found
+
+
+def _allocated(stmt: Stmt) -> list[Buffer]:
+    """What a statement allocates that is too large for a thread's private memory."""
+    found: list[Buffer] = []
+    walk(
+        stmt,
+        (s_tir.SBlock, lambda block: found.extend(block.alloc_buffers)),
+        (tirx.AllocBuffer, lambda alloc: found.append(alloc.buffer)),
+    )
+    return [buffer for buffer in found if is_shared(buffer)]
+
+
+def _elsewhere(stmt: Stmt, lifted: dict[Buffer, Buffer], index: list[Var]) -> Stmt:
+    """The statement with rows of other buffers, which it does not allocate."""
+
+    def load(node: Any) -> Any:
+        if node.source not in lifted:
+            return node
+        return tirx.BufferLoad(lifted[node.source], [*index, *node.indices])
+
+    def store(node: Any) -> Any:
+        if node.buffer not in lifted:
+            return node
+        return tirx.BufferStore(lifted[node.buffer], node.value, [*index, *node.indices])
+
+    def region(node: Any) -> Any:
+        if node.source not in lifted:
+            return node
+        own = [tvm.ir.Range.from_min_extent(var, int64(1)) for var in index]
+        return tirx.BufferRegion(lifted[node.source], [*own, *node.region])
+
+    def block(node: Any) -> Any:
+        kept = [buffer for buffer in node.alloc_buffers if buffer not in lifted]
+        return s_tir.SBlock(
+            node.iter_vars, node.reads, node.writes, node.name_hint, node.body, node.init, kept,
+            node.match_buffers, node.annotations,
+        )  # fmt: skip
+
+    def sequence(node: Any) -> Any:
+        kept = [s for s in node.seq if not (isinstance(s, tirx.AllocBuffer) and s.buffer in lifted)]
+        if len(kept) == len(node.seq):
+            return node
+        return kept[0] if len(kept) == 1 else tirx.SeqStmt(kept)
+
+    return rewritten(
+        stmt,
+        (tvm.ir.TensorLoad, load),
+        (tirx.BufferStore, store),
+        (tvm.ir.TensorRegion, region),
+        (s_tir.SBlock, block),
+        (tirx.SeqStmt, sequence),
+    )

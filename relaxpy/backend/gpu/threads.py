@@ -1,0 +1,284 @@
+"""A simple schedule that fits every launch: an element of the result, or a row of a loop that is parallel, a thread.
+
+The axes of a block that are independent are bound to threads, numbered as one; what the block reduces over, each thread
+goes through by itself, with its total in a register. What is no such block, and what is sequential, runs on one thread.
+So every program has a right kernel for all sizes, 0 and 1 included; rules that know more about a program make a faster
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relaxpy.backend.gpu.launches import outer_parallel
+from relaxpy.errors import BuildError
+from relaxpy.tir.forms.stages import equal_indices
+from relaxpy.tir.lowering.workspace import is_shared
+from relaxpy.tir.tvm import s_tir, tirx, tvm
+from relaxpy.tir.walk import contains, rewritten, walk
+from relaxpy.tir.writer.loops import int64
+
+Expr = Any
+Stmt = Any
+Var = Any
+
+
+def bind_threads(func: tirx.PrimFunc, group: int) -> tirx.PrimFunc:
+    """The launch (`relaxpy.backend.gpu.launches`) with threads in groups of `group`. One whose author bound loops to
+    threads stays as it is."""
+    if _is_bound(func):
+        return func
+    func = _in_root(_with_private_memory(func))
+    root = func.body.block
+    rows = outer_parallel(func.body)
+    nest = _read_nest(root.body)
+    if nest is not None:
+        body = _per_element(nest, group)
+    elif rows is not None:
+        body = _threads([rows], _serial(rows.body), group)
+    else:
+        body = _threads([], _serial(root.body), 1)
+    made = s_tir.SBlock(
+        [], root.reads, root.writes, root.name_hint, body, None, root.alloc_buffers, root.match_buffers,
+        root.annotations,
+    )  # fmt: skip
+    return func.with_body(s_tir.SBlockRealize([], func.body.predicate, made))
+
+
+def _is_bound(func: tirx.PrimFunc) -> bool:
+    """Did its author bind loops to threads?"""
+    bound = tirx.ForKind.THREAD_BINDING
+    return contains(func.body, tirx.For, lambda loop: loop.kind == bound) or contains(
+        func.body, tirx.AttrStmt, lambda node: node.attr_key == "thread_extent"
+    )
+
+
+def _in_root(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function in a root block, which TVM's passes want around blocks."""
+    if isinstance(func.body, s_tir.SBlockRealize) and not len(func.body.iter_values):
+        return func
+    root = s_tir.SBlock([], [], [], "root", func.body)
+    return func.with_body(s_tir.SBlockRealize([], tirx.const(True, "bool"), root))
+
+
+def _with_private_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with what it allocates in each thread's own memory: larger memory is a parameter by now.
+
+    Raises: BuildError (`device-scratch`) for memory whose size nobody knew before.
+    """
+    found: list[Any] = []
+    walk(
+        func.body,
+        (s_tir.SBlock, lambda block: found.extend(block.alloc_buffers)),
+        (tirx.AllocBuffer, lambda alloc: found.append(alloc.buffer)),
+    )
+    own: dict[Var, Var] = {}
+    for buffer in found:
+        if str(buffer.scope()) != "global":
+            continue
+        if is_shared(buffer):
+            raise BuildError(
+                "device-scratch",
+                f"{buffer.name} has a size that the program computes itself: no memory of this size can be set aside "
+                "before a device runs it",
+                help="allocate the largest size that it can have, in terms of the arguments' dimensions",
+            )
+        own[buffer] = tirx.decl_buffer(
+            list(buffer.shape), str(buffer.dtype), buffer.name, scope="local"
+        )
+    if not own:
+        return func
+    return func.with_body(rewritten(func.body, (tvm.ir.Var, lambda var: own.get(var, var))))
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """Loops around one block, whose axes are independent or reduced over."""
+
+    apart: tuple[Any, ...]
+    """The loops of independent axes, outer ones first."""
+    folded: tuple[Any, ...]
+    """The other loops."""
+    realize: Any
+
+
+def _read_nest(stmt: Stmt) -> _Nest | None:
+    """The statement as a nest; None where its iterations may depend on each other."""
+    loops: list[Any] = []
+    while isinstance(stmt, tirx.For) and stmt.kind in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL):
+        loops.append(stmt)
+        stmt = stmt.body
+    if not isinstance(stmt, s_tir.SBlockRealize) or not len(stmt.iter_values):
+        return None
+    block = stmt.block
+    if len(block.match_buffers) or contains(block.body, s_tir.SBlock):
+        return None
+    apart: set[Var] = set()
+    folded: set[Var] = set()
+    kinds = {tirx.IterVar.DataPar: apart, tirx.IterVar.CommReduce: folded}
+    for axis, value in zip(block.iter_vars, stmt.iter_values, strict=True):
+        if axis.iter_type not in kinds:
+            return None
+        walk(value, (tvm.ir.Var, kinds[axis.iter_type].add))
+    if apart & folded or not _is_independent(block):
+        return None
+    return _Nest(
+        tuple(loop for loop in loops if loop.loop_var in apart),
+        tuple(loop for loop in loops if loop.loop_var not in apart),
+        stmt,
+    )
+
+
+def _is_independent(block: Any) -> bool:
+    """Does each place along the independent axes read nothing that another writes?"""
+    folded = {axis.var for axis in block.iter_vars if axis.iter_type == tirx.IterVar.CommReduce}
+    own = {buffer for buffer in block.alloc_buffers}
+    walk(block.body, (tirx.AllocBuffer, lambda node: own.add(node.buffer)))
+    stores = _stores(block.body)
+    for buffer, indices in _first_stores(block).items():
+        if buffer in own:
+            continue
+        places = [list(s.indices) for s in stores if s.buffer.same_as(buffer)]
+        read = [list(load.indices) for load in _loads(block.body) if load.source.same_as(buffer)]
+        if (read or folded) and not all(equal_indices(indices, other) for other in places + read):
+            return False
+        if (read or folded) and any(contains(i, tvm.ir.Var, folded.__contains__) for i in indices):
+            return False
+    return True
+
+
+def _first_stores(block: Any) -> dict[Var, list[Expr]]:
+    """Every buffer that a block writes, and where it first does."""
+    first: dict[Var, list[Expr]] = {}
+    for store in _stores(block.body):
+        first.setdefault(store.buffer, list(store.indices))
+    return first
+
+
+def _stores(node: Any) -> list[Any]:
+    found: list[Any] = []
+    walk(node, (tirx.BufferStore, found.append))
+    return found
+
+
+def _loads(node: Any) -> list[Any]:
+    found: list[Any] = []
+    walk(node, (tvm.ir.TensorLoad, found.append))
+    return found
+
+
+def _per_element(nest: _Nest, group: int) -> Stmt:
+    """The nest with a thread for each place along its independent axes."""
+    realize, block = nest.realize, nest.realize.block
+    values = {
+        axis.var: value for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
+    }
+
+    def placed(node: Any) -> Any:
+        return rewritten(node, (tvm.ir.Var, lambda var: values.get(var, var)))
+
+    inner = placed(block.body)
+    if contains(realize.predicate, tvm.ir.Var):
+        inner = tirx.IfThenElse(realize.predicate, inner, None)
+    for buffer in block.alloc_buffers:
+        inner = _sequence([tirx.AllocBuffer(buffer), inner])
+    if nest.folded:
+        first = {buffer: list(map(placed, at)) for buffer, at in _first_stores(block).items()}
+        before = {
+            store.buffer: placed(store.value)
+            for store in (_stores(block.init) if block.init is not None else [])
+        }
+        inner = _folded(nest, inner, first, before)
+    elif block.init is not None:
+        inner = _sequence([placed(block.init), inner])
+    return _threads(nest.apart, inner, group if nest.apart else 1)
+
+
+def _folded(
+    nest: _Nest, inner: Stmt, first: dict[Var, list[Expr]], before: dict[Var, Expr]
+) -> Stmt:
+    """The loops that reduce, with what they write in registers until they are through."""
+    local = {
+        buffer: tirx.decl_buffer([1], str(buffer.dtype), f"{buffer.name}_total", scope="local")
+        for buffer in first
+    }
+    zero = [int64(0)]
+
+    def load(node: Any) -> Any:
+        return tirx.BufferLoad(local[node.source], zero) if node.source in local else node
+
+    def store(node: Any) -> Any:
+        if node.buffer not in local:
+            return node
+        return tirx.BufferStore(local[node.buffer], node.value, zero)
+
+    inner = rewritten(inner, (tvm.ir.TensorLoad, load), (tirx.BufferStore, store))
+    for loop in reversed(nest.folded):
+        inner = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, inner, None, {})
+    start: list[Stmt] = []
+    end: list[Stmt] = []
+    for buffer, indices in first.items():
+        value = before.get(buffer)
+        if value is None:
+            value = tirx.BufferLoad(buffer, indices)
+        start += [tirx.AllocBuffer(local[buffer]), tirx.BufferStore(local[buffer], value, zero)]
+        end.append(tirx.BufferStore(buffer, tirx.BufferLoad(local[buffer], zero), indices))
+    return _sequence([*start, inner, *end])
+
+
+def _threads(loops: Sequence[Any], body: Stmt, group: int) -> Stmt:
+    """The body for all iterations of the loops, each on a thread of its own, in groups of so many."""
+    number, thread = tirx.Var("group", "int64"), tirx.Var("thread", "int64")
+    total: Expr = int64(1)
+    for loop in loops:
+        total = total * loop.extent
+    if loops:
+        element = tirx.Var("element", "int64")
+        named: list[Stmt] = []
+        rest: Expr = element
+        for loop in reversed(loops[1:]):
+            # No thread is there where an extent is 0; a compiler may divide before it knows.
+            extent = int64(loop.extent)
+            divisor = extent if isinstance(extent, tirx.IntImm) else tirx.max(extent, int64(1))
+            outer = tirx.Var("rest", "int64")
+            named.append(_bind(loop, tirx.truncmod(rest, divisor)))
+            named.append(tirx.Bind(outer, tirx.truncdiv(rest, divisor)))
+            rest = outer
+        named.append(_bind(loops[0], rest))
+        body = tirx.IfThenElse(element < total, _sequence([*named, body]), None)
+        body = _sequence([tirx.Bind(element, number * int64(group) + thread), body])
+    groups = tirx.floordiv(total + int64(group - 1), int64(group)) if group > 1 else total
+    inner = _thread_loop(thread, int64(group), "threadIdx.x", body)
+    return _thread_loop(number, groups, "blockIdx.x", inner)
+
+
+def _bind(loop: Any, index: Expr) -> Any:
+    """The loop's variable as a name of its iteration number `index`."""
+    value = int64(loop.min) + index
+    dtype = str(loop.loop_var.ty.dtype)
+    return tirx.Bind(loop.loop_var, value if dtype == "int64" else tirx.Cast(dtype, value))
+
+
+def _sequence(stmts: Sequence[Stmt]) -> Stmt:
+    return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(list(stmts))
+
+
+def _serial(stmt: Stmt) -> Stmt:
+    """The statement without parallel loops."""
+
+    def serial(loop: Any) -> Any:
+        if loop.kind != tirx.ForKind.PARALLEL:
+            return loop
+        kind = tirx.ForKind.SERIAL
+        return tirx.For(
+            loop.loop_var, loop.min, loop.extent, kind, loop.body, None, loop.annotations
+        )
+
+    return rewritten(stmt, (tirx.For, serial))
+
+
+def _thread_loop(var: Var, extent: Expr, tag: str, body: Stmt) -> Any:
+    binding = tirx.IterVar(None, tirx.Var(tag, "int64"), tirx.IterVar.ThreadIndex, tag)
+    return tirx.For(var, int64(0), extent, tirx.ForKind.THREAD_BINDING, body, binding, {})

@@ -1,0 +1,1 @@
+"""OpenCL: kernels as OpenCL C, which every device's own driver compiles."""

@@ -1,0 +1,51 @@
+"""Targets of OpenCL: `opencl [-threads=N]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from relaxpy.target import Target, fail, options_of
+from relaxpy.tir.tvm import tvm
+
+KIND = "opencl"
+_THREADS = 64
+"""Threads in a group, where nothing else is asked for: a multiple of what devices run in step."""
+_MOST = 256
+"""What nearly every device can have in a group."""
+
+
+@dataclass(frozen=True)
+class OpenCLTarget(Target):
+    """Any OpenCL device: kernels are text, which the device's own compiler reads when they are loaded."""
+
+    kind: str = KIND
+    threads: int = _THREADS
+    """In a group."""
+
+    @classmethod
+    def read(cls, text: str) -> OpenCLTarget:
+        """Raises: BuildError (`target-option`)."""
+        options = options_of(text, ("threads",), "-threads=64")
+        given = options.get("threads", str(_THREADS))
+        if not given.isdecimal() or not 1 <= int(given) <= _MOST:
+            fail("target-option", f"-threads is a number from 1 to {_MOST}, got {given}")
+        return cls(threads=int(given))
+
+    def __str__(self) -> str:
+        return KIND if self.threads == _THREADS else f"{KIND} -threads={self.threads}"
+
+    @property
+    def is_host_loadable(self) -> bool:
+        """Text is loaded anywhere; whether there is a device is known when a machine is made."""
+        return True
+
+    def to_tvm(self) -> tvm.target.Target:
+        """The same as TVM's object."""
+        return _tvm_target(self)
+
+
+@cache
+def _tvm_target(target: OpenCLTarget) -> Any:
+    return tvm.target.Target({"kind": KIND, "max_num_threads": max(target.threads, _MOST)})

@@ -1,0 +1,1 @@
+"""OpenCL devices: GPUs, and processors by PoCL."""

@@ -1,0 +1,258 @@
+"""OpenCL devices through pyopencl (`pip install 'relaxpy[opencl]'`, which brings PoCL: OpenCL on processors).
+
+A handle is a `cl.Buffer`, a queue a `cl.CommandQueue` in order. Kernels arrive as OpenCL C and are compiled by the
+device's driver when an executable is loaded: all of them in one program, which takes the driver a fraction of the time
+that one program each does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from relaxpy.errors import ExecutableError, UsageError
+from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, Launcher
+from relaxpy.runtime.devices.opencl.image import GRID, Image
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.bytecode import KernelInfo
+
+INSTALL = (
+    "install a driver of your GPU, or OpenCL for processors: pip install 'relaxpy[opencl]' "
+    "(on Debian also: apt install pocl-opencl-icd)"
+)
+_OPTIONS = "-cl-std=CL1.2"
+"""Of the driver's compiler. None that lets it change what floats give."""
+
+
+class OpenCLRuntime(DeviceRuntime):
+    """See the module. Devices are numbered over all platforms, GPUs before processors."""
+
+    kind: ClassVar[str] = "opencl"
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        cl = _pyopencl()
+        found = _devices()
+        if index >= len(found):
+            names = "; ".join(f"opencl:{i} is {name}" for i, name in enumerate(self.devices()))
+            raise UsageError(
+                "device",
+                f"no device opencl:{index}" if found else "there is no OpenCL device here",
+                help=names if found else INSTALL,
+            )
+        self._cl = cl
+        self._device = found[index]
+        self._context = cl.Context([self._device])
+
+    @classmethod
+    def devices(cls) -> Sequence[str]:
+        try:
+            return [f"{d.name.strip()} ({d.platform.name.strip()})" for d in _devices()]
+        except Exception:  # a driver that cannot be asked is none
+            return ()
+
+    # Queues
+
+    def open_queue(self) -> Any:
+        with self._errors():
+            return self._cl.CommandQueue(self._context)
+
+    def synchronise(self, queue: Any) -> None:
+        with self._errors():
+            queue.finish()
+
+    def wait(self, queue: Any, other: Any) -> None:
+        with self._errors():
+            done = self._cl.enqueue_marker(other)
+            other.flush()
+            self._cl.enqueue_barrier(queue, wait_for=[done])
+
+    # Memory
+
+    def allocate(self, nbytes: int, queue: Any) -> Any:
+        cl = self._cl
+        if nbytes > self._device.max_mem_alloc_size:
+            raise MemoryError
+        try:
+            return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, nbytes)
+        except cl.Error as error:
+            if error.code in _no_memory(cl):
+                raise MemoryError from None
+            raise DeviceError(_reason(error)) from error
+
+    def upload(self, queue: Any, target: Any, offset: int, data: memoryview) -> None:
+        with self._errors():
+            self._cl.enqueue_copy(queue, target, data, dst_offset=offset, is_blocking=True)
+
+    def download(self, queue: Any, source: Any, offset: int, data: memoryview) -> None:
+        with self._errors():
+            self._cl.enqueue_copy(queue, data, source, src_offset=offset, is_blocking=True)
+
+    def copy(
+        self,
+        queue: Any,
+        source: Any,
+        source_offset: int,
+        target: Any,
+        target_offset: int,
+        nbytes: int,
+    ) -> None:
+        with self._errors():
+            self._cl.enqueue_copy(
+                queue,
+                target,
+                source,
+                src_offset=source_offset,
+                dst_offset=target_offset,
+                byte_count=nbytes,
+            )
+
+    # Kernels
+
+    def load(
+        self, objects: Sequence[bytes], kernels: Sequence[KernelInfo], queue: Any
+    ) -> Sequence[Launcher]:
+        images = {info.object: self._image(info, objects[info.object]) for info in kernels}
+        extensions = set(self._device.extensions.split())
+        for info in kernels:
+            missing = [e for e in images[info.object].extensions if e not in extensions]
+            if missing:
+                raise ExecutableError(
+                    "object-code",
+                    f"the kernel {info.name!r} needs {', '.join(missing)}, which {self._name} has not",
+                )
+        program = self._program(images, kernels)
+        return [self._launcher(program, images[info.object], queue) for info in kernels]
+
+    @staticmethod
+    def _image(info: KernelInfo, data: bytes) -> Image:
+        try:
+            return Image.decode(data)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ExecutableError(
+                "object-code", f"the kernel {info.name!r} is no image of OpenCL: {error}"
+            ) from error
+
+    def _program(self, images: dict[int, Image], kernels: Sequence[KernelInfo]) -> Any:
+        """All kernels in one program; on failure, an error for the first that does not compile by itself."""
+        if not images:
+            return None
+        try:
+            return self._built("\n".join(image.source for image in images.values()))
+        except self._cl.Error as together:
+            for info in kernels:
+                try:
+                    self._built(images[info.object].source)
+                except self._cl.Error as alone:
+                    raise ExecutableError(
+                        "object-code",
+                        f"{self._name} does not compile the kernel {info.name!r}: {_reason(alone)}",
+                    ) from alone
+            raise ExecutableError(
+                "object-code", f"{self._name} does not compile the kernels: {_reason(together)}"
+            ) from together
+
+    def _built(self, source: str) -> Any:
+        return self._cl.Program(self._context, source).build([_OPTIONS])
+
+    def _launcher(self, program: Any, image: Image, queue: Any) -> Launcher:
+        """What puts a kernel into the queue. A kernel's arguments are state of its object, so that is locked."""
+        cl, lock = self._cl, threading.Lock()
+        try:
+            kernel = cl.Kernel(program, image.kernel)
+        except cl.Error as error:
+            raise ExecutableError(
+                "object-code", f"an image has no kernel {image.kernel!r}: {_reason(error)}"
+            ) from error
+        get = [_getter(arg) for arg in image.args]
+
+        def launch(numbers: Sequence[int], sizes: Sequence[int], *args: Any) -> None:
+            del sizes
+            groups, threads = numbers[:3], numbers[3:GRID]
+            if 0 in groups:
+                return  # OpenCL has no empty grid
+            grid = [group * count for group, count in zip(groups, threads, strict=True)]
+            with self._errors(), lock:
+                kernel.set_args(*(value(numbers, args) for value in get))
+                cl.enqueue_nd_range_kernel(queue, kernel, grid, threads)
+
+        return launch
+
+    # Errors
+
+    @property
+    def _name(self) -> str:
+        return f"opencl:{self.index} ({self._device.name.strip()})"
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except self._cl.Error as error:
+            raise DeviceError(_reason(error)) from error
+
+
+def _getter(arg: Any) -> Callable[[Sequence[int], Sequence[Any]], Any]:
+    """What finds an argument of a kernel among the numbers of a launch and the arguments of its program."""
+    match arg:
+        case {"memory": place}:
+            return lambda _, args: args[place].buffer.handle
+        case {"first": place, "itemsize": itemsize}:
+            return lambda _, args: np.int64(args[place].offset // itemsize)
+        case {"scalar": place, "dtype": dtype}:
+            kind = np.dtype(dtype).type
+            return lambda _, args: kind(args[place])
+        case _:
+            place, kind = arg["size"], np.dtype(arg["dtype"]).type
+            return lambda numbers, _: kind(numbers[place])
+
+
+def _pyopencl() -> Any:
+    """Pyopencl. Raises: UsageError (`device`) where it is not installed."""
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise UsageError(
+            "device",
+            f"OpenCL needs pyopencl, which cannot be imported: {error}",
+            help="pip install 'relaxpy[opencl]'",
+        ) from error
+    return pyopencl
+
+
+@cache
+def _devices() -> tuple[Any, ...]:
+    """The devices of all platforms, GPUs first. Raises: UsageError (`device`) without pyopencl."""
+    cl = _pyopencl()
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error:  # no driver at all
+        return ()
+    found = [device for platform in platforms for device in platform.get_devices()]
+    return tuple(sorted(found, key=lambda device: not device.type & cl.device_type.GPU))
+
+
+def _no_memory(cl: Any) -> tuple[int, ...]:
+    codes = cl.status_code
+    return (
+        codes.MEM_OBJECT_ALLOCATION_FAILURE,
+        codes.OUT_OF_HOST_MEMORY,
+        codes.OUT_OF_RESOURCES,
+        codes.INVALID_BUFFER_SIZE,
+    )
+
+
+def _reason(error: Exception) -> str:
+    """What a driver said, without pyopencl's repetitions."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "error:" in line]
+    return (telling or lines or [type(error).__name__])[0]
+
+
+RUNTIME = OpenCLRuntime

@@ -1,0 +1,69 @@
+"""Kernel images of OpenCL: OpenCL C, with a first line that says how the kernel is called.
+
+The line is a comment of JSON: the kernel's name, and its arguments in order. Each is one of
+
+* `{"memory": i}`: the memory of the program's argument number i; `{"first": i, "itemsize": n}` the number of its first
+  element there, in elements of n bytes;
+* `{"scalar": i, "dtype": t}`: the program's argument number i, a number;
+* `{"size": i, "dtype": t}`: of the numbers of `KernelInfo.launch` the one with this index.
+
+The first six numbers of `KernelInfo.launch` are groups of threads along three axes, and threads in a group.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MARK = "// relaxpy: "
+"""What the first line begins with."""
+GRID = 6
+"""How many numbers of a launch are its grid."""
+
+Argument = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Image:
+    """A kernel as OpenCL C."""
+
+    kernel: str
+    """Its name in the text."""
+    args: tuple[Argument, ...]
+    source: str
+    extensions: tuple[str, ...] = ()
+    """Of OpenCL that a device must have."""
+
+    def encode(self) -> bytes:
+        """As it is in a file."""
+        header = {"kernel": self.kernel, "args": self.args, "extensions": self.extensions}
+        return f"{MARK}{json.dumps(header)}\n{self.source}".encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Image:
+        """An image of a file. Raises: ValueError for what is none."""
+        first, _, source = bytes(data).decode().partition("\n")
+        if not first.startswith(MARK):
+            raise ValueError("it does not begin with a description of its kernel")
+        header = json.loads(first.removeprefix(MARK))
+        args = tuple(map(_checked, header["args"]))
+        return cls(str(header["kernel"]), args, source, tuple(map(str, header["extensions"])))
+
+
+_KINDS: tuple[frozenset[str], ...] = (
+    frozenset({"memory"}),
+    frozenset({"first", "itemsize"}),
+    frozenset({"scalar", "dtype"}),
+    frozenset({"size", "dtype"}),
+)
+
+
+def _checked(arg: Any) -> Argument:
+    if not isinstance(arg, dict) or frozenset(arg) not in _KINDS:
+        raise ValueError(f"{arg!r} is no argument of a kernel")
+    numbers: Sequence[Any] = [value for name, value in arg.items() if name != "dtype"]
+    if not all(isinstance(value, int) and value >= 0 for value in numbers):
+        raise ValueError(f"{arg!r} is no argument of a kernel")
+    return arg

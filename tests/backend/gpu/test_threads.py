@@ -1,0 +1,74 @@
+"""A thread for each element, or each row; what is sequential on one thread."""
+
+from __future__ import annotations
+
+import pytest
+
+from relaxpy.backend.gpu.launches import launches_of
+from relaxpy.backend.gpu.threads import bind_threads
+from relaxpy.errors import BuildError
+from tests.backend.gpu.support import MATMUL, ROWS, SCAN, printed, program
+
+
+def test_a_thread_for_each_element() -> None:
+    """The independent axes are numbered as one; what is reduced over is a loop, with its total in a register."""
+    text = printed(bind_threads(program(MATMUL).func, 64))
+    assert text.strip() == MATMUL_BOUND.strip(), text
+
+
+MATMUL_BOUND = """
+@T.prim_func
+def main(x: T.Buffer(("n", "k"), "float32"), w: T.Buffer(("k", T.int64(3)), "float32"), y: T.Buffer(("n", T.int64(3)), "float32")):
+    with T.sblock("root"):
+        T.reads()
+        T.writes()
+        for group in T.thread_binding((n * T.int64(3) + T.int64(63)) // T.int64(64), thread="blockIdx.x"):
+            for thread in T.thread_binding(T.int64(64), thread="threadIdx.x"):
+                element: T.let[T.int64] = group * T.int64(64) + thread
+                if element < n * T.int64(3):
+                    j: T.let[T.int64] = T.truncmod(element, T.int64(3))
+                    rest: T.let[T.int64] = T.Div(element, T.int64(3))
+                    i: T.let[T.int64] = rest
+                    y_total: T.float32 = T.float32(0.0)
+                    for l in range(k):
+                        y_total = y_total + x[i, l] * w[l, j]
+                    y[i, j] = y_total
+"""
+
+
+def test_rows_are_threads() -> None:
+    """A parallel loop is spread as it is."""
+    found = launches_of(program(ROWS))
+    assert found is not None
+    text = printed(bind_threads(found.launches[0].program.func, 32))
+    assert 'T.thread_binding((n + 31) // 32, thread="blockIdx.x")' in text
+    assert "for i in range(m):" in text
+
+
+def test_what_reads_its_own_result_runs_on_one_thread() -> None:
+    """An axis that its author calls independent is not, where the block reads what another place writes."""
+    text = printed(bind_threads(program(SCAN).func, 64))
+    assert 'T.thread_binding(1, thread="blockIdx.x")' in text
+    assert "for i in range(n):" in text
+
+
+def test_bound_programs_stay() -> None:
+    """A program whose author bound its loops is left alone."""
+    bound = bind_threads(program(MATMUL).func, 64)
+    assert bind_threads(bound, 32) is bound
+
+
+def test_memory_of_unknown_size() -> None:
+    """Memory whose size the program computes itself cannot be set aside before."""
+    text = """
+        def main(x: T.Buffer((4,), "int64"), y: T.Buffer((4,), "int64")):
+            for i in T.serial(4):
+                scratch = T.alloc_buffer((x[i],), "int64")
+                scratch[0] = x[i]
+                y[i] = scratch[0]
+    """
+    with pytest.raises(
+        BuildError, match="scratch has a size that the program computes itself"
+    ) as e:
+        bind_threads(program(text).func, 64)
+    assert e.value.code == "device-scratch"
