@@ -137,9 +137,7 @@ class Topk(Op):
         values, indices = self.ret_type != "indices", self.ret_type != "values"
         order = self.dtype if indices else None
         count = None if self.k < 1 else Dim.of(self.k)
-        return sorted_along(
-            data, self.axis, self.largest, order=order, values=values, first=count
-        )
+        return sorted_along(data, self.axis, self.largest, order=order, values=values, first=count)
 
     def reference(self, data: np.ndarray) -> Any:
         order = order_of(data, self.axis, self.largest)
@@ -209,6 +207,11 @@ def sorted_along(
     shape = te.dims(x)
     places = None if order is None else str(order)
     return sort_rows(
-        x, shape, axis % len(shape), descending=descending, order=places, values=values,
+        x,
+        shape,
+        axis % len(shape),
+        descending=descending,
+        order=places,
+        values=values,
         first=first,
     )

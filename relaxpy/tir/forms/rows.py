@@ -1,4 +1,4 @@
-"""Rows: a loop nest around a block whose axes are all spatial and whose statements run in order (`relaxpy.tir.writer.rows`).
+"""Rows: loops around a block whose axes are all spatial and whose statements run in order (`relaxpy.tir.writer.rows`).
 
 What a stage is not (`relaxpy.tir.forms.stages`): sorts, running totals, walks through a tree, anything with loops and
 memory of its own at each place. The form says what may run in any order according to the program's author; whoever

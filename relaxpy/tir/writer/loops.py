@@ -11,7 +11,7 @@ are flat (one index), vectors are explicit (`lanes`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from relaxpy.tir.schedule import FINISHED

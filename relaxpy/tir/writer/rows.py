@@ -1,9 +1,9 @@
 """Statements that do the same to every row of a tensor, in no order: what sorting and scanning are made of.
 
 A row is all places along one axis; the rows are counted over the other axes. To be used in the `fill` of
-`relaxpy.tir.writer.serial.serial`. The program says nothing of how rows are spread over a machine: they are the spatial
-axes of a block, whose statements run in order, and what a row needs for itself is allocated by the block. Schedule rules
-make of it what their machine wants (on processors `relaxpy.backend.cpu.rules.rows`).
+`relaxpy.tir.writer.serial.serial`. The program says nothing of how rows are spread over a machine: they are the
+spatial axes of a block, whose statements run in order, and what a row needs for itself is allocated by the block.
+Schedule rules make of it what their machine wants (on processors `relaxpy.backend.cpu.rules.rows`).
 """
 
 from __future__ import annotations

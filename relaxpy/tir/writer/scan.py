@@ -15,6 +15,7 @@ from relaxpy.tir.writer.loops import Buffer, Expr
 from relaxpy.tir.writer.rows import Cell, cell, rows
 from relaxpy.tir.writer.serial import Serial, serial
 
+
 def scan(
     x: te.Tensor,
     shape: Sequence[Dim],

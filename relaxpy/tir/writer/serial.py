@@ -135,7 +135,9 @@ def with_regions(func: Any) -> Any:
         named = (s_tir.SBlock, lambda inner: _renamed(inner, block.name_hint))
         return tvm_ffi.structural_map(block.body, named)
 
-    body = tvm_ffi.structural_map(func.body, [(s_tir.SBlock, complete), (s_tir.SBlockRealize, bare)])
+    body = tvm_ffi.structural_map(
+        func.body, [(s_tir.SBlock, complete), (s_tir.SBlockRealize, bare)]
+    )
     if body.same_as(func.body):
         return func
     if not isinstance(body, s_tir.SBlockRealize) or str(body.block.name_hint) != "root":

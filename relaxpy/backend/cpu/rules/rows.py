@@ -17,7 +17,7 @@ from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.columns import are_columns, write_columns
 from relaxpy.backend.cpu.rules.places import product, split_index
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.rows import Rows, read_rows, rows_of
+from relaxpy.tir.forms.rows import Rows, rows_of
 from relaxpy.tir.lowering.workspace import handed_on
 from relaxpy.tir.schedule import parallelise_outer_loops, with_kind
 from relaxpy.tir.tvm import s_tir, tirx, tvm
