@@ -64,9 +64,9 @@ def test_the_program_says_nothing_of_a_machine() -> None:
 
 
 def test_the_text_is_the_program() -> None:
-    module = IRModule({"f": counting_program(2)})
-    parsed = relaxpy.parse(module.script())
-    assert parsed["f"].structural_equal(module["f"])
+    program = counting_program(2)
+    parsed = relaxpy.parse(IRModule({"f": program}).script())
+    assert program.structural_equal(parsed.prim_funcs["f"])
 
 
 def test_what_is_read_along_a_row_is_all_of_it() -> None:
