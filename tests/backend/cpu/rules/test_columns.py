@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relaxpy.backend.schedule import knobs_of, schedule_kernel
+from relaxpy.backend.registry import backend_of
+from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import loops_of
-from relaxpy.tir.target import Target
 from relaxpy.tir.tvm import s_tir, tirx
 from relaxpy.tir.walk import walk
 from relaxpy.tir.writer.scan import scan
@@ -162,7 +163,7 @@ def test_others_run_one_by_one(body: str) -> None:
 
 def test_how_many_together_is_a_knob() -> None:
     func = program(DOWN.replace("for j in", "for k in").replace("[j, v]", "[k, v]"))
-    assert knobs_of(func, HOST)["rows"] == {"columns": (64, 16, 32, 128, 256)}
+    assert backend_of(HOST).knobs(func, HOST)["rows"] == {"columns": (64, 16, 32, 128, 256)}
     kernels = {
         f"k{size}": PrimFunc(schedule_kernel(func, Target.host(), {"columns": size}).parallel)
         for size in (16, 64, 256)

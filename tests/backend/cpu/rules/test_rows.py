@@ -13,12 +13,12 @@ from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.backend.verify import check_scheduled
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.dtype import DType
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te
 from relaxpy.tir.lowering.heap import heap_use
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import has_parallel_loop, loops_of
-from relaxpy.tir.target import Target
 from relaxpy.tir.to_python import to_python
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer.scan import scan
