@@ -44,8 +44,9 @@ class KernelImages:
     """What a runtime loads. The same programs give the same bytes in every process; images of several kernels that are
     equal are stored once in an executable."""
     kernels: Mapping[str, KernelInfo]
-    """The kernels by symbol, as an executable describes them: their objects are indices into `images`, their names are
-    still their symbols."""
+    """The kernels by the symbol that was given, as an executable describes them: their objects are indices into
+    `images`, their names and parameters are filled in by the build. The image knows a kernel by its own symbol, the
+    one given; where it has a `launch`, by `relaxpy.runtime.kernel_params.launched` of that."""
 
 
 class Backend(ABC, Generic[T]):

@@ -33,6 +33,13 @@ def symbol_of(program: str, params: Sequence[KernelParam], launch: Sequence[IntE
     return f"k{hashlib.sha256(program.encode()).hexdigest()[:DIGITS]}_{_digest(params, launch)}"
 
 
+def launched(symbol: str, launch: Sequence[IntExpr]) -> str:
+    """The symbol of a kernel that is launched so, from the one that its text and parameters give it: for backends,
+    which know the launch when they have arranged the program."""
+    head, _, digest = symbol.rpartition("_")
+    return f"{head}_{_with_launch(digest, launch)}"
+
+
 def symbol_problem(info: KernelInfo) -> str:
     """Why the symbols of a kernel do not vouch for its parameters, or ""."""
     ours = _OURS.fullmatch(info.symbol) is not None
@@ -51,10 +58,14 @@ def symbol_problem(info: KernelInfo) -> str:
 
 
 def _digest(params: Sequence[KernelParam], launch: Sequence[IntExpr] = ()) -> str:
-    told = encode(tuple(params))
-    if launch:
-        told = [told, encode(tuple(launch))]
-    text = json.dumps(told, separators=(",", ":"))
+    text = json.dumps(encode(tuple(params)), separators=(",", ":"))
+    return _with_launch(hashlib.sha256(text.encode()).hexdigest()[:DIGITS], launch)
+
+
+def _with_launch(digest: str, launch: Sequence[IntExpr]) -> str:
+    if not launch:
+        return digest
+    text = json.dumps([digest, encode(tuple(launch))], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 

@@ -14,6 +14,7 @@ from relaxpy.backend.opencl.target import KIND, OpenCLTarget
 from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.errors import BuildError, RelaxError
 from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.kernel_params import launched
 from relaxpy.tir.schedule import asserts
 from relaxpy.tir.tvm import tirx
 
@@ -55,7 +56,8 @@ class OpenCLBackend(Backend[OpenCLTarget]):
                 raise
             except Exception as error:
                 raise _refused(error, called or symbol, target, scheduled.parallel) from error
-            infos[symbol] = KernelInfo(symbol, symbol, symbol, len(images), launch=launch)
+            own = launched(symbol, launch)
+            infos[symbol] = KernelInfo(own, own, own, len(images), launch=launch)
             images.append(image.encode())
         return KernelImages(tuple(images), infos)
 
