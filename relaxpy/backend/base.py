@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from relaxpy.backend.knobs import Choice, Choices
     from relaxpy.backend.schedule import ScheduledKernel
     from relaxpy.runtime.bytecode import KernelInfo, KernelMemory
+    from relaxpy.tir.lowering.workspace import Launches
+    from relaxpy.tir.prim_func import PrimFunc
     from relaxpy.tir.tvm import tirx
-    from relaxpy.tir.writer.loops import Buffer
     from relaxpy.transform.phases import Pipeline
 
 T = TypeVar("T", bound=Target)
@@ -69,10 +70,14 @@ class Backend(ABC, Generic[T]):
         """A tensor program arranged for the target; takes any. `choices` are settings of knobs
         (`relaxpy.backend.knobs`), and `"rule"` names the rule to take if it applies."""
 
-    def workspaces(self, func: tirx.PrimFunc, target: T) -> Sequence[Buffer]:
-        """The buffers that parts of the kernel of a program will hand on to each other, known before it is arranged:
-        the graph allocates them. None if the kernels of this target keep such memory to themselves."""
-        return ()
+    def launches(self, program: PrimFunc, target: T) -> Launches | None:
+        """A tensor program as the launches that it takes, and the memory that they hand on to each other or need
+        otherwise, which the graph allocates for them. None for one launch that needs no such memory.
+
+        It is asked before memory is planned (`relaxpy.backend.schedule_tensor_programs`), in every build, so that it
+        should not take long: each launch is given to `schedule` when it is compiled.
+        """
+        return None
 
     def knobs(self, func: tirx.PrimFunc, target: T) -> dict[str, dict[str, tuple[Choice, ...]]]:
         """Every rule that applies to a program, the one that would be taken first, with the knobs that it asks for and

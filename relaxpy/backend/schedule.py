@@ -3,8 +3,8 @@
 Rules are tried in order, and the first that recognises the program arranges it; what no rule recognises still compiles.
 Every rule works for symbolic dimensions, 0 and 1 included: one kernel serves all sizes.
 
-Which memory a kernel needs beside its parameters is known before its loops are written (`workspaces`), so that the
-graph can allocate it; how the kernel is arranged (`schedule_kernel`) when it is compiled.
+Which memory a kernel needs beside its parameters is known before its loops are written (`launches_by_rules`), so that
+the graph can allocate it; how the kernel is arranged (`schedule_kernel`) when it is compiled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from relaxpy.backend.knobs import Choice, Choices, setting
 from relaxpy.backend.registry import backend_of
 from relaxpy.ir.module import CHECK_INDICES
 from relaxpy.target import Target
-from relaxpy.tir.lowering.workspace import handed_on, with_given
+from relaxpy.tir.lowering.workspace import Launches, handed_on, lifted, not_given, with_given
+from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import FINISHED, asserts, is_scheduled, serial_twin
 from relaxpy.tir.tvm import tirx
 from relaxpy.tir.writer.loops import Buffer
@@ -55,11 +56,6 @@ def schedule_kernel(
     return backend_of(target).schedule(func, target, choices or {})
 
 
-def workspaces(func: tirx.PrimFunc, target: Target) -> Sequence[Buffer]:
-    """The buffers that parts of the kernel of `func` will hand on to each other, as its target's backend says."""
-    return backend_of(target).workspaces(func, target)
-
-
 Rules: TypeAlias = tuple[Rule, ...]
 """In the order in which they are tried. The last one takes any program."""
 
@@ -83,15 +79,21 @@ def schedule_by_rules(
     return ScheduledKernel(arranged, serial_twin(arranged), rule)
 
 
-def workspaces_by_rules(func: tirx.PrimFunc, target: Target, rules: Rules) -> Sequence[Buffer]:
-    """What parts of the kernel that these rules make of `func` will hand on to each other: intermediates of the
-    program, which it allocates, and buffers of the rule's own. What an author's arrangement allocates is not among
-    them."""
+def launches_by_rules(program: PrimFunc, target: Target, rules: Rules) -> Launches | None:
+    """The program in one launch, on the memory that parts of its kernel will hand on to each other; None where there is
+    none."""
+    func = program.func
+    return lifted(program, not_given(func, _workspaces(func, target, rules)))
+
+
+def _workspaces(func: tirx.PrimFunc, target: Target, rules: Rules) -> Sequence[Buffer]:
+    """That memory: intermediates of the program, which it allocates, and buffers of the rule's own. What an author's
+    arrangement allocates is not among them."""
     if is_checked(func):
         bare = func.without_attr(CHECK_INDICES)
         if with_checks_first(func) is None:
             return handed_on(func)
-        return workspaces_by_rules(bare, target, rules)
+        return _workspaces(bare, target, rules)
     if asserts(func):
         return handed_on(func)
     if is_scheduled(func):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from relaxpy.backend.registry import backend_of
+from relaxpy.backend.schedule_tensor_programs import ScheduleTensorPrograms
 from relaxpy.target import Target
 from relaxpy.transform import (
     BindParams,
@@ -64,9 +65,18 @@ STANDARD: tuple[Phase, ...] = (
     Phase("fuse", (FuseOps(), FuseTensorIR())),
     # 7. Functions become flat, and what they allocate explicit.
     Phase("lower", (DeadCodeElimination(), LambdaLift(), LowerCallTIR())),
-    # 8. Memory is shared: with another shape, with what it is computed from, one after the other (algorithm 3), the
-    # workspaces of tensor programs among it (figure 11).
-    Phase("memory", (LiftWorkspace(), RewriteReshapes(), UpdateInPlace(), PlanMemory())),
+    # 8. What the target's schedules need is known: launches, and workspaces (figure 11). Memory is shared: with another
+    # shape, with what it is computed from, one after the other (algorithm 3).
+    Phase(
+        "memory",
+        (
+            ScheduleTensorPrograms(),
+            LiftWorkspace(),
+            RewriteReshapes(),
+            UpdateInPlace(),
+            PlanMemory(),
+        ),
+    ),
     # 9. Symbolic shapes become slots of an integer heap.
     Phase("shapes", (LowerShapes(),)),
 )

@@ -23,6 +23,7 @@ import numpy as np
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.backend.knobs import Choices
 from relaxpy.backend.registry import backend_of
+from relaxpy.backend.schedule_tensor_programs import ScheduleTensorPrograms
 from relaxpy.build.build import link
 from relaxpy.build.codegen import generate
 from relaxpy.build.pipeline import default_pipeline
@@ -41,7 +42,7 @@ from relaxpy.runtime.vm import VirtualMachine
 from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import LowerCallTIR, LowerShapes
-from relaxpy.transform.base import Instrument, Pass, PassContext
+from relaxpy.transform.base import Instrument, Pass, PassContext, Sequential
 
 TRIALS = 32
 """Settings that are tried of a kernel, at most."""
@@ -305,7 +306,7 @@ class Trial:
     ) -> None:
         self.key = record_key(program, target)
         self.name, self.target, self.seconds = name, target, seconds
-        self.mod = _module(name, program, sites)
+        self.mod = _module(name, program, sites, target)
         self.args = [_random_inputs(site) for site in sites]
         self.count = 0
         self._machines: dict[str, Any] = {}
@@ -360,7 +361,7 @@ class Trial:
         return float(np.median(times)) * 1e6
 
 
-def _module(name: str, program: PrimFunc, sites: Sequence[CallSite]) -> IRModule:
+def _module(name: str, program: PrimFunc, sites: Sequence[CallSite], target: Target) -> IRModule:
     """A module with a function a call site, lowered: `at0`, `at1`, …"""
     functions: dict[str, Any] = {name: program}
     for i, site in enumerate(sites):
@@ -374,8 +375,8 @@ def _module(name: str, program: PrimFunc, sites: Sequence[CallSite]) -> IRModule
         functions[f"at{i}"] = Function(
             tuple(params), body, out.annotation, attrs={"global_symbol": f"at{i}"}
         )
-    mod = IRModule(functions)
-    return LowerShapes()(LowerCallTIR()(mod))
+    steps = (LowerCallTIR(), ScheduleTensorPrograms(), LowerShapes())
+    return Sequential(steps)(IRModule(functions), PassContext(target))
 
 
 def _random_inputs(site: CallSite) -> list[Any]:

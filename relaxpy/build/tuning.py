@@ -4,8 +4,9 @@
                                           "microseconds": [41.2, 36.9], "sizes": [{"n": 128}]}}}
 
 A record is found by a SHA-256 over the program's complete text and the target: it holds for that program on that
-processor, whatever module it is in. A setting that a rule no longer has changes nothing (`relaxpy.backend.knobs`), so
-old records do no harm. `relaxpy tune` makes records (`relaxpy.build.tune`).
+processor, whatever module it is in, and whether it allocates its workspaces or is given them. A setting that a rule no
+longer has changes nothing (`relaxpy.backend.knobs`), so old records do no harm. `relaxpy tune` makes records
+(`relaxpy.build.tune`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from relaxpy.backend.knobs import Choices
 from relaxpy.errors import UsageError
 from relaxpy.files import cache_folder, write_text
 from relaxpy.target import Target
+from relaxpy.tir.lowering.workspace import source
 from relaxpy.tir.prim_func import PrimFunc
 
 VERSION = 1
@@ -120,5 +122,5 @@ class TuningRecords:
 
 def record_key(program: PrimFunc, target: Target) -> str:
     """What a program's record is found by."""
-    text = f"{target}\n{program.full_text()}"
+    text = f"{target}\n{source(program).full_text()}"
     return hashlib.sha256(text.encode()).hexdigest()

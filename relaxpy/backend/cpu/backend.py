@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 from relaxpy.backend.base import Backend, CompileOptions, KernelImages
@@ -17,12 +17,13 @@ from relaxpy.backend.knobs import Choice, Choices
 from relaxpy.backend.schedule import (
     ScheduledKernel,
     knobs_of_rules,
+    launches_by_rules,
     schedule_by_rules,
-    workspaces_by_rules,
 )
 from relaxpy.runtime.bytecode import Alone, KernelInfo, KernelMemory
+from relaxpy.tir.lowering.workspace import Launches
+from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Buffer
 from relaxpy.transform.phases import Phase, Pipeline
 
 
@@ -42,8 +43,8 @@ class CpuBackend(Backend[CpuTarget]):
     def schedule(self, func: tirx.PrimFunc, target: CpuTarget, choices: Choices) -> ScheduledKernel:
         return schedule_by_rules(func, target, choices, CPU_RULES)
 
-    def workspaces(self, func: tirx.PrimFunc, target: CpuTarget) -> Sequence[Buffer]:
-        return workspaces_by_rules(func, target, CPU_RULES)
+    def launches(self, program: PrimFunc, target: CpuTarget) -> Launches | None:
+        return launches_by_rules(program, target, CPU_RULES)
 
     def knobs(
         self, func: tirx.PrimFunc, target: CpuTarget

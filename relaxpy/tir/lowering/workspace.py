@@ -70,36 +70,30 @@ def _moved(numbers: Iterable[int], at: int, count: int) -> Iterator[int]:
     yield from (number + count if number >= at else number for number in numbers)
 
 
-def without_given(program: PrimFunc) -> PrimFunc:
-    """The program that was given its workspaces as it was before, but for the order in which it allocates them: by
-    their first use."""
+def source(program: PrimFunc) -> PrimFunc:
+    """The program with its workspaces as allocations of its own, in the order of their first use: the same for what was
+    given them and what it was made from."""
     func: Any = program.func
-    numbers = given_workspaces(func)
-    if not numbers or not isinstance(func.body, s_tir.SBlockRealize):
+    body = func.body
+    if not isinstance(body, s_tir.SBlockRealize) or len(body.iter_values) != 0:
         return program
-    used = _used(func.body.block.body)
+    numbers = given_workspaces(func)
     given = {func.params[number] for number in numbers}
-    back = [var for var in used if var in given]
+    there = list(body.block.alloc_buffers)
+    if not given and len(there) < 2:
+        return program
+    order = [var for var in _used(body.block.body) if var in given or var in there]
+    if not given and order == there:
+        return program
+    order += [buffer for buffer in there if buffer not in order]
     params = [param for number, param in enumerate(func.params) if number not in numbers]
-    body = _with_root(func.body, [*func.body.block.alloc_buffers, *back])
-    made = tirx.PrimFunc(params, body, func.ret_type, attrs=func.attrs).without_attr(GIVEN)
-    return PrimFunc(made, program.span)
+    made = tirx.PrimFunc(params, _with_root(body, order), func.ret_type, attrs=func.attrs)
+    return PrimFunc(made.without_attr(GIVEN) if given else made, program.span)
 
 
 def with_given(func: Any, arranged: Any, workspaces: Sequence[Any]) -> Any:
-    """`func` as it was arranged, with the workspaces that it was given in place of those that it would allocate: of its
-    parameters those that its text does not use, in order, where dtype and size are the same."""
-    numbers = given_workspaces(func)
-    if not numbers or not workspaces:
-        return arranged
-    used = _used(func.body)
-    free = [func.params[number] for number in numbers if func.params[number] not in used]
-    table: dict[Any, Any] = {}
-    for buffer in workspaces:
-        found = next((given for given in free if _are_alike(buffer, given)), None)
-        if found is not None:
-            free.remove(found)
-            table[buffer] = found
+    """`func` as it was arranged, with the workspaces that it was given in place of those that it would allocate."""
+    table = _given(func, workspaces)
     if not table:
         return arranged
     given = set(table.values())
@@ -110,6 +104,29 @@ def with_given(func: Any, arranged: Any, workspaces: Sequence[Any]) -> Any:
         (tirx.AllocBuffer, lambda stmt: nothing if stmt.buffer in given else stmt),
     )
     return arranged.with_body(body)
+
+
+def not_given(func: Any, workspaces: Sequence[Any]) -> list[Any]:
+    """Of the workspaces that `func` will use those that it was not given."""
+    table = _given(func, workspaces)
+    return [buffer for buffer in workspaces if buffer not in table]
+
+
+def _given(func: Any, workspaces: Sequence[Any]) -> dict[Any, Any]:
+    """The workspaces that `func` was given, and the parameters for them: of those that its text does not use the first
+    of the same dtype and size."""
+    numbers = given_workspaces(func)
+    if not numbers or not workspaces:
+        return {}
+    used = _used(func.body)
+    free = [func.params[number] for number in numbers if func.params[number] not in used]
+    table: dict[Any, Any] = {}
+    for buffer in workspaces:
+        found = next((given for given in free if _are_alike(buffer, given)), None)
+        if found is not None:
+            free.remove(found)
+            table[buffer] = found
+    return table
 
 
 def _are_alike(a: Any, b: Any) -> bool:

@@ -9,7 +9,6 @@ from relaxpy.backend.cpu.rules.elementwise import schedule_elementwise
 from relaxpy.backend.cpu.rules.fallback import schedule_any
 from relaxpy.backend.cpu.rules.matmul import matmul_program
 from relaxpy.backend.cpu.rules.reduction import schedule_reduction
-from relaxpy.backend.cpu.rules.rows import schedule_rows
 from relaxpy.backend.cpu.rules.window import window_program
 
 CPU_RULES: tuple[Rule, ...] = (
@@ -19,6 +18,5 @@ CPU_RULES: tuple[Rule, ...] = (
     Rule("elementwise", schedule_elementwise),
     Rule("window", window_program),
     Rule("reduction", schedule_reduction),
-    Rule("rows", schedule_rows),
     Rule("fallback", schedule_any),
 )

@@ -1,0 +1,96 @@
+"""ScheduleTensorPrograms: the memory that schedules need becomes part of the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from relaxpy.backend.registry import backend_of
+from relaxpy.ir.module import IRModule
+from relaxpy.target import Target
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.launches import with_launches
+
+
+@dataclass(frozen=True)
+class ScheduleTensorPrograms(Pass):
+    """Find out how each tensor program will run on the target: in how many launches, and with which memory between its
+    parts. Programs with several launches become one program a launch; memory is allocated by the function that calls
+    them and given to them, before their outputs, so that it takes part in the memory plan. `LiftWorkspace` does the
+    same for programs whose author arranged the loops (figure 11 of the paper).
+
+    Loops are written later, when a kernel is compiled and not in the cache: a program stays as readable as it was. Its
+    attribute `relaxpy.workspaces` says which parameters are such memory. One that the text does not use is a buffer of
+    the schedule's own, as here the sums of 32 rows each, which a long reduction over rows adds up first.
+
+    Before:
+        @I.ir_module
+        class Module:
+            @T.prim_func(private=True)
+            def centre(x: T.Buffer(("n", 512), "float32"), y: T.Buffer(("n", 512), "float32")):
+                n = T.int64()
+                total = T.sblock_alloc_buffer((512,), "float32")
+                for j, i in T.grid(512, n):
+                    with T.sblock("total"):
+                        vj, vi = T.axis.remap("SR", [j, i])
+                        with T.init():
+                            total[vj] = T.float32(0)
+                        total[vj] = total[vj] + x[vi, vj]
+                for i, j in T.grid(n, 512):
+                    with T.sblock("y"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        y[vi, vj] = x[vi, vj] - total[vj]
+
+            @R.function
+            def main(x: R.Tensor(("n", 512), dtype="float32")) -> R.Tensor(("n", 512), dtype="float32"):
+                n = T.int64()
+                cls = Module
+                y = R.memory.alloc_tensor(R.shape([n, 512]), dtype="float32")
+                _y = R.vm.call_dps(cls.centre, x, y)
+                return y
+    After:
+        @I.ir_module
+        class Module:
+            @R.function
+            def main(x: R.Tensor(("n", 512), dtype="float32")) -> R.Tensor(("n", 512), dtype="float32"):
+                n = T.int64()
+                cls = Module
+                y = R.memory.alloc_tensor(R.shape([n, 512]), dtype="float32")
+                workspace = R.memory.alloc_tensor(R.shape([512]), dtype="float32")
+                workspace1 = R.memory.alloc_tensor(R.shape([((n + 31) // 32) * 512]), dtype="float32")
+                _y = R.vm.call_dps(cls.centre_lifted, x, workspace, workspace1, y)
+                return y
+
+            @T.prim_func(private=True)
+            def centre_lifted(
+                x: T.Buffer(("n", 512), "float32"),
+                total: T.Buffer((512,), "float32"),
+                partial: T.Buffer(("(n + 31) // 32 * 512",), "float32"),
+                y: T.Buffer(("n", 512), "float32"),
+            ):
+                T.func_attr({"relaxpy.workspaces": [1, 2]})
+                n = T.int64()
+                for j, i in T.grid(512, n):
+                    with T.sblock("total"):
+                        vj, vi = T.axis.remap("SR", [j, i])
+                        with T.init():
+                            total[vj] = T.float32(0)
+                        total[vj] = total[vj] + x[vi, vj]
+                for i, j in T.grid(n, 512):
+                    with T.sblock("y"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        y[vi, vj] = x[vi, vj] - total[vj]
+    """
+
+    name: ClassVar[str] = "schedule-tensor-programs"
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        target = ctx.target or Target.host()
+        backend = backend_of(target)
+        found = {
+            name: backend.launches(program, target)
+            for name, program in mod.prim_funcs.items()
+            if isinstance(program, PrimFunc) and not program.opaque
+        }
+        return with_launches(mod, {name: one for name, one in found.items() if one is not None})
