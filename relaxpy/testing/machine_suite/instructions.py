@@ -1,0 +1,25 @@
+"""Cases of instructions: functions written by hand, what they are called with, and what must come of it.
+
+Expected values are written down, not computed by a machine.
+"""
+
+from __future__ import annotations
+
+from relaxpy.testing.machine_suite.cases import Case
+from relaxpy.testing.machine_suite.control import branches_cases, calls_cases, values_cases
+from relaxpy.testing.machine_suite.matching import match_cases, refused_cases, sizes_cases
+from relaxpy.testing.machine_suite.memory import kernels_cases, memory_cases
+
+
+def instruction_cases() -> list[Case]:
+    """All cases, each instruction among them."""
+    return [
+        *match_cases(),
+        *sizes_cases(),
+        *memory_cases(),
+        *kernels_cases(),
+        *calls_cases(),
+        *values_cases(),
+        *branches_cases(),
+        *refused_cases(),
+    ]

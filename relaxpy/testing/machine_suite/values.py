@@ -1,0 +1,131 @@
+"""Values of the machine as JSON, and back.
+
+A value is an object with one key, which says what it is: `{"int": 5}`, `{"tensor": [dtype, shape, items]}`. JavaScript
+reads numbers as float64, so an integer that those do not hold is written as a text; so are NaN and infinities.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.function import Function
+from relaxpy.runtime.tensor import Shape, Tensor
+
+EXACT = (1 << 53) - 1
+"""Integers up to here, and none behind the next, are numbers of their own in float64."""
+
+
+@dataclass(frozen=True)
+class FunctionValue:
+    """A function value: one of the executable's functions, with the values of its last parameters."""
+
+    name: str
+    captured: tuple[Any, ...] = ()
+
+
+def integer(value: int) -> int | str:
+    """An integer as JSON."""
+    return value if -EXACT <= value <= EXACT else str(value)
+
+
+def real(value: float) -> float | str:
+    """A number of floating point as JSON."""
+    return value if math.isfinite(value) else str(value)
+
+
+def to_json(value: Any) -> dict[str, Any]:
+    """A value as JSON. Arrays and the runtime's tensors are tensors."""
+    match value:
+        case np.ndarray() | Tensor():
+            array = np.asarray(value.numpy() if isinstance(value, Tensor) else value)
+            name = dtypes.from_numpy(array.dtype)
+            flat = array.reshape(-1)
+            if array.dtype.kind in "iu":
+                items: list[Any] = [integer(item) for item in flat.tolist()]
+            elif array.dtype.kind == "b":
+                items = flat.tolist()
+            else:
+                items = [real(float(item)) for item in flat.astype(np.float64)]
+            return {"tensor": [name, list(array.shape), items]}
+        case Shape():
+            return {"shape": [integer(size) for size in value]}
+        case tuple():
+            return {"tuple": [to_json(item) for item in value]}
+        case bool():
+            return {"bool": value}
+        case int():
+            return {"int": integer(value)}
+        case float():
+            return {"float": real(value)}
+        case str():
+            return {"str": value}
+        case None:
+            return {"none": True}
+        case Function():
+            captured = tuple(to_json(item) for item in value.captured)
+            return {"function": [value.name, list(captured)]}
+        case FunctionValue(name, captured):
+            return {"function": [name, [to_json(item) for item in captured]]}
+        case _:
+            raise TypeError(f"{type(value).__name__} is no value of the machine")
+
+
+def from_json(value: dict[str, Any], functions: Any = None) -> Any:
+    """The value that `to_json` was given: an array for a tensor. `functions` has function values by name."""
+    ((kind, content),) = value.items()
+    match kind:
+        case "tensor":
+            name, shape, items = content
+            dtype = dtypes.to_numpy(name)
+            if dtype.kind in "iu":
+                return np.array([int(item) for item in items], dtype).reshape(shape)
+            if dtype.kind == "b":
+                return np.array(items, dtype).reshape(shape)
+            return (
+                np.array([float(item) for item in items], np.float64).astype(dtype).reshape(shape)
+            )
+        case "shape":
+            return Shape(int(size) for size in content)
+        case "tuple":
+            return tuple(from_json(item, functions) for item in content)
+        case "int":
+            return int(content)
+        case "float":
+            return float(content)
+        case "function":
+            return functions[content[0]]
+        case "none":
+            return None
+        case _:
+            return content
+
+
+def code_to_json(code: Any) -> Any:
+    """What `relaxpy.runtime.codec.encode` gives, with large integers as `{"Int64": text}`."""
+    if isinstance(code, dict):
+        return {key: code_to_json(item) for key, item in code.items()}
+    if isinstance(code, list):
+        return [code_to_json(item) for item in code]
+    if type(code) is int and not -EXACT <= code <= EXACT:
+        return {"Int64": str(code)}
+    if isinstance(code, float) and not math.isfinite(code):
+        return {"Float": str(code)}
+    return code
+
+
+def code_from_json(code: Any) -> Any:
+    """What `code_to_json` was given."""
+    if isinstance(code, dict):
+        if "Int64" in code:
+            return int(code["Int64"])
+        if "Float" in code:
+            return float(code["Float"])
+        return {key: code_from_json(item) for key, item in code.items()}
+    if isinstance(code, list):
+        return [code_from_json(item) for item in code]
+    return code
