@@ -40,7 +40,6 @@ from relaxpy.testing.machine_suite.formulas import (
     value_of,
 )
 from relaxpy.testing.machine_suite.values import code_from_json, from_json, to_json
-from relaxpy.tir.target import Target
 
 
 def _negate(x: Any, out: Any) -> None:
@@ -52,7 +51,7 @@ def _negate(x: Any, out: Any) -> None:
 def _kernels(programs: str, names: tuple[str, ...]) -> Executable:
     """An executable with the kernels of the cases, in their order."""
     register_library("suite.negate", _negate)
-    built = build(parse(programs), target=Target.host())
+    built = build(parse(programs))
     by_name = {kernel.name: kernel for kernel in built.kernels}
     return replace(built, functions=(), kernels=tuple(by_name[name] for name in names))
 
