@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.runtime.bytecode import (
+    HOST_SLOT,
     Check,
     FunctionCode,
     Heap,
@@ -21,6 +22,7 @@ from relaxpy.runtime.bytecode import (
     Param,
     Pattern,
     PrimPattern,
+    Slot,
     TensorPattern,
 )
 
@@ -99,6 +101,7 @@ class Case:
     constants: tuple[np.ndarray, ...] = ()
     packed: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    slots: tuple[Slot, ...] = (HOST_SLOT,)
     refused: str = ""
     """The code of the error with which the file is refused."""
 
@@ -154,7 +157,7 @@ def case(
     name: str, params: Sequence[Pattern], body: Sequence[Instr], *runs: Run, **more: Any
 ) -> Case:
     """A case of one function; `more` goes to the function or the case."""
-    fields = ("constants", "packed", "libraries", "refused")
+    fields = ("constants", "packed", "libraries", "slots", "refused")
     own = {key: value for key, value in more.items() if key in fields}
     rest = {key: value for key, value in more.items() if key not in fields}
     return Case(name, (function(params, body, **rest),), runs, **own)

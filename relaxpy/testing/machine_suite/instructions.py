@@ -8,7 +8,7 @@ from __future__ import annotations
 from relaxpy.testing.machine_suite.cases import Case
 from relaxpy.testing.machine_suite.control import branches_cases, calls_cases, values_cases
 from relaxpy.testing.machine_suite.matching import match_cases, refused_cases, sizes_cases
-from relaxpy.testing.machine_suite.memory import kernels_cases, memory_cases
+from relaxpy.testing.machine_suite.memory import kernels_cases, memory_cases, slots_cases
 
 
 def instruction_cases() -> list[Case]:
@@ -17,6 +17,7 @@ def instruction_cases() -> list[Case]:
         *match_cases(),
         *sizes_cases(),
         *memory_cases(),
+        *slots_cases(),
         *kernels_cases(),
         *calls_cases(),
         *values_cases(),

@@ -25,6 +25,7 @@ from relaxpy.runtime.bytecode import (
     PrimPattern,
     Reg,
     Return,
+    Slot,
 )
 from relaxpy.runtime.codec import decode
 from relaxpy.runtime.executable import Executable, load
@@ -84,8 +85,14 @@ def _check_case(base: Executable, case: dict[str, Any]) -> Iterator[str]:
     functions = decode(code_from_json(case["functions"]), tuple[FunctionCode, ...])
     constants = tuple(from_json({"tensor": each}) for each in case.get("constants", ()))
     packed, libraries = (tuple(case.get(each, ())) for each in ("packed", "libraries"))
+    slots = decode(case["slots"], tuple[Slot, ...]) if "slots" in case else base.slots
     exe = replace(
-        base, functions=functions, constants=constants, packed=packed, libraries=libraries
+        base,
+        functions=functions,
+        constants=constants,
+        packed=packed,
+        libraries=libraries,
+        slots=slots,
     )
     refused = case.get("refused", "")
     try:

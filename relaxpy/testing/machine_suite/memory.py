@@ -5,22 +5,28 @@ from __future__ import annotations
 import numpy as np
 
 from relaxpy.runtime.bytecode import (
+    HOST_SLOT,
     Alloc,
     Const,
+    Copy,
     Eval,
+    If,
     Kernel,
     Library,
     MakePrim,
     MakeTuple,
     PrimPattern,
+    Read,
     Reg,
     Return,
+    Slot,
     TensorPattern,
     View,
 )
 from relaxpy.testing.machine_suite.cases import (
     ADD,
     ANY,
+    BOOL,
     COUNT,
     DOUBLE,
     INCREASE,
@@ -206,6 +212,107 @@ def _every_dtype() -> list[tuple[str, np.ndarray]]:
         else:
             found.append((name, np.array([0.5, 1, -2, 0], np.float32).astype(kind)))
     return found
+
+
+def slots_cases() -> list[Case]:
+    """Two slots, which a machine may map to any devices: what a case says does not depend on that."""
+    both = (HOST_SLOT, Slot("other", "cpu"))
+    there = TensorPattern((N,), 1, "float32", 1)
+    back = [
+        Copy(0, 2, 1, 0),
+        Alloc(0, 3, 0, 1, "float32", -1),
+        Kernel(0, ADD, (Reg(2), Reg(0), Reg(3)), N),
+    ]
+    scalar = TensorPattern(None, 0, "")
+    return [
+        case(
+            "copy: to where it lives",
+            [VECTOR],
+            [
+                Copy(0, 1, 0, 0),
+                Alloc(0, 2, 0, 1, "float32", -1),
+                Kernel(0, ADD, (Reg(0), Reg(1), Reg(2)), N),
+                Return(0, 2),
+            ],
+            Run([f32(1, 2)], f32(2, 4)),
+        ),
+        case(
+            "copy: to another slot and back",
+            [VECTOR],
+            [Copy(0, 1, 0, 1), *back, Return(0, 3)],
+            Run([f32(1, 2)], f32(2, 4)),
+            Run([f32()], f32()),
+            slots=both,
+        ),
+        case(
+            "copy: a result in another slot",
+            [VECTOR],
+            [Copy(0, 1, 0, 1), Return(0, 1)],
+            Run([f32(1, 2)], f32(1, 2)),
+            slots=both,
+        ),
+        case(
+            "copy: a parameter that lives in another slot",
+            [there],
+            [
+                Copy(0, 1, 0, 0),
+                Alloc(0, 2, 0, 1, "float32", -1),
+                Kernel(0, ADD, (Reg(1), Reg(1), Reg(2)), N),
+                Return(0, 2),
+            ],
+            Run([f32(1, 2)], f32(2, 4)),
+            slots=both,
+        ),
+        case(
+            "copy: a constant of another slot, a view of it, and its items",
+            [],
+            [Const(0, 0, 0, 1), View(0, 1, 0, 0, 1, "int32", 1), Copy(0, 2, 1, 0), Return(0, 2)],
+            Run([], np.array([0x3F800000, 0], np.int32)),
+            heap=(2, 0),
+            constants=(f32(1, 0),),
+            slots=both,
+        ),
+        case(
+            "copy: what is no tensor",
+            [ANY],
+            [Copy(0, 1, 0, 0), Return(0, 1)],
+            Run([f32(1)], f32(1)),
+            Run([(1, 2)], error="check"),
+        ),
+        case(
+            "read: a tensor of no dimension",
+            [scalar],
+            [Read(0, 1, 0), Return(0, 1)],
+            Run([np.array(-5, np.int8)], -5),
+            Run([np.array(2**63 - 1)], 2**63 - 1),
+            Run([np.array(2**64 - 1, np.uint64)], 2**64 - 1),
+            Run([np.array(0.1, np.float32)], float(np.float32(0.1))),
+            Run([np.array(True)], True),
+        ),
+        case(
+            "read: what has dimensions",
+            [ANY],
+            [Read(0, 1, 0), Return(0, 1)],
+            Run([np.array(1.5)], 1.5),
+            Run([f32(1)], error="check"),
+            Run([5], error="check"),
+        ),
+        case(
+            "read: the condition of a branch, of another slot",
+            [BOOL],
+            [
+                Copy(0, 1, 0, 1),
+                Read(0, 2, 1),
+                If(0, 2, 1, 1),
+                MakePrim(0, 3, 1, "int64"),
+                MakePrim(0, 3, 2, "int64"),
+                Return(0, 3),
+            ],
+            Run([np.array(True)], 1),
+            Run([np.array(False)], 2),
+            slots=both,
+        ),
+    ]
 
 
 def kernels_cases() -> list[Case]:

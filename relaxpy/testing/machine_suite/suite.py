@@ -56,6 +56,8 @@ def _case(case: Case) -> dict[str, Any]:
         found["packed"] = list(case.packed)
     if case.libraries:
         found["libraries"] = list(case.libraries)
+    if len(case.slots) > 1:
+        found["slots"] = encode(case.slots)
     if case.refused:
         found["refused"] = case.refused
     else:
