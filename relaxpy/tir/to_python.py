@@ -37,13 +37,18 @@ def _one(x: Any) -> Any:
     return x.dtype.type(1)
 
 
+def _sigmoid(x: Any) -> Any:
+    small = np.exp(-np.abs(x))
+    return (small if x < 0 else _one(x)) / (_one(x) + small)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(x.dtype.type(10), x), "log": np.log, "log2": np.log2,
     "log10": np.log10, "log1p": np.log1p, "sqrt": np.sqrt, "rsqrt": lambda x: _one(x) / np.sqrt(x),
     "tanh": np.tanh, "sinh": np.sinh, "cosh": np.cosh, "sin": np.sin, "cos": np.cos, "tan": np.tan, "atan": np.arctan,
     "asin": np.arcsin, "acos": np.arccos, "atan2": np.arctan2, "pow": np.power, "floor": np.floor, "ceil": np.ceil,
     "trunc": np.trunc, "round": np.round, "nearbyint": np.rint, "fabs": np.abs, "fma": lambda a, b, c: a * b + c,
-    "erf": lambda x: x.dtype.type(math.erf(x)), "sigmoid": lambda x: _one(x) / (_one(x) + np.exp(-x)),
+    "erf": lambda x: x.dtype.type(math.erf(x)), "sigmoid": _sigmoid,
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "expm1": np.expm1, "cbrt": np.cbrt,
     "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "fmod": np.fmod, "likely": lambda x: x,
     "copysign": np.copysign, "hypot": np.hypot, "abs": np.abs, "bitwise_not": operator.invert,

@@ -20,6 +20,7 @@ from relaxpy.backend.cpu import lowering as pipeline
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.errors import BuildError
 from relaxpy.tir.lowering.bfloat16 import without_bfloat16
+from relaxpy.tir.lowering.elementary import written_out
 from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.schedule import CHECKED
@@ -121,7 +122,7 @@ def _build(
         attrs = {"global_symbol": name, "s_tir": True}
         if check_arguments:
             attrs[CHECKED] = True
-        func = _widened(without_traps(kernels[name]))
+        func = _widened(without_traps(written_out(kernels[name])))
         prepared[name] = relax_alignment(func.with_attr(attrs))
     try:
         return _tvm_build(prepared, target)

@@ -23,7 +23,7 @@ from relaxpy.tir.forms.stages import (
     substitute,
     uses,
 )
-from relaxpy.tir.numerics import math, scalar
+from relaxpy.tir.numerics import scalar
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, int64
@@ -210,7 +210,7 @@ class _Reader:
         value = self._over(self.largest, row, a.key, self.largest.value)
         seen, score = _split(value, -float("inf"))
         power = self._over(self.powers, square, None, self.powers.value)
-        expected = math.exp(score - self._load(self.largest, *row))
+        expected = scalar.exp(score - self._load(self.largest, *row))
         if seen is not None:
             expected = tirx.Select(seen, expected, tirx.FloatImm("float32", 0.0))
         total = self._over(self.totals, row, a.key, self.totals.value)

@@ -2,7 +2,8 @@
 
 The runtime decides by it, at every call, whether to run a kernel in parallel and whether to let go of the
 interpreter's lock; a factor of two does not matter there. Every store counts once for each iteration of the loops
-around it, times one plus the operations in its value.
+around it, times one plus the operations in its value. Elementary functions are counted as what they are written out
+to on processors, dozens of operations.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from relaxpy.errors import PassError
 from relaxpy.ir.dim import Dim, SymVar, minimum
 from relaxpy.tir.analyzer import VarTable
+from relaxpy.tir.lowering.elementary import written_out
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import walk
@@ -38,7 +40,7 @@ def work(func: Any) -> Dim | None:
     """About how many scalar operations a run of TVM's PrimFunc does, over the symbols of its parameters; None where the
     extent of a loop is no expression of them."""
     counter = _Counter(func)
-    return counter.total(func.body)
+    return counter.total(written_out(func).body)
 
 
 @lru_cache(maxsize=512)
@@ -102,7 +104,8 @@ def loads(func: Any) -> tuple[Dim | None, ...]:
 
 @lru_cache(maxsize=4096)  # fusion asks for a program at each of its calls
 def length(func: Any) -> int:
-    """How long a program is: the nodes of all values that it stores. A kernel's compile time grows with it."""
+    """How long a program is: the nodes of all values that it stores, elementary functions written out. A kernel's
+    compile time grows with it."""
     total = 0
 
     def count(_: object) -> None:
@@ -110,7 +113,7 @@ def length(func: Any) -> int:
         total += 1
 
     walk(
-        func.body,
+        written_out(func).body,
         (tirx.BufferStore, lambda store: walk(store.value, (tvm.ir.Expr, count))),
     )
     return total

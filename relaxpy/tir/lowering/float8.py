@@ -11,23 +11,19 @@ After the rewriting a value of float8 is an element in memory or a `reinterpret`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from relaxpy.ir.dtype import DType
-from relaxpy.tir.lowering.lanes import like, memory_like, splat
+from relaxpy.tir.lowering.lanes import like, splat
+from relaxpy.tir.lowering.narrow import NarrowRewriter
 from relaxpy.tir.numerics.floats import INFINITY_BITS
-from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
 Expr = tvm.ir.Expr
 Stmt = tirx.Stmt
 
-_BINARY = (
-    tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max, tirx.EQ,
-    tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE,
-)  # fmt: skip
 _F32_BITS, _F32_BIAS = 23, 127
 
 
@@ -74,49 +70,28 @@ def without_float8(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func if body.same_as(func.body) else func.with_body(body)
 
 
-class _Rewriter:
+class _Rewriter(NarrowRewriter):
     """Rewrites nodes whose parts are rewritten: a part that is a float8 is in memory, or a `reinterpret` of bits."""
 
-    def __init__(self, func: tirx.PrimFunc) -> None:
-        self.buffers: dict[tvm.ir.Var, tvm.ir.Var] = {}
-        """Buffers of float8 that the function allocates, and those of bytes in their place."""
+    kept = "uint8"
 
-        def allocate(buffers: Iterable[Expr]) -> None:
-            self.buffers |= {b: memory_like(b, "uint8") for b in buffers if str(b.dtype) in FORMATS}
+    def is_narrow(self, value: Expr) -> bool:
+        return _format(value) is not None
 
-        visits = [
-            (s_tir.SBlock, lambda block: allocate(block.alloc_buffers)),
-            (tirx.AllocBuffer, lambda stmt: allocate([stmt.buffer])),
-        ]
-        tvm_ffi.structural_walk(func.body, visits)
+    def is_memory(self, buffer: Expr) -> bool:
+        return str(buffer.dtype) in FORMATS
 
-    def callbacks(self) -> tuple[tuple[object, Callable[..., object]], ...]:
-        """How each kind of node is rewritten."""
-        return (
-            (_BINARY, self.binary),
-            (tirx.FloatImm, self.number),
-            (tvm.ir.Var, lambda var: self.buffers.get(var, var)),
-            (tvm.ir.TensorLoad, self.load),
-            (tirx.Cast, self.cast),
-            (tirx.Select, self.select),
-            (tirx.Broadcast, self.broadcast),
-            (tirx.Shuffle, self.shuffle),
-            (tirx.Let, self.let),
-            (tvm.ir.Call, self.call),
-            (tirx.BufferStore, self.store),
-        )
+    def wide(self, value: Expr) -> Expr:
+        return _wide(value)
 
-    def load(self, node: Expr) -> Expr:
-        if not _format(node) or str(node.source.dtype) in FORMATS:
-            return node
-        return tirx.reinterpret(
-            str(node.ty.dtype), tirx.BufferLoad(node.source, list(node.indices))
-        )
+    def rounded(self, value: Expr, node: Expr) -> Expr:
+        return _result(value, node)
 
-    def binary(self, node: Expr) -> Expr:
-        if not (_format(node) or _format(node.a) or _format(node.b)):
-            return node
-        return _result(type(node)(_wide(node.a), _wide(node.b)), node)
+    def moved(self, value: Expr) -> Expr:
+        return _plain(value)
+
+    def again(self, value: Expr, node: Expr) -> Expr:
+        return tirx.reinterpret(str(node.ty.dtype), value)
 
     def number(self, node: tirx.FloatImm) -> Expr:
         if not _format(node):
@@ -138,66 +113,15 @@ class _Rewriter:
             return value if str(value.ty.dtype) == target else value.astype(target)
         return _result(value.astype(like(value, "float32")), node)
 
-    def select(self, node: tirx.Select) -> Expr:
-        if not _format(node):
+    def reinterpreted(self, node: tvm.ir.Call) -> Expr:
+        (value,) = node.args
+        if not _format(value):
             return node
-        chosen = tirx.Select(node.condition, _bits(node.true_value), _bits(node.false_value))
-        return tirx.reinterpret(str(node.ty.dtype), chosen)
+        bits, target = _bits(value), str(node.ty.dtype)
+        return bits if str(bits.ty.dtype) == target else tirx.reinterpret(target, bits)
 
-    def broadcast(self, node: tirx.Broadcast) -> Expr:
-        if not _format(node):
-            return node
-        return tirx.reinterpret(
-            str(node.ty.dtype), tirx.Broadcast(_bits(node.value), int(node.lanes))
-        )
-
-    def shuffle(self, node: tirx.Shuffle) -> Expr:
-        if not _format(node):
-            return node
-        picked = tirx.Shuffle([_bits(vector) for vector in node.vectors], list(node.indices))
-        return tirx.reinterpret(str(node.ty.dtype), picked)
-
-    def let(self, node: tirx.Let) -> Expr:
-        if not _format(node):
-            return node
-        named = tirx.Let(node.var, node.value, _bits(node.body))
-        return tirx.reinterpret(str(node.ty.dtype), named)
-
-    def call(self, node: tvm.ir.Call) -> Expr:
-        match str(getattr(node.op, "name", "")):
-            case "tirx.masked_load" as name:
-                if not _format(node) or str(node.args[0].dtype) in FORMATS:
-                    return node
-                found = tirx.call_intrin(like(node, "uint8"), name, *node.args)
-                return tirx.reinterpret(str(node.ty.dtype), found)
-            case "tirx.masked_store" as name:
-                buffer, value, *place = node.args
-                stored = _stored(buffer, value)
-                if stored.same_as(value):
-                    return node
-                return tirx.call_intrin("void", name, buffer, stored, *place)
-            case "tirx.reinterpret" if isinstance(node.ty, tvm.ir.PrimType):
-                (value,) = node.args
-                if not _format(value):
-                    return node
-                bits, target = _bits(value), str(node.ty.dtype)
-                return bits if str(bits.ty.dtype) == target else tirx.reinterpret(target, bits)
-            case "tirx.if_then_else" as name if _format(node):
-                condition, *sides = node.args
-                bits = tirx.call_intrin(like(node, "uint8"), name, condition, *map(_bits, sides))
-                return tirx.reinterpret(str(node.ty.dtype), bits)
-        if not _format(node) and not any(map(_format, node.args)):
-            return node
-        result = tvm.ir.PrimType(like(node, "float32")) if _format(node) else node.ty
-        return _result(
-            tvm.ir.Call(node.op, list(map(_wide, node.args)), node.attrs, ret_ty=result), node
-        )
-
-    def store(self, node: tirx.BufferStore) -> Stmt:
-        value = _stored(node.buffer, node.value)
-        if value.same_as(node.value):
-            return node
-        return tirx.BufferStore(node.buffer, value, list(node.indices))
+    def stored(self, buffer: Expr, value: Expr) -> Expr:
+        return _stored(buffer, value)
 
 
 def _without_names(body: Stmt) -> Stmt:

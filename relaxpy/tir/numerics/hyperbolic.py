@@ -93,8 +93,14 @@ def _tanh64(x: Expr) -> Expr:
             "z", x * x, lambda z: x * (one + z * horner(_TANH64_P, z) / horner(_TANH64_Q, z))
         )
 
+    def large(x: Expr) -> Expr:
+        falling, rising = tirx.exp(f64(-2.0) * x), tirx.exp(f64(2.0) * x)
+        above = (f64(1.0) - falling) / (f64(1.0) + falling)
+        below = (rising - f64(1.0)) / (rising + f64(1.0))
+        return tirx.Select(x >= f64(0.0), above, below)
+
     def by_size(x: Expr) -> Expr:
-        return tirx.Select(tirx.abs(x) < f64(0.625), small(x), tirx.tanh(x))
+        return tirx.Select(tirx.abs(x) < f64(0.625), small(x), large(x))
 
     return let("x", x, by_size)
 

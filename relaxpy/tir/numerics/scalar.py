@@ -1,6 +1,9 @@
 """Functions of one element whose edges are defined, for operators: the same results as their
 numpy references.
 
+Elementary functions are calls (`T.exp(x)`), so that programs can be read and recognised; what computes them is the
+backend's part (`relaxpy.tir.lowering.elementary` on processors).
+
 Integer division and remainder by zero give 0, the smallest integer divided by -1 wraps around to
 itself, conversions to integers saturate (NaN gives 0), maximum and minimum pass a NaN on. Nothing
 here can end the process.
@@ -14,26 +17,14 @@ from typing import Any
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.analyzer import PrimExpr, to_tvm
-from relaxpy.tir.numerics import hyperbolic, integer, math, trigonometry
-from relaxpy.tir.numerics.floats import let, libm
+from relaxpy.tir.numerics import integer
+from relaxpy.tir.numerics.floats import let
 from relaxpy.tir.tvm import te, tirx
 
 infinity = float("inf")
 log_of_2 = 0.6931471805599453
-fmod = libm("fmod")
 
 integer_power, integer_range = integer.power, integer.integer_range
-
-erf, exp, log, log1p, sigmoid = math.erf, math.exp, math.log, math.log1p, math.sigmoid
-acos, asin, atan, atan2 = (
-    trigonometry.acos,
-    trigonometry.asin,
-    trigonometry.atan,
-    trigonometry.atan2,
-)
-cos, sin, tan = trigonometry.cos, trigonometry.sin, trigonometry.tan
-acosh, asinh, atanh = hyperbolic.acosh, hyperbolic.asinh, hyperbolic.atanh
-cosh, sinh, tanh = hyperbolic.cosh, hyperbolic.sinh, hyperbolic.tanh
 
 
 def element(x: Any) -> PrimExpr:
@@ -41,6 +32,19 @@ def element(x: Any) -> PrimExpr:
     if isinstance(x, tirx.IterVar):
         return x.var
     return x.asobject() if isinstance(x, te.tensor.TensorSlice) else x
+
+
+def _called(function: Callable[..., PrimExpr]) -> Callable[..., PrimExpr]:
+    """A function of floats that stays a call in programs."""
+    return lambda *xs: function(*map(element, xs))
+
+
+erf, exp, log, log1p = map(_called, (tirx.erf, tirx.exp, tirx.log, tirx.log1p))
+fmod, power, sigmoid = map(_called, (tirx.fmod, tirx.pow, tirx.sigmoid))
+acos, asin, atan, atan2 = map(_called, (tirx.acos, tirx.asin, tirx.atan, tirx.atan2))
+cos, sin, tan = map(_called, (tirx.cos, tirx.sin, tirx.tan))
+acosh, asinh, atanh = map(_called, (tirx.acosh, tirx.asinh, tirx.atanh))
+cosh, sinh, tanh = map(_called, (tirx.cosh, tirx.sinh, tirx.tanh))
 
 
 def dtype_of(x: Any) -> DType:
@@ -235,16 +239,11 @@ def rsqrt(x: Any) -> PrimExpr:
     return literal(1, x) / tirx.sqrt(x)
 
 
-def power(a: Any, b: Any) -> PrimExpr:
-    """A to the power b, of floats."""
-    return math.pow(element(a), element(b))
-
-
 def log_add_exp(a: Any, b: Any) -> PrimExpr:
     """log(exp(a) + exp(b)) without overflow."""
 
     def result(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-        rest = math.log1p(math.exp(negative(absolute(a - b))))
+        rest = log1p(exp(negative(absolute(a - b))))
         # Equal infinities have no difference.
         rest = tirx.Select(tirx.EQ(a, b), literal(log_of_2, a), rest)
         return maximum(a, b) + rest

@@ -1,8 +1,14 @@
-"""Schedule rules for processors, in the order in which they are tried."""
+"""Schedule rules for processors, in the order in which they are tried.
+
+Attention is recognised by the functions that it calls. The other rules arrange loops, and get programs whose calls of
+elementary functions are written out: what they measure and vectorise is the arithmetic that will run.
+"""
 
 from __future__ import annotations
 
-from relaxpy.backend.arrangement import Rule
+from collections.abc import Callable
+
+from relaxpy.backend.arrangement import Arrangement, Rule
 from relaxpy.backend.cpu.rules.attention import attention_program
 from relaxpy.backend.cpu.rules.convolution import convolution_program
 from relaxpy.backend.cpu.rules.elementwise import schedule_elementwise
@@ -10,13 +16,24 @@ from relaxpy.backend.cpu.rules.fallback import schedule_any
 from relaxpy.backend.cpu.rules.matmul import matmul_program
 from relaxpy.backend.cpu.rules.reduction import schedule_reduction
 from relaxpy.backend.cpu.rules.window import window_program
+from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.tir.lowering.elementary import written_out
+from relaxpy.tir.tvm import tirx
+
+_Arrange = Callable[[tirx.PrimFunc, CpuTarget], "Arrangement | None"]
+
+
+def _of_arithmetic(arrange: _Arrange) -> _Arrange:
+    """A rule for programs whose elementary functions are calls, of one for those that have them written out."""
+    return lambda func, target: arrange(written_out(func), target)
+
 
 CPU_RULES: tuple[Rule, ...] = (
-    Rule("matmul", matmul_program),
-    Rule("convolution", convolution_program),
+    Rule("matmul", _of_arithmetic(matmul_program)),
+    Rule("convolution", _of_arithmetic(convolution_program)),
     Rule("attention", attention_program),
-    Rule("elementwise", schedule_elementwise),
-    Rule("window", window_program),
-    Rule("reduction", schedule_reduction),
-    Rule("fallback", schedule_any),
+    Rule("elementwise", _of_arithmetic(schedule_elementwise)),
+    Rule("window", _of_arithmetic(window_program)),
+    Rule("reduction", _of_arithmetic(schedule_reduction)),
+    Rule("fallback", _of_arithmetic(schedule_any)),
 )

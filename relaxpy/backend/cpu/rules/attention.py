@@ -24,6 +24,7 @@ Every result is computed by one task in one order, whatever the number of thread
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.attention_access import Access, Task
@@ -31,6 +32,7 @@ from relaxpy.backend.cpu.rules.attention_lanes import LanesProgram
 from relaxpy.backend.cpu.rules.attention_rows import RowProgram, has_row_program
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.attention import AttentionForm, attention_of
+from relaxpy.tir.lowering.elementary import value_written_out
 from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import PrimFunc, Stmt
 
@@ -46,6 +48,9 @@ def attention_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
     form = attention_of(func) if target.kind == "llvm" else None
     if form is None or max(form.depth, form.columns) > LARGEST_HEAD:
         return None
+    form = replace(
+        form, score=value_written_out(form.score), result=value_written_out(form.result)
+    )
     return Arrangement(lambda: loops.finished(func, _body(form, target)))
 
 

@@ -1,0 +1,86 @@
+"""Elementary functions written out, for code generators that have none of their own.
+
+Programs call them: `T.exp(x)`, `T.erf(x)`, `T.atan2(y, x)`. That is what operators are legalised to, what is fused,
+printed and recognised. LLVM would call the C library once an element for them, so this target's backend replaces every
+call by arithmetic that vectorises (`relaxpy.tir.numerics`), before its rules look at the loops. Calls in a user's own
+programs are the same calls, and mean the same.
+
+Arguments of float16 and bfloat16 are computed in float32 and rounded once; what is left in float64 is a call of the C
+library. Writing out twice is writing out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from relaxpy.tir.numerics import hyperbolic, math, trigonometry
+from relaxpy.tir.numerics.floats import libm, through_float32
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import contains, rewritten
+from relaxpy.tir.writer.vectors import vector_value
+
+Expr = tvm.ir.Expr
+Function = Callable[..., Expr]
+
+
+def _narrow_as_float32(function: Function) -> Function:
+    """A function that the C library has, of float32 for narrower floats."""
+    return lambda *xs: through_float32(function, function, *xs)
+
+
+ELEMENTARY: dict[str, Function] = {
+    "exp": math.exp, "log": math.log, "log1p": math.log1p, "pow": math.pow, "sigmoid": math.sigmoid, "erf": math.erf,
+    "sin": trigonometry.sin, "cos": trigonometry.cos, "tan": trigonometry.tan, "asin": trigonometry.asin,
+    "acos": trigonometry.acos, "atan": trigonometry.atan, "atan2": trigonometry.atan2,
+    "sinh": hyperbolic.sinh, "cosh": hyperbolic.cosh, "tanh": hyperbolic.tanh, "asinh": hyperbolic.asinh,
+    "acosh": hyperbolic.acosh, "atanh": hyperbolic.atanh,
+    "fmod": _narrow_as_float32(libm("fmod")), "exp2": _narrow_as_float32(tirx.exp2),
+    "exp10": _narrow_as_float32(tirx.exp10), "log10": _narrow_as_float32(tirx.log10),
+    "hypot": _narrow_as_float32(tirx.hypot), "copysign": _narrow_as_float32(tirx.copysign),
+}  # fmt: skip
+"""What becomes of the calls of `T`'s functions, by their names."""
+_BY_OPERATOR = {f"tirx.{name}": function for name, function in ELEMENTARY.items()}
+
+
+@lru_cache(maxsize=1024)  # asked by every schedule rule, and by all that counts operations
+def written_out(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with its calls of elementary functions written out."""
+    if not contains(func.body, tvm.ir.Call, _is_elementary):
+        return func
+    body = value_written_out(func.body)
+    return func if body.same_as(func.body) else func.with_body(body)
+
+
+def value_written_out(value: Expr) -> Expr:
+    """The expression with its calls of elementary functions written out."""
+    return rewritten(value, (tvm.ir.Call, _written_out))
+
+
+def _is_elementary(call: tvm.ir.Call) -> bool:
+    return str(getattr(call.op, "name", "")) in _BY_OPERATOR
+
+
+def _written_out(call: tvm.ir.Call) -> Expr:
+    function = _BY_OPERATOR.get(str(getattr(call.op, "name", "")))
+    if function is None:
+        return call
+    lanes = int(tvm.DataType(str(call.ty.dtype)).lanes)
+    return function(*call.args) if lanes == 1 else _of_vectors(function, call, lanes)
+
+
+def _of_vectors(function: Function, call: tvm.ir.Call, lanes: int) -> Expr:
+    """The function of whole vectors, or, where there is none, of one element after the other."""
+
+    def lane(vector: Expr, place: int) -> Expr:
+        return tirx.Shuffle([vector], [tirx.IntImm("int32", place)])
+
+    kinds = [str(tvm.DataType(str(x.ty.dtype)).with_lanes(1)) for x in call.args]
+    size = tirx.IntImm("int64", lanes)
+    stand_ins = [tirx.decl_buffer([size], kind, "x", layout=None) for kind in kinds]
+    given = dict(zip(stand_ins, call.args, strict=True))
+    found = vector_value(lambda i: function(*(tirx.BufferLoad(b, [i]) for b in stand_ins)), lanes)
+    if found is not None:
+        return rewritten(found, (tvm.ir.TensorLoad, lambda load: given.get(load.source, load)))
+    each = [function(*(lane(x, place) for x in call.args)) for place in range(lanes)]
+    return tirx.Shuffle(each, [tirx.IntImm("int32", place) for place in range(lanes)])
