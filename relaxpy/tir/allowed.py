@@ -155,7 +155,7 @@ _STATEMENTS = frozenset(
     " AssertStmt Evaluate Break Continue Return".split()
 )
 _INTRINSICS = frozenset(FUNCTIONS) | frozenset(
-    "if_then_else popcount ctpop clz ldexp nextafter q_multiply_shift q_multiply_shift_per_axis dp4a break_loop"
+    "if_then_else popcount ctpop clz q_multiply_shift q_multiply_shift_per_axis dp4a break_loop"
     " continue_loop tvm_stack_make_shape vectorlow vectorhigh vectorcombine tvm_storage_sync undef".split()
 )
 _C_FUNCTIONS = frozenset(

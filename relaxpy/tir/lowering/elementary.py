@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from relaxpy.ir.dtype import DType
 from relaxpy.tir.numerics import hyperbolic, math, trigonometry
-from relaxpy.tir.numerics.floats import libm, through_float32
+from relaxpy.tir.numerics.floats import is_nan, let, libm, through_float32
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import contains, rewritten
 from relaxpy.tir.writer.vectors import vector_value
@@ -29,15 +30,49 @@ def _narrow_as_float32(function: Function) -> Function:
     return lambda *xs: through_float32(function, function, *xs)
 
 
+def _exp10(x: Expr) -> Expr:
+    """10 to the power x: TVM's product with log(10) loses digits of large results."""
+    return math.pow(tirx.const(10.0, str(x.ty.dtype)), x)
+
+
+def _ldexp(x: Expr, exponent: Expr) -> Expr:
+    """X times 2 to an integer."""
+    return through_float32(lambda x: tirx.ldexp(x, exponent), lambda x: tirx.ldexp(x, exponent), x)
+
+
+def _nextafter(x: Expr, y: Expr) -> Expr:
+    """The number of the dtype that follows x on the way to y."""
+    dtype = DType(str(x.ty.dtype))
+    if not dtype.is_narrow:
+        return tirx.nextafter(x, y)
+    return let("x", x, lambda x: let("y", y, lambda y: _next_narrow(x, y, dtype.bits)))
+
+
+def _next_narrow(x: Expr, y: Expr, bits: int) -> Expr:
+    """By the bits: numbers of one sign are in the order of their magnitudes, and those of integers."""
+    dtype, word = str(x.ty.dtype), f"int{max(bits, 8)}"
+    wide_x, wide_y = x.astype("float32"), y.astype("float32")
+    zero, one = tirx.FloatImm("float32", 0.0), tirx.IntImm(word, 1)
+    code = tirx.reinterpret(word, x)
+    grows = tirx.EQ((wide_y > wide_x).astype("int8"), (wide_x > zero).astype("int8"))
+    least = tirx.Select(wide_y < zero, tirx.IntImm(word, -(1 << (bits - 1))) + one, one)
+    moved = tirx.Select(tirx.EQ(wide_x, zero), least, tirx.Select(grows, code + one, code - one))
+    unknown = tirx.any(is_nan(wide_x), is_nan(wide_y))
+    found = tirx.Select(tirx.EQ(wide_x, wide_y), y, tirx.reinterpret(dtype, moved))
+    return tirx.Select(unknown, (wide_x + wide_y).astype(dtype), found)
+
+
 ELEMENTARY: dict[str, Function] = {
     "exp": math.exp, "log": math.log, "log1p": math.log1p, "pow": math.pow, "sigmoid": math.sigmoid, "erf": math.erf,
     "sin": trigonometry.sin, "cos": trigonometry.cos, "tan": trigonometry.tan, "asin": trigonometry.asin,
     "acos": trigonometry.acos, "atan": trigonometry.atan, "atan2": trigonometry.atan2,
     "sinh": hyperbolic.sinh, "cosh": hyperbolic.cosh, "tanh": hyperbolic.tanh, "asinh": hyperbolic.asinh,
     "acosh": hyperbolic.acosh, "atanh": hyperbolic.atanh,
+    "sqrt": _narrow_as_float32(tirx.sqrt), "rsqrt": _narrow_as_float32(tirx.rsqrt),
     "fmod": _narrow_as_float32(libm("fmod")), "exp2": _narrow_as_float32(tirx.exp2),
-    "exp10": _narrow_as_float32(tirx.exp10), "log10": _narrow_as_float32(tirx.log10),
+    "exp10": _exp10, "log10": _narrow_as_float32(tirx.log10),
     "hypot": _narrow_as_float32(tirx.hypot), "copysign": _narrow_as_float32(tirx.copysign),
+    "ldexp": _ldexp, "nextafter": _nextafter,
 }  # fmt: skip
 """What becomes of the calls of `T`'s functions, by their names."""
 _BY_OPERATOR = {f"tirx.{name}": function for name, function in ELEMENTARY.items()}
@@ -63,9 +98,10 @@ def _is_elementary(call: tvm.ir.Call) -> bool:
 
 def _written_out(call: tvm.ir.Call) -> Expr:
     function = _BY_OPERATOR.get(str(getattr(call.op, "name", "")))
-    if function is None:
+    dtype = str(getattr(call.ty, "dtype", ""))
+    if function is None or "float" not in dtype:
         return call
-    lanes = int(tvm.DataType(str(call.ty.dtype)).lanes)
+    lanes = int(tvm.DataType(dtype).lanes)
     return function(*call.args) if lanes == 1 else _of_vectors(function, call, lanes)
 
 

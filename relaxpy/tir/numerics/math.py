@@ -88,7 +88,7 @@ def log(x: Expr) -> Expr:
 
 
 def log1p(x: Expr) -> Expr:
-    """log(1 + x), accurate near 0."""
+    """log(1 + x), accurate near 0; -infinity of -1, NaN below."""
     return through_float32(_log1p, libm("log1p"), x)
 
 
@@ -190,7 +190,8 @@ def log_float32(x: Expr) -> Expr:
 def _log1p(x: Expr) -> Expr:
     # What rounding takes from 1 + x is given back in proportion.
     def corrected(x: Expr, w: Expr) -> Expr:
-        lost = tirx.Select(w < f32(float("inf")), (x - (w - f32(1.0))) / w, f32(0.0))
+        inside = tirx.all(w > f32(0.0), w < f32(float("inf")))
+        lost = tirx.Select(inside, (x - (w - f32(1.0))) / w, f32(0.0))
         return tirx.Select(tirx.EQ(w, f32(1.0)), x, log_float32(w) + lost)
 
     return let("x", x, lambda x: let("w", f32(1.0) + x, lambda w: corrected(x, w)))

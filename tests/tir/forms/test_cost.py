@@ -7,7 +7,9 @@ import ast
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
 from relaxpy.tir import te
-from relaxpy.tir.forms.cost import bytes_moved, flops, loads, product_flops
+from relaxpy.tir.forms.cost import bytes_moved, flops, length, loads, product_flops
+from relaxpy.tir.lowering.elementary import written_out
+from relaxpy.tir.numerics import scalar
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
 
@@ -137,3 +139,15 @@ def test_bytes_of_a_table() -> None:
     func = PrimFunc.from_te([table, i], [te.topi.take(table, i, 0)])
     assert at(func, bytes_moved(func.func), n=3) == 4 * (3 * 8 + 3 * 8) + 4 * 3
     assert at(func, bytes_moved(func.func), n=2000) == 4 * (1000 * 8 + 2000 * 8) + 4 * 2000
+
+
+def test_elementary_functions_are_written_out_for_length_and_work() -> None:
+    """They cost what they become; as operations of floats they count one each."""
+    n = SymVar("n")
+    x = te.placeholder((n,), "float32", "x")
+    called = PrimFunc.from_te([x], [te.compute((n,), lambda i: scalar.exp(x[i]))])
+    written = PrimFunc(written_out(called.func))
+    assert "T.exp" in called.script() and "T.exp" not in written.script()
+    assert length(called.func) == length(written.func) > 30
+    assert at(called, called.work, n=1) == at(written, written.work, n=1) > 20
+    assert at(called, called.flops, n=7) == 7
