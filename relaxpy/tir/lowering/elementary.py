@@ -11,14 +11,15 @@ library. Writing out twice is writing out once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
 
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.numerics import hyperbolic, math, trigonometry
 from relaxpy.tir.numerics.floats import is_nan, let, libm, through_float32
 from relaxpy.tir.tvm import tirx, tvm
-from relaxpy.tir.walk import contains, rewritten
+from relaxpy.tir.walk import contains, rewritten, walk
 from relaxpy.tir.writer.vectors import vector_value
 
 Expr = tvm.ir.Expr
@@ -75,13 +76,13 @@ ELEMENTARY: dict[str, Function] = {
     "ldexp": _ldexp, "nextafter": _nextafter,
 }  # fmt: skip
 """What becomes of the calls of `T`'s functions, by their names."""
-_BY_OPERATOR = {f"tirx.{name}": function for name, function in ELEMENTARY.items()}
+_PREFIX = "tirx."
 
 
 @lru_cache(maxsize=1024)  # asked by every schedule rule, and by all that counts operations
 def written_out(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with its calls of elementary functions written out."""
-    if not contains(func.body, tvm.ir.Call, _is_elementary):
+    if not contains(func.body, tvm.ir.Call, lambda call: _name(call) is not None):
         return func
     body = value_written_out(func.body)
     return func if body.same_as(func.body) else func.with_body(body)
@@ -92,31 +93,75 @@ def value_written_out(value: Expr) -> Expr:
     return rewritten(value, (tvm.ir.Call, _written_out))
 
 
-def _is_elementary(call: tvm.ir.Call) -> bool:
-    return str(getattr(call.op, "name", "")) in _BY_OPERATOR
+def _name(call: tvm.ir.Call) -> str | None:
+    """The elementary function that is called; None for other calls, and of integers."""
+    name = str(getattr(call.op, "name", "")).removeprefix(_PREFIX)
+    return name if name in ELEMENTARY and "float" in str(call.ty.dtype) else None
 
 
 def _written_out(call: tvm.ir.Call) -> Expr:
-    function = _BY_OPERATOR.get(str(getattr(call.op, "name", "")))
-    dtype = str(getattr(call.ty, "dtype", ""))
-    if function is None or "float" not in dtype:
+    name = _name(call)
+    if name is None:
         return call
-    lanes = int(tvm.DataType(dtype).lanes)
-    return function(*call.args) if lanes == 1 else _of_vectors(function, call, lanes)
+    lanes = int(tvm.DataType(str(call.ty.dtype)).lanes)
+    return _applied(name, call.args) if lanes == 1 else _of_vectors(name, call, lanes)
 
 
-def _of_vectors(function: Function, call: tvm.ir.Call, lanes: int) -> Expr:
+@dataclass(frozen=True, eq=False)
+class _Formula:
+    """A function written out, of arguments of some dtypes."""
+
+    value: Expr
+    operands: tuple[tvm.ir.Var, ...]
+    """Buffers whose elements stand for the arguments."""
+    names: tuple[tvm.ir.Var, ...]
+    """The variables that are bound in it."""
+
+
+@cache
+def _formula(name: str, dtypes: tuple[str, ...]) -> _Formula:
+    """Simplified once: the simplifier takes longer than all else."""
+    operands = tuple(_operand(dtype, 1) for dtype in dtypes)
+    value = ELEMENTARY[name](*(tirx.BufferLoad(x, [_FIRST]) for x in operands))
+    value = tvm.sym.Analyzer().simplify(value)
+    names: dict[tvm.ir.Var, None] = {}
+    walk(value, (tirx.Let, lambda node: names.setdefault(node.var)))
+    return _Formula(value, operands, tuple(names))
+
+
+_FIRST = tirx.IntImm("int64", 0)
+
+
+def _operand(dtype: str, size: int) -> tvm.ir.Var:
+    return tirx.decl_buffer([tirx.IntImm("int64", size)], dtype, "x", layout=None)
+
+
+def _applied(name: str, args: Sequence[Expr]) -> Expr:
+    """The function of these arguments, its variables new."""
+    formula = _formula(name, tuple(str(x.ty.dtype) for x in args))
+    given = dict(zip(formula.operands, args, strict=True))
+    fresh = {var: tirx.Var(var.name, var.ty) for var in formula.names}
+    return rewritten(
+        formula.value,
+        (tvm.ir.TensorLoad, lambda load: given[load.source]),
+        (tvm.ir.Var, lambda var: fresh.get(var, var)),
+        (tirx.Let, lambda node: tirx.Let(fresh.get(node.var, node.var), node.value, node.body)),
+    )
+
+
+def _of_vectors(name: str, call: tvm.ir.Call, lanes: int) -> Expr:
     """The function of whole vectors, or, where there is none, of one element after the other."""
 
     def lane(vector: Expr, place: int) -> Expr:
         return tirx.Shuffle([vector], [tirx.IntImm("int32", place)])
 
     kinds = [str(tvm.DataType(str(x.ty.dtype)).with_lanes(1)) for x in call.args]
-    size = tirx.IntImm("int64", lanes)
-    stand_ins = [tirx.decl_buffer([size], kind, "x", layout=None) for kind in kinds]
-    given = dict(zip(stand_ins, call.args, strict=True))
-    found = vector_value(lambda i: function(*(tirx.BufferLoad(b, [i]) for b in stand_ins)), lanes)
+    operands = [_operand(kind, lanes) for kind in kinds]
+    given = dict(zip(operands, call.args, strict=True))
+    found = vector_value(
+        lambda i: _applied(name, [tirx.BufferLoad(x, [i]) for x in operands]), lanes
+    )
     if found is not None:
         return rewritten(found, (tvm.ir.TensorLoad, lambda load: given.get(load.source, load)))
-    each = [function(*(lane(x, place) for x in call.args)) for place in range(lanes)]
+    each = [_applied(name, [lane(x, place) for x in call.args]) for place in range(lanes)]
     return tirx.Shuffle(each, [tirx.IntImm("int32", place) for place in range(lanes)])
