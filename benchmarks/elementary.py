@@ -6,8 +6,8 @@
 Accuracy is the distance to the exact result in units in the last place of float32 (0.5 is the best there is); the exact
 result is float64's. Two arguments: random bits, moderate numbers, and numbers near 1 with large exponents. Speed is
 nanoseconds an element on one thread, the best of all rounds, which take turns. `tvm` is the same loop, scheduled and
-compiled the same way, with what TVM makes of the call in place of our expression: it calls libm once an element, but for
-tanh, where TVM has a formula, and sigmoid, where it is 1 / (1 + expf(-x)).
+compiled the same way, with what TVM makes of the call in place of our expression: it calls libm once an element, but
+for tanh, where TVM has a formula, and sigmoid, where it is 1 / (1 + expf(-x)).
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "erf": lambda x: x.dtype.type(math.erf(x)), "sigmoid": _sigmoid,
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "expm1": np.expm1, "cbrt": np.cbrt,
     "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "fmod": np.fmod, "likely": lambda x: x,
-    "copysign": np.copysign, "nextafter": np.nextafter, "ldexp": np.ldexp, "hypot": np.hypot, "abs": np.abs, "bitwise_not": operator.invert,
+    "copysign": np.copysign, "nextafter": np.nextafter, "ldexp": np.ldexp,
+    "hypot": np.hypot, "abs": np.abs, "bitwise_not": operator.invert,
     "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
     "shift_left": operator.lshift, "shift_right": operator.rshift, "max_value": max, "min_value": min,
 }  # fmt: skip

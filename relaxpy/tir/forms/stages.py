@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 
 from relaxpy.tir.analyzer import equal
 from relaxpy.tir.lowering.inline import with_named_reads
+from relaxpy.tir.numerics.elementary import length_of
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import rewritten, walk
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, constant, int64
@@ -529,11 +530,12 @@ def _reads_own_row(stage: Stage, stages: Sequence[Stage], row: int) -> bool:
 
 
 def _size(expr: Expr) -> int:
+    """Nodes of an expression, elementary functions as long as what computes them."""
     count = 0
 
-    def visit(_: object) -> None:
+    def visit(node: Expr) -> None:
         nonlocal count
-        count += 1
+        count += length_of(node) if isinstance(node, tvm.ir.Call) else 1
 
     walk(expr, (tvm.ir.Expr, visit))
     return count

@@ -87,7 +87,7 @@ def atan2(y: Expr, x: Expr) -> Expr:
 
 
 def _sin(x: Expr) -> Expr:
-    def value(r: Expr, quarter: Expr) -> Expr:
+    def value(x: Expr, r: Expr, quarter: Expr) -> Expr:
         # Two quarters turn the sign; sin is odd, and what is computed is that of |x|.
         turned = ((quarter & i32(2)) << i32(30)) ^ (to_bits(x) & i32(SIGN_BIT))
         return _either(quarter, _sine(r), _cosine(r), turned)
@@ -96,7 +96,7 @@ def _sin(x: Expr) -> Expr:
 
 
 def _cos(x: Expr) -> Expr:
-    def value(r: Expr, quarter: Expr) -> Expr:
+    def value(_: Expr, r: Expr, quarter: Expr) -> Expr:
         turned = ((quarter + i32(1)) & i32(2)) << i32(30)
         return _either(quarter + i32(1), _sine(r), _cosine(r), turned)
 
@@ -104,10 +104,11 @@ def _cos(x: Expr) -> Expr:
 
 
 def _tan(x: Expr) -> Expr:
-    def value(r: Expr, quarter: Expr) -> Expr:
-        return let("y", let("z", r * r, lambda z: horner(_TAN, z) * z * r + r), turned(quarter))
+    def value(x: Expr, r: Expr, quarter: Expr) -> Expr:
+        tangent = let("z", r * r, lambda z: horner(_TAN, z) * z * r + r)
+        return let("y", tangent, turned(x, quarter))
 
-    def turned(quarter: Expr) -> Callable[[Expr], Expr]:
+    def turned(x: Expr, quarter: Expr) -> Callable[[Expr], Expr]:
         odd = tirx.EQ(quarter & i32(1), i32(1))
         sign = to_bits(x) & i32(SIGN_BIT)
         return lambda y: from_bits(to_bits(tirx.Select(odd, f32(-1.0) / y, y)) ^ sign)
@@ -129,15 +130,15 @@ def _cosine(r: Expr) -> Expr:
     return let("z", r * r, lambda z: horner(_COS, z) * z * z - f32(0.5) * z + f32(1.0))
 
 
-def _on_quarters(x: Expr, value: Callable[[Expr, Expr], Expr]) -> Expr:
-    """`value(r, quarter)` for |x| = quarter * pi/2 + r, with r in [-pi/4, pi/4]; NaN where x is not finite.
+def _on_quarters(x: Expr, value: Callable[[Expr, Expr, Expr], Expr]) -> Expr:
+    """`value(x, r, quarter)` for |x| = quarter * pi/2 + r, with r in [-pi/4, pi/4]; NaN where x is not finite.
 
     Payne and Hanek's reduction: of the product of the mantissa and 2/pi, only those 96 bits are computed that matter
     after the multiples of four quarters are dropped. Where they begin depends on the exponent alone, so no float32 is
     too large. The product is kept in pieces that never overflow: TVM tells LLVM that sums and products do not wrap.
     """
 
-    def reduced(raw: Expr) -> Expr:
+    def reduced(x: Expr, raw: Expr) -> Expr:
         exponent = raw >> i32(23)
         # Below 1 the mantissa is shifted instead of the window, which begins with the first bit of 2/pi.
         place = tirx.Max(exponent - i32(127), i32(0))
@@ -146,19 +147,21 @@ def _on_quarters(x: Expr, value: Callable[[Expr, Expr], Expr]) -> Expr:
             "uint32"
         )
         return let(
-            "p", place, lambda p: let("m", mantissa.astype("uint64"), lambda m: product(p, m, raw))
+            "p",
+            place,
+            lambda p: let("m", mantissa.astype("uint64"), lambda m: product(x, p, m, raw)),
         )
 
-    def product(place: Expr, m: Expr, raw: Expr) -> Expr:
+    def product(x: Expr, place: Expr, m: Expr, raw: Expr) -> Expr:
         high, middle, low = _window(place)
         tail = ((low * m) >> _u64(32)) + middle * m
-        return let("t", tail, lambda t: turns(((high * m) & _LOW) + (t >> _u64(32)), t, raw))
+        return let("t", tail, lambda t: turns(x, ((high * m) & _LOW) + (t >> _u64(32)), t, raw))
 
-    def turns(head: Expr, tail: Expr, raw: Expr) -> Expr:
+    def turns(x: Expr, head: Expr, tail: Expr, raw: Expr) -> Expr:
         head = (head & _LOW).astype("uint32")
-        return let("h", head, lambda h: angle(h, tail, raw))
+        return let("h", head, lambda h: angle(x, h, tail, raw))
 
-    def angle(head: Expr, tail: Expr, raw: Expr) -> Expr:
+    def angle(x: Expr, head: Expr, tail: Expr, raw: Expr) -> Expr:
         # Two bits of whole quarters, then their fraction, read as a signed number: it goes to the nearest quarter.
         low = (tail & _LOW).astype("uint32")
         fraction = ((head << _u32(2)) | (low >> _u32(30))).astype("int32")
@@ -175,7 +178,7 @@ def _on_quarters(x: Expr, value: Callable[[Expr, Expr], Expr]) -> Expr:
             lambda q: let(
                 "r",
                 tirx.Select(small, from_bits(raw), r.astype("float32")),
-                lambda r: finite(value(r, q), raw),
+                lambda r: finite(value(x, r, q), raw),
             ),
         )
 
@@ -185,7 +188,7 @@ def _on_quarters(x: Expr, value: Callable[[Expr, Expr], Expr]) -> Expr:
     return let(
         "x",
         x,
-        lambda x: let("a", to_bits(x) & i32(0x7FFFFFFF), reduced),
+        lambda x: let("a", to_bits(x) & i32(0x7FFFFFFF), lambda raw: reduced(x, raw)),
     )
 
 

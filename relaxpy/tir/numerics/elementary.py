@@ -1,0 +1,136 @@
+"""What elementary functions are written out to: for each function of `T` that is one, the arithmetic that computes it.
+
+Arguments of float16, bfloat16 and float8 are computed in float32 and rounded once; float64 is left to the C library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from relaxpy.ir.dtype import DType
+from relaxpy.tir.numerics import hyperbolic, math, trigonometry
+from relaxpy.tir.numerics.floats import is_nan, let, libm, through_float32
+from relaxpy.tir.tvm import tirx, tvm
+from relaxpy.tir.walk import rewritten, walk
+
+Expr = tvm.ir.Expr
+Function = Callable[..., Expr]
+
+
+def _narrow_as_float32(function: Function) -> Function:
+    """A function that the C library has, of float32 for narrower floats."""
+    return lambda *xs: through_float32(function, function, *xs)
+
+
+def _exp10(x: Expr) -> Expr:
+    """10 to the power x: TVM's product with log(10) loses digits of large results."""
+    return math.pow(tirx.const(10.0, str(x.ty.dtype)), x)
+
+
+def _ldexp(x: Expr, exponent: Expr) -> Expr:
+    """X times 2 to an integer."""
+    return through_float32(lambda x: tirx.ldexp(x, exponent), lambda x: tirx.ldexp(x, exponent), x)
+
+
+def _nextafter(x: Expr, y: Expr) -> Expr:
+    """The number of the dtype that follows x on the way to y."""
+    dtype = DType(str(x.ty.dtype))
+    if not dtype.is_narrow:
+        return tirx.nextafter(x, y)
+    return let("x", x, lambda x: let("y", y, lambda y: _next_narrow(x, y, dtype.bits)))
+
+
+def _next_narrow(x: Expr, y: Expr, bits: int) -> Expr:
+    """By the bits: numbers of one sign are in the order of their magnitudes, and those of integers."""
+    dtype, word = str(x.ty.dtype), f"int{max(bits, 8)}"
+    wide_x, wide_y = x.astype("float32"), y.astype("float32")
+    zero, one = tirx.FloatImm("float32", 0.0), tirx.IntImm(word, 1)
+    code = tirx.reinterpret(word, x)
+    grows = tirx.EQ((wide_y > wide_x).astype("int8"), (wide_x > zero).astype("int8"))
+    least = tirx.Select(wide_y < zero, tirx.IntImm(word, -(1 << (bits - 1))) + one, one)
+    moved = tirx.Select(tirx.EQ(wide_x, zero), least, tirx.Select(grows, code + one, code - one))
+    unknown = tirx.any(is_nan(wide_x), is_nan(wide_y))
+    found = tirx.Select(tirx.EQ(wide_x, wide_y), y, tirx.reinterpret(dtype, moved))
+    return tirx.Select(unknown, (wide_x + wide_y).astype(dtype), found)
+
+
+ELEMENTARY: dict[str, Function] = {
+    "exp": math.exp, "log": math.log, "log1p": math.log1p, "pow": math.pow, "sigmoid": math.sigmoid, "erf": math.erf,
+    "sin": trigonometry.sin, "cos": trigonometry.cos, "tan": trigonometry.tan, "asin": trigonometry.asin,
+    "acos": trigonometry.acos, "atan": trigonometry.atan, "atan2": trigonometry.atan2,
+    "sinh": hyperbolic.sinh, "cosh": hyperbolic.cosh, "tanh": hyperbolic.tanh, "asinh": hyperbolic.asinh,
+    "acosh": hyperbolic.acosh, "atanh": hyperbolic.atanh,
+    "sqrt": _narrow_as_float32(tirx.sqrt), "rsqrt": _narrow_as_float32(tirx.rsqrt),
+    "fmod": _narrow_as_float32(libm("fmod")), "exp2": _narrow_as_float32(tirx.exp2),
+    "exp10": _exp10, "log10": _narrow_as_float32(tirx.log10),
+    "hypot": _narrow_as_float32(tirx.hypot), "copysign": _narrow_as_float32(tirx.copysign),
+    "ldexp": _ldexp, "nextafter": _nextafter,
+}  # fmt: skip
+"""What becomes of the calls of `T`'s functions, by their names."""
+
+
+def function_of(call: tvm.ir.Call) -> str | None:
+    """The name of the elementary function that is called; None for other calls, and of integers."""
+    name = str(getattr(call.op, "name", "")).removeprefix("tirx.")
+    return name if name in ELEMENTARY and "float" in str(call.ty.dtype) else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Formula:
+    """A function written out, of arguments of some dtypes."""
+
+    value: Expr
+    operands: tuple[tvm.ir.Var, ...]
+    """Buffers whose elements stand for the arguments."""
+    names: tuple[tvm.ir.Var, ...]
+    """The variables that are bound in it."""
+    length: int
+    """How many nodes it has besides its operands."""
+
+
+@cache
+def _formula(name: str, dtypes: tuple[str, ...]) -> _Formula:
+    """Simplified once: the simplifier takes longer than all else."""
+    operands = tuple(_operand(dtype) for dtype in dtypes)
+    value = ELEMENTARY[name](*(tirx.BufferLoad(x, [_FIRST]) for x in operands))
+    value = tvm.sym.Analyzer().simplify(value)
+    names: dict[tvm.ir.Var, None] = {}
+    walk(value, (tirx.Let, lambda node: names.setdefault(node.var)))
+    length = _nodes(value) - len(operands) * _nodes(tirx.BufferLoad(operands[0], [_FIRST]))
+    return _Formula(value, operands, tuple(names), length)
+
+
+def _nodes(value: Expr) -> int:
+    found: list[Expr] = []
+    walk(value, (tvm.ir.Expr, found.append))
+    return len(found)
+
+
+_FIRST = tirx.IntImm("int64", 0)
+
+
+def _operand(dtype: str) -> tvm.ir.Var:
+    return tirx.decl_buffer([tirx.IntImm("int64", 1)], dtype, "x", layout=None)
+
+
+def applied(name: str, args: Sequence[Expr]) -> Expr:
+    """The function of these arguments, its variables new."""
+    formula = _formula(name, tuple(str(x.ty.dtype) for x in args))
+    given = dict(zip(formula.operands, args, strict=True))
+    fresh = {var: tirx.Var(var.name, var.ty) for var in formula.names}
+    return rewritten(
+        formula.value,
+        (tvm.ir.TensorLoad, lambda load: given[load.source]),
+        (tvm.ir.Var, lambda var: fresh.get(var, var)),
+        (tirx.Let, lambda node: tirx.Let(fresh.get(node.var, node.var), node.value, node.body)),
+    )
+
+
+def length_of(call: tvm.ir.Call) -> int:
+    """How many nodes take the place of a call, its arguments not counted."""
+    name = function_of(call)
+    if name is None or tvm.DataType(str(call.ty.dtype)).lanes != 1:
+        return 1
+    return _formula(name, tuple(str(x.ty.dtype) for x in call.args)).length
