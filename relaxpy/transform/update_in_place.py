@@ -170,7 +170,27 @@ class _Updater:
         bindings = tuple(map(self.binding, seq.bindings))
         if all(a is b for a, b in zip(bindings, seq.bindings, strict=True)):
             return seq
-        return SeqExpr((BindingBlock(bindings),), seq.body, span=seq.span)
+        return SeqExpr((BindingBlock(self.in_order(bindings)),), seq.body, span=seq.span)
+
+    def in_order(self, bindings: tuple[Binding, ...]) -> tuple[Binding, ...]:
+        """The bindings with each view behind what it is a view of: an output may have been allocated before."""
+        later = {binding.var for binding in bindings}
+        waiting: dict[Var, list[Binding]] = {}
+        placed: list[Binding] = []
+
+        def place(binding: Binding) -> None:
+            placed.append(binding)
+            later.discard(binding.var)
+            for view in waiting.pop(binding.var, ()):
+                place(view)
+
+        for binding in bindings:
+            source = self.views.get(binding.var)
+            if source in later:
+                waiting.setdefault(source, []).append(binding)
+            else:
+                place(binding)
+        return tuple(placed)
 
     def binding(self, binding: Binding) -> Binding:
         value = binding.value

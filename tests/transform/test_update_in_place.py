@@ -53,6 +53,35 @@ KEPT = {
 }
 
 
+def test_what_is_overwritten_is_allocated_later() -> None:
+    """An output may be allocated before the workspace that becomes its memory: the view comes behind it."""
+    text = """
+@I.ir_module
+class M:
+    @T.prim_func(private=True)
+    def exp(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.sblock("exp"):
+                vi = T.axis.spatial(8, i)
+                y[vi] = T.exp(x[vi])
+
+    @R.function
+    def main(x: R.Tensor((8,), dtype="float32")) -> R.Tensor((8,), dtype="float32"):
+        cls = M
+        b = R.memory.alloc_tensor(R.shape([8]), dtype="float32")
+        a = R.memory.alloc_tensor(R.shape([8]), dtype="float32")
+        _a = R.vm.call_dps(cls.exp, x, a)
+        _b = R.vm.call_dps(cls.exp, a, b)
+        c = R.memory.alloc_tensor(R.shape([8]), dtype="float32")
+        _c = R.vm.call_dps(cls.exp, b, c)
+        return c
+"""
+    mod = UpdateInPlace()(relaxpy.parse(text))
+    names = [b.var.name for b in mod["main"].body.blocks[0].bindings]  # type: ignore[union-attr]
+    assert names.index("b") == names.index("a") + 1
+    assert 'b: R.Tensor((8,), dtype="float32") = R.memory.view(a' in mod.script()
+
+
 @pytest.mark.parametrize("body", OVERWRITTEN, ids=str)
 def test_overwritten(body: str) -> None:
     text, views = OVERWRITTEN[body]

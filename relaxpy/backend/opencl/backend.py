@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from relaxpy.analysis.index_checks import is_checked, name_of
 from relaxpy.backend.base import Backend, CompileOptions, KernelImages
+from relaxpy.backend.gpu.launches import launches_of
 from relaxpy.backend.gpu.threads import bind_threads
 from relaxpy.backend.knobs import Choices
 from relaxpy.backend.opencl.kernel_image import kernel_image
@@ -15,6 +16,8 @@ from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.errors import BuildError, RelaxError
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.kernel_params import launched
+from relaxpy.tir.lowering.workspace import Launches
+from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import asserts
 from relaxpy.tir.tvm import tirx
 
@@ -39,6 +42,9 @@ class OpenCLBackend(Backend[OpenCLTarget]):
             )
         bound = bind_threads(func, target.threads)
         return ScheduledKernel(bound, bound, "threads")
+
+    def launches(self, program: PrimFunc, target: OpenCLTarget) -> Launches | None:
+        return launches_of(program)
 
     def compile(
         self,

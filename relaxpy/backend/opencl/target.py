@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from relaxpy.target import Target, fail, options_of
 from relaxpy.tir.tvm import tvm
@@ -19,6 +19,8 @@ _MOST = 256
 @dataclass(frozen=True)
 class OpenCLTarget(Target):
     """Any OpenCL device: kernels are text, which the device's own compiler reads when they are loaded."""
+
+    device: ClassVar[str] = KIND
 
     kind: str = KIND
     threads: int = _THREADS

@@ -12,13 +12,20 @@ from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.errors import BuildError
 from relaxpy.ir.module import CHECK_INDICES
 from relaxpy.runtime.devices.opencl.image import Image
-from tests.backend.gpu.support import MATMUL, program
+from tests.backend.gpu.support import MATMUL, TWO, program
 
 TARGET = OpenCLTarget()
 
 
 def test_it_is_found_by_its_kind() -> None:
     assert isinstance(backend_of(TARGET), OpenCLBackend)
+
+
+def test_launches() -> None:
+    """One for each nest of loops."""
+    found = OpenCLBackend().launches(program(TWO), TARGET)
+    assert found is not None
+    assert len(found.launches) == 2
 
 
 def test_images() -> None:

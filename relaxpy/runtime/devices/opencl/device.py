@@ -144,7 +144,7 @@ class OpenCLRuntime(DeviceRuntime):
         if not images:
             return None
         try:
-            return self._built("\n".join(image.source for image in images.values()))
+            return self._built("\n".join({image.source: None for image in images.values()}))
         except self._cl.Error as together:
             for info in kernels:
                 try:
