@@ -53,7 +53,8 @@ def in_order(func: Any) -> Any:
 class _Access:
     buffer: Any
     indices: Sequence[Any]
-    """Over loops and parameters; empty where nothing is known of the place."""
+    """Over loops and parameters, None for one that depends on what the function writes; empty where nothing is known
+    of the place."""
     is_store: bool
     loops: Sequence[tuple[Any, Any, Any]]
     """Those between the loop in question and the access."""
@@ -143,9 +144,8 @@ class _Search:
 
     def access(self, buffer: Any, indices: Sequence[Any], is_store: bool) -> _Access:
         known = [self.facts.known(int64(i)) if lanes(i) == 1 else None for i in indices]
-        if any(i is None or not self.facts.is_stable(i) for i in known):
-            known = []
-        return _Access(buffer, known, is_store, ())
+        stable = [i if i is not None and self.facts.is_stable(i) else None for i in known]
+        return _Access(buffer, stable, is_store, ())
 
     def is_independent(self, loop: Loop, accesses: Sequence[_Access]) -> bool:
         """Does no iteration write what another one touches?"""
@@ -168,11 +168,15 @@ class _Search:
         for dim in range(rank):
             if self.steps_apart(var, [(a.indices[dim], a.loops) for a in accesses]):
                 return True
+        if rank < 2 or any(index is None for access in accesses for index in access.indices):
+            return False
         flat = [(_flat(a.indices, buffer.shape), a.loops) for a in accesses]
-        return rank > 1 and self.steps_apart(var, flat)
+        return self.steps_apart(var, flat)
 
     def steps_apart(self, var: Any, places: Sequence[tuple[Any, Any]]) -> bool:
         facts = self.facts
+        if any(place is None for place, _ in places):
+            return False
         try:
             symbol = facts.dims.symbol(var)
             dims = [

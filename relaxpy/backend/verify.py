@@ -20,7 +20,7 @@ from relaxpy.tir.writer.loops import Expr, Stmt, constant
 STACK_BYTES = 1024
 """Allocations below this lie on the stack: they cost nothing."""
 _LIBRARY = frozenset(f"tirx.{name}" for name in ("erf", "tan", "sinh", "cosh", "tanh", "pow"))
-_OWN = ("author", "fallback")
+_OWN = ("author", "rows", "fallback")
 """Rules that leave loops as somebody else wrote them."""
 
 

@@ -117,17 +117,16 @@ class Bucketize(Op):
         steps = _ADDRESS_BITS if size.value is None else size.value.bit_length()
 
         def fill(p: Any, result: Any, values: Any, edges: Any) -> None:
-            with p.loops(result.shape) as at:
+            with te.rows(p, te.dims(input_tensor)) as at:
                 value = p.read(values, *at)
-                low, high = (p.allocate(name, 1, "int64") for name in ("low", "high"))
-                p.write(low, 0, value=te.dim(0))
-                p.write(high, 0, value=te.dim(size))
-                with p.loop("step", steps), p.when(p.read(low, 0) < p.read(high, 0)):
-                    middle = p.let("middle", (p.read(low, 0) + p.read(high, 0)) // 2)
+                low: Any = te.cell(p, "low", te.dim(0))
+                high: Any = te.cell(p, "high", te.dim(size))
+                with p.loop("step", steps), p.when(low.get() < high.get()):
+                    middle = p.let("middle", (low.get() + high.get()) // 2)
                     below = self._below(p.read(edges, middle), value)
-                    p.write(low, 0, value=te.select(below, middle + 1, p.read(low, 0)))
-                    p.write(high, 0, value=te.select(below, p.read(high, 0), middle))
-                p.write(result, *at, value=te.cast(p.read(low, 0), self._dtype))
+                    low.set(te.select(below, middle + 1, low.get()))
+                    high.set(te.select(below, high.get(), middle))
+                p.write(result, *at, value=te.cast(low.get(), self._dtype))
 
         return te.serial((out.dims, self._dtype), [input_tensor, boundaries], fill, "bucketize")
 

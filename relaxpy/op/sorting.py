@@ -134,12 +134,10 @@ class Topk(Op):
         return self._result(TensorType(None, data.dtype, ndim), TensorType(None, self.dtype, ndim))
 
     def legalize(self, out: Annotation, data: te.Tensor) -> list[te.Tensor]:
-        first = out.fields[0] if isinstance(out, TupleType) else out
-        assert isinstance(first, TensorType)
         values, indices = self.ret_type != "indices", self.ret_type != "values"
         order = self.dtype if indices else None
-        rows = sorted_along(data, self.axis, self.largest, order=order, values=values)
-        return [te.compute(first.dims, lambda *i, row=row: row(*i), "topk") for row in rows]
+        count = None if self.k < 1 else Dim.of(self.k)
+        return sorted_along(data, self.axis, self.largest, order=order, values=values, first=count)
 
     def reference(self, data: np.ndarray) -> Any:
         order = order_of(data, self.axis, self.largest)
@@ -200,13 +198,20 @@ def sorted_along(
     *,
     values: bool = True,
     order: DType | None = None,
+    first: Dim | None = None,
 ) -> list[te.Tensor]:
     """`x` in order along `axis` (with `values`), and where each element was (with `order`, a
-    dtype)."""
+    dtype); of each row the `first` so many, or all."""
     from relaxpy.tir.writer.sort import sort_rows
 
     shape = te.dims(x)
     places = None if order is None else str(order)
     return sort_rows(
-        x, shape, axis % len(shape), descending=descending, order=places, values=values
+        x,
+        shape,
+        axis % len(shape),
+        descending=descending,
+        order=places,
+        values=values,
+        first=first,
     )

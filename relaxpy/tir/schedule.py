@@ -47,13 +47,13 @@ def serial_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return func
 
     def serial(loop: tirx.For) -> tirx.For:
-        return _remade(loop, tirx.ForKind.SERIAL) if loop.kind == tirx.ForKind.PARALLEL else loop
+        return with_kind(loop, tirx.ForKind.SERIAL) if loop.kind == tirx.ForKind.PARALLEL else loop
 
     return tvm_ffi.structural_map(func, (tirx.For, serial))
 
 
-def _remade(loop: tirx.For, kind: int) -> tirx.For:
-    """A new loop node, of this kind."""
+def with_kind(loop: tirx.For, kind: int) -> tirx.For:
+    """The loop as a new node, of this kind."""
     return tirx.For(
         loop.loop_var, loop.min, loop.extent, kind, loop.body, loop.thread_binding, loop.annotations
     )
@@ -66,7 +66,7 @@ def parallelise_outer_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """
     # TVM's scheduler writes into a function whose body it shares with another (one made by `with_attr`, say): it gets
     # loops of its own.
-    copied = tvm_ffi.structural_map(func, (tirx.For, lambda loop: _remade(loop, loop.kind)))
+    copied = tvm_ffi.structural_map(func, (tirx.For, lambda loop: with_kind(loop, loop.kind)))
     try:
         schedule = s_tir.Schedule(tvm.IRModule({"main": copied}))
         blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))

@@ -11,7 +11,7 @@ are flat (one index), vectors are explicit (`lanes`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from relaxpy.tir.schedule import FINISHED
@@ -180,7 +180,7 @@ class Program:
     def body(self) -> Stmt:
         """All statements so far."""
         (stmts,) = self._open
-        return _sequence(stmts)
+        return sequence(stmts)
 
     def add(self, stmt: Stmt) -> None:
         """A statement made elsewhere."""
@@ -248,7 +248,7 @@ class Program:
         """Statements with buffers of their own."""
         self._open.append([])
         yield
-        self._add(_sequence(self._open.pop()))
+        self._add(sequence(self._open.pop()))
 
     @contextmanager
     def loop(
@@ -259,7 +259,7 @@ class Program:
         var = tirx.Var(name, "int64")
         self._open.append([])
         yield int64(0) if constant(extent) == 1 else var
-        body = _sequence(self._open.pop())
+        body = sequence(self._open.pop())
         if constant(extent) != 1:
             kind = tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL
             annotations = {} if about is None else {ABOUT: int64(about)}
@@ -271,7 +271,7 @@ class Program:
         """`if condition`; what is decided here by the analyser makes no branch, or no code."""
         self._open.append([])
         yield
-        body = _sequence(self._open.pop())
+        body = sequence(self._open.pop())
         known = _truth(condition)
         if known is None:
             self._add(tirx.IfThenElse(condition, body, None))
@@ -289,7 +289,8 @@ class Program:
         self._open[-1].append(stmt)
 
 
-def _sequence(stmts: list[Stmt]) -> Stmt:
+def sequence(stmts: Sequence[Stmt]) -> Stmt:
+    """The statements as one."""
     if not stmts:
         return tirx.Evaluate(tirx.IntImm("int32", 0))
     return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)

@@ -1,7 +1,9 @@
-"""Statements that do the same to every row of a tensor, rows in parallel: what sorting and scanning are made of.
+"""Statements that do the same to every row of a tensor, in no order: what sorting and scanning are made of.
 
 A row is all places along one axis; the rows are counted over the other axes. To be used in the `fill` of
-`relaxpy.tir.writer.serial.serial`.
+`relaxpy.tir.writer.serial.serial`. The program says nothing of how rows are spread over a machine: they are the
+spatial axes of a block, whose statements run in order, and what a row needs for itself is allocated by the block.
+Schedule rules make of it what their machine wants (on processors `relaxpy.backend.cpu.rules.rows`).
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from relaxpy.ir.dim import Dim, DimLike, product
+from relaxpy.ir.dim import Dim, DimLike
 from relaxpy.tir import te
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Buffer, Expr, Index, Program, at_least_one, int64
+from relaxpy.tir.writer.loops import Buffer, Expr, Index, Program, int64
+from relaxpy.tir.writer.serial import Serial
 
 
 @dataclass(frozen=True)
@@ -47,21 +50,15 @@ def known(p: Program, name: str, value: Any) -> Any:
 
 
 def scratch(p: Program, name: str, size: DimLike, dtype: str) -> Buffer:
-    """A buffer of one index that lives to the end of the innermost `with`; each thread of a parallel loop has its
-    own."""
+    """A buffer of one index that lives to the end of the innermost `with`; in `rows` each row has its own."""
     buffer = tirx.decl_buffer([te.dim(size)], str(dtype), name, layout=None)
     p.add(tirx.AllocBuffer(buffer))
     return buffer
 
 
 @contextmanager
-def rows(p: Program, shape: Sequence[DimLike]) -> Iterator[list[Expr]]:
-    """One parallel loop over all places of `shape`; gives the place as an index for each dimension."""
-    dims = list(map(Dim.of, shape))
-    with p.loop("row", te.dim(product(tuple(dims))), parallel=True) as rest:
-        place: list[Expr] = []
-        for a, size in reversed(list(enumerate(dims))[1:]):
-            extent = at_least_one(te.dim(size))
-            place.insert(0, p.let(f"place{a}", tirx.truncmod(rest, extent)))
-            rest = p.let(f"rest{a}", tirx.truncdiv(rest, extent))
-        yield [rest, *place] if dims else []
+def rows(p: Serial, shape: Sequence[DimLike]) -> Iterator[list[Expr]]:
+    """The statements for one place of `shape`, which run for all of them; gives the place as an index for each
+    dimension. What they write for one place, those for another must not touch."""
+    with p.block("row", [te.dim(Dim.of(size)) for size in shape]) as place:
+        yield place

@@ -1,5 +1,4 @@
-"""Running totals as a tensor program: every row in order, rows in parallel; along an axis that is not the last, many
-neighbouring columns at a time, which LLVM makes vectors of."""
+"""Running totals as a tensor program: every row in order, with one total."""
 
 from __future__ import annotations
 
@@ -12,12 +11,9 @@ from relaxpy.ir.dtype import DType
 from relaxpy.tir import te
 from relaxpy.tir.numerics import scalar
 from relaxpy.tir.tvm import tirx
-from relaxpy.tir.writer.loops import Buffer, Expr, minimum
-from relaxpy.tir.writer.rows import Cell, cell, rows, scratch
+from relaxpy.tir.writer.loops import Buffer, Expr
+from relaxpy.tir.writer.rows import Cell, cell, rows
 from relaxpy.tir.writer.serial import Serial, serial
-
-COLUMNS = 64
-"""Columns whose totals one task holds, in registers or nearly so."""
 
 
 def scan(
@@ -45,30 +41,16 @@ def scan(
         if not exclusive:
             write(scalar.cast(total.get(), dtype))
 
-    def along_rows(p: Serial, out: Buffer, source: Buffer) -> None:
-        with rows(p, [] if axis is None else shape[:-1]) as outer:
+    def fill(p: Serial, out: Buffer, source: Buffer) -> None:
+        others = [] if axis is None else [*shape[:axis], *shape[axis + 1 :]]
+        along = shape if axis is None else [shape[axis]]
+        with rows(p, others) as row:
             total = cell(p, "total", neutral)
-            steps = shape if axis is None else shape[-1:]
-            with p.loops(list(map(te.dim, steps))) as along:
-                target = [_row_major(along, shape)] if axis is None else [*outer, *along]
-                write = partial(_write, p, out, target)
-                step(total, p.read(source, *outer, *along), write)
+            with p.loops(list(map(te.dim, along))) as i:
+                place = i if axis is None else [*row[:axis], *i, *row[axis:]]
+                target = [_row_major(i, shape)] if axis is None else place
+                step(total, p.read(source, *place), partial(_write, p, out, target))
 
-    def along_columns(p: Serial, out: Buffer, source: Buffer) -> None:
-        assert axis is not None
-        width = te.dim(shape[-1])
-        groups = (shape[-1] + (COLUMNS - 1)) // COLUMNS
-        with rows(p, [*shape[:axis], *shape[axis + 1 : -1], groups]) as outer:
-            first = p.let("first", outer[-1] * te.dim(COLUMNS))
-            count = p.let("count", minimum(COLUMNS, width - first))
-            totals = scratch(p, "totals", COLUMNS, str(wide))
-            with p.loop("j", COLUMNS) as j:
-                p.write(totals, j, value=neutral)
-            with p.loop("i", te.dim(shape[axis])) as i, p.loop("j", count) as j:
-                place = [*outer[:axis], i, *outer[axis:-1], first + j]
-                step(Cell(p, totals, j), p.read(source, *place), partial(_write, p, out, place))
-
-    fill = along_rows if axis is None or axis == len(shape) - 1 else along_columns
     out = [product(tuple(shape))] if axis is None else shape
     return serial((out, str(dtype)), [x], fill, "scanned")
 

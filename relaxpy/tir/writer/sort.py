@@ -1,4 +1,4 @@
-"""Stable sorting as a tensor program: a merge sort of every row, rows in parallel.
+"""Stable sorting as a tensor program: a merge sort of every row.
 
 A NaN is greater than every number, as in numpy: last in ascending order, first in descending. Equal elements (all
 NaNs are equal, and -0.0 and 0.0) keep their order either way. A row of n elements takes n * log2(n) steps and twice
@@ -33,9 +33,10 @@ def sort_rows(
     descending: bool = False,
     order: str | None = None,
     values: bool = True,
+    first: Dim | None = None,
 ) -> list[te.Tensor]:
     """`x`, of shape `shape`, with the elements along `axis` in order (with `values`), and where in its row each of
-    them was (with `order`, the dtype of those places)."""
+    them was (with `order`, the dtype of those places); of each row the `first` so many, or all."""
     size = te.dim(shape[axis])
     others = [*shape[:axis], *shape[axis + 1 :]]
     dtype, wide = DType(str(x.dtype)), _key_dtype(DType(str(x.dtype)))
@@ -55,14 +56,16 @@ def sort_rows(
                 if places is not None:
                     p.write(places, i, value=i.astype(order))
             start = _merge_passes(p, keys, places, size, descending)
-            with p.loop("i", size) as i:
+            with p.loop("i", size if first is None else te.dim(first)) as i:
                 for result, row in zip(
                     results, [keys] * values + [places] * bool(order), strict=True
                 ):
                     kept = scalar.cast(p.read(row, start + i), DType(str(result.dtype)))
                     p.write(result, *at(i), value=kept)
 
-    out = [(shape, str(dtype))] * values + ([(shape, order)] if order else [])
+    kept = [shape[axis] if first is None else first]
+    found = [*shape[:axis], *kept, *shape[axis + 1 :]]
+    out = [(found, str(dtype))] * values + ([(found, order)] if order else [])
     return serial(out, [x], fill, "sorted")
 
 

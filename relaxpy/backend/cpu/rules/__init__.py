@@ -15,6 +15,7 @@ from relaxpy.backend.cpu.rules.elementwise import schedule_elementwise
 from relaxpy.backend.cpu.rules.fallback import schedule_any
 from relaxpy.backend.cpu.rules.matmul import matmul_program
 from relaxpy.backend.cpu.rules.reduction import schedule_reduction
+from relaxpy.backend.cpu.rules.rows import schedule_rows
 from relaxpy.backend.cpu.rules.window import window_program
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.lowering.elementary import written_out
@@ -35,5 +36,6 @@ CPU_RULES: tuple[Rule, ...] = (
     Rule("elementwise", _of_arithmetic(schedule_elementwise)),
     Rule("window", _of_arithmetic(window_program)),
     Rule("reduction", _of_arithmetic(schedule_reduction)),
+    Rule("rows", schedule_rows),
     Rule("fallback", _of_arithmetic(schedule_any)),
 )
