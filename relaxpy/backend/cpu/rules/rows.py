@@ -6,57 +6,144 @@ loop, and a loop of which it is not proved runs in order.
 
 A row that goes through memory across its neighbours (a running total along an outer axis) would take one element of
 each cache line, and no vectors: such rows run many at a time (`relaxpy.backend.cpu.rules.columns`).
+
+What stands before, between and behind rows is arranged as if it were a program of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
 from relaxpy.analysis.independence import in_order
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.columns import are_columns, write_columns
+from relaxpy.backend.cpu.rules.elementwise import schedule_elementwise
 from relaxpy.backend.cpu.rules.places import product, split_index
+from relaxpy.backend.cpu.rules.reduction import schedule_reduction
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.forms.rows import Rows, rows_of
-from relaxpy.tir.lowering.workspace import handed_on
+from relaxpy.tir.forms.rows import Rows, read_rows, rows_of
+from relaxpy.tir.lowering.workspace import handed_on, is_small
 from relaxpy.tir.schedule import parallelise_outer_loops, with_kind
 from relaxpy.tir.tvm import s_tir, tirx, tvm
-from relaxpy.tir.walk import rewritten
-from relaxpy.tir.writer.loops import Expr, PrimFunc, Stmt
+from relaxpy.tir.walk import rewritten, walk
+from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, sequence
 from relaxpy.tir.writer.serial import Serial, with_regions
 
 
 def schedule_rows(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
-    """A program with rows in it, and perhaps other statements, which are arranged as any others; None without rows."""
-    del target  # nothing here depends on the processor
+    """A program with rows in it, and perhaps other statements; None without rows."""
     if not rows_of(func):
         return None
-    return Arrangement(lambda: _arranged(func), handed_on(func))
+    parts = _parts_of(func, target)
+    if parts is None:
+        return Arrangement(lambda: _as_written(func), handed_on(func))
+    return Arrangement(lambda: _in_turn(func, parts), parts.workspaces)
 
 
-def _arranged(func: PrimFunc) -> PrimFunc:
+@dataclass(frozen=True)
+class _Parts:
+    """A program as statements that run one after the other: rows, and what other rules arrange."""
+
+    parts: Sequence[Rows | Arrangement]
+    between: Sequence[Buffer]
+    """Memory that parts hand on to each other."""
+
+    @property
+    def workspaces(self) -> list[Buffer]:
+        inside = [
+            b for part in self.parts if isinstance(part, Arrangement) for b in part.workspaces
+        ]
+        return [*(buffer for buffer in self.between if not is_small(buffer)), *inside]
+
+
+def _parts_of(func: PrimFunc, target: CpuTarget) -> _Parts | None:
+    """None where no other rule arranges what is not rows, or where rows have memory outside of their block that
+    nothing else uses."""
+    root = func.body.block
+    stmts = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    groups: list[list[Stmt]] = []
+    for are_rows, found in groupby(stmts, lambda stmt: read_rows(stmt) is not None):
+        groups += [[stmt] for stmt in found] if are_rows else [list(found)]
+    used = [_variables(group) for group in groups]
+    users = {b: [n for n, names in enumerate(used) if b in names] for b in root.alloc_buffers}
+    between = [buffer for buffer, numbers in users.items() if len(numbers) > 1]
+    parts: list[Rows | Arrangement] = []
+    for number, group in enumerate(groups):
+        own = [buffer for buffer, numbers in users.items() if numbers == [number]]
+        rows = read_rows(group[0])
+        part = _arranged(_part(func, group, own, between), target) if rows is None else rows
+        if part is None or (rows is not None and own):
+            return None
+        parts.append(part)
+    return _Parts(parts, between)
+
+
+def _variables(stmts: Sequence[Stmt]) -> set[Expr]:
+    found: set[Expr] = set()
+    for stmt in stmts:
+        walk(stmt, (tvm.ir.Var, found.add))
+    return found
+
+
+def _part(
+    func: PrimFunc, stmts: Sequence[Stmt], own: Sequence[Buffer], given: Sequence[Buffer]
+) -> PrimFunc:
+    """Some statements as a program, which is given what it shares with others."""
+    root = s_tir.SBlock([], [], [], "root", sequence(stmts), alloc_buffers=own)
+    body = s_tir.SBlockRealize([], tirx.const(True, "bool"), root)
+    return tirx.PrimFunc([*func.params, *given], body, func.ret_type, attrs=func.attrs)
+
+
+def _arranged(part: PrimFunc, target: CpuTarget) -> Arrangement | None:
+    return schedule_elementwise(part, target) or schedule_reduction(part, target)
+
+
+def _in_turn(func: PrimFunc, parts: _Parts) -> PrimFunc:
+    """Each part by itself, in loops that no block is around."""
+    nests = dict(_proved(func))
+    p = Serial()
+    for buffer in parts.between:
+        p.add(tirx.AllocBuffer(buffer))
+    for part in parts.parts:
+        p.add(part.write().body if isinstance(part, Arrangement) else _spread(nests[_key(part)]))
+    return func.with_body(p.body())
+
+
+def _as_written(func: PrimFunc) -> PrimFunc:
+    """The rows in place; of other statements the outermost loops parallel where that is proved."""
     arranged = parallelise_outer_loops(func)
-    loops = [loop.loop_var for rows in rows_of(arranged) for loop in rows.loops]
-
-    def at_once(loop: tirx.For) -> tirx.For:
-        return with_kind(loop, tirx.ForKind.PARALLEL) if _is_among(loop, loops) else loop
-
-    proved = in_order(arranged.with_body(rewritten(arranged.body, (tirx.For, at_once))))
-    nests = {rows.loops[0].loop_var: rows for rows in rows_of(proved)}
+    body = in_order(arranged).body
+    nests = dict(_proved(arranged))
 
     def spread(loop: tirx.For) -> Stmt:
         rows = nests.get(loop.loop_var)
-        return loop if rows is None else _spread(rows)
+        if rows is None:
+            return loop
+        block = s_tir.SBlock([], [], [], rows.block.name_hint, _spread(rows))
+        return s_tir.SBlockRealize([], tirx.const(True, "bool"), block)
 
-    return with_regions(proved.with_body(rewritten(proved.body, (tirx.For, spread))))
+    return with_regions(func.with_body(rewritten(body, (tirx.For, spread))))
 
 
-def _is_among(loop: tirx.For, variables: Sequence[Expr]) -> bool:
-    return any(loop.loop_var.same_as(var) for var in variables)
+def _proved(func: PrimFunc) -> Iterator[tuple[Expr, Rows]]:
+    """The rows of a function, by their outermost variables, with parallel loops where these are independent."""
+    loops = {loop.loop_var for rows in rows_of(func) for loop in rows.loops}
+
+    def at_once(loop: tirx.For) -> tirx.For:
+        return with_kind(loop, tirx.ForKind.PARALLEL) if loop.loop_var in loops else loop
+
+    proved = in_order(func.with_body(rewritten(func.body, (tirx.For, at_once))))
+    return ((_key(rows), rows) for rows in rows_of(proved))
+
+
+def _key(rows: Rows) -> Expr:
+    return rows.loops[0].loop_var
 
 
 def _spread(rows: Rows) -> Stmt:
-    """The nest as one parallel loop over the rows that are independent, in a block without axes."""
+    """The nest as one parallel loop over the rows that are independent."""
     kinds = [loop.kind == tirx.ForKind.PARALLEL for loop in rows.loops]
     count = kinds.index(False) if False in kinds else len(kinds)
     p = Serial()
@@ -64,8 +151,7 @@ def _spread(rows: Rows) -> Stmt:
         write_columns(p, rows)
     else:
         _write_rows(p, rows, count)
-    block = s_tir.SBlock([], [], [], rows.block.name_hint, p.body())
-    return s_tir.SBlockRealize([], tirx.const(True, "bool"), block)
+    return p.body()
 
 
 def _write_rows(p: Serial, rows: Rows, count: int) -> None:

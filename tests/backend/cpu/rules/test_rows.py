@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.backend.schedule import schedule_kernel
+from relaxpy.backend.schedule import schedule_kernel, workspaces
 from relaxpy.backend.verify import check_scheduled
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.dtype import DType
@@ -140,8 +140,9 @@ for i, j in T.grid(n, m):
     agree(func, x, np.zeros_like(x))
 
 
-def test_stages_beside_rows_are_arranged_too() -> None:
-    """A running total, and twice of it: two parallel loops, the total in memory between them."""
+def test_stages_beside_rows_are_arranged_by_their_rules() -> None:
+    """A running total, and twice of it: two parallel loops, the second one of vectors, the total in memory between
+    them, which the graph allocates."""
     shape = tuple(SymVar(name).dim for name in "nm")
     x = te.placeholder(shape, "int64", "x")
     sums = scan(x, shape, 1, DType("int64"), operator.add, 0)
@@ -149,7 +150,100 @@ def test_stages_beside_rows_are_arranged_too() -> None:
     kernel = schedule_kernel(func, HOST)
     assert kernel.rule == "rows"
     assert [loop.kind for loop in loops_of(kernel.parallel)].count(tirx.ForKind.PARALLEL) == 2
+    assert "int64x" in PrimFunc(kernel.parallel).script()
+    assert [str(buffer.name) for buffer in workspaces(func, HOST)] == ["scanned"]
     agree(func, np.arange(12).reshape(3, 4), np.zeros((3, 4), np.int64))
+
+
+BESIDE = {
+    "what no rule arranges": """
+for i in range(n):
+    with T.sblock("first"):
+        v = T.axis.spatial(n, i)
+        for j in range(m):
+            y[v, j] = x[v, j]
+with T.sblock("all"):
+    for i, j in T.grid(n, m):
+        y[n - 1 - i, j] = y[i, j] + x[i, j]
+for i, j in T.grid(n, m):
+    with T.sblock("twice"):
+        v, w = T.axis.remap("SS", [i, j])
+        y[v, w] = y[v, w] * T.float32(2)
+""",
+    "memory of all rows": """
+kept = T.sblock_alloc_buffer((n, m))
+for i in range(n):
+    with T.sblock("row"):
+        v = T.axis.spatial(n, i)
+        for j in range(m):
+            kept[v, j] = x[v, j]
+        for j in range(m):
+            y[v, j] = kept[v, m - 1 - j]
+""",
+    "stages that write the same": """
+for i, j in T.grid(n, m):
+    with T.sblock("zero"):
+        v, w = T.axis.remap("SS", [i, j])
+        y[v, w] = T.float32(0)
+for i in range(n):
+    with T.sblock("row"):
+        v = T.axis.spatial(n, i)
+        for j in range(m):
+            y[v, m - 1 - j] = y[v, j] + x[v, j]
+for i, j in T.grid(n, m):
+    with T.sblock("more"):
+        v, w = T.axis.remap("SS", [i, j])
+        y[v, w] = y[v, w] + x[v, w]
+""",
+    "a sum between rows": """
+total = T.sblock_alloc_buffer((n,))
+for i in range(n):
+    with T.sblock("row"):
+        v = T.axis.spatial(n, i)
+        for j in range(m):
+            y[v, j] = x[v, m - 1 - j]
+for i, j in T.grid(n, m):
+    with T.sblock("sum"):
+        v, w = T.axis.remap("SR", [i, j])
+        with T.init():
+            total[v] = T.float32(0)
+        total[v] = total[v] + y[v, w]
+for i in range(n):
+    with T.sblock("row"):
+        v = T.axis.spatial(n, i)
+        for j in range(m):
+            y[v, j] = y[v, j] + total[v]
+""",
+}
+
+
+@pytest.mark.parametrize("body", BESIDE.values(), ids=BESIDE)
+def test_whatever_is_beside_rows(body: str) -> None:
+    func = program(body)
+    kernel = schedule_kernel(func, HOST)
+    assert kernel.rule == "rows"
+    assert has_parallel_loop(kernel.parallel)
+    for size in ((4, 5), (1, 1), (0, 3), (3, 40)):
+        x = np.random.default_rng(0).integers(-9, 9, size).astype(np.float32)
+        agree(func, x, np.zeros_like(x))
+
+
+def test_what_parts_hand_on_is_planned() -> None:
+    """A median counts, sorts and picks: nothing that is shared is asked for in the kernel."""
+    mod = relaxpy.parse("""
+@I.ir_module
+class M:
+    @R.function
+    def main(x: R.Tensor(("n", "m"), "float32")) -> R.Tensor(("n",), "float32"):
+        both = R.median(x, axis=1)
+        y = both[0]
+        return y
+""")
+    exe = relaxpy.build(mod)
+    x = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)
+    got = relaxpy.VirtualMachine(exe)["main"](x).numpy()
+    np.testing.assert_array_equal(got, np.median(x, 1))
+    assert all(kernel.memory is not None and kernel.memory.shared == 0 for kernel in exe.kernels)
 
 
 def test_users_rows_are_checked_and_run_in_parallel() -> None:
