@@ -36,6 +36,6 @@ CPU_RULES: tuple[Rule, ...] = (
     Rule("elementwise", _of_arithmetic(schedule_elementwise)),
     Rule("window", _of_arithmetic(window_program)),
     Rule("reduction", _of_arithmetic(schedule_reduction)),
-    Rule("rows", schedule_rows),
+    Rule("rows", _of_arithmetic(schedule_rows)),
     Rule("fallback", _of_arithmetic(schedule_any)),
 )

@@ -63,9 +63,11 @@ def _parts_of(func: PrimFunc, target: CpuTarget) -> _Parts | None:
     nothing else uses."""
     root = func.body.block
     stmts = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    groups: list[list[Stmt]] = []
-    for are_rows, found in groupby(stmts, lambda stmt: read_rows(stmt) is not None):
-        groups += [[stmt] for stmt in found] if are_rows else [list(found)]
+    groups = [
+        group
+        for are_rows, found in groupby(stmts, lambda stmt: read_rows(stmt) is not None)
+        for group in ([[stmt] for stmt in found] if are_rows else [list(found)])
+    ]
     used = [_variables(group) for group in groups]
     users = {b: [n for n, names in enumerate(used) if b in names] for b in root.alloc_buffers}
     between = [buffer for buffer, numbers in users.items() if len(numbers) > 1]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.backend.schedule import schedule_kernel, workspaces
+from relaxpy.backend.registry import backend_of
+from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.backend.verify import check_scheduled
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.dtype import DType
@@ -151,7 +152,9 @@ def test_stages_beside_rows_are_arranged_by_their_rules() -> None:
     assert kernel.rule == "rows"
     assert [loop.kind for loop in loops_of(kernel.parallel)].count(tirx.ForKind.PARALLEL) == 2
     assert "int64x" in PrimFunc(kernel.parallel).script()
-    assert [str(buffer.name) for buffer in workspaces(func, HOST)] == ["scanned"]
+    launches = backend_of(HOST).launches(PrimFunc(func), HOST)
+    assert launches is not None
+    assert [buffer.name for buffer in launches.workspaces] == ["scanned"]
     agree(func, np.arange(12).reshape(3, 4), np.zeros((3, 4), np.int64))
 
 
