@@ -76,6 +76,7 @@ _PROVIDERS = {
     "print_function": "relaxpy.script.printer",
     "print_module": "relaxpy.script.printer",
     "prove": "relaxpy.shape.prove",
+    "read_target": "relaxpy.backend.registry",
     "show": "relaxpy.script.highlight",
 }
 """Service of the IR's nodes → module that provides it."""

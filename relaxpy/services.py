@@ -1,4 +1,5 @@
-"""What nodes of the IR offer and packages above the IR do: `mod.script()`, `mod.show()`, `main(x)`, proofs.
+"""What nodes of the IR offer and packages above the IR do: `mod.script()`, `mod.show()`, `main(x)`, proofs; and how the
+text of a target is read, which its backend does.
 
 The IR imports nothing of them. A service is declared here with its type. `relaxpy/__init__.py`, which runs whatever
 part of relaxpy is imported, names the module that provides it; that is loaded when the service is first asked for. The
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from relaxpy.ir.dim import Dim
     from relaxpy.ir.expr import Function
     from relaxpy.ir.module import IRModule
+    from relaxpy.target import Target
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R", covariant=True)
@@ -105,6 +107,12 @@ def call_module(mod: IRModule, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 @Service
 def call_function(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`main(x)`: built at the first call, and run."""
+    ...
+
+
+@Service
+def read_target(text: str) -> Target:
+    """The target of a text, read by the backend of its first word."""
     ...
 
 

@@ -11,13 +11,13 @@ This file is light: backends, and the compiler with them, are loaded when a targ
 from __future__ import annotations
 
 import difflib
-import importlib
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from typing import NoReturn
 
 from relaxpy.errors import BuildError
+from relaxpy.services import read_target
 
 
 class Target(ABC):
@@ -43,9 +43,7 @@ class Target(ABC):
                 )
                 fail("target-kind", f"a target is text, got TVM's own {type(text).__name__}", help)
             fail("target-kind", f"a target is text, got {text!r}", 'for example "llvm"')
-        # By name: the registry is in a higher layer, and whoever only handles targets does not need it.
-        registry = importlib.import_module("relaxpy.backend.registry")
-        return registry.backend_of(first_word(text)).parse(text)
+        return read_target(text)
 
     @staticmethod
     def host() -> Target:

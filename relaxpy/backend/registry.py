@@ -20,7 +20,7 @@ from typing import Any
 
 from relaxpy.backend.base import Backend
 from relaxpy.errors import BuildError
-from relaxpy.target import Target, fail, nearest
+from relaxpy.target import Target, fail, first_word, nearest
 
 GROUP = "relaxpy.backends"
 """Of entry points."""
@@ -51,6 +51,12 @@ def backend_of(target: Target | str) -> Backend[Any]:
     `backend-load` for a backend that cannot be loaded or is none.
     """
     return _backend(target if isinstance(target, str) else target.kind)
+
+
+def read_target(text: str) -> Target:
+    """The target of a text, read by the backend of its first word. Raises: as `backend_of` and that backend's
+    `parse`."""
+    return backend_of(first_word(text)).parse(text)
 
 
 @cache

@@ -26,7 +26,6 @@ def _built_in() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in _HERE.glob("*/device.py")))
 
 
-@cache
 def _found() -> dict[str, EntryPoint]:
     """Kinds of other packages. One that is here is not replaced; of two with a name the first counts."""
     found: dict[str, EntryPoint] = {}
@@ -74,7 +73,7 @@ def runtime_of(kind: str, index: int) -> DeviceRuntime:
 
 def forget() -> None:
     """Look for kinds and devices again: packages were installed since."""
-    for each in (_built_in, _found, runtime_class, runtime_of):
+    for each in (_built_in, runtime_class, runtime_of):
         each.cache_clear()
 
 
