@@ -163,6 +163,7 @@ print(exe.build_report.whole, [kernel.cached for kernel in exe.build_report.kern
 """
 
 
+@pytest.mark.slow
 def test_what_is_kept_depends_on_the_sources_of_the_package(tmp_path: Path) -> None:
     """A build is found again, whole; where the package changed, it is made anew, kernels included."""
     package = tmp_path / "package"
