@@ -262,7 +262,15 @@ def test_tests_mirror_the_sources() -> None:
     wrong = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         parts = path.relative_to(ROOT / "tests").parts
-        if len(parts) < 2 or parts[0] in ("docs", "models", "e2e", "fuzz", "errors", "benchmarks", "hostile"):
+        if len(parts) < 2 or parts[0] in (
+            "docs",
+            "models",
+            "e2e",
+            "fuzz",
+            "errors",
+            "benchmarks",
+            "hostile",
+        ):
             continue
         source = PACKAGE.joinpath(*parts[:-1])
         stem = path.stem.removeprefix("test_")
