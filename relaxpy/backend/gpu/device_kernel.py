@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from relaxpy.backend.gpu.half import without_float16
 from relaxpy.errors import BuildError, PassError
 from relaxpy.ir.dim import Dim
 from relaxpy.tir.lowering.bfloat16 import without_bfloat16
@@ -89,7 +90,7 @@ def _passes() -> list[tvm.transform.Pass]:
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
-        tirx.transform.VectorizeLoop(True),
+        tirx.transform.VectorizeLoop(False),  # a thread is a lane
         s_tir.transform.InjectVirtualThread(),
         tirx.transform.StorageRewrite(),
         tirx.transform.UnrollLoop(),
@@ -130,6 +131,8 @@ def _lowered(func: tirx.PrimFunc, target: Any) -> tvm.IRModule:
         func = without_float8(func)
     if "bfloat16" in found:
         func = without_bfloat16(func)
+    if "float16" in found:
+        func = without_float16(func)
     mod = tvm.IRModule({str(func.attrs["global_symbol"]): func})
     mod = tirx.transform.BindTarget(target.with_host(tvm.target.Target("llvm")))(mod)
     mod = _each("Sealed", sealed)(mod)

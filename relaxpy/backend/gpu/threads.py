@@ -241,7 +241,8 @@ def _threads(loops: Sequence[Any], body: Stmt, group: int) -> Stmt:
         for loop in reversed(loops[1:]):
             # No thread is there where an extent is 0; a compiler may divide before it knows.
             extent = int64(loop.extent)
-            divisor = extent if isinstance(extent, tirx.IntImm) else tirx.max(extent, int64(1))
+            is_known = isinstance(extent, tirx.IntImm)
+            divisor = int64(max(int(extent.value), 1)) if is_known else tirx.max(extent, int64(1))
             outer = tirx.Var("rest", "int64")
             named.append(_bind(loop, tirx.truncmod(rest, divisor)))
             named.append(tirx.Bind(outer, tirx.truncdiv(rest, divisor)))

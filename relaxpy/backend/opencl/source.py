@@ -11,6 +11,7 @@ import math
 import struct
 from typing import Any
 
+from relaxpy.backend.gpu.half import NARROW, WIDEN, with_bits_in_memory
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import rewritten
 
@@ -38,11 +39,20 @@ _FUNCTIONS = frozenset(
 _PREAMBLE = "#pragma OPENCL FP_CONTRACT OFF\n"
 """A product and a sum are rounded each by itself: sums that are exact by design stay so."""
 
+_HALVES = f"""#ifndef {WIDEN.upper()}
+#define {WIDEN.upper()}
+inline float {WIDEN}(ushort bits) {{ return vload_half(0, (const half*)&bits); }}
+inline ushort {NARROW}(float value) {{ ushort bits; vstore_half_rte(value, 0, (half*)&bits); return bits; }}
+#endif
+"""
+"""These functions every device has; arithmetic of halves is an extension."""
+
 
 def opencl_source(func: tirx.PrimFunc, target: Any) -> str:
     """The text of one kernel. Its name is that of the function."""
     name = str(func.attrs["global_symbol"])
-    mod = tvm.IRModule({name: func.without_attr("tirx.noalias").with_body(_spelled(func.body))})
+    func = with_bits_in_memory(func.without_attr("tirx.noalias"))
+    mod = tvm.IRModule({name: func.with_body(_spelled(func.body))})
     passes = [
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
@@ -51,7 +61,8 @@ def opencl_source(func: tirx.PrimFunc, target: Any) -> str:
     mod = tvm.transform.Sequential(passes)(mod)
     mod = tvm.IRModule({var: f.with_body(_spelled(f.body)) for var, f in mod.functions.items()})
     module = tvm.get_global_func("target.build.opencl")(mod, target)
-    return _PREAMBLE + str(module.inspect_source())
+    text = str(module.inspect_source())
+    return _PREAMBLE + (_HALVES if WIDEN in text or NARROW in text else "") + text
 
 
 def _spelled(body: Any) -> Any:

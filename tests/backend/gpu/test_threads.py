@@ -36,6 +36,18 @@ def main(x: T.Buffer(("n", "k"), "float32"), w: T.Buffer(("k", T.int64(3)), "flo
 """
 
 
+def test_no_division_by_an_extent_of_0() -> None:
+    """TVM refuses it, though no thread ever gets there."""
+    text = """
+        def main(x: T.Buffer((2, 0), "float32"), y: T.Buffer((2, 0), "float32")):
+            for i, j in T.grid(2, 0):
+                with T.sblock("y"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    y[vi, vj] = x[vi, vj]
+    """
+    assert "rest: T.let[T.int64] = element" in printed(bind_threads(program(text).func, 64))
+
+
 def test_rows_are_threads() -> None:
     """A parallel loop is spread as it is."""
     found = launches_of(program(ROWS))

@@ -1,0 +1,96 @@
+"""float16 on devices that may not have it: bits in memory, float32 in registers.
+
+Many devices store float16 and compute with it only where they have an extension for that. So what a program computes in
+float16 is written in float32, with two functions that the device's language defines between them: `WIDEN`, the number
+with these bits, and `NARROW`, the bits of the number next to a float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from relaxpy.tir.lowering.widen import Widener
+from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
+from relaxpy.tir.walk import rewritten
+
+Expr = Any
+
+WIDEN = "relaxpy_float_of_half"
+NARROW = "relaxpy_half_of_float"
+_BITS = "uint16"
+
+
+def without_float16(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The same function, in which no arithmetic, function or choice is of float16."""
+    rewriter = _Rewriter(func)
+    return func.with_body(tvm_ffi.structural_map(func.body, rewriter.callbacks()))
+
+
+class _Rewriter(Widener):
+    dtype = "float16"
+
+    def widened(self, bits: Expr) -> Expr:
+        return tirx.call_pure_extern("float32", WIDEN, bits)
+
+    def narrowed(self, value: Expr) -> Expr:
+        if isinstance(value, tvm.ir.Call) and _called(value) == WIDEN:
+            return value.args[1]
+        return tirx.call_pure_extern(_BITS, NARROW, value)
+
+    def nearest(self, value: float) -> float:
+        with np.errstate(over="ignore"):
+            return float(np.float16(value))
+
+
+def _called(call: Any) -> str:
+    """The function that a call of a device's language calls; "" for other calls."""
+    is_extern = str(getattr(call.op, "name", "")) == "tirx.call_pure_extern"
+    return str(call.args[0].value) if is_extern else ""
+
+
+def with_bits_in_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The device function, of which `without_float16` left nothing but elements in memory, with their bits there."""
+    new: dict[Any, Any] = {}
+
+    def variable(var: Any) -> Any:
+        if var not in new:
+            new[var] = _as_bits(var)
+        return new[var]
+
+    def load(node: Any) -> Any:
+        return tirx.BufferLoad(variable(node.source), list(node.indices))
+
+    def store(node: Any) -> Any:
+        return tirx.BufferStore(variable(node.buffer), node.value, list(node.indices))
+
+    def call(node: Any) -> Any:
+        if str(getattr(node.op, "name", "")) != "tirx.reinterpret":
+            return node
+        (value,) = node.args
+        halves = ("float16", _BITS)
+        is_moved = str(node.ty.dtype) in halves and str(value.ty.dtype) in halves
+        return value if is_moved else node
+
+    body = rewritten(
+        func.body,
+        (tvm.ir.Var, variable),
+        (tvm.ir.TensorLoad, load),
+        (tirx.BufferStore, store),
+        (tvm.ir.Call, call),
+    )
+    return tirx.PrimFunc(list(map(variable, func.params)), body, func.ret_type, attrs=func.attrs)
+
+
+def _as_bits(var: Any) -> Any:
+    """A pointer to float16, or a buffer of it, as one of bits; another variable as it is."""
+    kind = var.ty
+    if isinstance(kind, tvm.ir.PointerType) and str(kind.element_type.dtype) == "float16":
+        pointer = tvm.ir.PointerType(tvm.ir.PrimType(_BITS), kind.storage_scope)
+        return tvm.ir.Var(var.name, pointer)
+    if tirx.buffer.is_buffer_var(var) and str(var.dtype) == "float16":
+        return tirx.decl_buffer(
+            list(var.shape), _BITS, var.name, elem_offset=var.elem_offset, scope=var.scope(), layout=var.layout
+        )  # fmt: skip
+    return var
