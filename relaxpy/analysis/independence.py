@@ -15,6 +15,8 @@ from typing import Any
 from relaxpy.analysis.index_facts import Facts, lanes
 from relaxpy.errors import PassError
 from relaxpy.ir.recursion import deep_recursion
+from relaxpy.tir.forms.rows import rows_of
+from relaxpy.tir.schedule import with_kind
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
 from relaxpy.tir.writer.loops import int64
@@ -47,6 +49,17 @@ def in_order(func: Any) -> Any:
         )  # fmt: skip
 
     return func.with_body(rewritten(func.body, (tirx.For, serial)))
+
+
+def rows_at_once(func: Any) -> Any:
+    """The function with parallel loops over rows (`relaxpy.tir.forms.rows`), those that are proved to be independent,
+    and all other loops as they are."""
+    loops = {loop.loop_var for rows in rows_of(func) for loop in rows.loops}
+
+    def parallel(loop: Loop) -> Loop:
+        return with_kind(loop, tirx.ForKind.PARALLEL) if loop.loop_var in loops else loop
+
+    return in_order(func.with_body(rewritten(func.body, (tirx.For, parallel)))) if loops else func
 
 
 @dataclass(frozen=True)

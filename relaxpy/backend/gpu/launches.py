@@ -4,9 +4,9 @@ Threads of one launch do not wait for each other, and memory that one nest of lo
 threads only when a launch has ended. So every nest at the top of a program becomes a launch of its own, and what the
 program allocates *workspaces* (`relaxpy.tir.lowering.workspace.split`): kernels cannot allocate.
 
-A loop that its author made parallel (rows to be sorted) is spread over threads as it is. What its body allocates is
-each thread's own: a few elements in registers or private memory; what has a symbolic size, or is large, in a workspace
-with one row for each iteration.
+Rows (`relaxpy.tir.forms.rows`: sorts, running totals), and a loop that its author made parallel, are spread over
+threads as they are. What their body allocates is each thread's own: a few elements in registers or private memory; what
+has a symbolic size, or is large, in a workspace with one row for each iteration.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from relaxpy.ir.dim import SymVar
+from relaxpy.tir.forms.rows import read_rows
 from relaxpy.tir.lowering.workspace import Launches, is_shared, split
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
 from relaxpy.tir.tvm import s_tir, tirx, tvm
@@ -68,7 +69,7 @@ def _is_plain(stmt: Stmt) -> bool:
 
 def _with_rows_at_the_top(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with the phases of a block next to each other, and with memory that loops allocate for themselves at
-    the top: a row for each iteration of the parallel loop around it.
+    the top: a row for each iteration of the parallel loops around it.
 
     Memory whose size depends on what the program computes stays where it is: nobody can allocate it before.
     """
@@ -77,9 +78,7 @@ def _with_rows_at_the_top(func: tirx.PrimFunc) -> tirx.PrimFunc:
     rows: list[Buffer] = []
     changed: list[Stmt] = []
     for stmt in stmts:
-        loop = outer_parallel(stmt)
-        first = [] if loop is None else [loop.extent]
-        index = [] if loop is None else [loop.loop_var]
+        first, index = _own_index(stmt)
         lifted: dict[Buffer, Buffer] = {}
         for buffer in _allocated(stmt):
             shape = [int64(extent) for extent in (*first, *buffer.shape)]
@@ -94,6 +93,15 @@ def _with_rows_at_the_top(func: tirx.PrimFunc) -> tirx.PrimFunc:
     body = changed[0] if len(changed) == 1 else tirx.SeqStmt(changed)
     root = s_tir.SBlock([], [], [], "root", body, None, [*allocated, *rows])
     return func.with_body(s_tir.SBlockRealize([], tirx.const(True, "bool"), root))
+
+
+def _own_index(stmt: Stmt) -> tuple[list[Any], list[Var]]:
+    """How many rows of memory a statement has, and the index of an iteration's own: by the axes of rows, or the
+    variable of a parallel loop."""
+    rows, loop = read_rows(stmt), outer_parallel(stmt)
+    if rows is not None:
+        return [each.extent for each in rows.loops], rows.axes
+    return ([], []) if loop is None else ([loop.extent], [loop.loop_var])
 
 
 def _phases(body: Stmt) -> tuple[list[Stmt], list[Buffer]]:

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from relaxpy.analysis.independence import rows_at_once
 from relaxpy.backend.gpu.launches import outer_parallel
 from relaxpy.errors import BuildError
+from relaxpy.tir.forms.rows import read_rows
 from relaxpy.tir.forms.stages import equal_indices
 from relaxpy.tir.lowering.workspace import is_shared
 from relaxpy.tir.tvm import s_tir, tirx, tvm
@@ -30,7 +32,7 @@ def bind_threads(func: tirx.PrimFunc, group: int) -> tirx.PrimFunc:
     threads stays as it is."""
     if _is_bound(func):
         return func
-    func = _in_root(_with_private_memory(func))
+    func = rows_at_once(_in_root(_with_private_memory(func)))
     root = func.body.block
     rows = outer_parallel(func.body)
     nest = _read_nest(root.body)
@@ -107,6 +109,8 @@ class _Nest:
 def _read_nest(stmt: Stmt) -> _Nest | None:
     """The statement as a nest; None where its iterations may depend on each other."""
     loops: list[Any] = []
+    rows = read_rows(stmt)
+    proved = rows is not None and all(loop.kind == tirx.ForKind.PARALLEL for loop in rows.loops)
     while isinstance(stmt, tirx.For) and stmt.kind in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL):
         loops.append(stmt)
         stmt = stmt.body
@@ -122,7 +126,7 @@ def _read_nest(stmt: Stmt) -> _Nest | None:
         if axis.iter_type not in kinds:
             return None
         walk(value, (tvm.ir.Var, kinds[axis.iter_type].add))
-    if apart & folded or not _is_independent(block):
+    if apart & folded or not (proved if rows is not None else _is_independent(block)):
         return None
     return _Nest(
         tuple(loop for loop in loops if loop.loop_var in apart),

@@ -8,6 +8,9 @@ import relaxpy
 from relaxpy.backend.gpu.launches import launches_of, outer_parallel
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.module import IRModule
+from relaxpy.tir import te
+from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.writer.sort import sort_rows
 from tests.backend.gpu.support import MATMUL, ROWS, TWO, program
 from tests.op.support import program_of, samples
 
@@ -34,6 +37,19 @@ def test_rows_of_memory() -> None:
     assert launch.args == (0, 1, 2)
     assert outer_parallel(launch.program.func.body) is not None
     assert "alloc_buffer" not in launch.program.script()
+
+
+def test_memory_of_rows_of_several_axes() -> None:
+    """A sort has its keys in a workspace, two rows of them for each row."""
+    shape = tuple(SymVar(name).dim for name in "nkm")
+    x = te.placeholder(shape, "float32", "x")
+    whole = PrimFunc.from_te([x], sort_rows(x, shape, 1))
+    found = launches_of(whole)
+    assert found is not None
+    (keys,) = found.workspaces
+    assert [str(size) for size in keys.shape] == ["n", "m", "k * 2"]
+    (launch,) = found.launches
+    assert "keys[v_row0, v_row1, i]" in launch.program.script()
 
 
 def test_symbols_that_no_buffer_says() -> None:

@@ -8,6 +8,7 @@ from relaxpy.backend.gpu.launches import launches_of
 from relaxpy.backend.gpu.threads import bind_threads
 from relaxpy.errors import BuildError
 from tests.backend.gpu.support import MATMUL, ROWS, SCAN, printed, program
+from tests.op.support import program_of, samples
 
 
 def test_a_thread_for_each_element() -> None:
@@ -55,6 +56,36 @@ def test_rows_are_threads() -> None:
     text = printed(bind_threads(found.launches[0].program.func, 32))
     assert 'T.thread_binding((n + 31) // 32, thread="blockIdx.x")' in text
     assert "for i in range(m):" in text
+
+
+@pytest.mark.parametrize("name", ["sort", "topk", "grad.avg_pool2d_backward", "vision.roi_align"])
+def test_rows_of_operators_are_threads(name: str) -> None:
+    """Each row by itself, which is proved: sorts read what they write, and gradients add to it."""
+    sample = next(s for s in samples(name) if not s.code and s.dims)
+    whole, _, _ = program_of(sample, True)
+    found = launches_of(whole)
+    launches = [whole] if found is None else [each.program for each in found.launches]
+    for launch in launches:
+        text = printed(bind_threads(launch.func, 32))
+        assert 'thread="threadIdx.x"' in text
+        assert "T.thread_binding(1" not in text
+        assert "T.parallel" not in text
+
+
+def test_dependent_rows_run_on_one_thread() -> None:
+    text = """
+        def main(x: T.Buffer(("n", "m"), "float32"), y: T.Buffer(("m",), "float32")):
+            n = T.int64()
+            m = T.int64()
+            for i in range(n):
+                with T.sblock("row"):
+                    v = T.axis.spatial(n, i)
+                    for j in range(m):
+                        y[j] = y[j] + x[v, j]
+    """
+    bound = printed(bind_threads(program(text).func, 64))
+    assert 'T.thread_binding(1, thread="blockIdx.x")' in bound
+    assert "for i in range(n):" in bound
 
 
 def test_what_reads_its_own_result_runs_on_one_thread() -> None:

@@ -12,11 +12,11 @@ What stands before, between and behind rows is arranged as if it were a program 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from relaxpy.analysis.independence import in_order
+from relaxpy.analysis.independence import in_order, rows_at_once
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.rules.columns import are_columns, write_columns
 from relaxpy.backend.cpu.rules.elementwise import schedule_elementwise
@@ -25,7 +25,7 @@ from relaxpy.backend.cpu.rules.reduction import schedule_reduction
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.rows import Rows, read_rows, rows_of
 from relaxpy.tir.lowering.workspace import handed_on, is_small
-from relaxpy.tir.schedule import parallelise_outer_loops, with_kind
+from relaxpy.tir.schedule import parallelise_outer_loops
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, sequence
@@ -104,7 +104,7 @@ def _arranged(part: PrimFunc, target: CpuTarget) -> Arrangement | None:
 
 def _in_turn(func: PrimFunc, parts: _Parts) -> PrimFunc:
     """Each part by itself, in loops that no block is around."""
-    nests = dict(_proved(func))
+    nests = _proved(func)
     p = Serial()
     for buffer in parts.between:
         p.add(tirx.AllocBuffer(buffer))
@@ -117,7 +117,7 @@ def _as_written(func: PrimFunc) -> PrimFunc:
     """The rows in place; of other statements the outermost loops parallel where that is proved."""
     arranged = parallelise_outer_loops(func)
     body = in_order(arranged).body
-    nests = dict(_proved(arranged))
+    nests = _proved(arranged)
 
     def spread(loop: tirx.For) -> Stmt:
         rows = nests.get(loop.loop_var)
@@ -129,15 +129,9 @@ def _as_written(func: PrimFunc) -> PrimFunc:
     return with_regions(func.with_body(rewritten(body, (tirx.For, spread))))
 
 
-def _proved(func: PrimFunc) -> Iterator[tuple[Expr, Rows]]:
+def _proved(func: PrimFunc) -> dict[Expr, Rows]:
     """The rows of a function, by their outermost variables, with parallel loops where these are independent."""
-    loops = {loop.loop_var for rows in rows_of(func) for loop in rows.loops}
-
-    def at_once(loop: tirx.For) -> tirx.For:
-        return with_kind(loop, tirx.ForKind.PARALLEL) if loop.loop_var in loops else loop
-
-    proved = in_order(func.with_body(rewritten(func.body, (tirx.For, at_once))))
-    return ((_key(rows), rows) for rows in rows_of(proved))
+    return {_key(rows): rows for rows in rows_of(rows_at_once(func))}
 
 
 def _key(rows: Rows) -> Expr:
