@@ -14,7 +14,7 @@ import difflib
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from relaxpy.errors import BuildError
 from relaxpy.services import read_target
@@ -25,6 +25,8 @@ class Target(ABC):
 
     kind: str
     """The first word of its text, and one of its backend's `kinds`."""
+    device: ClassVar[str] = "cpu"
+    """The kind of device that its kernels run on (`relaxpy.runtime.devices.registry`)."""
 
     @staticmethod
     def parse(text: str | Target) -> Target:

@@ -42,14 +42,22 @@ from relaxpy.op.call import CallDPSLibrary, CallPurePacked, CallTIR, CallTIRInpl
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.intrinsic import ShapeOf, ShapeToTensor
-from relaxpy.op.memory import AllocStorage, AllocTensor, MakeClosure, MakeShape, View
+from relaxpy.op.memory import (
+    AllocStorage,
+    AllocTensor,
+    CopyTo,
+    MakeClosure,
+    MakeShape,
+    ReadScalar,
+    View,
+)
 from relaxpy.shape.bounds import bounds_of
 from relaxpy.shape.lattice import Verdict, accepts
 from relaxpy.shape.prove import equal, prove
 
 _NEVER_FAIL = (ShapeOf, ShapeToTensor)
 """Operators that are functions of the runtime and take whatever fits their annotation."""
-_MADE = (AllocStorage, AllocTensor, MakeClosure, MakeShape, View)
+_MADE = (AllocStorage, AllocTensor, CopyTo, MakeClosure, MakeShape, ReadScalar, View)
 """Instructions for their value; the others are for their effect."""
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.backend.registry import backend_of
+from relaxpy.backend.slots import program_targets
 from relaxpy.ir.module import IRModule
 from relaxpy.target import Target
 from relaxpy.tir.prim_func import PrimFunc
@@ -87,9 +88,9 @@ class ScheduleTensorPrograms(Pass):
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         target = ctx.target or Target.host()
-        backend = backend_of(target)
+        own = program_targets(mod, target)
         found = {
-            name: backend.launches(program, target)
+            name: backend_of(own.get(name, target)).launches(program, own.get(name, target))
             for name, program in mod.prim_funcs.items()
             if isinstance(program, PrimFunc) and not program.opaque
         }

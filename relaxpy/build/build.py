@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from relaxpy.analysis.well_formed import check_well_formed
+from relaxpy.backend.slots import on_host
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
 from relaxpy.build.kept_builds import find, keep, key_of
@@ -116,7 +117,7 @@ def build(
             if not isinstance(passes, Pipeline) or not any(map(_checks, passes.passes)):
                 mod = CheckTensorPrograms().run(mod, context)  # nothing unproved runs unchecked
             lowered = passes.run(mod, context)
-            program = generate(lowered)
+            program = generate(lowered, resolved)
         clock.lap("codegen")
         exe = link(
             lowered,
@@ -194,24 +195,40 @@ def link(
         func = mod[name]
         assert isinstance(func, PrimFunc)
         programs[name] = func
-    kernels = compile_kernels(
-        programs,
-        target,
-        build_cache=build_cache,
-        jobs=jobs,
-        check_arguments=check_arguments,
-        tuning=tuning,
-        progress=progress,
-    )
+    kernels: dict[str, CompiledKernel] = {}
+    slots = program.slots
+    for slot, own in enumerate(slots.targets):
+        here = {name: func for name, func in programs.items() if program.kernel_slots[name] == slot}
+        if here:
+            kernels |= compile_kernels(
+                here,
+                # a program without tensors of a device runs on the host, whatever the rest is built for
+                target if len(slots.slots) == 1 else own or Target.host(),
+                build_cache=build_cache,
+                jobs=jobs,
+                check_arguments=check_arguments,
+                tuning=tuning,
+                progress=progress,
+            )
+    kernels = {name: kernels[name] for name in programs}
     clock.lap("kernels")
     sources = {name: func.listing(name) for name, func in programs.items()}
     clock.lap("listing")
     images = list(dict.fromkeys(image for k in kernels.values() for image in k.images))
     places = {image: place for place, image in enumerate(images)}
     infos = [
-        kernel.info.moved(name, [places[image] for image in kernel.images])
+        replace(
+            kernel.info.moved(name, [places[image] for image in kernel.images]),
+            slot=program.kernel_slots[name],
+        )
         for name, kernel in kernels.items()
     ]
+    facts = target.facts()
+    if not on_host(target) and slots.targets[0] is None and 0 in program.kernel_slots.values():
+        facts = {
+            **Target.host().facts(),
+            **facts,
+        }  # what its kernels for the host need of a machine
     return Executable(
         functions=tuple(program.functions),
         constants=tuple(program.constants),
@@ -219,7 +236,8 @@ def link(
         libraries=tuple(program.libraries),
         packed=tuple(program.packed),
         objects=tuple(images),
-        target=target.facts(),
+        target=facts,
+        slots=slots.slots,
         sources=sources,
         build_report=_report(clock, kernels, jobs),
     )

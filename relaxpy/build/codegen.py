@@ -7,13 +7,14 @@ variable is dead.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from relaxpy.backend.int_expr import int_expr
+from relaxpy.backend.slots import ONLY_HOST, Slots, slots_of
 from relaxpy.errors import BuildError, Span
 from relaxpy.ir.annotation import (
     Annotation,
@@ -54,15 +55,18 @@ from relaxpy.op.memory import (
     CallDPS,
     CheckDim,
     CheckEqual,
+    CopyTo,
     Kill,
     MakeClosure,
     MakeShape,
     Match,
+    ReadScalar,
     Store,
     View,
 )
 from relaxpy.runtime import bytecode as bc
 from relaxpy.shape.lattice import accepts
+from relaxpy.target import Target
 from relaxpy.transform.lower_call_tir import UPDATED_ATTR
 from relaxpy.transform.lower_shapes import HEAP_ATTR
 
@@ -79,11 +83,14 @@ class Program:
     """Names of tensor programs with their numbers, in order of first use; likewise the others."""
     libraries: dict[str, int] = field(default_factory=dict)
     packed: dict[str, int] = field(default_factory=dict)
+    kernel_slots: dict[str, int] = field(default_factory=dict)
+    """Where each tensor program runs."""
+    slots: Slots = ONLY_HOST
 
 
-def generate(mod: IRModule) -> Program:
-    """The bytecode of all graph functions of a lowered module."""
-    program = Program()
+def generate(mod: IRModule, target: Target | None = None) -> Program:
+    """The bytecode of all graph functions of a lowered module that is built for a target (None: this machine)."""
+    program = Program(slots=slots_of(mod, target))
     index = {name: i for i, name in enumerate(mod.graph_functions)}
     constants: dict[int, int] = {}
     for name, function in mod.graph_functions.items():
@@ -102,6 +109,8 @@ class _FunctionWriter:
         name: str,
         function: Function,
     ) -> None:
+        self.devices = program.slots if len(program.slots.slots) > 1 else None
+        """The slots of the module's devices, if it has any but the host."""
         self.mod = mod
         self.program = program
         self.index = index
@@ -118,6 +127,7 @@ class _FunctionWriter:
         self.slots: dict[Dim, int] = {}
         self.heap: list[int] = [0] * int(function.attrs.get(HEAP_ATTR, 0))
         self.storages: list[bc.IntExpr] = []
+        self.storage_slots: list[int] = []
         self.storage_of: dict[Var, int] = {}
         self.costs: dict[Hashable, tuple[Dim | None, ...]] = {}
         """The costs of kernels by what they are called with."""
@@ -145,7 +155,16 @@ class _FunctionWriter:
             checks=tuple(self.checks),
             locations=tuple(self.locations),
             public="global_symbol" in function.attrs,
+            storage_slots=tuple(self.storage_slots) if any(self.storage_slots) else (),
         )
+
+    def slot(self, vdevice: str | None) -> int:
+        """The slot of a virtual device."""
+        return bc.HOST if self.devices is None else self.devices.number(vdevice)
+
+    def slot_of(self, annotation: Annotation) -> int:
+        """Where a tensor of this annotation lives."""
+        return self.slot(annotation.vdevice if isinstance(annotation, TensorType) else None)
 
     # Registers, places, instructions
 
@@ -300,20 +319,29 @@ class _FunctionWriter:
 
     # Calls
 
-    def call(self, var: Var, call: Call) -> None:
+    def call(self, var: Var, call: Call) -> None:  # noqa: C901  (a case an instruction)
         op, args = call.op, call.args
         match op:
             case AllocStorage():
                 size = args[0]
                 self.storage_of[var] = len(self.storages)
                 self.storages.append(self.int_expr(_dim(size)))
+                self.storage_slots.append(self.slot(op.vdevice))
             case AllocTensor(dtype=dtype, at=at, offset=offset):
                 shape, *storages = args
                 storage = next((self.storage_of[s] for s in storages if isinstance(s, Var)), -1)
-                self.emit(bc.Alloc, self.define(var), at, _ndim(shape), dtype, storage, offset)
+                slot = self.slot_of(var.annotation)
+                self.emit(
+                    bc.Alloc, self.define(var), at, _ndim(shape), dtype, storage, offset, slot
+                )
             case View(dtype=dtype, at=at):
+                src, slot = self.value(args[0]), self.slot_of(var.annotation)
+                self.emit(bc.View, self.define(var), src, at, _ndim(args[1]), dtype, slot)
+            case CopyTo(vdevice=vdevice):
+                self.copy(var, args[0], self.slot(vdevice))
+            case ReadScalar():
                 src = self.value(args[0])
-                self.emit(bc.View, self.define(var), src, at, _ndim(args[1]), dtype)
+                self.emit(bc.Read, self.define(var), src)
             case CallDPS():
                 self.call_dps(call)
             case Match():
@@ -349,6 +377,9 @@ class _FunctionWriter:
             case Var() | InvokeClosure():
                 closure, *regs = map(self.value, args if isinstance(op, Operator) else (op, *args))
                 self.emit(bc.Invoke, self.define(var), closure, tuple(regs))
+                if self.devices is not None:
+                    # A function value may be Python's, whose tensors live anywhere.
+                    self.regs[var] = self.brought(self.regs[var], var.annotation)
             case Op() if op.packed:
                 self.packed(var, op.packed, (*args, *_attr_args(op)))
             case _:
@@ -357,6 +388,35 @@ class _FunctionWriter:
                     f"{getattr(op, 'name', op)} has no tensor program and is no instruction of the VM",
                     span=call.span,
                 )
+
+    def copy(self, var: Var, value: Expr, slot: int) -> None:
+        """A tensor in the memory of a slot; a constant is there already."""
+        if isinstance(value, Constant):
+            self.emit(bc.Const, self.define(var), self.constant(value.data), slot)
+            return
+        src = self.value(value)
+        self.emit(bc.Copy, self.define(var), src, slot)
+
+    def brought(self, reg: int, annotation: Annotation) -> int:
+        """The register of a value with its tensors where the annotation says."""
+        match annotation:
+            case TensorType():
+                dst = self.new_reg()
+                self.emit(bc.Copy, dst, reg, self.slot_of(annotation))
+                return dst
+            case TupleType(fields=fields) if any(
+                isinstance(f, (TensorType, TupleType)) for f in fields
+            ):
+                items: list[int] = []
+                for number, each in enumerate(fields):
+                    item = self.new_reg()
+                    self.emit(bc.Item, item, reg, number)
+                    items.append(self.brought(item, each))
+                dst = self.new_reg()
+                self.emit(bc.MakeTuple, dst, tuple(items))
+                return dst
+            case _:
+                return reg
 
     def packed(self, var: Var, name: str, args: tuple[Expr, ...]) -> None:
         operands = tuple(map(self.operand, args))
@@ -385,6 +445,15 @@ class _FunctionWriter:
         kernel = self.mod[callee.name]
         assert isinstance(kernel, TensorProgram)
         index = _intern(self.program.kernels, callee.name)
+        tensors = (each for each in args if isinstance(each, Var))
+        slot = max((self.slot_of(each.annotation) for each in tensors), default=bc.HOST)
+        if self.program.kernel_slots.setdefault(callee.name, slot) != slot:
+            raise BuildError(
+                "not-lowered",
+                f"{callee.name} is called with tensors of two devices",
+                span=call.span,
+                help="build with the whole pipeline: relaxpy.build(mod)",
+            )
         self.emit(bc.Kernel, index, operands, *self.costs_of(callee.name, kernel, args))
 
     def costs_of(
@@ -412,13 +481,30 @@ class _FunctionWriter:
             fresh.append((d, slot))
             return bc.Heap(slot)
 
-        pattern = _pattern(target.annotation, dim)
+        pattern = self.pattern(target.annotation, dim)
         for d, slot in fresh:
             self.slots.setdefault(d, slot)
         symbols = tuple((str(d), slot) for d, slot in fresh)
         name, annotation = op.of or target.name, op.annotation or str(target.annotation)
         check = bc.Check(op.what, name, annotation, "", symbols)
         self.emit(bc.Match, self.value(target), pattern, self.add_check(check))
+
+    def pattern(self, annotation: Annotation, dim: Callable[[Dim], int | bc.Heap]) -> bc.Pattern:
+        """What a value of this annotation looks like."""
+        match annotation:
+            case TensorType(ndim=ndim, dtype=dtype):
+                shape = None if annotation.dims is None else tuple(map(dim, annotation.dims))
+                return bc.TensorPattern(shape, ndim, str(dtype or ""), self.slot_of(annotation))
+            case ShapeType(dims=dims, ndim=ndim):
+                return bc.ShapePattern(None if dims is None else tuple(map(dim, dims)), ndim)
+            case PrimType(dtype=dtype, value=value):
+                return bc.PrimPattern(str(dtype), None if value is None else dim(value))
+            case TupleType(fields=fields):
+                return bc.TuplePattern(tuple(self.pattern(item, dim) for item in fields))
+            case CallableType(params=params):
+                return bc.CallablePattern(-1 if params is None else len(params))
+            case _:
+                return bc.ObjectPattern()
 
     def store(self, slot: int, value: Expr) -> None:
         dim = _dim(value)
@@ -475,23 +561,6 @@ def _costs(
         return cost.substitute(bound)
 
     return here(kernel.work), here(kernel.flops), here(kernel.bytes_moved)
-
-
-def _pattern(annotation: Annotation, dim: Any) -> bc.Pattern:
-    match annotation:
-        case TensorType(ndim=ndim, dtype=dtype):
-            shape = None if annotation.dims is None else tuple(map(dim, annotation.dims))
-            return bc.TensorPattern(shape, ndim, str(dtype or ""))
-        case ShapeType(dims=dims, ndim=ndim):
-            return bc.ShapePattern(None if dims is None else tuple(map(dim, dims)), ndim)
-        case PrimType(dtype=dtype, value=value):
-            return bc.PrimPattern(str(dtype), None if value is None else dim(value))
-        case TupleType(fields=fields):
-            return bc.TuplePattern(tuple(_pattern(item, dim) for item in fields))
-        case CallableType(params=params):
-            return bc.CallablePattern(-1 if params is None else len(params))
-        case _:
-            return bc.ObjectPattern()
 
 
 def _subject(value: Expr) -> str:

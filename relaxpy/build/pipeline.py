@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from relaxpy.backend.place_values import PlaceValues
 from relaxpy.backend.registry import backend_of
 from relaxpy.backend.schedule_tensor_programs import ScheduleTensorPrograms
 from relaxpy.target import Target
@@ -63,8 +64,8 @@ STANDARD: tuple[Phase, ...] = (
     Phase("legalise", (LegalizeOps(),)),
     # 6. Tensor programs that belong together become one (figure 9).
     Phase("fuse", (FuseOps(), FuseTensorIR())),
-    # 7. Functions become flat, and what they allocate explicit.
-    Phase("lower", (DeadCodeElimination(), LambdaLift(), LowerCallTIR())),
+    # 7. Functions become flat, values get devices, and what functions allocate becomes explicit.
+    Phase("lower", (DeadCodeElimination(), LambdaLift(), PlaceValues(), LowerCallTIR())),
     # 8. What the target's schedules need is known: launches, and workspaces (figure 11). Memory is shared: with another
     # shape, with what it is computed from, one after the other (algorithm 3).
     Phase(

@@ -43,7 +43,7 @@ def memory_plan(
     kernels: list[KernelInfo] = []
     with deep_recursion():
         lowered = (pipeline or default_pipeline(resolved)).run(mod, context)
-        program = generate(lowered)
+        program = generate(lowered, resolved)
         for name in program.kernels if inside_kernels else ():
             func = lowered[name]
             assert isinstance(func, PrimFunc)

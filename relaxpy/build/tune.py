@@ -344,7 +344,9 @@ class Trial:
         text = repr(sorted(choices.items()))
         if text not in self._machines:
             records = TuningRecords({self.key: Record(self.name, choices)})
-            exe = link(self.mod, generate(self.mod), self.target, tuning=records, jobs=1)
+            exe = link(
+                self.mod, generate(self.mod, self.target), self.target, tuning=records, jobs=1
+            )
             self._machines[text] = VirtualMachine(exe)
         machine = self._machines[text]
         return [machine[f"at{i}"] for i in range(len(self.args))]

@@ -146,7 +146,7 @@ def explain(
             result.failed = recorder.passes[0].name if recorder.passes else ""
             lowered = Sequential(recorder.passes).run(mod, context)
             result.failed = "codegen"
-            program = generate(lowered)
+            program = generate(lowered, resolved)
             result.failed = "kernels"
             build_cache = BuildCache.default() if cache else None
             exe = link(lowered, program, resolved, build_cache=build_cache, progress=progress)

@@ -19,6 +19,7 @@ from relaxpy.ir.annotation import (
     Annotation,
     CallableType,
     ObjectType,
+    PrimType,
     ShapeType,
     TensorType,
 )
@@ -79,9 +80,10 @@ def _define(cls: type[Intrinsic]) -> Any:
 
 @_define
 class AllocStorage(Intrinsic):
-    """`memory.alloc_storage(size)`: `size` bytes that live as long as the call."""
+    """`memory.alloc_storage(size, vdevice=…)`: `size` bytes that live as long as the call."""
 
     name = "memory.alloc_storage"
+    vdevice: str | None = None
 
     def result(self, args: Sequence[Annotation]) -> Annotation:
         return ObjectType()
@@ -120,11 +122,38 @@ class View(Intrinsic):
 
     def result(self, args: Sequence[Annotation]) -> Annotation:
         shape = args[1]
-        return (
-            TensorType(shape.dims, self.dtype, shape.ndim)
-            if isinstance(shape, ShapeType)
-            else TensorType()
-        )
+        device = args[0].vdevice if isinstance(args[0], TensorType) else None
+        if not isinstance(shape, ShapeType):
+            return TensorType(vdevice=device)
+        return TensorType(shape.dims, self.dtype, shape.ndim, device)
+
+
+@_define
+class CopyTo(Intrinsic):
+    """`memory.copy_to(x, vdevice=…)`: the tensor x in the memory of a virtual device: x itself where it
+    lives there, else a copy."""
+
+    name = "memory.copy_to"
+    vdevice: str
+
+    def result(self, args: Sequence[Annotation]) -> Annotation:
+        x = args[0]
+        if not isinstance(x, TensorType):
+            return TensorType(vdevice=self.vdevice)
+        return TensorType(x.shape, x.dtype, x.ndim, self.vdevice)
+
+
+@_define
+class ReadScalar(Intrinsic):
+    """`memory.read(x)`: the item of the 0-d tensor x of any device, as a scalar."""
+
+    name = "memory.read"
+
+    def result(self, args: Sequence[Annotation]) -> Annotation:
+        x = args[0]
+        if not isinstance(x, TensorType) or x.dtype is None or x.ndim not in (-1, 0):
+            raise DeduceError("op-arguments", f"{self.name}: a 0-d tensor is expected, got {x}")
+        return PrimType(x.dtype)
 
 
 @_define

@@ -265,3 +265,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relaxpy.dynamic_strided_slice": dynamic_strided_slice,
     "relaxpy.squeeze": squeeze,
 }
+
+ANYWHERE = frozenset(
+    {
+        *INSPECT,
+        *("relaxpy.same", "vm.builtin.copy", "vm.builtin.null_value", "vm.builtin.shape_of"),
+        "vm.builtin.writable",
+    }
+)
+"""Functions that take tensors of any device, and give such of the same one. The others take tensors of the host, and
+tensors of other devices are copied there first."""

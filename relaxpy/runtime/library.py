@@ -46,6 +46,7 @@ _NOT_FOR_PROGRAMS = frozenset(
 
 _libraries: dict[str, AnyFunction] = {}
 _functions: dict[str, AnyFunction] = {**builtins.FUNCTIONS, **shape_heap.FUNCTIONS}
+_anywhere: set[str] = set(builtins.ANYWHERE)
 
 
 @overload
@@ -68,16 +69,30 @@ def register_library(name: str, func: Any = None, *, extra: str | None = None) -
 
 
 @overload
-def register_function(name: str, func: F) -> F: ...
+def register_function(name: str, func: F, *, anywhere: bool = False) -> F: ...
 @overload
-def register_function(name: str, func: None = None) -> Callable[[F], F]: ...
-def register_function(name: str, func: Any = None) -> Any:
+def register_function(
+    name: str, func: None = None, *, anywhere: bool = False
+) -> Callable[[F], F]: ...
+def register_function(name: str, func: Any = None, *, anywhere: bool = False) -> Any:
     """Make `func(*args) -> value` the function `name` of `call_packed`; a decorator without `func`.
+
+    Its tensors are copied to the host first, unless it says that it takes them `anywhere`, and gives tensors of the
+    device that its arguments are on. A module is built by what is said then.
 
     Raises: UsageError (`library-name`) for a name or function of the wrong kind.
     """
     _check_name(name)
+    if anywhere:
+        _anywhere.add(name)
+    else:
+        _anywhere.discard(name)
     return _register(_functions, name, func)
+
+
+def runs_anywhere(name: str) -> bool:
+    """Whether the function `name` takes tensors of any device, and gives such of the same one."""
+    return name in _anywhere
 
 
 def _check_name(name: str) -> None:

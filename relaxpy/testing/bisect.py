@@ -255,7 +255,7 @@ def _behind_the_passes(
     kernels = Step(KERNELS, 0, last.mod)
     try:
         with deep_recursion():
-            executable = link(last.mod, generate(last.mod), target)
+            executable = link(last.mod, generate(last.mod, target), target)
     except RelaxError as error:
         return Finding(kernels, last, count, f"they cannot be compiled: {error}")
     progress("the kernels, one by one")

@@ -192,7 +192,7 @@ class _Trial:
         target = self.ways.target
         with _reported("build", self.found), deep_recursion():
             lowered = self.ways.pipeline.run(self.mod, PassContext(target, {}, (keep,)))
-            self.executable = link(lowered, generate(lowered), target)
+            self.executable = link(lowered, generate(lowered, target), target)
 
     def lower(self) -> None:
         """Interpret what each pass made, and print and parse it; the kernels beside the tensor

@@ -69,11 +69,13 @@ from relaxpy.op.memory import (
     CallDPS,
     CheckDim,
     CheckEqual,
+    CopyTo,
     Intrinsic,
     Kill,
     MakeClosure,
     MakeShape,
     Match,
+    ReadScalar,
     Store,
     View,
 )
@@ -484,6 +486,10 @@ class Interpreter:
                 kind = DType(dtype)
                 nbytes = math.prod(args[1]) * kind.itemsize
                 return whole[offset : offset + nbytes].view(kind.numpy).reshape(args[1])
+            case CopyTo():
+                return args[0]
+            case ReadScalar():
+                return args[0].item()
             case Kill():
                 for arg in call.args:
                     if isinstance(arg, Var):

@@ -56,7 +56,9 @@ class _Launcher(Rebuilder):
         needed = [dim.vars for space in found.workspaces for dim in space.shape]
         if any(symbol not in values for symbols in needed for symbol in symbols):
             return call
-        given = [*args, *(self.allocated(space, values) for space in found.workspaces)]
+        places = (deduce(arg, self.mod) for arg in args)
+        device = next((t.vdevice for t in places if isinstance(t, TensorType)), None)
+        given = [*args, *(self.allocated(space, values, device) for space in found.workspaces)]
 
         def arg(entry: int | SymVar) -> Expr:
             return given[entry] if isinstance(entry, int) else PrimValue(values[entry])
@@ -72,11 +74,13 @@ class _Launcher(Rebuilder):
             self.emit(each, f"_{name}")
         return last
 
-    def allocated(self, space: BufferParam, values: Mapping[SymVar, Dim]) -> Expr:
-        """A workspace's memory."""
+    def allocated(
+        self, space: BufferParam, values: Mapping[SymVar, Dim], device: str | None
+    ) -> Expr:
+        """A workspace's memory, where the tensors of the call live."""
         dims = tuple(dim.substitute(values) for dim in space.shape)
-        tensor = AllocTensor(dtype=str(space.dtype))(ShapeExpr(dims))
-        return self.emit(tensor, "workspace", TensorType(dims, space.dtype))
+        tensor = AllocTensor(dtype=str(space.dtype), vdevice=device)(ShapeExpr(dims))
+        return self.emit(tensor, "workspace", TensorType(dims, space.dtype, vdevice=device))
 
     def symbols(self, program: TensorProgram, args: Sequence[Expr]) -> dict[SymVar, Dim]:
         """What the program's symbols are in a call of it."""

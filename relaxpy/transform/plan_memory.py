@@ -120,12 +120,21 @@ class PlanMemory(Pass):
         """The function with its tensors in storages."""
         tensors = [r for r in live.ranges.values() if len(r.call.args) == 1 and not r.escapes]
         plan = _Plan(live)
-        if self.static:
-            plan.lay_out(tensors, _largest_sizes(function, tensors))
-        with assuming(bounds_of(function)):
-            plan.share([r for r in tensors if r.var not in plan.places], self.larger)
+        devices = dict.fromkeys(_device(tensor) for tensor in tensors)
+        for device in devices:
+            own = [tensor for tensor in tensors if _device(tensor) == device]
+            if self.static and device is None:
+                plan.lay_out(own, _largest_sizes(function, own))
+            with assuming(bounds_of(function)):
+                plan.share([r for r in own if r.var not in plan.places], self.larger)
         body = _Rewriter(mod, function, live, plan).seq(function.body)
         return function if body is function.body else dataclasses.replace(function, body=body)
+
+
+def _device(tensor: LiveRange) -> str | None:
+    """The virtual device of a tensor; None: the host, or none in particular."""
+    device: str | None = getattr(tensor.call.op, "vdevice", None)
+    return device
 
 
 def _largest_sizes(function: Function, tensors: Sequence[LiveRange]) -> dict[Var, int]:
@@ -141,6 +150,7 @@ class _Storage:
     """Memory that tensors share, one after the other."""
 
     size: Dim
+    device: str | None = None
     rank: tuple[int, int] = (0, 0)
     """Its place among storages: the smallest first, of those of one size the oldest."""
     whole: bool = False
@@ -223,7 +233,7 @@ class _Plan:
             for tensor in alike:
                 place = self.first(tensor, storages, turns)
                 if place is None:
-                    place = storages.new(tensor.size, rank)
+                    place = storages.new(tensor.size, rank, _device(tensor))
                     turn = turns.setdefault(tensor.size, _Turns(()))
                 else:
                     turn = turns[place.size]
@@ -273,9 +283,9 @@ class _Storages:
         self._serve: dict[Dim, tuple[int, list[Dim]]] = {}
         """Size → how many sizes were looked at for it, and those of them that are not smaller."""
 
-    def new(self, size: Dim, rank: int) -> _Storage:
+    def new(self, size: Dim, rank: int, device: str | None) -> _Storage:
         """Another storage of this size."""
-        storage = _Storage(size, (rank, self._count))
+        storage = _Storage(size, device, (rank, self._count))
         self._count += 1
         if size not in self.of_size:
             self._sizes.append(size)
@@ -409,6 +419,6 @@ class _Rewriter:
         return binding
 
     def allocate(self, storage: _Storage, at: Binding) -> VarBinding:
-        call = AllocStorage()(PrimValue(storage.size))
+        call = AllocStorage(vdevice=storage.device)(PrimValue(storage.size))
         storage.var = Var(self.names.fresh("storage"), deduce(call, self.mod))
         return VarBinding(storage.var, call, span=at.span)

@@ -204,6 +204,5 @@ class _Reshapes:
 
 
 def _is_plain(call: Call) -> bool:
-    """Is this an allocation outside of any plan, in the memory of no device in particular?"""
-    device = getattr(call.op, "vdevice", None)
-    return isinstance(call.op, AllocTensor) and len(call.args) == 1 and device is None
+    """Is this an allocation outside of any plan?"""
+    return isinstance(call.op, AllocTensor) and len(call.args) == 1

@@ -150,6 +150,7 @@ class _Updater:
             or old.size != new.size
             or old.escapes
             or new.escapes
+            or _device(old) != _device(new)
         ):
             return False
         if any(old.var in self.live.roots(other) for other in others):
@@ -210,3 +211,9 @@ class _Updater:
         return VarBinding(
             binding.var, dataclasses.replace(view, span=value.span), span=binding.span
         )
+
+
+def _device(tensor: LiveRange) -> str | None:
+    """The virtual device of a tensor."""
+    device: str | None = getattr(tensor.call.op, "vdevice", None)
+    return device

@@ -36,10 +36,11 @@ def alloc_storage(size: Any = None, *rest: Any, **options: Any) -> Call:
     """`R.memory.alloc_storage(size)` in bytes; TVM: `(R.shape([bytes]), device, scope, dtype)`."""
     if size is None:
         size = options.pop("shape", None)
+    vdevice = options.pop("vdevice", None)
     _only_devices("memory.alloc_storage", {**options, **dict(zip("123", rest, strict=False))})
     if isinstance(size, ShapeExpr):
         size = PrimValue(product(size.dims))
-    return AllocStorage()(as_expr(size))
+    return AllocStorage(vdevice=_text(vdevice))(as_expr(size))
 
 
 def alloc_tensor(*args: Any, **options: Any) -> Call:
@@ -136,6 +137,11 @@ def _shape(value: Any) -> Expr:
     if isinstance(value, Var) and isinstance(value.annotation, ShapeType):
         return value
     return as_expr(value, ShapeType)
+
+
+def _text(value: Any) -> str | None:
+    """The name of a virtual device, if there is one."""
+    return value.value if isinstance(value, StringImm) else value
 
 
 def _constant_offset(name: str, offset: Any) -> int:

@@ -252,13 +252,16 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
     if not infos:
         return []
     session = _session()
-    if any(b"tvm.contrib." in each for each in objects):
+    used = {info.object for info in infos}
+    if any(b"tvm.contrib." in objects[each] for each in used):
         # Sorting and its like are functions of TVM's larger runtime library, which kernels look up by name.
         _load(_library_folder(), "tvm_runtime_extra")
     try:
         # Each is a library of its own: two of one library must not both have initialisers (as they have without
         # optimisation). A C++ compiler would only be asked for its standard library, which kernels do not use.
-        libraries = [session.load_module(each, cxx=os.devnull) for each in objects]
+        libraries = {
+            each: session.load_module(objects[each], cxx=os.devnull) for each in sorted(used)
+        }
         seconds = {
             info.object: session.load_module(objects[info.object], cxx=os.devnull)
             for info in infos

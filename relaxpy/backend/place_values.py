@@ -1,0 +1,583 @@
+"""PlaceValues: every tensor gets a device, and what is on another one than it is needed on is copied."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from relaxpy.backend.slots import TABLE, Slots, bindings, on_host, slots_of, vdevice_of, vdevices
+from relaxpy.ir.annotation import Annotation, CallableType, TensorType, TupleType
+from relaxpy.ir.expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    Constant,
+    Expr,
+    ExternFunc,
+    Function,
+    GlobalVar,
+    If,
+    MatchCast,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from relaxpy.ir.module import IRModule, VDevice
+from relaxpy.ir.names import FreshNames
+from relaxpy.op.base import Op
+from relaxpy.op.call import CallDPSLibrary, CallPurePacked, CrossLevelCall, InvokeClosure
+from relaxpy.op.device import ToVDevice
+from relaxpy.op.memory import AllocTensor, CallDPS, CopyTo, MakeClosure, ReadScalar, View
+from relaxpy.runtime.library import runs_anywhere
+from relaxpy.target import Target
+from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.rebuild import Rebuilder
+
+HOST = str(VDevice("llvm"))
+"""How annotations call the host's memory in a module that has other devices."""
+
+
+@dataclass(frozen=True)
+class PlaceValues(Pass):
+    """Placement (`RealizeVDevice` in TVM, for whole programs). A tensor lives where its annotation says (`vdevice`), or
+    where what it is computed from or for lives: a tensor program's inputs and outputs are on one device. What functions
+    of the host give does not draw what is computed from it to the host. What nothing is known of lives on the device
+    that the module is built for. Functions of the runtime take tensors of the host unless they say that they work
+    anywhere, and so do libraries; conditions are read by the host. Where a tensor is needed on another device
+    `R.memory.copy_to` copies it.
+
+    A tensor program that is called on several devices becomes one for each.
+
+    Function values, and functions that are made into one, take and give tensors of the device that the module is built
+    for, unless their annotations say otherwise.
+
+    Before:
+        @I.ir_module
+        class Module:
+            I.module_global_infos({"vdevice": [I.vdevice("opencl", 0)]})
+
+            @T.prim_func(private=True)
+            def exp(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("exp"):
+                        vi = T.axis.spatial(n, i)
+                        y[vi] = T.exp(x[vi])
+
+            @R.function
+            def main(
+                x: R.Tensor(("n",), dtype="float32", vdevice="opencl:0")
+            ) -> R.Tensor(("n",), dtype="float32"):
+                n = T.int64()
+                cls = Module
+                y = R.call_tir(cls.exp, (x,), out_ty=R.Tensor((n,), dtype="float32"))
+                z = R.to_vdevice(y, "llvm:0")
+                w = R.call_tir(cls.exp, (z,), out_ty=R.Tensor((n,), dtype="float32"))
+                return w
+    After:
+        @I.ir_module
+        class Module:
+            I.module_global_infos({"vdevice": [I.vdevice("opencl", 0), I.vdevice("llvm", 0)]})
+
+            @T.prim_func(private=True)
+            def exp(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("exp"):
+                        vi = T.axis.spatial(n, i)
+                        y[vi] = T.exp(x[vi])
+
+            @R.function
+            def main(
+                x: R.Tensor(("n",), dtype="float32", vdevice="opencl:0")
+            ) -> R.Tensor(("n",), dtype="float32", vdevice="llvm:0"):
+                n = T.int64()
+                cls = Module
+                y = R.call_tir(
+                    cls.exp, (x,), out_ty=R.Tensor((n,), dtype="float32", vdevice="opencl:0")
+                )
+                z = R.memory.copy_to(y, vdevice="llvm:0")
+                w = R.call_tir(
+                    cls.exp_host, (z,), out_ty=R.Tensor((n,), dtype="float32", vdevice="llvm:0")
+                )
+                return w
+
+            @T.prim_func(private=True)
+            def exp_host(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+                n = T.int64()
+                for i in range(n):
+                    with T.sblock("exp"):
+                        vi = T.axis.spatial(n, i)
+                        y[vi] = T.exp(x[vi])
+    """
+
+    name: ClassVar[str] = "place-values"
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        target = ctx.target or Target.host()
+        default = HOST if on_host(target) else str(VDevice(target.kind))
+        declared = _declared(mod, default)
+        slots = slots_of(declared, target)
+        if len(slots.slots) == 1:
+            return mod
+        return _Placer(declared, _Inference(declared, slots, default)).run()
+
+
+def _declared(mod: IRModule, default: str) -> IRModule:
+    """The module with the device that it is built for in its table, and the host, and those that annotations name."""
+    table = list(mod.global_infos.get(TABLE, ()))
+    known = {(v.target, v.device) for v in vdevices(mod)}
+    for name in (default, *_named(mod), HOST):
+        found = vdevice_of(name)
+        if (found.target, found.device) not in known:
+            known.add((found.target, found.device))
+            table.append(found)
+    return dataclasses.replace(mod, global_infos={**mod.global_infos, TABLE: tuple(table)})
+
+
+def _named(mod: IRModule) -> Iterator[str]:
+    """The devices that annotations and operators name."""
+    for function in mod.graph_functions.values():
+        for each in _values(function):
+            if isinstance(each, TensorType) and each.vdevice is not None:
+                yield each.vdevice
+            if isinstance(each, Call) and isinstance(each.op, ToVDevice):
+                yield each.op.dst_vdevice
+
+
+def _values(function: Function) -> Iterator[Annotation | Expr]:
+    """The values of a function's bindings, and annotations of it and in it, tuples taken apart."""
+    annotations = [*(param.annotation for param in function.params), function.ret]
+    for binding in bindings(function.body):
+        annotations.append(binding.var.annotation)
+        yield binding.value
+    while annotations:
+        annotation = annotations.pop()
+        if isinstance(annotation, TupleType):
+            annotations.extend(annotation.fields)
+        if isinstance(annotation, CallableType):
+            annotations.extend((*(annotation.params or ()), annotation.ret))
+        yield annotation
+
+
+class _Place:
+    """Where tensors live that live together; the device is None while nothing says."""
+
+    __slots__ = ("device", "joined", "pinned")
+
+    def __init__(self, device: str | None = None, pinned: bool = False) -> None:
+        self.device = device
+        self.pinned = pinned
+        """What is computed from it need not live there too."""
+        self.joined: _Place | None = None
+
+    def root(self) -> _Place:
+        """The one that it was joined with."""
+        place = self
+        while place.joined is not None:
+            place = place.joined
+        return place
+
+
+Tree: TypeAlias = "_Place | tuple[Tree, ...] | None"
+"""The place of a tensor; those of the fields of a tuple; None for all else."""
+
+
+def _tree(annotation: Annotation, pinned: str | None = None) -> Tree:
+    """The places of a value; all of them `pinned` to a device, if one is given."""
+    match annotation:
+        case TensorType(vdevice=vdevice):
+            return _Place(pinned or vdevice, pinned is not None)
+        case TupleType(fields=fields):
+            return tuple(_tree(field, pinned) for field in fields)
+        case _:
+            return None
+
+
+def _leaves(tree: Tree) -> Iterator[_Place]:
+    if isinstance(tree, _Place):
+        yield tree
+    for each in tree if isinstance(tree, tuple) else ():
+        yield from _leaves(each)
+
+
+class _Inference:
+    """Where every variable of a module lives."""
+
+    def __init__(self, mod: IRModule, slots: Slots, default: str) -> None:
+        self.mod = mod
+        self.slots = slots
+        self.default = default
+        self.vars: dict[Var, Tree] = {}
+        self.results: dict[str, Tree] = {}
+        """Of functions."""
+        for name, function in mod.graph_functions.items():
+            for param in function.params:
+                self.vars[param] = _tree(param.annotation)
+            self.results[name] = _tree(function.ret)
+        for function in mod.graph_functions.values():
+            for binding in bindings(function.body):
+                value = binding.value
+                if isinstance(value, Call) and isinstance(value.op, MakeClosure):
+                    self.closure(value)
+        for name, function in mod.graph_functions.items():
+            self.join(self.results[name], self.seq(function.body))
+
+    def device(self, place: _Place) -> str:
+        """The device that tensors of a place live on."""
+        return place.root().device or self.default
+
+    def number(self, place: _Place) -> int:
+        """Its slot."""
+        return self.slots.number(self.device(place))
+
+    def join(self, a: Tree, b: Tree) -> None:
+        """Let values live in one place, if they may: else one is copied."""
+        if isinstance(a, _Place) and isinstance(b, _Place):
+            one, other = a.root(), b.root()
+            if one is other or one.pinned or other.pinned:
+                return
+            if None in (one.device, other.device) or self.number(one) == self.number(other):
+                other.joined = one
+                one.device = one.device or other.device
+        elif isinstance(a, tuple) and isinstance(b, tuple):
+            for left, right in zip(a, b, strict=False):
+                self.join(left, right)
+
+    def fix(self, tree: Tree, device: str) -> None:
+        """Let a value live on a device, if it may."""
+        for leaf in _leaves(tree):
+            self.join(leaf, _Place(device))
+
+    def of(self, expr: Expr) -> Tree:
+        """Where the value of a leaf lives."""
+        match expr:
+            case Var():
+                return self.vars.get(expr)
+            case Tuple(fields=fields):
+                return tuple(map(self.of, fields))
+            case TupleGetItem(tuple=whole, index=index):
+                tree = self.of(whole)
+                return tree[index] if isinstance(tree, tuple) and index < len(tree) else None
+            case _:
+                return None
+
+    def seq(self, seq: SeqExpr) -> Tree:
+        for binding in seq.bindings:
+            pinned = HOST if _of_host(binding.value) else None
+            tree = self.vars[binding.var] = _tree(binding.var.annotation, pinned)
+            if isinstance(binding, MatchCast):
+                self.join(tree, self.of(binding.value))
+            else:
+                self.value(tree, binding.value)
+        return self.of(seq.body)
+
+    def value(self, tree: Tree, value: Expr) -> None:
+        match value:
+            case If():
+                for arm in (value.then, value.otherwise):
+                    self.join(tree, self.seq(arm))
+            case Call():
+                self.call(tree, value)
+            case _:
+                self.join(tree, self.of(value))
+
+    def call(self, tree: Tree, call: Call) -> None:
+        args = list(map(self.of, call.args))
+        match call.op:
+            case CallDPSLibrary():
+                pass  # pinned
+            case CrossLevelCall() | CallDPS():
+                leaves = [*_leaves(tree), *(leaf for arg in args for leaf in _leaves(arg))]
+                for leaf in leaves[1:]:
+                    self.join(leaves[0], leaf)
+            case AllocTensor(vdevice=vdevice):
+                if vdevice is not None:
+                    self.fix(tree, vdevice)
+            case View():
+                self.join(tree, args[0])
+            case ToVDevice(dst_vdevice=device) | CopyTo(vdevice=device):
+                self.fix(tree, device)
+            case GlobalVar(name=name) if name in self.results:
+                for param, arg in zip(self.mod.graph_function(name).params, args, strict=True):
+                    self.join(self.vars[param], arg)
+                self.join(tree, self.results[name])
+            case MakeClosure():
+                for param, arg in zip(self.captured(call), args[1:], strict=True):
+                    self.join(self.vars[param], arg)
+            case Var() | InvokeClosure():
+                self.fix(tree, self.default)
+            case _ if (name := packed_name(call)) is not None and runs_anywhere(name):
+                for arg in args:
+                    self.join(tree, arg)
+            case _:
+                pass
+
+    def closure(self, call: Call) -> None:
+        """A function becomes a value: whoever calls it knows nothing of where it was made."""
+        callee = call.args[0]
+        assert isinstance(callee, GlobalVar)
+        params = self.mod.graph_function(callee.name).params
+        for param in params[: len(params) - len(call.args) + 1]:
+            self.fix(self.vars[param], self.default)
+        self.fix(self.results[callee.name], self.default)
+
+    def captured(self, call: Call) -> Sequence[Var]:
+        """The parameters that a function value is made with."""
+        callee = call.args[0]
+        assert isinstance(callee, GlobalVar)
+        params = self.mod.graph_function(callee.name).params
+        return params[len(params) - len(call.args) + 1 :]
+
+
+def _of_host(value: Expr) -> bool:
+    """Whether a value is what a function or library of the host gives."""
+    if not isinstance(value, Call):
+        return False
+    name = packed_name(value)
+    return isinstance(value.op, CallDPSLibrary) or (name is not None and not runs_anywhere(name))
+
+
+def packed_name(call: Call) -> str | None:
+    """The function of the runtime that a call is of, if it is of one."""
+    match call.op:
+        case ExternFunc(name=name):
+            return name
+        case CallPurePacked():
+            callee = call.args[0]
+            assert isinstance(callee, ExternFunc)
+            return callee.name
+        case Op() as op if op.packed:
+            return op.packed
+        case _:
+            return None
+
+
+class _Placer(Rebuilder):
+    """Writes the devices into annotations, and the copies."""
+
+    def __init__(self, mod: IRModule, places: _Inference) -> None:
+        super().__init__(mod)
+        self.places = places
+        self.owners: dict[str, int] = {}
+        """The slot that a tensor program keeps its name for."""
+        self.clones: dict[tuple[str, int], str] = {}
+        """Programs for other slots."""
+        self.result: Tree = None
+        """Where the result of the function at hand lives."""
+
+    def run(self) -> IRModule:
+        new = self.mod.map_graph_functions(self.placed)
+        added = {name: self.mod.functions[old] for (old, _), name in self.clones.items()}
+        return new.with_functions({**new.functions, **added})
+
+    def placed(self, name: str, function: Function) -> Function:
+        """A function with its devices."""
+        self.result = self.places.results[name]
+        params: list[Var] = []
+        for param in function.params:
+            annotation = self.on(param.annotation, self.places.vars[param])
+            fresh = Var(param.name, annotation, span=param.span)
+            self.vars[param] = fresh
+            params.append(fresh)
+        body = self.function(function).body
+        ret = self.on(function.ret, self.result)
+        return dataclasses.replace(function, params=tuple(params), ret=ret, body=body)
+
+    def finish(self, function: Function, body: Expr) -> Expr:
+        return self.brought(function.body.body, self.result)
+
+    def on(self, annotation: Annotation, tree: Tree) -> Annotation:
+        """An annotation that says where the value lives."""
+        match annotation:
+            case TensorType() if isinstance(tree, _Place):
+                device = self.places.device(tree)
+                return self.annotation(
+                    TensorType(annotation.shape, annotation.dtype, annotation.ndim, device)
+                )
+            case TupleType(fields=fields) if isinstance(tree, tuple):
+                return TupleType(tuple(map(self.on, fields, tree)))
+            case CallableType(params=params, ret=ret, pure=pure):
+                known = None if params is None else [self.on(p, _tree(p)) for p in params]
+                return CallableType(known, self.on(ret, _tree(ret)), pure)
+            case _:
+                return self.annotation(annotation)
+
+    # Values where they are needed
+
+    def brought(self, expr: Expr, wanted: Tree | str) -> Expr:
+        """A leaf of the program before, where it is wanted: as it is, or copied."""
+        new, have = self.use(expr), self.places.of(expr)
+        return self.moved(new, have, wanted)
+
+    def moved(self, expr: Expr, have: Tree, wanted: Tree | str) -> Expr:
+        if isinstance(expr, Constant):
+            device = self.wanted(wanted)
+            on_host = device is None or self.places.slots.number(device) == 0
+            return expr if on_host else self.emit(CopyTo(vdevice=device)(expr), "const")
+        if isinstance(expr, Tuple):
+            trees = have if isinstance(have, tuple) else (None,) * len(expr.fields)
+            fields = tuple(
+                self.moved(field, tree, self.field(wanted, i))
+                for i, (field, tree) in enumerate(zip(expr.fields, trees, strict=True))
+            )
+            same = all(a is b for a, b in zip(fields, expr.fields, strict=True))
+            return expr if same else Tuple(fields, span=expr.span)
+        if isinstance(have, tuple):
+            if not self.differs(have, wanted):
+                return expr
+            items = [self.emit(TupleGetItem(expr, i), "item") for i in range(len(have))]
+            return Tuple(
+                tuple(
+                    self.moved(item, tree, self.field(wanted, i))
+                    for i, (item, tree) in enumerate(zip(items, have, strict=True))
+                )
+            )
+        if isinstance(have, _Place) and self.differs(have, wanted):
+            device = self.wanted(wanted)
+            assert device is not None
+            name = expr.name if isinstance(expr, Var) else "copy"
+            return self.emit(CopyTo(vdevice=device)(expr), name)
+        return expr
+
+    def wanted(self, wanted: Tree | str) -> str | None:
+        """The device where a tensor is wanted, if it is wanted anywhere."""
+        if isinstance(wanted, str):
+            return wanted
+        return self.places.device(wanted) if isinstance(wanted, _Place) else None
+
+    def field(self, wanted: Tree | str, index: int) -> Tree | str:
+        return wanted[index] if isinstance(wanted, tuple) else wanted
+
+    def differs(self, have: Tree, wanted: Tree | str) -> bool:
+        """Whether a tensor in a value lives on another device than where it is wanted."""
+        if isinstance(have, tuple):
+            return any(self.differs(each, self.field(wanted, i)) for i, each in enumerate(have))
+        device = self.wanted(wanted)
+        if not isinstance(have, _Place) or device is None:
+            return False
+        return self.places.number(have) != self.places.slots.number(device)
+
+    # Bindings
+
+    def binding(self, binding: Binding) -> None:
+        tree = self.places.vars[binding.var]
+        annotation = self.on(binding.var.annotation, tree)
+        if isinstance(binding, MatchCast):
+            value = self.brought(binding.value, tree)
+            cast = self.on(binding.annotation, tree)
+            var = self.fresh(binding.var, annotation)
+            self.bindings.append(MatchCast(var, value, cast, span=binding.span))
+            return
+        value = self.placed_value(binding.value, tree)
+        var = self.fresh(binding.var, annotation)
+        self.bindings.append(VarBinding(var, value, span=binding.span))
+
+    def fresh(self, var: Var, annotation: Annotation) -> Var:
+        new = type(var)(var.name, annotation, span=var.span)
+        self.vars[var] = new
+        return new
+
+    def placed_value(self, value: Expr, tree: Tree) -> Expr:
+        match value:
+            case If(cond=cond):
+                return If(
+                    self.condition(cond),
+                    self.arm(value.then, tree),
+                    self.arm(value.otherwise, tree),
+                    span=value.span,
+                )
+            case Call():
+                return self.call(value, tree)
+            case _:
+                return self.brought(value, tree)
+
+    def condition(self, cond: Expr) -> Expr:
+        if self.differs(self.places.of(cond), HOST):
+            return self.emit(ReadScalar()(self.use(cond)), "cond")
+        return self.use(cond)
+
+    def arm(self, seq: SeqExpr, wanted: Tree) -> SeqExpr:
+        new = self.seq(seq)
+        outer, self.bindings = self.bindings, []
+        body = self.brought(seq.body, wanted)
+        added, self.bindings = tuple(self.bindings), outer
+        blocks = (*new.blocks, *((BindingBlock(added),) if added else ()))
+        return SeqExpr(blocks, body, span=seq.span)
+
+    def call(self, call: Call, tree: Tree) -> Expr:
+        op, args = call.op, call.args
+        match op:
+            case CallDPSLibrary():
+                return self.rebuilt(call, [args[0], self.brought(args[1], HOST), *args[2:]], HOST)
+            case CrossLevelCall():
+                device = self.places.device(next(_leaves(tree)))
+                callee = self.callee(args[0], device)
+                return self.rebuilt(
+                    call, [callee, self.brought(args[1], device), *args[2:]], device
+                )
+            case CallDPS() if isinstance(args[0], GlobalVar):
+                leaf = next((p for a in args for p in _leaves(self.places.of(a))), None)
+                if leaf is None:
+                    return self.use(call)
+                device = self.places.device(leaf)
+                moved = [self.brought(arg, device) for arg in args[1:]]
+                return self.rebuilt(call, [self.callee(args[0], device), *moved], device)
+            case AllocTensor() if isinstance(tree, _Place):
+                device = self.places.device(tree)
+                on_host = self.places.number(tree) == 0
+                new = dataclasses.replace(op, vdevice=device, offset=op.offset if on_host else 0)
+                # A plan that a program came with is for the host's memory.
+                kept = args if on_host else args[:1]
+                return dataclasses.replace(call, op=new, args=self.uses(kept))
+            case ToVDevice() | CopyTo() if isinstance(tree, _Place):
+                there = isinstance(args[0], Constant) and self.places.number(tree) == 0
+                if there or (
+                    isinstance(args[0], Var) and not self.differs(self.places.of(args[0]), tree)
+                ):
+                    return self.use(args[0])
+                return CopyTo(vdevice=self.places.device(tree))(self.use(args[0]))
+            case GlobalVar(name=name) if name in self.places.results:
+                params = self.mod.graph_function(name).params
+                return self.given(call, [self.places.vars[param] for param in params])
+            case MakeClosure():
+                captured = self.places.captured(call)
+                return self.given(call, [None, *(self.places.vars[param] for param in captured)])
+            case Var() | InvokeClosure():
+                return self.given(call, [self.places.default] * len(args))
+            case _ if (name := packed_name(call)) is not None and not runs_anywhere(name):
+                return self.given(call, [HOST] * len(args))
+            case _:
+                return self.given(call, [None] * len(args))
+
+    def given(self, call: Call, wanted: Sequence[Tree | str]) -> Call:
+        """A call with its arguments where they are wanted."""
+        moved = [self.brought(arg, tree) for arg, tree in zip(call.args, wanted, strict=True)]
+        new = self.rebuilt(call, moved, None)
+        op = self.use(call.op) if isinstance(call.op, Expr) else call.op
+        return dataclasses.replace(new, op=op)
+
+    def rebuilt(self, call: Call, args: Sequence[Expr], device: str | None) -> Call:
+        """A call with other arguments; its outputs live on the device, if there is one."""
+        types = self.annotations(call.ty_args)
+        if device is not None:
+            types = tuple(
+                TensorType(t.shape, t.dtype, t.ndim, device) if isinstance(t, TensorType) else t
+                for t in types
+            )
+        return dataclasses.replace(call, args=tuple(args), ty_args=types)
+
+    def callee(self, callee: Expr, device: str) -> Expr:
+        """The tensor program for calls on a device."""
+        assert isinstance(callee, GlobalVar)
+        name, slot = callee.name, self.places.slots.number(device)
+        if self.owners.setdefault(name, slot) == slot:
+            return callee
+        if (name, slot) not in self.clones:
+            taken = FreshNames((*self.mod.functions, *self.clones.values()))
+            self.clones[name, slot] = taken.fresh(f"{name}_{self.places.slots.slots[slot].name}")
+        return GlobalVar(self.clones[name, slot])

@@ -1,0 +1,119 @@
+"""The devices of a module as slots of its executable.
+
+Slot 0 is the processor that runs the virtual machine; each other device that virtual devices of the module name is a
+slot more, in the order of the module's table. Virtual devices of processors are the host, whatever their options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.expr import Binding, Call, GlobalVar, If, SeqExpr, Var
+from relaxpy.ir.module import IRModule, VDevice
+from relaxpy.op.memory import CallDPS
+from relaxpy.runtime.bytecode import HOST, HOST_SLOT, Slot
+from relaxpy.target import Target
+
+HOST_KINDS = ("llvm", "c")
+"""Targets of processors, which need not be parsed to know it."""
+TABLE = "vdevice"
+"""The module's global information that lists its virtual devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """See the module."""
+
+    slots: tuple[Slot, ...]
+    targets: tuple[Target | None, ...]
+    """For each slot what its kernels are built for; None: this machine."""
+    numbers: Mapping[tuple[str, int], int]
+    """Target and number of a virtual device → its slot."""
+
+    def number(self, vdevice: str | None) -> int:
+        """The slot of an annotation's virtual device (None: the host's)."""
+        if vdevice is None:
+            return HOST
+        found = vdevice_of(vdevice)
+        return self.numbers[found.target, found.device]
+
+
+ONLY_HOST = Slots((HOST_SLOT,), (None,), {})
+
+
+def slots_of(mod: IRModule, target: Target | None = None) -> Slots:
+    """The slots of a module that is built for `target` (None: this machine).
+
+    Raises: BuildError for a virtual device of a target that nobody compiles for.
+    """
+    host = target if target is not None and on_host(target) else None
+    slots, targets = [HOST_SLOT], [host]
+    numbers: dict[tuple[str, int], int] = {}
+    for vdevice in vdevices(mod):
+        key = vdevice.target, vdevice.device
+        if vdevice.target in HOST_KINDS:
+            numbers[key] = HOST
+            continue
+        same = target is not None and vdevice.target == target.kind
+        own = target if same and target is not None else Target.parse(vdevice.target)
+        if on_host(own):
+            numbers[key] = HOST
+        elif key not in numbers:
+            numbers[key] = len(slots)
+            name = own.device if vdevice.device == 0 else f"{own.device}{vdevice.device}"
+            slots.append(Slot(name, own.device, vdevice.device))
+            targets.append(own)
+    return Slots(tuple(slots), tuple(targets), numbers)
+
+
+def vdevice_of(name: str) -> VDevice:
+    """The virtual device that an annotation calls `target:number:scope`, or shorter."""
+    target, *rest = name.split(":")
+    number = int(rest[0]) if rest and rest[0].isdigit() else 0
+    return VDevice(target, number, rest[1] if len(rest) > 1 else "global")
+
+
+def vdevices(mod: IRModule) -> tuple[VDevice, ...]:
+    """The virtual devices that a module declares."""
+    return tuple(v for v in mod.global_infos.get(TABLE, ()) if isinstance(v, VDevice))
+
+
+def on_host(target: Target) -> bool:
+    """Whether kernels for a target run on the processor that runs the virtual machine."""
+    return target.device == HOST_SLOT.kind
+
+
+def program_targets(mod: IRModule, target: Target | None = None) -> dict[str, Target]:
+    """What each tensor program that a lowered module calls is built for: the target of the device that its arguments
+    live on. For a module of one device, nothing: all programs are built for `target`."""
+    slots = slots_of(mod, target)
+    if len(slots.slots) == 1:
+        return {}
+    found: dict[str, Target] = {}
+    for function in mod.graph_functions.values():
+        for call in calls(function.body):
+            if isinstance(call.op, CallDPS) and isinstance(call.args[0], GlobalVar):
+                places = (a.annotation for a in call.args[1:] if isinstance(a, Var))
+                numbers = (slots.number(p.vdevice) for p in places if isinstance(p, TensorType))
+                own = slots.targets[max(numbers, default=HOST)]
+                found[call.args[0].name] = own or Target.host()
+    return found
+
+
+def calls(seq: SeqExpr) -> Iterator[Call]:
+    """The calls that a body and its branches bind."""
+    for binding in bindings(seq):
+        if isinstance(binding.value, Call):
+            yield binding.value
+
+
+def bindings(seq: SeqExpr) -> Iterator[Binding]:
+    """The bindings of a body and its branches."""
+    waiting = [seq]
+    while waiting:
+        for binding in waiting.pop().bindings:
+            yield binding
+            if isinstance(binding.value, If):
+                waiting += (binding.value.then, binding.value.otherwise)

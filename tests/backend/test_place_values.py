@@ -1,0 +1,234 @@
+"""Programs for a device: where their values live, and what is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relaxpy
+from relaxpy.backend.place_values import PlaceValues
+from relaxpy.runtime import Executable, VirtualMachine
+from relaxpy.testing.interpret import interpret
+from relaxpy.transform.base import Pass
+from tests.backend.toy import toys
+from tests.runtime.toy_device import is_on_toy
+
+
+@pytest.fixture(autouse=True)
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    with toys(monkeypatch) as found:
+        yield found
+
+
+def built(source: str, target: str = "toy") -> tuple[Executable, VirtualMachine]:
+    exe = relaxpy.build(relaxpy.parse(source), target=target, cache=False)
+    return exe, VirtualMachine(exe)
+
+
+MLP = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32"), w: R.Tensor((4, 3), "float32")) -> R.Tensor(("n", 3), "float32"):
+        with R.dataflow():
+            y = R.nn.relu(R.matmul(x, w))
+            z = R.nn.softmax(R.add(y, R.const(1.0, "float32")))
+            R.output(z)
+        return z
+"""
+
+
+def test_everything_lives_on_the_target(log: list[str]) -> None:
+    exe, vm = built(MLP)
+    assert [slot.kind for slot in exe.slots] == ["cpu", "toy"]
+    assert {kernel.slot for kernel in exe.kernels} == {1}
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((4, 3), np.float32)
+    for rows in (1, 3, 0):
+        x = rng.standard_normal((rows, 4), np.float32)
+        out = vm(x, w)
+        assert is_on_toy(out)
+        power = np.exp(np.maximum(x @ w, 0) + 1)
+        np.testing.assert_allclose(out.numpy(), power / power.sum(1, keepdims=True), rtol=1e-5)
+    assert "copy" not in log
+
+
+CONTROL = """
+@I.ir_module
+class Module:
+    @R.function
+    def step(x: R.Tensor(("n",), "float32"), i: R.Tensor((), "int64")) -> R.Tensor(("n",), "float32"):
+        cls = Module
+        more = R.greater(i, R.const(0, "int64"))
+        if more:
+            y = R.add(x, x)
+            j = R.subtract(i, R.const(1, "int64"))
+            z = cls.step(y, j)
+        else:
+            z = x
+        return z
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), i: R.Tensor((), "int64")) -> R.Tensor(("n",), "float32"):
+        cls = Module
+        y = cls.step(x, i)
+        return y
+"""
+
+
+def test_conditions_are_read_by_the_host() -> None:
+    exe, vm = built(CONTROL)
+    assert "= read r" in exe.as_text()
+    x = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(vm["main"](x, np.int64(3)).numpy(), 8 * x)
+
+
+HOST_CALLS = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tensor("float32", ndim=1):
+        y = R.add(x, x)
+        u = R.unique(y)
+        z = R.add(u, R.const(1.0, "float32"))
+        return z
+"""
+
+
+def test_functions_of_the_runtime_get_tensors_of_the_host() -> None:
+    exe, vm = built(HOST_CALLS)
+    assert "copy r" in exe.as_text()
+    out = vm(np.array([3, 1, 3], np.float32))
+    assert is_on_toy(out)
+    np.testing.assert_array_equal(out.numpy(), [3, 7])
+
+
+CLOSURES = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), f: R.Callable((R.Tensor(("m",), "float32"),), R.Tensor(("m",), "float32"), False)) -> R.Tuple(R.Tensor("float32", ndim=1), R.Tensor("float32", ndim=1)):
+        @R.function
+        def inner(y: R.Tensor(("k",), "float32")) -> R.Tensor(("k",), "float32"):
+            z = R.add(y, y)
+            return z
+        a = inner(x)
+        b = f(a)
+        c = R.add(b, R.const(1.0, "float32"))
+        return (a, c)
+"""
+
+
+def test_function_values() -> None:
+    _, vm = built(
+        CLOSURES.replace("@R.function\n    def main", "@R.function(pure=False)\n    def main")
+    )
+    seen: list[Any] = []
+
+    def python(value: Any) -> Any:
+        seen.append(value)
+        return value.numpy() * 10
+
+    a, c = vm(np.array([1, 2], np.float32), python)
+    assert is_on_toy(seen[0])
+    np.testing.assert_array_equal(a.numpy(), [2, 4])
+    np.testing.assert_array_equal(c.numpy(), [21, 41])
+
+
+MIXED = """
+@I.ir_module
+class Module:
+    I.module_global_infos({"vdevice": [I.vdevice("toy", 0), I.vdevice("llvm", 0)]})
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32", "toy:0")) -> R.Tensor(("n",), "float32"):
+        with R.dataflow():
+            y = R.add(x, x)
+            z = R.to_vdevice(y, "llvm:0")
+            w = R.add(z, z)
+            v = R.exp(R.to_vdevice(w, "toy:0"))
+            u = R.to_vdevice(v, "llvm:0")
+            R.output(u)
+        return u
+"""
+
+
+TWICE = """
+@I.ir_module
+class Module:
+    I.module_global_infos({"vdevice": [I.vdevice("toy", 0), I.vdevice("llvm", 0)]})
+
+    @T.prim_func
+    def twice(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in range(n):
+            with T.sblock("twice"):
+                v = T.axis.spatial(n, i)
+                y[v] = x[v] * T.float32(2)
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32", "toy:0")) -> R.Tensor(("n",), "float32"):
+        n = T.int64()
+        cls = Module
+        y = R.call_tir(cls.twice, (x,), out_ty=R.Tensor((n,), "float32"))
+        z = R.to_vdevice(y, "llvm:0")
+        w = R.call_tir(cls.twice, (z,), out_ty=R.Tensor((n,), "float32"))
+        return w
+"""
+
+
+@pytest.mark.parametrize("target", ["toy", "llvm"])
+def test_a_program_of_two_devices(target: str) -> None:
+    exe, vm = built(MIXED, target)
+    assert sorted(kernel.slot for kernel in exe.kernels) == [0, 1, 1]
+    x = np.array([0.5, 1], np.float32)
+    out = vm(x)
+    assert not is_on_toy(out)
+    np.testing.assert_allclose(out.numpy(), np.exp(4 * x), rtol=1e-6)
+
+
+def test_one_program_on_two_devices_is_two() -> None:
+    exe, vm = built(TWICE, "llvm")
+    found = [(kernel.name, kernel.slot) for kernel in exe.kernels]
+    assert found == [("twice", 1), ("twice_host", 0)]
+    np.testing.assert_array_equal(vm(np.ones(3, np.float32)).numpy(), [4, 4, 4])
+
+
+def passes(source: str, target: str = "toy") -> dict[str, relaxpy.IRModule]:
+    """What each pass gave."""
+    seen: dict[str, relaxpy.IRModule] = {}
+
+    def keep(_number: int, step: Pass, _before: relaxpy.IRModule, after: relaxpy.IRModule) -> None:
+        seen[step.name] = after
+
+    relaxpy.build(relaxpy.parse(source), target=target, instruments=[keep], cache=False)
+    return seen
+
+
+@pytest.mark.parametrize("source", [MLP, CONTROL, HOST_CALLS, MIXED])
+def test_what_it_writes_means_the_same(source: str) -> None:
+    """To the reference interpreter, which knows one memory."""
+    x = np.array([[3, 1, 3, 2]], np.float32) if source is MLP else np.array([3, 1, 3], np.float32)
+    more = [np.ones((4, 3), np.float32)] if source is MLP else []
+    args = [x, np.array(2)] if source is CONTROL else [x, *more]
+    want = interpret(relaxpy.parse(source), "main", *args)
+    for name in ("place-values", "lower-call-tir", "plan-memory"):
+        found = interpret(passes(source)[name], "main", *args)
+        np.testing.assert_allclose(found, want, rtol=1e-6)
+
+
+def test_storage_is_of_one_device() -> None:
+    text = passes(MIXED, "llvm")["plan-memory"].script()
+    for line in text.splitlines():
+        if "alloc_storage" in line:
+            assert 'vdevice="toy:0' in line or 'vdevice="llvm:0' in line
+        if "alloc_tensor" in line and "storage" in line:
+            assert "offset" not in line
+
+
+def test_host_modules_stay_as_they_are() -> None:
+    mod = relaxpy.parse(MLP)
+    assert PlaceValues()(mod) is mod
