@@ -114,10 +114,11 @@ def test_planned_storage(policy: str | int) -> None:
         add(3, 2, 4),
         Return(0, 4),
     ]
-    vm = machine(main_of(body, storages=[size, size]))
-    for n in (1, 1000, 7, 5000):
-        x = np.arange(n, dtype=np.float32)
-        np.testing.assert_array_equal(vm(x).numpy(), 7 * x)
+    for checked in (False, True):
+        vm = machine(main_of(body, storages=[size, size]), check_memory=checked)
+        for n in (1, 1000, 7, 5000):
+            x = np.arange(n, dtype=np.float32)
+            np.testing.assert_array_equal(vm(x).numpy(), 7 * x)
 
 
 def test_an_error_is_told_when_the_queue_is_synchronised() -> None:

@@ -143,9 +143,8 @@ class Watch:
                 tensor.written, tensor.sum = True, tensor.checksum()
             elif tensor.written and not tensor.overwritten and tensor.sum != tensor.checksum():
                 raise _wrong(f"{tensor.name} was overwritten while it was in use")
-        if not all(
-            memory.is_whole() for memory in (*self.buffers, *self.own) if memory is not None
-        ):
+        here = [each for each in (*self.buffers, *self.own) if isinstance(each, GuardedMemory)]
+        if not all(memory.is_whole() for memory in here):
             raise _wrong("a byte before or behind a piece of memory was written")
 
     def end(self, *keys: int) -> None:
