@@ -68,8 +68,10 @@ _PUBLIC = {
 """Public name → module that defines it."""
 
 _PROVIDERS = {
+    "bytes_moved": "relaxpy.tir.forms.cost",
     "call_function": "relaxpy.build.first_call",
     "call_module": "relaxpy.build.first_call",
+    "flops": "relaxpy.tir.forms.cost",
     "function_of_module": "relaxpy.build.first_call",
     "html": "relaxpy.script.highlight",
     "print_annotation": "relaxpy.script.printer",
@@ -78,6 +80,7 @@ _PROVIDERS = {
     "prove": "relaxpy.shape.prove",
     "read_target": "relaxpy.backend.registry",
     "show": "relaxpy.script.highlight",
+    "work": "relaxpy.tir.forms.cost",
 }
 """Service of the IR's nodes → module that provides it."""
 

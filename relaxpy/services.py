@@ -111,6 +111,24 @@ def call_function(function: Function, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 @Service
+def work(func: Any) -> Dim | None:
+    """About how many scalar operations a run of TVM's function does; None where unknown."""
+    ...
+
+
+@Service
+def flops(func: Any) -> Dim | None:
+    """Floating-point operations of a run of TVM's function; None where unknown."""
+    ...
+
+
+@Service
+def bytes_moved(func: Any) -> Dim | None:
+    """Bytes of its buffers that a run of TVM's function must read or write, each once; None where unknown."""
+    ...
+
+
+@Service
 def read_target(text: str) -> Target:
     """The target of a text, read by the backend of its first word."""
     ...

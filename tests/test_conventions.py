@@ -115,6 +115,117 @@ def test_packages_form_no_circle() -> None:
     list(TopologicalSorter(graph).static_order())  # CycleError says which
 
 
+TIR = PACKAGE / "tir"
+TIR_LAYERS = ({"", "tree"}, {"numerics", "writer", "forms"}, {"lowering"})
+"""Parts of relaxpy/tir ("": its own files, the boundary to TVM). Each may import those beside and before it; files of the
+second row form no circle."""
+TIR_PRIVATE = ("extents", "printer", "tree")
+"""What only relaxpy/tir imports."""
+RAW_TVM = ("tir", "backend", "analysis")
+"""Packages that handle TVM's own objects."""
+
+
+@cache
+def imported_modules(path: Path) -> frozenset[str]:
+    """The modules of relaxpy that a file imports, in functions too; for a name of a module, that module."""
+    found: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = ROOT.joinpath(*node.module.split("."), alias.name)
+                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
+                found.add(f"{node.module}.{alias.name}" if is_module else node.module)
+    return frozenset(name for name in found if name.startswith("relaxpy."))
+
+
+def part_of_tir(module: str) -> str:
+    """The package inside of relaxpy/tir that a module is in; "" for the boundary's own files."""
+    parts = module.split(".")[2:]
+    return parts[0] if parts and (TIR / parts[0]).is_dir() else ""
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_tir_has_layers() -> None:
+    """The boundary knows nothing of what is built on it; recognisers and writers nothing of lowering."""
+    wrong: list[str] = []
+    for path in TIR.rglob("*.py"):
+        part = part_of_tir(module_of(path))
+        row = next(i for i, parts in enumerate(TIR_LAYERS) if part in parts)
+        allowed = set[str]().union(*TIR_LAYERS[: row + 1])
+        wrong += [
+            f"{path.relative_to(ROOT)}: {part or 'the boundary'} imports {module}"
+            for module in sorted(imported_modules(path))
+            if module.startswith("relaxpy.tir") and part_of_tir(module) not in allowed
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_numerics_writer_and_forms_form_no_circle() -> None:
+    graph = {
+        module_of(path): {m for m in imported_modules(path) if part_of_tir(m) in TIR_LAYERS[1]}
+        for part in TIR_LAYERS[1]
+        for path in (TIR / part).glob("*.py")
+    }
+    list(TopologicalSorter(graph).static_order())  # raises CycleError, which names the files
+
+
+def test_private_modules_of_tir_stay_inside() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {module}"
+        for path in SOURCES
+        if package_of(path) not in ("tir", "")
+        for module in sorted(imported_modules(path))
+        if module.startswith("relaxpy.tir.")
+        and module.split(".")[2] in TIR_PRIVATE
+    ]
+    wrong += [
+        f"{path.relative_to(ROOT)}: TVM's own objects"
+        for path in SOURCES
+        if package_of(path) not in RAW_TVM and "relaxpy.tir.tvm" in imported_modules(path)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_private_names_stay_in_their_files() -> None:
+    """What begins with an underscore is imported by nobody."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.module}.{alias.name}"
+        for path in [*SOURCES, *MODEL_SOURCES]
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("relaxpy")
+        for alias in node.names
+        if alias.name.startswith("_") and not alias.name.startswith("__")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+SHARED_BACKENDS = {"opencl": {"gpu"}}
+"""Backend → folders of others that it is made of."""
+
+
+def test_backends_are_named_by_themselves_only() -> None:
+    """Whoever compiles asks `Backend`; a folder of relaxpy/backend is imported by files of that folder."""
+    folders = {path.parent.name for path in (PACKAGE / "backend").glob("*/__init__.py")}
+    wrong: list[str] = []
+    for path in [*SOURCES, *MODEL_SOURCES]:
+        module = module_of(path).split(".")
+        own = module[2] if module[:2] == ["relaxpy", "backend"] and len(module) > 2 else ""
+        allowed = {own, *SHARED_BACKENDS.get(own, ())}
+        wrong += [
+            f"{path.relative_to(ROOT)}: {name}"
+            for name in sorted(imported_modules(path))
+            if name.startswith("relaxpy.backend.")
+            and (folder := name.split(".")[2]) in folders
+            and folder not in allowed
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_only_tir_imports_tvm() -> None:
     """The compiler comes in through relaxpy/tir, and nowhere else."""
     wrong = [

@@ -298,7 +298,7 @@ class BlockBuilder:
     def call_te(self, func: Any, *args: Any, name: str | None = None, **kwargs: Any) -> Call:
         """The call of a tensor program that `func` makes from te tensors; arguments are
         expressions."""
-        from relaxpy.tir.te_call import te_program
+        from relaxpy.tir.writer.te_call import te_program
 
         annotations = [deduce(as_expr(arg), self._current()) for arg in args]
         program, out_ty, tir_vars = te_program(func, annotations, kwargs)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from relaxpy.tir.writer.rows import known as known
     from relaxpy.tir.writer.rows import rows as rows
     from relaxpy.tir.writer.rows import scratch as scratch
+    from relaxpy.tir.writer.serial import serial as serial
 
 
 def __getattr__(name: str) -> Any:
@@ -24,9 +25,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     from relaxpy.tir import te
     from relaxpy.tir.numerics import scalar
-    from relaxpy.tir.writer import rows
+    from relaxpy.tir.writer import rows, serial
 
-    for module in (scalar, te, rows):
+    for module in (scalar, te, rows, serial):
         if hasattr(module, name):
             return getattr(module, name)
     raise AttributeError(name)

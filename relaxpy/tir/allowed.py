@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from relaxpy.tir.analyzer import equal
+from relaxpy.tir.analyzer import equal, int64
 from relaxpy.tir.schedule import CHECKED, FINISHED
 from relaxpy.tir.to_python import FUNCTIONS
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import walk
-from relaxpy.tir.writer.loops import int64
 
 OUT_OF_RANGE = "relaxpy.out_of_range"
 """The runtime's function that a kernel calls where an index is out of range (`relaxpy.runtime.devices.cpu.kernels`)."""

@@ -23,10 +23,12 @@ _exprs: WeakKeyDictionary[Dim, PrimExpr] = WeakKeyDictionary()
 _symbols: WeakValueDictionary[PrimExpr, SymVar] = WeakValueDictionary()
 
 
-def int64(value: int) -> PrimExpr:
-    """An int64 literal: in one program all indices have the same type (TVM refuses a mix of int32
-    and int64)."""
-    return tirx.IntImm("int64", value)
+def int64(value: PrimExpr | int) -> PrimExpr:
+    """The value as a 64-bit index expression: in one program all indices have the same type (TVM refuses a mix of
+    int32 and int64)."""
+    if isinstance(value, int):
+        return tirx.IntImm("int64", value)
+    return value if value.ty.dtype == "int64" else value.astype("int64")
 
 
 def to_tvm_var(var: SymVar) -> PrimExpr:

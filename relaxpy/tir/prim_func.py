@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from relaxpy import services
 from relaxpy.errors import Span, UsageError
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
@@ -15,10 +16,10 @@ from relaxpy.ir.module import BufferParam, ScalarParam, TensorProgram
 from relaxpy.tir import te
 from relaxpy.tir.analyzer import VarTable, int64, to_tvm_var
 from relaxpy.tir.extents import with_parsed_extents
+from relaxpy.tir.regions import with_regions
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.tvm import te as _te
 from relaxpy.tir.walk import rewritten, walk
-from relaxpy.tir.writer.serial import with_regions
 
 GIVEN = "relaxpy.workspaces"
 """Attribute of a PrimFunc: the numbers of the parameters that are workspaces of its own. What they hold before and
@@ -75,21 +76,15 @@ class PrimFunc(TensorProgram):
 
     @property
     def work(self) -> Dim | None:
-        from relaxpy.tir.forms.cost import work
-
-        return work(self.func)
+        return services.work(self.func)
 
     @property
     def flops(self) -> Dim | None:
-        from relaxpy.tir.forms.cost import flops
-
-        return flops(self.func)
+        return services.flops(self.func)
 
     @property
     def bytes_moved(self) -> Dim | None:
-        from relaxpy.tir.forms.cost import bytes_moved
-
-        return bytes_moved(self.func)
+        return services.bytes_moved(self.func)
 
     @property
     def written(self) -> frozenset[int]:

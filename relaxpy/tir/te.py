@@ -15,7 +15,6 @@ from relaxpy.ir.dtype import DType
 from relaxpy.tir.analyzer import PrimExpr, int64, to_tvm, to_tvm_var
 from relaxpy.tir.tvm import te as _te
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
-from relaxpy.tir.writer.serial import serial as serial
 
 Tensor: TypeAlias = _te.Tensor
 Index: TypeAlias = "Dim | SymVar | int | PrimExpr"

@@ -250,7 +250,7 @@ class _Legalizer(Rebuilder):
         self, op: Op, args: Sequence[Annotation | None], out: Annotation
     ) -> tuple[str, tuple[Dim, ...] | None]:
         """The same, made if there is no program alike."""
-        from relaxpy.tir.te_call import legal_program
+        from relaxpy.tir.writer.te_call import legal_program
 
         canonical = _Canonical()
         key_args = [None if a is None else canonical.annotation(a) for a in args]

@@ -21,7 +21,7 @@ from relaxpy.op.base import OPS, Op, Sample
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
 from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.tir.te_call import legal_program
+from relaxpy.tir.writer.te_call import legal_program
 
 CLASSES = [cls for cls in OPS.values() if issubclass(cls, Op)]
 COMPILED = [cls for cls in CLASSES if cls.legalize is not None]

@@ -13,7 +13,7 @@ from relaxpy.tir.extents import parsed_extent
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tvm_ffi
 from relaxpy.tir.writer.loops import Buffer
-from relaxpy.tir.writer.serial import Serial
+from relaxpy.tir.writer.serial import Serial, serial
 from relaxpy.transform.fuse_ops import FuseOps
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 
@@ -33,7 +33,7 @@ def test_loops_read_back(extent: relaxpy.ir.dim.Dim) -> None:
             p.write(out, i, value=i)
 
     x = te.placeholder((n, m, k), "float32", "x")
-    program = PrimFunc.from_te([x], [te.serial(((extent,), "int64"), [x], fill, "count")])
+    program = PrimFunc.from_te([x], [serial(((extent,), "int64"), [x], fill, "count")])
     mod = relaxpy.ir.IRModule({"f": program})
     assert_structural_equal(mod, relaxpy.parse(mod.script()))
 

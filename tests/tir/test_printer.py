@@ -20,7 +20,7 @@ from relaxpy.tir.numerics.scalar import floor_mod
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.printer import print_prim_func
-from relaxpy.tir.te_call import legal_program
+from relaxpy.tir.writer.te_call import legal_program
 
 n, m = SymVar("n"), SymVar("m")
 

@@ -20,12 +20,12 @@ from relaxpy.backend.cpu import lowering as pipeline
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.errors import BuildError
 from relaxpy.tir.lowering.bfloat16 import without_bfloat16
-from relaxpy.tir.lowering.elementary import written_out
 from relaxpy.tir.lowering.float8 import FORMATS, without_float8
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.schedule import CHECKED
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import element_types, walk
+from relaxpy.tir.writer.elementary import written_out
 
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 _ROOM = 64 << 20

@@ -15,10 +15,10 @@ from typing import Any
 from relaxpy.errors import PassError
 from relaxpy.ir.dim import Dim, SymVar, minimum
 from relaxpy.tir.analyzer import VarTable
-from relaxpy.tir.lowering.elementary import written_out
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import walk
+from relaxpy.tir.writer.elementary import written_out
 from relaxpy.tir.writer.loops import ABOUT
 
 _CHEAP = frozenset({

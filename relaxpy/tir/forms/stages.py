@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from relaxpy.tir.analyzer import equal
-from relaxpy.tir.lowering.inline import with_named_reads
+from relaxpy.tir.forms.inline import with_named_reads
 from relaxpy.tir.numerics.elementary import length_of
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import rewritten, walk

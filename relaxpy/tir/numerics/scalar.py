@@ -2,7 +2,7 @@
 numpy references.
 
 Elementary functions are calls (`T.exp(x)`), so that programs can be read and recognised; what computes them is the
-backend's part (`relaxpy.tir.lowering.elementary` on processors).
+backend's part (`relaxpy.tir.writer.elementary` on processors).
 
 Integer division and remainder by zero give 0, the smallest integer divided by -1 wraps around to
 itself, conversions to integers saturate (NaN gives 0), maximum and minimum pass a NaN on. Nothing

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from relaxpy.tir.analyzer import int64 as int64
 from relaxpy.tir.schedule import FINISHED
 from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import rewritten
@@ -27,13 +28,6 @@ Index = Expr | int
 
 ABOUT = "relaxpy.about"
 """Annotation of a loop: about how often it runs, where its extent is known only when the program runs."""
-
-
-def int64(value: Index) -> Expr:
-    """The value as a 64-bit index expression."""
-    if isinstance(value, int):
-        return tirx.IntImm("int64", value)
-    return value if value.ty.dtype == "int64" else value.astype("int64")
 
 
 def constant(value: Index) -> int | None:

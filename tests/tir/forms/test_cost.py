@@ -8,10 +8,10 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam
 from relaxpy.tir import te
 from relaxpy.tir.forms.cost import bytes_moved, flops, length, loads, product_flops
-from relaxpy.tir.lowering.elementary import written_out
 from relaxpy.tir.numerics import scalar
 from relaxpy.tir.parse import parse_prim_func
 from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.writer.elementary import written_out
 
 
 def parse(text: str) -> PrimFunc:

@@ -18,8 +18,8 @@ from relaxpy.backend.cpu.rules.reduction import schedule_reduction
 from relaxpy.backend.cpu.rules.rows import schedule_rows
 from relaxpy.backend.cpu.rules.window import window_program
 from relaxpy.backend.cpu.target import CpuTarget
-from relaxpy.tir.lowering.elementary import written_out
 from relaxpy.tir.tvm import tirx
+from relaxpy.tir.writer.elementary import written_out
 
 _Arrange = Callable[[tirx.PrimFunc, CpuTarget], "Arrangement | None"]
 

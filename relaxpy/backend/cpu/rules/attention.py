@@ -32,8 +32,8 @@ from relaxpy.backend.cpu.rules.attention_lanes import LanesProgram
 from relaxpy.backend.cpu.rules.attention_rows import RowProgram, has_row_program
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.attention import AttentionForm, attention_of
-from relaxpy.tir.lowering.elementary import value_written_out
 from relaxpy.tir.writer import loops
+from relaxpy.tir.writer.elementary import value_written_out
 from relaxpy.tir.writer.loops import PrimFunc, Stmt
 
 LARGEST_HEAD = 1024

@@ -25,11 +25,12 @@ from relaxpy.backend.cpu.rules.reduction import schedule_reduction
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.tir.forms.rows import Rows, read_rows, rows_of
 from relaxpy.tir.lowering.workspace import handed_on, is_small
+from relaxpy.tir.regions import with_regions
 from relaxpy.tir.schedule import parallelise_outer_loops
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Stmt, sequence
-from relaxpy.tir.writer.serial import Serial, with_regions
+from relaxpy.tir.writer.serial import Serial
 
 
 def schedule_rows(func: PrimFunc, target: CpuTarget) -> Arrangement | None:

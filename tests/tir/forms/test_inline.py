@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from relaxpy.tir.lowering.inline import with_named_reads
+from relaxpy.tir.forms.inline import with_named_reads
 from relaxpy.tir.numerics.floats import f32, let
 from relaxpy.tir.tvm import tirx, tvm_ffi
 from relaxpy.tir.writer.loops import int64
