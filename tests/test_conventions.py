@@ -180,8 +180,7 @@ def test_private_modules_of_tir_stay_inside() -> None:
         for path in SOURCES
         if package_of(path) not in ("tir", "")
         for module in sorted(imported_modules(path))
-        if module.startswith("relaxpy.tir.")
-        and module.split(".")[2] in TIR_PRIVATE
+        if module.startswith("relaxpy.tir.") and module.split(".")[2] in TIR_PRIVATE
     ]
     wrong += [
         f"{path.relative_to(ROOT)}: TVM's own objects"
