@@ -1,6 +1,7 @@
-"""Where values live and when they are computed: marks on values, which stay as they are.
+"""Where values live and when they are computed: marks on values, whose numbers stay as they are.
 
-A program runs on its target's device, so moving to a virtual device changes what is known of a value, not the value.
+`R.to_vdevice` copies where the virtual device is another one (`relaxpy.backend.place_values`); on the same one, and for
+all virtual devices of processors, it is the value itself.
 """
 
 from __future__ import annotations

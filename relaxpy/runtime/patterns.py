@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.bytecode import (
     CallablePattern,
     Heap,
@@ -43,7 +44,9 @@ def enter(value: Any, pattern: Pattern, queues: Sequence[Queue] = ()) -> Any:
         return _placed(value, pattern, queues)
     match pattern:
         case TensorPattern():
-            tensor = _adopted(value, queues) or from_any(value, pattern.dtype)
+            tensor = _adopted(value, queues)
+            if tensor is None:
+                tensor = from_any(value, pattern.dtype)
             return value if tensor is None else _placed(tensor, pattern, queues)
         case ShapePattern():
             return _shape(value)
@@ -90,7 +93,10 @@ def _adopted(value: Any, queues: Sequence[Queue]) -> Tensor | None:
     kind, index = value.__dlpack_device__()
     for queue in queues:
         if not queue.is_host and (int(kind), index) == queue.device.dlpack:
-            return queue.runtime.adopt(value, queue)
+            try:
+                return queue.runtime.adopt(value, queue)
+            except BufferError as error:
+                raise RuntimeCheckError("dlpack", str(error)) from error
     return None
 
 

@@ -220,6 +220,29 @@ def test_what_it_writes_means_the_same(source: str) -> None:
         np.testing.assert_allclose(found, want, rtol=1e-6)
 
 
+def test_weights_of_other_devices_are_not_packed() -> None:
+    """Layouts of the processor's kernels are no other device's."""
+    source = """
+@I.ir_module
+class Module:
+    I.module_global_infos({"vdevice": [I.vdevice("toy", 0), I.vdevice("llvm", 0)]})
+
+    @R.function
+    def main(x: R.Tensor((5, 64), "float32", PLACE), w: R.Tensor((64, 64), "float32", PLACE)) -> R.Tensor((5, 64), "float32"):
+        with R.dataflow():
+            y = R.matmul(x, w)
+            z = R.to_vdevice(y, "llvm:0")
+            R.output(z)
+        return z
+"""
+    x, w = np.ones((5, 64), np.float32), np.ones((64, 64), np.float32)
+    for place, packed in (("toy:0", False), ("llvm:0", True)):
+        mod = relaxpy.parse(source.replace("PLACE", f'"{place}"'))
+        exe = relaxpy.build(mod, params={"w": w}, cache=False)
+        assert any("packed" in kernel.name for kernel in exe.kernels) == packed
+        np.testing.assert_array_equal(VirtualMachine(exe)(x).numpy(), x @ w)
+
+
 def test_storage_is_of_one_device() -> None:
     text = passes(MIXED, "llvm")["plan-memory"].script()
     for line in text.splitlines():

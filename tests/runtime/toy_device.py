@@ -84,6 +84,7 @@ class ToyRuntime(DeviceRuntime):
     """Two devices of this kind are here."""
 
     kind: ClassVar[str] = "toy"
+    dlpack_type: ClassVar[int] = 12  # of what others may bring
     offset_alignment = 256
     distinct_buffers = True
     log: ClassVar[list[str]] = []

@@ -9,6 +9,8 @@ from relaxpy.analysis.called_functions import without_unused_programs
 from relaxpy.backend.cpu.panels import Packing, wanted_packing, with_packed
 from relaxpy.backend.cpu.row_tiles import RowTiles, wanted_tiles, with_tiles
 from relaxpy.backend.cpu.target import CpuTarget
+from relaxpy.backend.slots import slots_of
+from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.expr import Call, Constant, Expr, GlobalVar, Tuple
 from relaxpy.ir.module import IRModule
 from relaxpy.op.call import CallTIR
@@ -105,13 +107,22 @@ class _Packer(Rebuilder):
         self.callees: dict[str, tuple[Packing | RowTiles, str] | None] = {}
         """What each program of the module wants packed, and the program that takes it so."""
         self.constants: dict[tuple[Constant, Packing | RowTiles], Constant] = {}
+        self.devices = slots_of(mod, target)
+        self.elsewhere = len(self.devices.slots) > 1
+        """The module runs on other devices too."""
+
+    def is_on_host(self, out: Annotation) -> bool:
+        """Whether an output is said to live on the host: where nothing is said it may be computed anywhere."""
+        vdevice = out.vdevice if isinstance(out, TensorType) else None
+        return vdevice is not None and self.devices.number(vdevice) == 0
 
     def value(self, value: Expr) -> Expr:
         match value:
             case Call(op=op, args=(GlobalVar(name=name), Tuple(fields=fields), *rest)) if type(
                 op
             ) is CallTIR and any(isinstance(field, Constant) for field in fields):
-                pass
+                if self.elsewhere and not all(map(self.is_on_host, value.ty_args)):
+                    return value
             case _:
                 return value
         found = self.packing(name)

@@ -65,6 +65,8 @@ class Queue:
         self.device = Device(runtime.kind, runtime.index)
         self.raw = self._ask(runtime.open_queue)
         self._frees = type(runtime).free is not DeviceRuntime.free
+        self._awaited: set[Queue] = set()
+        """Queues that it has waited for since their errors were asked for."""
         self.pool = MemoryPool(make=self.new_memory, block=self._buffer, again=self._is_free_again)
 
     def _ask(self, what: Callable[..., T], *args: Any) -> T:
@@ -85,6 +87,21 @@ class Queue:
         for other in others:
             if other is not self:
                 self._ask(self.runtime.wait, self.raw, other.raw)
+                self._awaited.add(other)
+
+    def settle(self) -> None:
+        """Ask for the errors of all work that a result may come from: of this queue, and of those that it waited for.
+
+        Raises: RuntimeCheckError (`device-failed`).
+        """
+        waiting, seen = [self], {self}
+        while waiting:
+            queue = waiting.pop()
+            sources, queue._awaited = queue._awaited, set()
+            waiting += sources - seen
+            seen |= sources
+        for queue in seen:
+            queue.synchronise()
 
     # Memory
 
@@ -190,13 +207,11 @@ class Queue:
 
     def download(self, tensor: DeviceTensor) -> Array:
         """The numbers of a tensor, when they are there. Raises: RuntimeCheckError (`device-failed`)."""
-        queues = {tensor.queue, tensor.buffer.queue, *tensor.buffer.users}
-        self.behind(queues)
+        self.behind({tensor.queue, tensor.buffer.queue, *tensor.buffer.users})
         array: Any = np.empty(tensor.nbytes, np.uint8)
         if tensor.nbytes:
             place = tensor.buffer.handle, tensor.offset
             self._ask(self.runtime.download, self.raw, *place, memoryview(array))
-        for queue in queues | {self}:
-            queue.synchronise()
+        self.settle()
         found: Array = array.view(dtypes.to_numpy(tensor.dtype)).reshape(tensor.shape)
         return found

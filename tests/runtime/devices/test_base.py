@@ -328,22 +328,64 @@ def test_no_buffer_is_given_twice(log: list[str]) -> None:
     assert log.count("copy") == 2
 
 
-def test_two_slots_are_two_queues(log: list[str]) -> None:
-    """Of one device: what one queue made is copied behind its work, and it goes on behind the copy."""
-    kernels = (*toy_device.KERNELS, toy_device.kernel("add1", 2, slot=2))
+def two_queues(*between: Instr) -> VirtualMachine:
+    """x + 1 on one queue, then these; x + 2 on the other queue of the same device, from a copy."""
     body = [
         *add1(0, 0, 1, 0),
         Copy(0, 2, 1, 2),
-        *add1(0, 0, 3, 0, kernel=BROKEN),
+        *between,
         Alloc(0, 4, 0, 1, "float32", -1, 0, 2),
         Kernel(0, 4, (Reg(2), Reg(4)), N),
         Return(0, 4),
     ]
-    main = main_of(body, storages=(1,))
-    exe = executable(main, slots=(TOY, Slot("other", "toy")))
-    vm = VirtualMachine(replace(exe, kernels=kernels))
+    exe = executable(main_of(body, storages=(1,)), slots=(TOY, Slot("other", "toy")))
+    kernels = (*toy_device.KERNELS, toy_device.kernel("add1", 2, slot=2))
+    return VirtualMachine(replace(exe, kernels=kernels))
+
+
+def test_two_slots_are_two_queues(log: list[str]) -> None:
+    """Of one device: what one queue made is copied behind its work, and it goes on behind the copy."""
+    vm = two_queues(*add1(0, 0, 3, 0), *add1(0, 0, 3, 0))  # in the memory that was copied
     np.testing.assert_array_equal(vm(floats(1, 2)).numpy(), [3, 4])
     assert log.count("wait") >= 2
+
+
+def test_errors_of_another_queue_come_with_its_numbers() -> None:
+    out = two_queues(*add1(0, 0, 3, kernel=BROKEN))(floats(1))
+    with pytest.raises(RuntimeCheckError, match="the sky fell"):
+        out.numpy()
+
+
+class Foreign:
+    """A tensor of another library on the device."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return ToyRuntime.dlpack_type, 0
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.tensor
+
+
+def test_memory_of_other_libraries_is_taken_and_given(
+    monkeypatch: pytest.MonkeyPatch, log: list[str]
+) -> None:
+    """Where the device can. The consumer's stream gets to know when the numbers are there."""
+    vm = vm_of([*add1(0, 0, 1), Return(1, 1)])
+    foreign = Foreign(vm.upload(floats(1, 2)))
+    with pytest.raises(RuntimeCheckError, match="toy takes no memory of others") as caught:
+        vm(foreign)
+    assert caught.value.code == "dlpack"
+    monkeypatch.setattr(ToyRuntime, "adopt", lambda self, value, queue: queue.enter(value.tensor))
+    monkeypatch.setattr(ToyRuntime, "export", lambda self, tensor, stream: (tensor.offset, stream))
+    log.clear()
+    out = vm(foreign)
+    assert "upload" not in log
+    np.testing.assert_array_equal(out.numpy(), [2, 3])
+    assert out.__dlpack_device__() == (ToyRuntime.dlpack_type, 0)
+    assert out.__dlpack__(stream=7) == (0, 7)
 
 
 def test_tensors_of_another_machine_are_waited_for(log: list[str]) -> None:
