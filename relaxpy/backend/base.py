@@ -67,8 +67,12 @@ class Backend(ABC, Generic[T]):
 
     @abstractmethod
     def schedule(self, func: tirx.PrimFunc, target: T, choices: Choices) -> ScheduledKernel:
-        """A tensor program arranged for the target; takes any. `choices` are settings of knobs
-        (`relaxpy.backend.knobs`), and `"rule"` names the rule to take if it applies."""
+        """A tensor program arranged for the target. `choices` are settings of knobs (`relaxpy.backend.knobs`), and
+        `"rule"` names the rule to take if it applies.
+
+        A program may have indices that nobody proved to be right, and says so (`analysis.index_checks.is_checked`): it
+        is arranged with checks, as `schedule_by_rules` does, or refused with a BuildError.
+        """
 
     def launches(self, program: PrimFunc, target: T) -> Launches | None:
         """A tensor program as the launches that it takes, and the memory that they hand on to each other or need

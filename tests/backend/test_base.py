@@ -19,7 +19,7 @@ from relaxpy.build import default_pipeline
 from relaxpy.build.kernels import compiler_id
 from relaxpy.cli import doctor, probe
 from relaxpy.cli.probe import Finding
-from relaxpy.errors import BuildError, RelaxError, UsageError
+from relaxpy.errors import BuildError, RelaxError, RuntimeCheckError, UsageError
 from relaxpy.target import Target
 
 ROOT = Path(__file__).parents[2]
@@ -108,6 +108,50 @@ print("tvm" in sys.modules, "relaxpy_abacus.backend" in sys.modules)
     numbers, loaded = out.splitlines()
     np.testing.assert_allclose(eval(numbers), want, rtol=1e-5)
     assert loaded == "False False"
+
+
+def test_everything_is_on_the_device() -> None:
+    """Kernels, intermediate values and results; a result is an argument again without a copy to the host."""
+    exe = relaxpy.build(relaxpy.parse(LAYER), "abacus")
+    assert [slot.kind for slot in exe.slots] == ["cpu", "abacus"]
+    assert {kernel.slot for kernel in exe.kernels} == {1}
+    vm = relaxpy.VirtualMachine(exe)
+    x, w, want = layer()
+    for each in (w, vm.upload(w)):
+        result = vm["main"](x, each)
+        assert str(result.device) == "abacus:0"
+        np.testing.assert_allclose(result.numpy(), want, rtol=1e-5)
+
+
+def test_an_index_out_of_range_is_told_late() -> None:
+    """The kernel stops where the check is; the error comes with the results."""
+    mod = relaxpy.parse("""
+@I.ir_module
+class Module:
+    @T.prim_func
+    def pick(x: T.Buffer(("n",), "float32"), i: T.Buffer(("m",), "int32"), y: T.Buffer(("m",), "float32")):
+        n, m = T.int64(), T.int64()
+        for k in range(m):
+            with T.sblock("y"):
+                v = T.axis.spatial(m, k)
+                y[v] = x[i[v]]
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), i: R.Tensor(("m",), "int32")):
+        m = T.int64()
+        cls = Module
+        y = R.call_tir(cls.pick, (x, i), out_ty=R.Tensor((m,), "float32"))
+        return y
+""")
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, "abacus"))
+    x = np.arange(3, dtype=np.float32)
+    assert vm["main"](x, np.array([2, 0], np.int32)).numpy().tolist() == [2, 0]
+    with pytest.raises(RuntimeCheckError) as error:
+        vm["main"](x, np.array([2, 3], np.int32)).numpy()
+    assert error.value.code == "device-failed"
+    assert "abacus:0: " in error.value.message
+    assert "pick" in error.value.message
+    assert vm["main"](x, np.array([1, 1], np.int32)).numpy().tolist() == [1, 1]
 
 
 def test_its_pipeline_is_its_own() -> None:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from relaxpy.backend.arrangement import Arrangement, Rule
 from relaxpy.backend.base import Backend, CompileOptions, KernelImages
 from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import Choices
-from relaxpy.backend.schedule import ScheduledKernel
+from relaxpy.backend.schedule import ScheduledKernel, schedule_by_rules
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.target import Target, fail, options_of
-from relaxpy.tir.schedule import serial_twin
 from relaxpy.transform.phases import Phase, Pipeline
 from relaxpy_abacus.check_rods import CheckRods
 
@@ -31,6 +31,10 @@ class AbacusTarget(Target):
         return f"abacus -rods={self.rods}"
 
 
+RULES = (Rule("beads", lambda func, target: Arrangement(lambda: func)),)
+"""One bead after the other: any program as it is."""
+
+
 class AbacusBackend(Backend[AbacusTarget]):
     """Loops as they are written, on a processor: a real one would have an instruction set of its own."""
 
@@ -46,8 +50,7 @@ class AbacusBackend(Backend[AbacusTarget]):
         return standard.with_phase(Phase("abacus", (CheckRods(),)), after="prepare")
 
     def schedule(self, func: Any, target: AbacusTarget, choices: Choices) -> ScheduledKernel:
-        serial = serial_twin(func)
-        return ScheduledKernel(serial, serial, "beads")
+        return schedule_by_rules(func, target, choices, RULES)
 
     def compile(
         self,
