@@ -27,6 +27,7 @@ EXTRAS = {
     "demo": "relaxpy embed",
     "torch": "PyTorch tensors",
     "jax": "JAX arrays",
+    "opencl": "OpenCL devices",
 }
 """Extras that a user may want, and what for. Those of developers (test, dev, bench) are not shown."""
 

@@ -19,6 +19,7 @@ import numpy as np
 import relaxpy
 from relaxpy.backend.registry import backends
 from relaxpy.errors import RelaxError
+from relaxpy.runtime.devices.registry import runtime_class, runtime_of
 
 PROGRAM = """
 @I.ir_module
@@ -99,16 +100,13 @@ def probe_cuda() -> Finding:
 
 
 def probe_opencl() -> Finding:
-    """Ask OpenCL's loader for its platforms."""
-    loader = load_first(
-        "libOpenCL.so.1", "OpenCL.dll", "/System/Library/Frameworks/OpenCL.framework/OpenCL"
-    )
-    if loader is None:
-        return no_code_path("opencl", "no OpenCL loader")
-    count = ctypes.c_uint32()
-    if loader.clGetPlatformIDs(0, None, ctypes.byref(count)) != 0 or count.value == 0:
-        return no_code_path("opencl", "loader, but no platform")
-    return no_code_path("opencl", f"{count.value} platform(s)")
+    """The first OpenCL device, and the names of all."""
+    try:
+        runtime_of("opencl", 0)
+    except RelaxError as error:
+        return Finding(False, error.message, error.help or "")
+    finding = probe_backend("opencl")
+    return replace(finding, found="; ".join(runtime_class("opencl").devices()))
 
 
 def probe_vulkan() -> Finding:

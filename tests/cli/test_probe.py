@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import sys
 
 import pytest
 
 import relaxpy
 from relaxpy.cli import probe
 from relaxpy.errors import BuildError
+from relaxpy.runtime.devices.opencl import device as opencl
+from relaxpy.runtime.devices.opencl.device import OpenCLRuntime
+from relaxpy.runtime.devices.registry import forget
+from tests.runtime.devices.opencl.support import needs_opencl
 
 
-@pytest.mark.parametrize("target", [name for name in probe.PROBES if name != "llvm"])
+@pytest.mark.parametrize(
+    "target", [name for name in probe.PROBES if name not in ("llvm", "opencl")]
+)
 def test_a_probe_promises_no_more_than_build_does(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -28,6 +35,27 @@ def test_a_probe_promises_no_more_than_build_does(
     finding = probe.PROBES[target]()
     assert not finding.works
     assert "install" not in finding.advice
+
+
+@needs_opencl
+def test_an_opencl_device_is_tried() -> None:
+    finding = probe.PROBES["opencl"]()
+    assert finding.works, finding
+    assert finding.found == "; ".join(OpenCLRuntime.devices())
+
+
+def test_without_an_opencl_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing, and how to get it."""
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    forget()
+    opencl._devices.cache_clear()
+    try:
+        finding = probe.PROBES["opencl"]()
+    finally:
+        forget()
+        opencl._devices.cache_clear()
+    assert not finding.works
+    assert finding.advice == "pip install 'relaxpy[opencl]'"
 
 
 def test_load_first_takes_the_first_that_loads() -> None:
