@@ -12,6 +12,7 @@ from relaxpy.backend.cpu.kernel_memory import kernel_memory
 from relaxpy.backend.cpu.pack_weights import PackWeights
 from relaxpy.backend.cpu.peak import peak_flops
 from relaxpy.backend.cpu.rules import CPU_RULES
+from relaxpy.backend.cpu.rules.sharing import may_have_workspaces
 from relaxpy.backend.cpu.target import KINDS, CpuTarget
 from relaxpy.backend.knobs import Choice, Choices
 from relaxpy.backend.schedule import (
@@ -44,6 +45,8 @@ class CpuBackend(Backend[CpuTarget]):
         return schedule_by_rules(func, target, choices, CPU_RULES)
 
     def launches(self, program: PrimFunc, target: CpuTarget) -> Launches | None:
+        if not may_have_workspaces(program.func):
+            return None
         return launches_by_rules(program, target, CPU_RULES)
 
     def knobs(

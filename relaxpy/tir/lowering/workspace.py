@@ -17,6 +17,7 @@ from relaxpy.ir.dim import SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.module import BufferParam
 from relaxpy.tir.analyzer import equal
+from relaxpy.tir.extents import whole
 from relaxpy.tir.prim_func import GIVEN, PrimFunc, given_workspaces, read_symbols
 from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.tvm import s_tir, tirx, tvm
@@ -71,24 +72,22 @@ def _moved(numbers: Iterable[int], at: int, count: int) -> Iterator[int]:
 
 
 def source(program: PrimFunc) -> PrimFunc:
-    """The program with its workspaces as allocations of its own, in the order of their first use: the same for what was
-    given them and what it was made from."""
+    """The program with all its workspaces as allocations of its root block, in the order of their first use: the same
+    for what was given them and what it was made from."""
     func: Any = program.func
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize) or len(body.iter_values) != 0:
         return program
     numbers = given_workspaces(func)
-    given = {func.params[number] for number in numbers}
-    there = list(body.block.alloc_buffers)
-    if not given and len(there) < 2:
+    there = [buffer for block in _outer_blocks(body) for buffer in block.alloc_buffers]
+    all_of_them = {*there, *(func.params[number] for number in numbers)}
+    if not all_of_them:
         return program
-    order = [var for var in _used(body.block.body) if var in given or var in there]
-    if not given and order == there:
-        return program
-    order += [buffer for buffer in there if buffer not in order]
+    bare = _without(body, there)
+    order = [var for var in _used(bare.block.body) if var in all_of_them]
     params = [param for number, param in enumerate(func.params) if number not in numbers]
-    made = tirx.PrimFunc(params, _with_root(body, order), func.ret_type, attrs=func.attrs)
-    return PrimFunc(made.without_attr(GIVEN) if given else made, program.span)
+    made = tirx.PrimFunc(params, _with_root(bare, order), func.ret_type, attrs=func.attrs)
+    return PrimFunc(made.without_attr(GIVEN) if numbers else made, program.span)
 
 
 def with_given(func: Any, arranged: Any, workspaces: Sequence[Any]) -> Any:
@@ -145,16 +144,26 @@ def allocated(func: Any) -> list[Any]:
 
 
 def handed_on(func: Any) -> list[Any]:
-    """The buffers that several statements of a program's root block use: one writes what another reads. Such memory
-    stays as large as it is declared; what one statement alone uses is made smaller, or its own, by lowering."""
-    body = func.body
-    if not isinstance(body, s_tir.SBlockRealize) or len(body.iter_values) != 0:
-        return []
-    candidates = [buffer for buffer in body.block.alloc_buffers if is_shared(buffer)]
-    if not candidates or not isinstance(body.block.body, tirx.SeqStmt):
-        return []
-    uses = [_used(stmt) for stmt in body.block.body.seq]
-    return [buffer for buffer in candidates if sum(buffer in used for used in uses) > 1]
+    """The buffers that a program allocates outside of loops and several of its statements use: one writes what another
+    reads. Such memory stays as large as it is declared; what one statement alone uses is made smaller, or its own, by
+    lowering."""
+    found: list[Any] = []
+    for block in _outer_blocks(func.body):
+        candidates = [buffer for buffer in block.alloc_buffers if is_shared(buffer)]
+        if candidates and isinstance(block.body, tirx.SeqStmt):
+            uses = [_used(stmt) for stmt in block.body.seq]
+            found += [b for b in candidates if sum(b in used for used in uses) > 1]
+    return found
+
+
+def _outer_blocks(stmt: Any) -> Iterator[Any]:
+    """The root block, and the blocks without axes in it that no loop is around."""
+    if isinstance(stmt, tirx.SeqStmt):
+        for part in stmt.seq:
+            yield from _outer_blocks(part)
+    elif isinstance(stmt, s_tir.SBlockRealize) and len(stmt.iter_values) == 0:
+        yield stmt.block
+        yield from _outer_blocks(stmt.block.body)
 
 
 def split(program: PrimFunc) -> Launches | None:
@@ -291,19 +300,42 @@ def _written(stmt: Any) -> set[Any]:
 def _without(body: Any, buffers: Sequence[Any]) -> Any:
     """The body of a function that does not allocate these buffers."""
     gone = set(buffers)
-    if isinstance(body, s_tir.SBlockRealize):
-        return _with_root(body, [b for b in body.block.alloc_buffers if b not in gone])
-    if isinstance(body, tirx.SeqStmt):
-        kept = [s for s in body.seq if not (isinstance(s, tirx.AllocBuffer) and s.buffer in gone)]
+
+    def smaller(block: Any) -> Any:
+        kept = [buffer for buffer in block.alloc_buffers if buffer not in gone]
+        if len(kept) == len(block.alloc_buffers):
+            return block
+        made = _with_allocated(block, kept)
+        if not block.reads and not block.writes:
+            return made
+        # What is memory of others now is among what the block reads and writes.
+        moved = [_whole(buffer) for buffer in block.alloc_buffers if buffer in gone]
+        return s_tir.SBlock(
+            made.iter_vars, [*made.reads, *moved], [*made.writes, *moved], made.name_hint, made.body,
+            made.init, made.alloc_buffers, made.match_buffers, made.annotations,
+        )  # fmt: skip
+
+    def shorter(stmts: Any) -> Any:
+        kept = [s for s in stmts.seq if not isinstance(s, tirx.AllocBuffer) or s.buffer not in gone]
         return kept[0] if len(kept) == 1 else tirx.SeqStmt(kept)
-    return body
+
+    return rewritten(body, (s_tir.SBlock, smaller), (tirx.SeqStmt, shorter)) if gone else body
+
+
+def _whole(buffer: Any) -> Any:
+    """All of a buffer, as a region."""
+    return tirx.BufferRegion(buffer, [whole(size) for size in buffer.shape])
+
+
+def _with_allocated(block: Any, buffers: Sequence[Any], body: Any = None) -> Any:
+    """A block with other allocations, and perhaps another body."""
+    return s_tir.SBlock(
+        block.iter_vars, block.reads, block.writes, block.name_hint, body or block.body,
+        block.init, list(buffers), block.match_buffers, block.annotations,
+    )  # fmt: skip
 
 
 def _with_root(realize: Any, allocated: Sequence[Any], body: Any = None) -> Any:
     """A root block with other allocations, and perhaps another body."""
-    block = realize.block
-    root = s_tir.SBlock(
-        block.iter_vars, block.reads, block.writes, block.name_hint, body or block.body,
-        block.init, list(allocated), block.match_buffers, block.annotations,
-    )  # fmt: skip
+    root = _with_allocated(realize.block, allocated, body)
     return s_tir.SBlockRealize(realize.iter_values, realize.predicate, root)
