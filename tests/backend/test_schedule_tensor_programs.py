@@ -131,7 +131,17 @@ def test_loops_are_those_without(call: str) -> None:
 def _loops(program: PrimFunc) -> list[str]:
     script = str(schedule_kernel(program.func, HOST).parallel.script())
     lines = [re.sub(r"_\d+\b", "", line.strip()) for line in script.splitlines()]
-    skipped = ("def ", "T.func_attr", "@", "#", "from", "import", "T.evaluate(0)")
+    skipped = (
+        "def ",
+        "T.func_attr",
+        "@",
+        "#",
+        "from",
+        "import",
+        "T.evaluate(0)",
+        "T.reads",
+        "T.writes",
+    )
     return [line for line in lines if not line.startswith(skipped) and "alloc_buffer" not in line]
 
 
@@ -145,8 +155,8 @@ def test_figure_11_for_a_rule() -> None:
     image = 4 * 8 * 128 * 128 * 4
     assert apart["main"].workspace == 0
     assert apart["main"].planned == 2 * image
-    assert max(kernel.shared for kernel in apart["main"].inside) >= image
-    assert all(kernel.shared == 0 for kernel in whole["main"].inside)
+    assert max(kernel.shared for kernel in apart["main"].kernels) >= image
+    assert all(kernel.shared == 0 for kernel in whole["main"].kernels)
     assert image <= whole["main"].workspace < 1.01 * image
     # A quarter of it is new.
     assert whole["main"].planned < 2 * image + 0.26 * image

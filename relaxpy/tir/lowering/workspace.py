@@ -319,7 +319,13 @@ def _without(body: Any, buffers: Sequence[Any]) -> Any:
         kept = [s for s in stmts.seq if not isinstance(s, tirx.AllocBuffer) or s.buffer not in gone]
         return kept[0] if len(kept) == 1 else tirx.SeqStmt(kept)
 
-    return rewritten(body, (s_tir.SBlock, smaller), (tirx.SeqStmt, shorter)) if gone else body
+    if not gone:
+        return body
+    entries = (s_tir.SBlock, smaller), (tirx.SeqStmt, shorter)
+    if not isinstance(body, s_tir.SBlockRealize):
+        return rewritten(body, *entries)
+    kept = [buffer for buffer in body.block.alloc_buffers if buffer not in gone]
+    return _with_root(body, kept, rewritten(body.block.body, *entries))
 
 
 def _whole(buffer: Any) -> Any:
