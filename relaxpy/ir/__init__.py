@@ -35,6 +35,7 @@ from relaxpy.ir.expr import (
     Var,
     VarBinding,
 )
+from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.ir.module import BaseFunc, BufferParam, IRModule, ScalarParam, TensorProgram
 from relaxpy.ir.op import Operator
 from relaxpy.ir.visitor import Rewriter, Visitor
@@ -42,7 +43,7 @@ from relaxpy.ir.visitor import Rewriter, Visitor
 __all__ = [
     "Annotation", "BaseFunc", "Binding", "BindingBlock", "BufferParam", "Call", "CallableType", "Constant",
     "DType", "DataTypeImm", "DataflowBlock", "DataflowVar", "Dim", "Expr", "ExternFunc", "Function",
-    "GlobalVar", "IRModule", "If", "MatchCast", "Node", "ObjectType", "Operator", "PrimType", "PrimValue",
+    "GlobalVar", "IRModule", "If", "KnownShape", "KnownTensor", "MatchCast", "Node", "ObjectType", "Operator", "PrimType", "PrimValue",
     "Rewriter", "ScalarParam", "SeqExpr", "ShapeExpr", "ShapeType", "StringImm", "SymVar", "TensorProgram",
     "TensorType", "Tuple", "TupleGetItem", "TupleType", "Var", "VarBinding", "Visitor",
 ]  # fmt: skip

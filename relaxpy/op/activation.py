@@ -10,6 +10,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import dim_op
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -172,7 +173,7 @@ class Prelu(Op):
     axis: int = 1
     """Axis of x that alpha belongs to."""
 
-    def deduce(self, d: Deduction, data: TensorType, alpha: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor, alpha: KnownTensor) -> TensorType:
         d.need_float(data, "data")
         d.same_dtype(data, alpha)
         axis = d.axis(self.axis, data.ndim)
@@ -180,8 +181,6 @@ class Prelu(Op):
             alpha.ndim == 1,
             f"alpha must have 1 dimension, got {alpha.ndim}", arg="alpha", code="op-rank",
         )  # fmt: skip
-        assert data.dims is not None
-        assert alpha.dims is not None
         (count,) = alpha.dims
         d.ensure(
             dim_op("or", dim_op("eq", count, 1), dim_op("eq", count, data.dims[axis])),
@@ -191,8 +190,7 @@ class Prelu(Op):
         )
         return TensorType(data.shape, data.dtype)
 
-    def legalize(self, out: TensorType, data: te.Tensor, alpha: te.Tensor) -> te.Tensor:
-        assert out.dims is not None
+    def legalize(self, out: KnownTensor, data: te.Tensor, alpha: te.Tensor) -> te.Tensor:
         axis = self.axis % out.ndim
         size = out.dims[axis]
 

@@ -12,6 +12,7 @@ import numpy as np
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import check_per_axis, inside, per_axis
@@ -38,7 +39,7 @@ class AdaptiveAveragePooling(PoolLike):
         sizes = per_axis(self.output_size, len(self.spatial))
         return dict(zip(self.spatial, sizes, strict=True))
 
-    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         d.require(
             data.dtype != "bool", "data must be numbers, got bool", arg="data", code="op-dtype"
         )
@@ -46,13 +47,11 @@ class AdaptiveAveragePooling(PoolLike):
         if self.output_size is not None:
             check_per_axis(d, self.output_size, len(self.spatial), "output_size")
         layout, out_layout = self.layouts()
-        assert data.dims is not None
         sizes = layout.named(data.dims)
         sizes.update({letter: Dim.of(parts) for letter, parts in self.parts().items()})
         return TensorType(out_layout.order(sizes), data.dtype)
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
-        assert out.dims is not None
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         layout, out_layout = self.layouts()
         wide = sum_dtype(DType(str(data.dtype)))
         sizes, parts = layout.named(te.dims(data)), self.parts()

@@ -11,6 +11,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -32,12 +33,12 @@ class ArgExtreme(Reduction):
     numpy: ClassVar[Callable[..., Any]]
     """The function on arrays."""
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         found = super().deduce(d, x)
         require_elements(d, x, self.axis)
         return TensorType(found.shape, "int64")
 
-    def check(self, d: Deduction, x: TensorType) -> None:
+    def check(self, d: Deduction, x: KnownTensor) -> None:
         """Any dtype will do."""
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
@@ -45,7 +46,7 @@ class ArgExtreme(Reduction):
         assert isinstance(found, TensorType)
         return TensorType(None, "int64", found.ndim)
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         sizes = te.dims(x)
         number = te.compute(sizes, lambda *i: _number(x(*i)), "number")
         best = self.reduced(out, number, self.reducer(), name="best")
@@ -120,9 +121,8 @@ class Median(Op):
     keepdims: bool = False
     """The axis stays, with size 1."""
 
-    def deduce(self, d: Deduction, x: TensorType) -> Annotation:
+    def deduce(self, d: Deduction, x: KnownTensor) -> Annotation:
         d.require(x.dtype != "bool", "x must be numbers, got bool", arg="x", code="op-dtype")
-        assert x.dims is not None
         if isinstance(self.axis, tuple):
             d.require(
                 len(self.axis) == 1,
@@ -147,11 +147,11 @@ class Median(Op):
 
     def legalize(self, out: Annotation, x: te.Tensor) -> list[te.Tensor]:
         values = out.fields[0] if isinstance(out, TupleType) else out
-        assert isinstance(values, TensorType)
+        assert isinstance(values, KnownTensor)
         axis = self._axis(len(x.shape))
         wide = te.compute(te.dims(x), lambda *i: te.widen(x(*i)), "wide")
         if axis is None:
-            flat = TensorType((product(te.dims(x)),), str(wide.dtype))
+            flat = KnownTensor((product(te.dims(x)),), str(wide.dtype))
             wide, axis = reindexed(flat, wide, "flat"), 0
         sizes = te.dims(wide)
         rows = sorted_along(wide, axis, False, order=DType("int64"))
@@ -163,7 +163,6 @@ class Median(Op):
             element = te.isnan(wide(*i[:axis], k, *i[axis:]))
             return te.sum(te.cast(element, DType("int64")), k)
 
-        assert values.dtype is not None
         nans = te.compute(others, is_nan, "nans") if values.dtype.is_float else None
 
         def place(*i: Any) -> Any:
@@ -231,9 +230,8 @@ class Median(Op):
         yield wrong(cls(), rand(3, dtype="bool"), code="op-dtype", match="bool")
 
 
-def require_elements(d: Deduction, x: TensorType, axis: tuple[int, ...] | int | None) -> None:
+def require_elements(d: Deduction, x: KnownTensor, axis: tuple[int, ...] | int | None) -> None:
     """Refuse to look for an element among none."""
-    assert x.dims is not None
     count = product(tuple(x.dims[a] for a in d.axes(axis, x.ndim)))
     message = f"there is no {d.op.name} of nothing: the size is {count}"
     d.ensure(dim_op("le", 1, count), message, arg="x")

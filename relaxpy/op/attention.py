@@ -13,6 +13,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -32,7 +33,7 @@ class AttentionLike(Op):
     window_size: int | None
 
     def check(
-        self, d: Deduction, query: TensorType, key: TensorType, value: TensorType
+        self, d: Deduction, query: KnownTensor, key: KnownTensor, value: KnownTensor
     ) -> TensorType:
         """The result's annotation; refuses what does not fit together."""
         d.need_float(query, "query")
@@ -43,9 +44,6 @@ class AttentionLike(Op):
                 f"{name} must have 4 dimensions (batch, sequence, heads, width), got {x.ndim}",
                 arg=name, code="op-rank",
             )  # fmt: skip
-        assert query.dims is not None
-        assert key.dims is not None
-        assert value.dims is not None
         batch, length, heads, width = query.dims
         d.same_dim(batch, key.dims[0], "batch sizes of query and key differ", arg="key")
         d.same_dim(batch, value.dims[0], "batch sizes of query and value differ", arg="value")
@@ -95,7 +93,7 @@ class AttentionLike(Op):
 
     def steps(
         self,
-        out: TensorType,
+        out: KnownTensor,
         query: te.Tensor,
         key: te.Tensor,
         value: te.Tensor,
@@ -103,7 +101,6 @@ class AttentionLike(Op):
         seen: Callable[[Any, Any], Any] | None,
     ) -> te.Tensor:
         """Scores, softmax, values. Keys that `seen` (of the places of a query and a key) excludes take no part."""
-        assert out.dims is not None
         batch, length, heads, width = te.dims(query)
         keys, wide = te.dims(key)[1], str(te.dtype_of(te.widen(query(0, 0, 0, 0))))
         sharing = te.dim(maximum(heads // maximum(te.dims(key)[2], 1), 1))
@@ -219,8 +216,8 @@ class DenseAttention(AttentionLike):
     """How many keys up to the mask's diagonal are seen; None: all."""
 
     def deduce(
-        self, d: Deduction, query: TensorType, key: TensorType, value: TensorType,
-        bias: TensorType | None = None,
+        self, d: Deduction, query: KnownTensor, key: KnownTensor, value: KnownTensor,
+        bias: KnownTensor | None = None,
     ) -> TensorType:  # fmt: skip
         result = self.check(d, query, key, value)
         if bias is not None:
@@ -230,9 +227,6 @@ class DenseAttention(AttentionLike):
                 f"bias must have 4 dimensions (batch, heads, queries, keys), got {bias.ndim}",
                 arg="bias", code="op-rank",
             )  # fmt: skip
-            assert query.dims is not None
-            assert key.dims is not None
-            assert bias.dims is not None
             batch, length, heads, _ = query.dims
             for size, wanted in zip(bias.dims, (batch, heads, length, key.dims[1]), strict=True):
                 d.ensure(
@@ -243,7 +237,7 @@ class DenseAttention(AttentionLike):
         return result
 
     def legalize(
-        self, out: TensorType, query: te.Tensor, key: te.Tensor, value: te.Tensor,
+        self, out: KnownTensor, query: te.Tensor, key: te.Tensor, value: te.Tensor,
         bias: te.Tensor | None,
     ) -> te.Tensor:  # fmt: skip
         queries, keys = (te.dim(te.dims(x)[1]) for x in (query, key))
@@ -338,13 +332,11 @@ class AttentionVarLen(AttentionLike):
     """How many keys up to the mask's diagonal are seen; None: all."""
 
     def deduce(
-        self, d: Deduction, queries: TensorType, keys: TensorType, values: TensorType,
-        seqstart_q: TensorType, max_seqlen_q: TensorType, seqstart_k: TensorType | None = None,
-        max_seqlen_k: TensorType | None = None,
+        self, d: Deduction, queries: KnownTensor, keys: KnownTensor, values: KnownTensor,
+        seqstart_q: KnownTensor, max_seqlen_q: KnownTensor, seqstart_k: KnownTensor | None = None,
+        max_seqlen_k: KnownTensor | None = None,
     ) -> TensorType:  # fmt: skip
         result = self.check(d, queries, keys, values)
-        assert queries.dims is not None
-        assert seqstart_q.dims is not None
         d.same_dim(queries.dims[0], Dim.of(1), "the batch of all sequences is not 1", arg="queries")
         for name, starts in (("seqstart_q", seqstart_q), ("seqstart_k", seqstart_k)):
             if starts is None:
@@ -354,7 +346,6 @@ class AttentionVarLen(AttentionLike):
                 starts.ndim == 1,
                 f"{name} must have 1 dimension, got {starts.ndim}", arg=name, code="op-rank",
             )  # fmt: skip
-            assert starts.dims is not None
             d.ensure(dim_op("le", 1, starts.dims[0]), f"{name} must have an element", arg=name)
             d.same_dim(
                 seqstart_q.dims[0],
@@ -372,7 +363,7 @@ class AttentionVarLen(AttentionLike):
         return result
 
     def legalize(
-        self, out: TensorType, queries: te.Tensor, keys: te.Tensor, values: te.Tensor,
+        self, out: KnownTensor, queries: te.Tensor, keys: te.Tensor, values: te.Tensor,
         seqstart_q: te.Tensor, max_seqlen_q: te.Tensor, seqstart_k: te.Tensor | None,
         max_seqlen_k: te.Tensor | None,
     ) -> te.Tensor:  # fmt: skip

@@ -4,9 +4,10 @@ An operator class is a frozen dataclass whose fields are its attributes (so `Tak
 value). Its methods:
 
 * `deduce(d, x, …)`: annotation of the result from those of the arguments. The parameters after `d`
-  are the operator's arguments; their types say what is taken: `TensorType`, `ShapeType` (a tuple of
+  are the operator's arguments; their types say what is taken: `KnownTensor`, `KnownShape` (a tuple of
   dimensions will do), `PrimType` (a scalar), `TupleType` (a Python tuple of values will do),
-  `Annotation` (anything). `x: TensorType | None = None` may be left out.
+  `Annotation` (anything). `x: KnownTensor | None = None` may be left out. All dimensions and dtypes
+  are known.
 * `legalize(out, x, …)`: the tensor program, with `relaxpy.op.te`; gets the deduced annotation and, for
   each argument, a te tensor, a tuple of them, a shape's dimensions, or a scalar's value. None (the
   class attribute) for an operator that is an instruction or is lowered by a pass.
@@ -129,7 +130,9 @@ def define_op(cls: OpClass) -> OpClass:
 
 _KINDS: dict[str, type[Annotation]] = {
     "TensorType": TensorType,
+    "KnownTensor": TensorType,
     "ShapeType": ShapeType,
+    "KnownShape": ShapeType,
     "PrimType": PrimType,
     "TupleType": TupleType,
     "Annotation": Annotation,
@@ -427,7 +430,7 @@ def freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
     kind = next(str(f.type) for f in attr_fields(cls) if f.name == name)
     value = _plain_attr(value)
     if kind == "DType | None" and isinstance(value, str) and value == "void":
-        value = None  # TVM's word for a dtype that is not given
+        return None  # TVM's word for a dtype that is not given
     if "DType" in kind and value is not None:
         try:
             return DType(value)
@@ -438,7 +441,9 @@ def freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
         raise DeduceError(
             "op-arguments", f"{cls.name}: {name} must be of type {kind}, got {_shown(value)}"
         ).about(name)
-    return float(value) if kind == "float" else value
+    if kind == "float" and value is not None:
+        return float(value)
+    return value
 
 
 def _argument_help(spec: ArgSpec, value: Any) -> str | None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import define_op
 from relaxpy.op.elementwise import Binary, Ternary
@@ -110,7 +110,7 @@ class Power(Binary):
 
     name = "power"
 
-    def legalize(self, out: TensorType, x1: te.Tensor, x2: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x1: te.Tensor, x2: te.Tensor) -> te.Tensor:
         if DType(str(x1.dtype)).is_float:
             return super().legalize(out, x1, x2)
         x1, x2 = te.as_tensor(x1), te.as_tensor(x2)

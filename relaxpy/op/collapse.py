@@ -9,6 +9,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -17,12 +18,11 @@ from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 
 
-def collapsed(d: Deduction, data: TensorType, target: Sequence[Dim], arg: str) -> TensorType:
+def collapsed(d: Deduction, data: KnownTensor, target: Sequence[Dim], arg: str) -> TensorType:
     """The annotation of data summed to the shape `target`, which must be one that can be broadcast
     to data's."""
-    assert data.dims is not None
     d.require(
-        not (data.dtype and data.dtype.is_bool), "data must be numbers, got bool", arg="data",
+        not data.dtype.is_bool, "data must be numbers, got bool", arg="data",
         code="op-dtype",
     )  # fmt: skip
     new = data.ndim - len(target)
@@ -37,10 +37,10 @@ def collapsed(d: Deduction, data: TensorType, target: Sequence[Dim], arg: str) -
     return TensorType(tuple(target), data.dtype)
 
 
-def collapse(out: TensorType, data: te.Tensor) -> te.Tensor:
+def collapse(out: KnownTensor, data: te.Tensor) -> te.Tensor:
     """The tensor program: each axis that is summed has a loop, of one turn where its size turns
     out to be that of the result."""
-    sizes, target = te.dims(data), out.dims or ()
+    sizes, target = te.dims(data), out.dims
     new = len(sizes) - len(target)
     loops: dict[int, Any] = {}
     for a, size in enumerate(sizes):
@@ -79,8 +79,8 @@ class CollapseSumTo(Op):
 
     name = "collapse_sum_to"
 
-    def deduce(self, d: Deduction, data: TensorType, shape: ShapeType) -> TensorType:
-        return collapsed(d, data, shape.dims or (), "shape")
+    def deduce(self, d: Deduction, data: KnownTensor, shape: KnownShape) -> TensorType:
+        return collapsed(d, data, shape.dims, "shape")
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         data, shape = args
@@ -88,7 +88,7 @@ class CollapseSumTo(Op):
         assert isinstance(shape, ShapeType)
         return TensorType(shape.dims, data.dtype, shape.ndim)
 
-    def legalize(self, out: TensorType, data: te.Tensor, shape: Any) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor, shape: Any) -> te.Tensor:
         return collapse(out, data)
 
     def reference(self, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -114,8 +114,8 @@ class CollapseSumLike(Op):
 
     name = "collapse_sum_like"
 
-    def deduce(self, d: Deduction, data: TensorType, collapse_target: TensorType) -> TensorType:
-        return collapsed(d, data, collapse_target.dims or (), "collapse_target")
+    def deduce(self, d: Deduction, data: KnownTensor, collapse_target: KnownTensor) -> TensorType:
+        return collapsed(d, data, collapse_target.dims, "collapse_target")
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         data, target = args
@@ -123,7 +123,7 @@ class CollapseSumLike(Op):
         assert isinstance(target, TensorType)
         return TensorType(target.shape, data.dtype, target.ndim)
 
-    def legalize(self, out: TensorType, data: te.Tensor, collapse_target: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor, collapse_target: te.Tensor) -> te.Tensor:
         return collapse(out, data)
 
     def reference(self, data: np.ndarray, collapse_target: np.ndarray) -> np.ndarray:

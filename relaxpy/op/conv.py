@@ -12,6 +12,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import (
@@ -46,7 +47,7 @@ class ConvolutionLike(Op):
         result = self.data_layout if self.out_layout is None else self.out_layout
         return Layout(self.data_layout), Layout(self.kernel_layout), Layout(result)
 
-    def check(self, d: Deduction, data: TensorType, weight: TensorType) -> None:
+    def check(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> None:
         """Refuse wrong attributes and ranks."""
         count = len(self.spatial)
         check_layout(d, self.data_layout, f"NC{self.spatial}", "data_layout", data)
@@ -66,10 +67,8 @@ class ConvolutionLike(Op):
             arg="groups",
         )
 
-    def result_dtype(self, d: Deduction, data: TensorType, weight: TensorType) -> DType:
+    def result_dtype(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> DType:
         """`out_dtype`, or that of both arguments; integers may differ where `out_dtype` says what comes out."""
-        assert data.dtype is not None
-        assert weight.dtype is not None
         for name, x in (("data", data), ("weight", weight)):
             d.require(
                 x.dtype != "bool", f"{name} must be numbers, got bool", arg=name, code="op-dtype"
@@ -91,7 +90,7 @@ class ConvolutionLike(Op):
         """Sizes of the result, by letter, as its shape."""
         return self.layouts()[2].order(sizes)
 
-    def summed(self, out: TensorType, sums: te.Tensor) -> te.Tensor:
+    def summed(self, out: KnownTensor, sums: te.Tensor) -> te.Tensor:
         """Sums in the dtype of the result."""
         if str(sums.dtype) == out.dtype:
             return sums
@@ -125,11 +124,9 @@ class Convolution(ConvolutionLike):
     out_dtype: DType | None = None
     """Dtype of the result; None: that of data."""
 
-    def deduce(self, d: Deduction, data: TensorType, weight: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> TensorType:
         self.check(d, data, weight)
         dtype = self.result_dtype(d, data, weight)
-        assert data.dims is not None
-        assert weight.dims is not None
         x, w, _ = self.layouts()
         sizes, kernel = x.named(data.dims), w.named(weight.dims)
         d.same_dim(
@@ -155,7 +152,7 @@ class Convolution(ConvolutionLike):
         strides, dilation = per_axis(self.strides, count), per_axis(self.dilation, count)
         return list(zip(self.spatial, strides, dilation, strict=True))
 
-    def legalize(self, out: TensorType, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
         x, w, o = self.layouts()
         kernel = w.named(te.dims(weight))
         padded = self.padded(data)

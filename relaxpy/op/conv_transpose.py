@@ -12,6 +12,7 @@ import numpy as np
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import dim_op, maximum
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
 from relaxpy.op.conv import ConvolutionLike, sum_dtype
@@ -41,11 +42,9 @@ class TransposedConvolution(ConvolutionLike):
     out_dtype: DType | None = None
     """Dtype of the result; None: that of data."""
 
-    def deduce(self, d: Deduction, data: TensorType, weight: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> TensorType:
         self.check(d, data, weight)
         dtype = self.result_dtype(d, data, weight)
-        assert data.dims is not None
-        assert weight.dims is not None
         x, w, _ = self.layouts()
         sizes, kernel = x.named(data.dims), w.named(weight.dims)
         d.same_dim(sizes["C"], kernel["I"], "channels of data and of weight differ", arg="weight")
@@ -75,7 +74,7 @@ class TransposedConvolution(ConvolutionLike):
         pairs = padding_pairs(self.padding, count)
         return list(zip(self.spatial, strides, dilation, pairs, extra, strict=True))
 
-    def legalize(self, out: TensorType, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
         x, w, o = self.layouts()
         sizes, kernel = x.named(te.dims(data)), w.named(te.dims(weight))
         wide = sum_dtype(str(data.dtype), str(out.dtype))

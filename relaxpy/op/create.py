@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relaxpy.ir.annotation import PrimType, ShapeType, TensorType
+from relaxpy.ir.annotation import PrimType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, PrimValue
+from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -19,9 +20,9 @@ from relaxpy.op.precision import converted
 from relaxpy.shape.prove import prove
 
 
-def check_sizes(d: Deduction, shape: ShapeType, arg: str = "shape") -> None:
+def check_sizes(d: Deduction, shape: KnownShape, arg: str = "shape") -> None:
     """Refuse dimensions that are negative."""
-    for size in shape.dims or ():
+    for size in shape.dims:
         d.require(
             size.value is None or size.value >= 0,
             f"a dimension cannot be {size}", arg=arg, code="shape-mismatch",
@@ -36,14 +37,14 @@ class Zeros(Op):
     dtype: DType
     value: ClassVar[int] = 0
 
-    def deduce(self, d: Deduction, shape: ShapeType) -> TensorType:
+    def deduce(self, d: Deduction, shape: KnownShape) -> TensorType:
         check_sizes(d, shape)
         return TensorType(shape.dims, self.dtype, shape.ndim)
 
     def deduce_unranked(self, d: Deduction, args: Any) -> TensorType:
         return TensorType(None, self.dtype)
 
-    def legalize(self, out: TensorType, shape: Any) -> te.Tensor:
+    def legalize(self, out: KnownTensor, shape: Any) -> te.Tensor:
         return te.compute(out.dims, lambda *_: te.const(self.value, str(self.dtype)), self.name)
 
     def reference(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -75,7 +76,7 @@ class Full(Op):
     scalar_args = True
     dtype: DType | None = None
 
-    def deduce(self, d: Deduction, shape: ShapeType, fill_value: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, shape: KnownShape, fill_value: KnownTensor) -> TensorType:
         check_sizes(d, shape)
         check_fill_value(d, fill_value)
         return TensorType(shape.dims, self.dtype or fill_value.dtype, shape.ndim)
@@ -84,7 +85,7 @@ class Full(Op):
         shape, fill_value = args
         return TensorType(shape.dims, self.dtype or fill_value.dtype, shape.ndim)
 
-    def legalize(self, out: TensorType, shape: Any, fill_value: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, shape: Any, fill_value: te.Tensor) -> te.Tensor:
         return te.compute(out.dims, lambda *_: te.cast(fill_value(), out.dtype), "full")
 
     def reference(self, shape: tuple[int, ...], fill_value: np.ndarray) -> np.ndarray:
@@ -136,7 +137,9 @@ class Arange(Op):
             count = maximum(count, 0)
         return TensorType((count,), self.dtype)
 
-    def legalize(self, out: TensorType, start: Any, end: Any = None, step: Any = None) -> te.Tensor:
+    def legalize(
+        self, out: KnownTensor, start: Any, end: Any = None, step: Any = None
+    ) -> te.Tensor:
         first = te.scalar_dim(start) if end is not None else te.dim(0)
         by = te.scalar_dim(step) if step is not None else te.dim(1)
         return te.compute(out.dims, lambda i: te.cast(first + i * by, self.dtype), "arange")
@@ -189,7 +192,7 @@ class FloatArange(Op):
         )
         return TensorType((self.count,), self.dtype)
 
-    def legalize(self, out: TensorType) -> te.Tensor:
+    def legalize(self, out: KnownTensor) -> te.Tensor:
         start, step = te.const(self.start, "float64"), te.const(self.step, "float64")
         return te.compute(
             out.dims, lambda i: te.cast(start + te.cast(i, "float64") * step, out.dtype), "arange"
@@ -227,13 +230,13 @@ class Like(Op):
     dtype: DType | None = None
     value: ClassVar[int] = 0
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         return TensorType(x.shape, self.dtype or x.dtype, vdevice=x.vdevice)
 
     def deduce_unranked(self, d: Deduction, args: Any) -> TensorType:
         return TensorType(None, self.dtype or args[0].dtype)
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         return te.compute(out.dims, lambda *_: te.const(self.value, str(out.dtype)), self.name)
 
     def reference(self, x: np.ndarray) -> np.ndarray:
@@ -274,14 +277,14 @@ class FullLike(Op):
     scalar_args = True
     dtype: DType | None = None
 
-    def deduce(self, d: Deduction, x: TensorType, fill_value: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor, fill_value: KnownTensor) -> TensorType:
         check_fill_value(d, fill_value)
         return TensorType(x.shape, self.dtype or x.dtype, vdevice=x.vdevice)
 
     def deduce_unranked(self, d: Deduction, args: Any) -> TensorType:
         return TensorType(None, self.dtype or args[0].dtype)
 
-    def legalize(self, out: TensorType, x: te.Tensor, fill_value: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor, fill_value: te.Tensor) -> te.Tensor:
         return te.compute(out.dims, lambda *_: te.cast(fill_value(), out.dtype), "full")
 
     def reference(self, x: np.ndarray, fill_value: np.ndarray) -> np.ndarray:
@@ -316,10 +319,10 @@ class HammingWindow(Op):
         )
         if window_size.value is None:
             return TensorType(None, self.dtype, 1)
-        check_sizes(d, ShapeType((window_size.value,)), "window_size")
+        check_sizes(d, KnownShape((window_size.value,)), "window_size")
         return TensorType((window_size.value,), self.dtype)
 
-    def legalize(self, out: TensorType, window_size: Any) -> te.Tensor:
+    def legalize(self, out: KnownTensor, window_size: Any) -> te.Tensor:
         size = te.scalar_dim(window_size)
         wide = "float64" if self.dtype == "float64" else "float32"
         turn = te.const(2 * math.pi, wide) / te.cast(
@@ -351,7 +354,7 @@ class HammingWindow(Op):
         yield wrong(cls(True, 0.5, 0.5, DType("float32")), -5, code="shape-mismatch", match="-5")
 
 
-def check_fill_value(d: Deduction, fill_value: TensorType) -> None:
+def check_fill_value(d: Deduction, fill_value: KnownTensor) -> None:
     """Refuse a value that is not one number."""
     d.require(
         fill_value.ndim == 0,

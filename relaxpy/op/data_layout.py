@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.deduction import Deduction
 
@@ -38,7 +38,7 @@ class Layout:
         return x.transpose([self.letters.index(letter) for letter in to])
 
 
-def check_layout(d: Deduction, text: str, letters: str, arg: str, x: TensorType | None) -> Layout:
+def check_layout(d: Deduction, text: str, letters: str, arg: str, x: KnownTensor | None) -> Layout:
     """The layout of tensor `x`, where there is one: each of `letters` once, and as many dimensions."""
     d.require(
         sorted(text) == sorted(letters),

@@ -8,6 +8,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample
 from relaxpy.op.deduction import Deduction
@@ -28,13 +29,13 @@ class Astype(Op):
     name = "astype"
     dtype: DType
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         return TensorType(x.shape, self.dtype, vdevice=x.vdevice)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         return TensorType(None, self.dtype)
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         return te.compute(out.dims, lambda *i: te.cast(x(*i), out.dtype))
 
     def reference(self, x: np.ndarray) -> np.ndarray:
@@ -61,7 +62,7 @@ class WrapParam(Astype):
     name = "wrap_param"
     dtype: DType = DType("float32")
 
-    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         return super().deduce(d, data)
 
     @classmethod

@@ -17,6 +17,7 @@ from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, T
 from relaxpy.ir.dim import Dim, DimLike, SymVar, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, DataTypeImm, Expr, PrimValue, StringImm, Var
+from relaxpy.ir.known import KnownTensor, as_known, as_plain
 from relaxpy.op.unknown import (
     is_unranked,
     shape_variable,
@@ -254,7 +255,8 @@ class Deduction:
         known = [
             with_symbols(a, fresh, symbols, var) for a, var in zip(args, self.shapes, strict=True)
         ]
-        result = self.op.deduce(self, *known)
+        given = [None if a is None else as_known(a) for a in known]
+        result = as_plain(self.op.deduce(self, *given))
         for tensor in tensors_of([result]):
             for dim in tensor.dims or ():
                 if dim.value is not None and not 0 <= dim.value < 1 << 63:
@@ -388,7 +390,7 @@ class Deduction:
                 found = spec.name
         return found
 
-    def same_dtype(self, *tensors: TensorType) -> DType:
+    def same_dtype(self, *tensors: KnownTensor) -> DType:
         """All must have one dtype."""
         first = tensors[0].dtype
         for tensor in tensors[1:]:
@@ -399,7 +401,6 @@ class Deduction:
                     code="op-dtype",
                     help=self._cast_help(first, tensor.dtype),
                 )
-        assert first is not None
         return first
 
     def _cast_help(self, first: DType | None, other: DType | None) -> str:
@@ -410,9 +411,8 @@ class Deduction:
                 return f'make a tensor of the scalar: R.full((), {self.written(spec.name)}, dtype="{wanted}")'
         return f'cast one of them: R.astype(…, "{first}")'
 
-    def need_float(self, x: TensorType, arg: str) -> DType:
+    def need_float(self, x: KnownTensor, arg: str) -> DType:
         """The dtype, which must be a float's."""
-        assert x.dtype is not None
         if not x.dtype.is_float:
             self.fail(
                 f"{arg} must have a float dtype, got {x.dtype}",
@@ -422,9 +422,8 @@ class Deduction:
             )
         return x.dtype
 
-    def need_int(self, x: TensorType, arg: str) -> DType:
+    def need_int(self, x: KnownTensor, arg: str) -> DType:
         """The dtype, which must be an integer's."""
-        assert x.dtype is not None
         if not x.dtype.is_int:
             self.fail(f"{arg} must be integers, got {x.dtype}", arg=arg, code="op-dtype")
         return x.dtype

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 
@@ -22,13 +23,17 @@ class Mark(Op):
     legalize = None
     packed: ClassVar[str] = "relaxpy.same"
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+    def marked(self, x: TensorType) -> TensorType:
+        """The annotation of `x` with the mark."""
         return x
+
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
+        return self.marked(x)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (x,) = args
         assert isinstance(x, TensorType)
-        return self.deduce(d, x)
+        return self.marked(x)
 
     def reference(self, x: np.ndarray) -> np.ndarray:
         return x
@@ -57,7 +62,7 @@ class ToVDevice(Mark):
     name = "to_vdevice"
     dst_vdevice: str
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+    def marked(self, x: TensorType) -> TensorType:
         return TensorType(x.shape, x.dtype, x.ndim, self.dst_vdevice)
 
     @classmethod

@@ -12,6 +12,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -31,7 +32,7 @@ class Einsum(Op):
     subscripts: str
 
     def deduce(self, d: Deduction, operands: TupleType) -> TensorType:
-        tensors = [x for x in operands.fields if isinstance(x, TensorType)]
+        tensors = [x for x in operands.fields if isinstance(x, KnownTensor)]
         d.require(
             0 < len(tensors) == len(operands.fields),
             f"operands must be tensors, got {operands}",
@@ -44,7 +45,6 @@ class Einsum(Op):
         dtype = result_dtype(d, None, **{f"operand {i}": x for i, x in enumerate(tensors)})
         sizes: dict[str, Dim] = {}
         for labels, x in zip(spec.operands, tensors, strict=True):
-            assert x.dims is not None
             own: dict[str, Dim] = {}
             for label, size in zip(labels, x.dims, strict=True):
                 message = f"the sizes of {label!r} differ"
@@ -59,7 +59,7 @@ class Einsum(Op):
                     message = f"the sizes of {label!r} differ"
                     sizes[label] = d.same_dim(known, size, message, arg="operands")
         batches = [
-            tuple(s for label, s in zip(labels, x.dims or (), strict=True) if not is_letter(label))
+            tuple(s for label, s in zip(labels, x.dims, strict=True) if not is_letter(label))
             for labels, x in zip(spec.operands, tensors, strict=True)
         ]
         batch = d.broadcast(*batches)
@@ -76,9 +76,7 @@ class Einsum(Op):
         known = [x.dtype for x in fields if isinstance(x, TensorType) and x.dtype is not None]
         return TensorType(None, known[0] if known else None)
 
-    def legalize(self, out: TensorType, operands: tuple[te.Tensor, ...]) -> te.Tensor:
-        assert out.dims is not None
-        assert out.dtype is not None
+    def legalize(self, out: KnownTensor, operands: tuple[te.Tensor, ...]) -> te.Tensor:
         spec = parse(self.subscripts, [len(x.shape) for x in operands])
         sizes = {a: s for a, s in zip(spec.output, out.dims, strict=True) if not is_letter(a)}
         for labels, x in zip(spec.operands, operands, strict=True):

@@ -11,6 +11,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -65,26 +66,26 @@ class Elementwise(Op):
             return f'cast it: R.astype({d.written(self.args[0].name)}, "{target}")'
         return f'cast them: R.astype(…, "{target}")'
 
-    def dtype(self, d: Deduction, *xs: TensorType) -> DType:
+    def dtype(self, d: Deduction, *xs: KnownTensor) -> DType:
         """The dtype that the arguments have."""
         dtype = d.same_dtype(*xs)
         self.check(d, dtype)
         return dtype
 
-    def result(self, d: Deduction, *xs: TensorType) -> TensorType:
+    def result(self, d: Deduction, *xs: KnownTensor) -> TensorType:
         """The result type of `deduce`."""
         dtype = self.dtype(d, *xs)
-        shape = d.broadcast(*(x.dims or () for x in xs))
+        shape = d.broadcast(*(x.dims for x in xs))
         ndim = max(x.ndim for x in xs)
         vdevice = xs[0].vdevice if len(xs) == 1 else None
         return TensorType(shape, "bool" if self.gives_bool else dtype, ndim, vdevice)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        known = [a for a in args if isinstance(a, TensorType) and a.dtype is not None]
-        dtype = self.dtype(d, *known) if known else None
+        dtypes = [a.dtype for a in args if isinstance(a, TensorType) and a.dtype is not None]
+        dtype = self.dtype(d, *(KnownTensor((), known) for known in dtypes)) if dtypes else None
         return TensorType(None, "bool" if self.gives_bool else dtype)
 
-    def legalize(self, out: TensorType, *xs: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, *xs: te.Tensor) -> te.Tensor:
         def element(*i: Any) -> Any:
             values = [te.widen(te.broadcast(x, out.dims, i)) for x in xs]
             return te.cast(self.scalar(*values), out.dtype)
@@ -99,7 +100,7 @@ class Elementwise(Op):
 class Unary(Elementwise):
     """Of one tensor; the result has its shape."""
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         return self.result(d, x)
 
     @classmethod
@@ -143,7 +144,7 @@ class Binary(Elementwise):
         size = type(self).size
         return None if size is None else size(*args)
 
-    def deduce(self, d: Deduction, x1: TensorType, x2: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x1: KnownTensor, x2: KnownTensor) -> TensorType:
         return self.result(d, x1, x2)
 
     @classmethod
@@ -165,11 +166,9 @@ class Comparison(Binary):
 
     gives_bool = True
 
-    def dtype(self, d: Deduction, *xs: TensorType) -> DType:
+    def dtype(self, d: Deduction, *xs: KnownTensor) -> DType:
         for x in xs:
-            assert x.dtype is not None
             self.check(d, x.dtype)
-        assert xs[0].dtype is not None
         return xs[0].dtype
 
     def scalar(self, *xs: Any) -> Any:
@@ -203,7 +202,7 @@ class Ternary(Elementwise):
     scalar_args = True
     scalar_result = True
 
-    def deduce(self, d: Deduction, x1: TensorType, x2: TensorType, x3: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x1: KnownTensor, x2: KnownTensor, x3: KnownTensor) -> TensorType:
         return self.result(d, x1, x2, x3)
 
     @classmethod

@@ -10,6 +10,7 @@ import numpy as np
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -82,10 +83,8 @@ class Take(Op):
     """Axis of x that is indexed; None where x has only one."""
     mode: str = "fast"
 
-    def deduce(self, d: Deduction, x: TensorType, indices: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor, indices: KnownTensor) -> TensorType:
         d.need_int(indices, "indices")
-        assert x.dims is not None
-        assert indices.dims is not None
         d.require(
             self.mode in ("clip", "fast", "wrap", "nan"),
             f"mode {self.mode!r} is none of fast, clip, wrap, nan",
@@ -103,7 +102,7 @@ class Take(Op):
         axis = d.axis(self.axis or 0, x.ndim)
         return TensorType((*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]), x.dtype)
 
-    def legalize(self, out: TensorType, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
         size = te.dims(x)[axis := (self.axis or 0) % len(x.shape)]
         count, extent = len(indices.shape), te.dim(size)
 
@@ -160,10 +159,8 @@ class GatherElements(Op):
     name = "gather_elements"
     axis: int = 0
 
-    def deduce(self, d: Deduction, data: TensorType, indices: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor, indices: KnownTensor) -> TensorType:
         d.need_int(indices, "indices")
-        assert data.dims is not None
-        assert indices.dims is not None
         d.require(
             data.ndim == indices.ndim,
             f"data has {data.ndim} dimensions and indices {indices.ndim}", arg="indices",
@@ -176,7 +173,7 @@ class GatherElements(Op):
                 d.ensure(dim_op("le", taken, size), message, arg="indices")
         return TensorType(indices.dims, data.dtype)
 
-    def legalize(self, out: TensorType, data: te.Tensor, indices: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor, indices: te.Tensor) -> te.Tensor:
         axis = self.axis % out.ndim
         size = te.dims(data)[axis]
 
@@ -215,10 +212,8 @@ class GatherND(Op):
     name = "gather_nd"
     batch_dims: int = 0
 
-    def deduce(self, d: Deduction, data: TensorType, indices: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor, indices: KnownTensor) -> TensorType:
         d.need_int(indices, "indices")
-        assert data.dims is not None
-        assert indices.dims is not None
         batch = self.batch_dims
         d.require(
             0 <= batch <= data.ndim and batch < indices.ndim,
@@ -237,7 +232,7 @@ class GatherND(Op):
         )  # fmt: skip
         return TensorType((*indices.dims[:-1], *data.dims[batch + depth :]), data.dtype)
 
-    def legalize(self, out: TensorType, data: te.Tensor, indices: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor, indices: te.Tensor) -> te.Tensor:
         batch, lead = self.batch_dims, len(indices.shape) - 1
         sizes = te.dims(data)
         named = sizes[batch : batch + (te.dims(indices)[-1].value or 0)]
@@ -283,20 +278,21 @@ class IndexTensor(Op):
 
     name = "index_tensor"
 
-    def deduce(self, d: Deduction, data: TensorType, indices: TupleType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor, indices: TupleType) -> TensorType:
         named = index_tensors(d, data, indices)
-        assert data.dims is not None
-        lead = d.broadcast(*(index.dims or () for index in named))
+        lead = d.broadcast(*(index.dims for index in named))
         rest = data.dims[len(named) :]
         if lead is None:
             ndim = max(index.ndim for index in named)
             return TensorType(None, data.dtype, ndim + len(rest))
         return TensorType((*lead, *rest), data.dtype)
 
-    def legalize(self, out: TensorType, data: te.Tensor, indices: Sequence[te.Tensor]) -> te.Tensor:
+    def legalize(
+        self, out: KnownTensor, data: te.Tensor, indices: Sequence[te.Tensor]
+    ) -> te.Tensor:
         named = te.dims(data)[: len(indices)]
         lead = out.ndim - len(data.shape) + len(named)
-        shape = (out.dims or ())[:lead]
+        shape = out.dims[:lead]
 
         def element(*i: Any) -> Any:
             read = [te.broadcast(index, shape, i[:lead]) for index in indices]
@@ -327,9 +323,9 @@ class IndexTensor(Op):
         )
 
 
-def index_tensors(d: Deduction, data: TensorType, indices: TupleType) -> list[TensorType]:
+def index_tensors(d: Deduction, data: KnownTensor, indices: TupleType) -> list[KnownTensor]:
     """The index tensors for the first axes of `data`, checked."""
-    named = [index for index in indices.fields if isinstance(index, TensorType)]
+    named = [index for index in indices.fields if isinstance(index, KnownTensor)]
     d.require(len(named) == len(indices.fields), "indices must all be tensors", arg="indices")
     d.require(bool(named), "there is no index tensor", arg="indices")
     for index in named:

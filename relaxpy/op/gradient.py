@@ -11,6 +11,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -29,9 +30,8 @@ from relaxpy.op.reduce import Sum
 from relaxpy.op.scatter import Updates, scattered
 
 
-def check_shape(d: Deduction, x: TensorType, wanted: Sequence[Dim], what: str, arg: str) -> None:
+def check_shape(d: Deduction, x: KnownTensor, wanted: Sequence[Dim], what: str, arg: str) -> None:
     """Refuse an argument that has not the shape `wanted`, which is that of `what`."""
-    assert x.dims is not None
     d.require(
         x.ndim == len(wanted),
         f"{arg} must have {len(wanted)} dimensions, as {what}, got {x.ndim}",
@@ -68,17 +68,17 @@ class NllLossBackward(Gradient):
     ignore_index: int = -100
 
     def deduce(
-        self, d: Deduction, output_grad: TensorType, predictions: TensorType, targets: TensorType,
-        weights: TensorType | None = None,
+        self, d: Deduction, output_grad: KnownTensor, predictions: KnownTensor, targets: KnownTensor,
+        weights: KnownTensor | None = None,
     ) -> TensorType:  # fmt: skip
         check_nll(d, self.reduction, predictions, targets, weights)
         d.same_dtype(output_grad, predictions)
-        wanted = (targets.dims or ()) if self.reduction == "none" else ()
+        wanted = targets.dims if self.reduction == "none" else ()
         check_shape(d, output_grad, wanted, "the loss", "output_grad")
         return TensorType(predictions.dims, predictions.dtype)
 
     def legalize(
-        self, out: TensorType, output_grad: te.Tensor, predictions: te.Tensor, targets: te.Tensor,
+        self, out: KnownTensor, output_grad: te.Tensor, predictions: te.Tensor, targets: te.Tensor,
         weights: te.Tensor | None = None,
     ) -> te.Tensor:  # fmt: skip
         weight = class_weights(predictions, targets, weights, self.ignore_index)
@@ -135,9 +135,9 @@ class NllLossBackward(Gradient):
         yield wrong(cls(), one.astype(np.float16), x, targets, code="op-dtype", match="float16")
 
 
-def out_of_number(x: te.Tensor) -> TensorType:
+def out_of_number(x: te.Tensor) -> KnownTensor:
     """The annotation of one number of the dtype of `x`."""
-    return TensorType((), str(x.dtype))
+    return KnownTensor((), str(x.dtype))
 
 
 @define_op
@@ -153,7 +153,7 @@ class TakeBackward(Gradient):
     """That of `take`: "fast", "clip", or "" (TVM's word for none)."""
 
     def deduce(
-        self, d: Deduction, output_grad: TensorType, x: TensorType, indices: TensorType
+        self, d: Deduction, output_grad: KnownTensor, x: KnownTensor, indices: KnownTensor
     ) -> TensorType:
         d.need_float(x, "x")
         known = ("fast", "clip", "")
@@ -164,7 +164,7 @@ class TakeBackward(Gradient):
         return TensorType(x.dims, x.dtype)
 
     def legalize(
-        self, out: TensorType, output_grad: te.Tensor, x: te.Tensor, indices: te.Tensor
+        self, out: KnownTensor, output_grad: te.Tensor, x: te.Tensor, indices: te.Tensor
     ) -> te.Tensor:
         axis, count = (self.axis or 0) % len(x.shape), len(indices.shape)
         size, wide = te.dims(x)[axis], wide_dtype(DType(str(x.dtype)))
@@ -183,7 +183,7 @@ class TakeBackward(Gradient):
         found = np.zeros_like(widened(x))
         if x.shape[axis] > 0:
             places = np.clip(position_numpy(indices), 0, x.shape[axis] - 1)
-            where = (*(slice(None),) * axis, places)
+            where: Any = (*(slice(None),) * axis, places)
             np.add.at(found, where, widened(output_grad))
         return narrowed(found, x)
 

@@ -14,6 +14,7 @@ from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Expr
+from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import ArgSpec, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import Layout, check_layout, inside
@@ -44,7 +45,7 @@ class AffineGrid(Op):
             value = (value, value)
         return super()._argument(spec, value, dtype)
 
-    def deduce(self, d: Deduction, data: TensorType, size: ShapeType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor, size: KnownShape) -> TensorType:
         d.need_float(data, "data")
         d.require(
             data.ndim == 3,
@@ -52,8 +53,6 @@ class AffineGrid(Op):
         )  # fmt: skip
         count = size.ndim
         d.require(count in (2, 3), f"size must have 2 or 3 numbers, got {count}", arg="size")
-        assert data.dims is not None
-        assert size.dims is not None
         matrix = f"data must have matrices of {count} rows and {count + 1} columns for {count} axes"
         d.same_dim(data.dims[1], Dim.of(count), matrix, arg="data")
         d.same_dim(data.dims[2], Dim.of(count + 1), matrix, arg="data")
@@ -67,7 +66,7 @@ class AffineGrid(Op):
         count = size.ndim if isinstance(size, ShapeType) else -1
         return TensorType(None, data.dtype, count + 2 if count >= 0 else -1)
 
-    def legalize(self, out: TensorType, data: te.Tensor, size: Sequence[Dim]) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor, size: Sequence[Dim]) -> te.Tensor:
         wide = str(te.dtype_of(te.widen(data(0, 0, 0))))
         count = len(size)
 
@@ -133,7 +132,7 @@ class GridSample(Op):
         """Letters of the spatial axes."""
         return "DHW" if "D" in self.layout else "HW"
 
-    def deduce(self, d: Deduction, data: TensorType, grid: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor, grid: KnownTensor) -> TensorType:
         d.need_float(data, "data")
         d.same_dtype(data, grid)
         for arg, known in (("method", tuple(_METHODS)), ("padding_mode", _PADDING)):
@@ -145,8 +144,6 @@ class GridSample(Op):
             grid.ndim == count + 2,
             f"grid must have {count + 2} dimensions, got {grid.ndim}", arg="grid", code="op-rank",
         )  # fmt: skip
-        assert data.dims is not None
-        assert grid.dims is not None
         sizes = layout.named(data.dims)
         d.same_dim(sizes["N"], grid.dims[0], "batch sizes of data and grid differ", arg="grid")
         d.same_dim(
@@ -165,7 +162,7 @@ class GridSample(Op):
         assert isinstance(data, TensorType)
         return TensorType(None, data.dtype, 2 + len(self.spatial))
 
-    def legalize(self, out: TensorType, data: te.Tensor, grid: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor, grid: te.Tensor) -> te.Tensor:
         layout, taps = Layout(self.layout), _METHODS[self.method]
         sizes, points = layout.named(te.dims(data)), te.dims(grid)
         axes = {

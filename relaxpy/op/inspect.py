@@ -15,6 +15,7 @@ from relaxpy.errors import RuntimeCheckError
 from relaxpy.ir.annotation import Annotation, PrimType, TensorType
 from relaxpy.ir.dim import product
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 
@@ -29,7 +30,7 @@ class Inspect(Op):
     result: ClassVar[str] = "int64"
     """Dtype of the scalar."""
 
-    def deduce(self, d: Deduction, x: TensorType) -> PrimType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> PrimType:
         return PrimType(self.result)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
@@ -39,7 +40,7 @@ class Inspect(Op):
 class InspectAxis(Inspect):
     """Base: a tensor and an axis in, an integer out."""
 
-    def deduce(self, d: Deduction, x: TensorType, axis: PrimType) -> PrimType:
+    def deduce(self, d: Deduction, x: KnownTensor, axis: PrimType) -> PrimType:
         index = None if axis.value is None else axis.value.value
         d.require(axis.dtype.is_int, f"axis must be an integer, got {axis}", arg="axis")
         if index is None or x.dims is None:
@@ -70,8 +71,7 @@ class TensorShape(InspectAxis):
     name = "inspect.tensor_shape_i"
     packed: ClassVar[str] = "relaxpy.inspect.shape"
 
-    def known(self, x: TensorType, axis: int) -> PrimType:
-        assert x.dims is not None
+    def known(self, x: KnownTensor, axis: int) -> PrimType:
         return PrimType("int64", x.dims[axis])
 
     def reference(self, x: np.ndarray, axis: int) -> int:
@@ -91,8 +91,7 @@ class TensorStride(InspectAxis):
     name = "inspect.tensor_stride_i"
     packed: ClassVar[str] = "relaxpy.inspect.stride"
 
-    def known(self, x: TensorType, axis: int) -> PrimType:
-        assert x.dims is not None
+    def known(self, x: KnownTensor, axis: int) -> PrimType:
         return PrimType("int64", product(x.dims[axis + 1 :]))
 
     def reference(self, x: np.ndarray, axis: int) -> int:
@@ -113,7 +112,7 @@ class TensorNdim(Inspect):
     packed: ClassVar[str] = "relaxpy.inspect.ndim"
     result = "int32"
 
-    def deduce(self, d: Deduction, x: TensorType) -> PrimType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> PrimType:
         return PrimType(self.result, None if x.ndim < 0 else x.ndim)
 
     def reference(self, x: np.ndarray) -> int:
@@ -180,7 +179,7 @@ class TensorDTypeLanes(Inspect):
 class TensorOffset(Inspect):
     """Base: where the first element is in the tensor's memory."""
 
-    def deduce(self, d: Deduction, x: TensorType) -> PrimType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> PrimType:
         return PrimType(self.result, 0)
 
     def reference(self, x: np.ndarray) -> int:

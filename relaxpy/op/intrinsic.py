@@ -20,6 +20,7 @@ from relaxpy.ir.annotation import (
 )
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr, Tuple
+from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op.base import (
     Op,
     Sample,
@@ -44,7 +45,7 @@ class ShapeOf(Op):
     packed: ClassVar[str] = "vm.builtin.shape_of"
     """The runtime's function."""
 
-    def deduce(self, d: Deduction, x: TensorType) -> ShapeType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> ShapeType:
         return ShapeType(x.dims, x.ndim)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
@@ -69,7 +70,7 @@ class ShapeToTensor(Op):
     packed: ClassVar[str] = "vm.builtin.shape_to_tensor"
     """The runtime's function."""
 
-    def deduce(self, d: Deduction, input: ShapeType) -> TensorType:
+    def deduce(self, d: Deduction, input: KnownShape) -> TensorType:
         return TensorType((input.ndim,), "int64")
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
@@ -94,7 +95,7 @@ class TensorToShape(Op):
     packed: ClassVar[str] = "vm.builtin.tensor_to_shape"
     """The runtime's function."""
 
-    def deduce(self, d: Deduction, input: TensorType) -> ShapeType:
+    def deduce(self, d: Deduction, input: KnownTensor) -> ShapeType:
         d.require(
             input.dtype == "int64",
             f"input must be int64, got {input.dtype}",
@@ -107,7 +108,6 @@ class TensorToShape(Op):
             arg="input",
             code="op-rank",
         )
-        assert input.dims is not None
         count = input.dims[0].value
         return ShapeType(None, -1 if count is None else count)
 
@@ -168,7 +168,7 @@ class TensorToScalar(Op):
     packed: ClassVar[str] = "vm.builtin.tensor_to_scalar"
     """The runtime's function."""
 
-    def deduce(self, d: Deduction, x: TensorType) -> PrimType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> PrimType:
         d.require(
             x.ndim == 0,
             f"x must have no dimensions, got {x.ndim}",
@@ -176,7 +176,6 @@ class TensorToScalar(Op):
             code="op-rank",
             help="take one element: x[0]",
         )
-        assert x.dtype is not None
         return PrimType(x.dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:

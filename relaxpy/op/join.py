@@ -18,6 +18,7 @@ from relaxpy.ir.annotation import (
 )
 from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.expr import Call, Expr, PrimValue, ShapeExpr
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -33,16 +34,15 @@ class Concat(Op):
     """None: each is read as a vector, in row-major order."""
 
     def deduce(self, d: Deduction, tensors: TupleType) -> TensorType:
-        parts = [part for part in tensors.fields if isinstance(part, TensorType)]
+        parts = [part for part in tensors.fields if isinstance(part, KnownTensor)]
         d.require(bool(parts), "there is nothing to concatenate", arg="tensors")
         d.require(len(parts) == len(tensors.fields), "tensors must all be tensors", arg="tensors")
         dtype = d.same_dtype(*parts)
         first = parts[0]
         if self.axis is None:
-            sizes = (product(part.dims) for part in parts if part.dims is not None)
+            sizes = (product(part.dims) for part in parts)
             return TensorType((sum(sizes, Dim.of(0)),), dtype)
         axis = d.axis(self.axis, first.ndim)
-        assert first.dims is not None
         dims = list(first.dims)
         for part in parts[1:]:
             d.require(
@@ -51,7 +51,6 @@ class Concat(Op):
                 arg="tensors",
                 code="op-rank",
             )
-            assert part.dims is not None
             for a, size in enumerate(part.dims):
                 if a == axis:
                     dims[a] = dims[a] + size
@@ -69,7 +68,7 @@ class Concat(Op):
     def in_groups(self) -> tuple[Op, Op]:
         return self, Concat(self.axis or 0)
 
-    def legalize(self, out: TensorType, tensors: Sequence[te.Tensor]) -> te.Tensor:
+    def legalize(self, out: KnownTensor, tensors: Sequence[te.Tensor]) -> te.Tensor:
         if self.axis is None:
             tensors = [_flat(part, out) for part in tensors]
         axis = (self.axis or 0) % out.ndim
@@ -108,9 +107,9 @@ class Concat(Op):
         yield wrong(cls(2), (rand(3, 5), rand(3, 5)), code="op-axis", match="2")
 
 
-def _flat(x: te.Tensor, out: TensorType) -> te.Tensor:
+def _flat(x: te.Tensor, out: KnownTensor) -> te.Tensor:
     """The elements of x as a vector."""
-    return reindexed(TensorType((product(te.dims(x)),), out.dtype), x, "flat")
+    return reindexed(KnownTensor((product(te.dims(x)),), out.dtype), x, "flat")
 
 
 @define_op
@@ -122,18 +121,17 @@ class Stack(Op):
     axis: int = 0
 
     def deduce(self, d: Deduction, tensors: TupleType) -> TensorType:
-        parts = [part for part in tensors.fields if isinstance(part, TensorType)]
+        parts = [part for part in tensors.fields if isinstance(part, KnownTensor)]
         d.require(bool(parts), "there is nothing to stack", arg="tensors")
         d.require(len(parts) == len(tensors.fields), "tensors must all be tensors", arg="tensors")
         dtype, first = d.same_dtype(*parts), parts[0]
-        assert first.dims is not None
         dims = list(first.dims)
         for part in parts[1:]:
             d.require(
                 part.ndim == first.ndim, f"ranks differ: {first.ndim} and {part.ndim}",
                 arg="tensors", code="op-rank",
             )  # fmt: skip
-            for a, size in enumerate(part.dims or ()):
+            for a, size in enumerate(part.dims):
                 dims[a] = d.same_dim(dims[a], size, f"sizes of axis {a} differ", arg="tensors")
         axis = d.axis(self.axis, first.ndim + 1)
         return TensorType((*dims[:axis], len(parts), *dims[axis:]), dtype)
@@ -149,7 +147,7 @@ class Stack(Op):
     def in_groups(self) -> tuple[Op, Op]:
         return self, Concat(self.axis)
 
-    def legalize(self, out: TensorType, tensors: Sequence[te.Tensor]) -> te.Tensor:
+    def legalize(self, out: KnownTensor, tensors: Sequence[te.Tensor]) -> te.Tensor:
         axis = self.axis % out.ndim
 
         def element(*i: Any) -> Any:
@@ -190,7 +188,7 @@ class Meshgrid(Op):
         return 1 - k if self.indexing == "xy" and k < 2 <= count else k
 
     def deduce(self, d: Deduction, tensors: TupleType) -> TupleType:
-        parts = [part for part in tensors.fields if isinstance(part, TensorType)]
+        parts = [part for part in tensors.fields if isinstance(part, KnownTensor)]
         d.require(
             self.indexing in ("ij", "xy"),
             f'indexing {self.indexing!r} is neither "ij" nor "xy"', arg="indexing",
@@ -215,10 +213,10 @@ class Meshgrid(Op):
 
     def legalize(self, out: TupleType, tensors: Sequence[te.Tensor]) -> list[te.Tensor]:
         def grid(k: int, part: te.Tensor, kind: Annotation) -> te.Tensor:
-            assert isinstance(kind, TensorType)
+            assert isinstance(kind, KnownTensor)
             axis = self.axis_of(k, len(tensors))
             return te.compute(
-                kind.dims or (), lambda *i: part(i[axis]) if part.shape else part(), "meshgrid"
+                kind.dims, lambda *i: part(i[axis]) if part.shape else part(), "meshgrid"
             )
 
         pairs = zip(tensors, out.fields, strict=True)
@@ -260,8 +258,7 @@ class Split(Op):
     name = "split"
     axis: int = 0
 
-    def deduce(self, d: Deduction, x: TensorType, indices_or_sections: Annotation) -> Annotation:
-        assert x.dims is not None
+    def deduce(self, d: Deduction, x: KnownTensor, indices_or_sections: Annotation) -> Annotation:
         axis = d.axis(self.axis, x.ndim)
         size = x.dims[axis]
         match indices_or_sections:
@@ -332,9 +329,9 @@ class Split(Op):
         cuts = _cuts(kind, te.dims(x)[axis])
 
         def part(kind: Annotation, begin: Dim) -> te.Tensor:
-            assert isinstance(kind, TensorType)
+            assert isinstance(kind, KnownTensor)
             return te.compute(
-                kind.dims or (),
+                kind.dims,
                 lambda *i: x(*i[:axis], i[axis] + te.dim(begin), *i[axis + 1 :]),
                 "split",
             )

@@ -10,6 +10,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -27,10 +28,8 @@ class Matmul(Op):
     out_dtype: DType | None = None
     """Dtype of the result; None: that of the arguments."""
 
-    def deduce(self, d: Deduction, x1: TensorType, x2: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x1: KnownTensor, x2: KnownTensor) -> TensorType:
         dtype = result_dtype(d, self.out_dtype, x1=x1, x2=x2)
-        assert x1.dims is not None
-        assert x2.dims is not None
         shape = product_shape(d, x1.dims, x2.dims, "x1", "x2")
         ndim = max(x1.ndim - 2, x2.ndim - 2, 0) + (x1.ndim > 1) + (x2.ndim > 1)
         return TensorType(shape, dtype, ndim)
@@ -39,7 +38,7 @@ class Matmul(Op):
         known = [a.dtype for a in args if isinstance(a, TensorType) and a.dtype is not None]
         return TensorType(None, self.out_dtype or (known[0] if known else None))
 
-    def legalize(self, out: TensorType, x1: te.Tensor, x2: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x1: te.Tensor, x2: te.Tensor) -> te.Tensor:
         return rounded(out, matrix_product(out, x1, te.dims(x1), x2, te.dims(x2)))
 
     def reference(self, x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
@@ -107,11 +106,9 @@ class Linear(Op):
     """Dtype of the result; None: that of the arguments."""
 
     def deduce(
-        self, d: Deduction, data: TensorType, weight: TensorType, bias: TensorType | None = None
+        self, d: Deduction, data: KnownTensor, weight: KnownTensor, bias: KnownTensor | None = None
     ) -> TensorType:
         dtype = result_dtype(d, self.out_dtype, data=data, weight=weight)
-        assert data.dims is not None
-        assert weight.dims is not None
         d.require(
             weight.ndim < 3,
             f"weight must have 1 or 2 dimensions, got {weight.ndim}",
@@ -128,7 +125,6 @@ class Linear(Op):
             arg="bias",
             code="op-dtype",
         )
-        assert bias.dims is not None
         return TensorType(d.broadcast(shape, bias.dims), dtype, max(len(shape), bias.ndim))
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
@@ -136,11 +132,10 @@ class Linear(Op):
         return TensorType(None, self.out_dtype or (known[0] if known else None))
 
     def legalize(
-        self, out: TensorType, data: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None
+        self, out: KnownTensor, data: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None
     ) -> te.Tensor:
-        assert out.dims is not None
         rows, columns = te.dims(data)[:-1], te.dims(weight)[::-1][1:]
-        before = TensorType((*rows, *columns), out.dtype)
+        before = KnownTensor((*rows, *columns), out.dtype)
         product = matrix_product(
             before, data, te.dims(data), lambda *i: weight(*reversed(i)), te.dims(weight)[::-1]
         )
@@ -148,8 +143,8 @@ class Linear(Op):
             return rounded(out, product)
 
         def element(*i: Any) -> Any:
-            found = te.element(te.broadcast(product, out.dims or (), i))
-            added = te.element(te.broadcast(bias, out.dims or (), i))
+            found = te.element(te.broadcast(product, out.dims, i))
+            added = te.element(te.broadcast(bias, out.dims, i))
             return te.cast(found + te.widen(added), out.dtype)
 
         return te.compute(out.dims, element, "linear")
@@ -192,7 +187,7 @@ class Outer(Op):
     name = "outer"
     of_data = True
 
-    def deduce(self, d: Deduction, x1: TensorType, x2: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x1: KnownTensor, x2: KnownTensor) -> TensorType:
         dtype = result_dtype(d, None, x1=x1, x2=x2)
         for name, x in (("x1", x1), ("x2", x2)):
             d.require(
@@ -201,15 +196,13 @@ class Outer(Op):
                 arg=name,
                 code="op-rank",
             )
-        assert x1.dims is not None
-        assert x2.dims is not None
         return TensorType(x1.dims + x2.dims, dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         known = [a.dtype for a in args if isinstance(a, TensorType) and a.dtype is not None]
         return TensorType(None, known[0] if known else None, 2)
 
-    def legalize(self, out: TensorType, x1: te.Tensor, x2: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x1: te.Tensor, x2: te.Tensor) -> te.Tensor:
         def element(i: Any, j: Any) -> Any:
             return te.cast(te.widen(x1(i)) * te.widen(x2(j)), out.dtype)
 
@@ -227,7 +220,7 @@ class Outer(Op):
         yield wrong(cls(), rand(3), rand(5, dtype="int32"), code="op-dtype", match="int32")
 
 
-def result_dtype(d: Deduction, out_dtype: DType | None, **factors: TensorType) -> DType:
+def result_dtype(d: Deduction, out_dtype: DType | None, **factors: KnownTensor) -> DType:
     """The dtype of a product: `out_dtype`, else that which all factors have. Refused for bool, and
     for integers that floats would have to become."""
     for name, x in factors.items():
@@ -235,7 +228,6 @@ def result_dtype(d: Deduction, out_dtype: DType | None, **factors: TensorType) -
     if out_dtype is None:
         return d.same_dtype(*factors.values())
     for name, x in factors.items():
-        assert x.dtype is not None
         d.require(
             out_dtype.is_float or (out_dtype.is_int and not x.dtype.is_float),
             f"a product with {name} of dtype {x.dtype} cannot be {out_dtype}",
@@ -265,12 +257,10 @@ def product_shape(
 
 
 def matrix_product(
-    out: TensorType, a: Any, a_dims: Sequence[Dim], b: Any, b_dims: Sequence[Dim]
+    out: KnownTensor, a: Any, a_dims: Sequence[Dim], b: Any, b_dims: Sequence[Dim]
 ) -> te.Tensor:
     """The matrix product, of the shape of `out` and in the wide dtype of its, of two tensors (or
     functions from an index to an element) of shapes `a_dims` and `b_dims`."""
-    assert out.dims is not None
-    assert out.dtype is not None
     row, column = len(a_dims) > 1, len(b_dims) > 1
     wide = wide_dtype(out.dtype)
     k = te.reduce_axis(a_dims[-1])

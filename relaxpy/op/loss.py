@@ -10,6 +10,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -25,11 +26,9 @@ class CrossEntropyWithLogits(Op):
 
     name = "nn.cross_entropy_with_logits"
 
-    def deduce(self, d: Deduction, predictions: TensorType, labels: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, predictions: KnownTensor, labels: KnownTensor) -> TensorType:
         d.need_float(predictions, "predictions")
         dtype = d.same_dtype(predictions, labels)
-        assert predictions.dims is not None
-        assert labels.dims is not None
         d.require(
             predictions.ndim == labels.ndim,
             f"labels must have {predictions.ndim} dimensions, as predictions, got {labels.ndim}",
@@ -43,7 +42,7 @@ class CrossEntropyWithLogits(Op):
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         return TensorType((), next((a.dtype for a in args if isinstance(a, TensorType)), None))
 
-    def legalize(self, out: TensorType, predictions: te.Tensor, labels: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, predictions: te.Tensor, labels: te.Tensor) -> te.Tensor:
         sizes = te.dims(predictions)
         product = te.compute(
             sizes,
@@ -89,8 +88,8 @@ class NllLoss(Op):
     ignore_index: int = -100
 
     def deduce(
-        self, d: Deduction, predictions: TensorType, targets: TensorType,
-        weights: TensorType | None = None,
+        self, d: Deduction, predictions: KnownTensor, targets: KnownTensor,
+        weights: KnownTensor | None = None,
     ) -> TensorType:  # fmt: skip
         check_nll(d, self.reduction, predictions, targets, weights)
         return TensorType(targets.dims if self.reduction == "none" else (), predictions.dtype)
@@ -104,7 +103,7 @@ class NllLoss(Op):
         return TensorType(None, predictions.dtype, targets.ndim)
 
     def legalize(
-        self, out: TensorType, predictions: te.Tensor, targets: te.Tensor,
+        self, out: KnownTensor, predictions: te.Tensor, targets: te.Tensor,
         weights: te.Tensor | None = None,
     ) -> te.Tensor:  # fmt: skip
         shape = te.dims(targets)
@@ -169,9 +168,9 @@ class NllLoss(Op):
 def check_nll(
     d: Deduction,
     reduction: str,
-    predictions: TensorType,
-    targets: TensorType,
-    weights: TensorType | None,
+    predictions: KnownTensor,
+    targets: KnownTensor,
+    weights: KnownTensor | None,
 ) -> None:
     """Refuse arguments of `nn.nll_loss` that do not fit each other."""
     d.need_float(predictions, "predictions")
@@ -181,8 +180,6 @@ def check_nll(
         f'reduction must be "mean", "sum" or "none", got {reduction!r}',
         arg="reduction",
     )
-    assert predictions.dims is not None
-    assert targets.dims is not None
     d.require(
         predictions.ndim > 0,
         "predictions must have an axis of classes",
@@ -202,7 +199,6 @@ def check_nll(
         d.same_dim(a, b, "sizes of predictions and targets differ", arg="targets")
     if weights is not None:
         d.same_dtype(predictions, weights)
-        assert weights.dims is not None
         d.require(
             weights.ndim == 1, "weights must have one dimension", arg="weights", code="op-rank"
         )

@@ -9,6 +9,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import MOST_DIMENSIONS, Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction, Requirement
@@ -31,8 +32,7 @@ class PermuteDims(Op):
             else tuple(a % ndim for a in self.axes)
         )
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
-        assert x.dims is not None
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         if self.axes is not None:
             d.require(
                 len(self.axes) == x.ndim,
@@ -47,7 +47,7 @@ class PermuteDims(Op):
         ndim = -1 if self.axes is None else len(self.axes)
         return TensorType(None, x.dtype if isinstance(x, TensorType) else None, ndim)
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         order = self.order(len(x.shape))
         place = [order.index(a) for a in range(len(order))]
         return te.compute(out.dims, lambda *i: x(*(i[p] for p in place)), "permute_dims")
@@ -78,8 +78,7 @@ class ExpandDims(Op):
         axes = (self.axis,) if isinstance(self.axis, int) else self.axis
         return sorted(a % ndim for a in axes)
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
-        assert x.dims is not None
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         added = 1 if isinstance(self.axis, int) else len(self.axis)
         problem = f"a tensor has at most {MOST_DIMENSIONS} dimensions"
         d.require(x.ndim + added <= MOST_DIMENSIONS, problem, arg="axis")
@@ -89,7 +88,7 @@ class ExpandDims(Op):
             tuple(1 if a in new else next(old) for a in range(x.ndim + added)), x.dtype
         )
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         new = self.places(out.ndim)
         return te.compute(
             out.dims, lambda *i: x(*(v for a, v in enumerate(i) if a not in new)), "expand_dims"
@@ -118,8 +117,7 @@ class Squeeze(Op):
     packed: ClassVar[str] = "relaxpy.squeeze"
     """The runtime's function, where the rank of the result is not known."""
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
-        assert x.dims is not None
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         if self.axis is None:
             if any(size.value is None for size in x.dims):
                 return TensorType(None, x.dtype)
@@ -129,7 +127,7 @@ class Squeeze(Op):
             d.same_dim(x.dims[a], Dim.of(1), f"axis {a} must have size 1", arg="x")
         return TensorType(tuple(size for a, size in enumerate(x.dims) if a not in gone), x.dtype)
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         sizes = te.dims(x)
         axes = [self.axis] if isinstance(self.axis, int) else self.axis
         gone = (
@@ -163,9 +161,7 @@ class BroadcastTo(Op):
 
     name = "broadcast_to"
 
-    def deduce(self, d: Deduction, x: TensorType, shape: ShapeType) -> TensorType:
-        assert x.dims is not None
-        assert shape.dims is not None
+    def deduce(self, d: Deduction, x: KnownTensor, shape: KnownShape) -> TensorType:
         d.require(
             x.ndim <= shape.ndim,
             f"{x.ndim} dimensions cannot be broadcast to {shape.ndim}", arg="shape", code="op-rank",
@@ -186,8 +182,8 @@ class BroadcastTo(Op):
         assert isinstance(shape, ShapeType)
         return TensorType(shape.dims, x.dtype, shape.ndim)
 
-    def legalize(self, out: TensorType, x: te.Tensor, shape: Any) -> te.Tensor:
-        return te.compute(out.dims, lambda *i: te.broadcast(x, out.dims or (), i), "broadcast_to")
+    def legalize(self, out: KnownTensor, x: te.Tensor, shape: Any) -> te.Tensor:
+        return te.compute(out.dims, lambda *i: te.broadcast(x, out.dims, i), "broadcast_to")
 
     def reference(self, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.ascontiguousarray(np.broadcast_to(x, shape)).reshape(shape)

@@ -9,6 +9,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -35,7 +36,7 @@ class MultiboxTransformLoc(Op):
     """Whether predictions are logits; else they are scores already."""
 
     def deduce(
-        self, d: Deduction, cls_pred: TensorType, loc_pred: TensorType, anchor: TensorType
+        self, d: Deduction, cls_pred: KnownTensor, loc_pred: KnownTensor, anchor: KnownTensor
     ) -> TupleType:
         d.need_float(cls_pred, "cls_pred")
         dtype = d.same_dtype(cls_pred, loc_pred, anchor)
@@ -47,9 +48,6 @@ class MultiboxTransformLoc(Op):
             )  # fmt: skip
         numbers = len(self.variances)
         d.require(numbers == 4, f"variances must be 4 numbers, got {numbers}", arg="variances")
-        assert cls_pred.dims is not None
-        assert loc_pred.dims is not None
-        assert anchor.dims is not None
         batch, classes, count = cls_pred.dims
         d.same_dim(batch, loc_pred.dims[0], "batches differ", arg="loc_pred")
         d.same_dim(loc_pred.dims[1], count * 4, "an anchor has 4 offsets", arg="loc_pred")
@@ -71,9 +69,8 @@ class MultiboxTransformLoc(Op):
         self, out: TupleType, cls_pred: te.Tensor, loc_pred: te.Tensor, anchor: te.Tensor
     ) -> list[te.Tensor]:
         boxes, scores = out.fields
-        assert isinstance(boxes, TensorType)
-        assert isinstance(scores, TensorType)
-        assert scores.dims is not None
+        assert isinstance(boxes, KnownTensor)
+        assert isinstance(scores, KnownTensor)
         dtype, (batch, classes, count) = str(boxes.dtype), scores.dims
         wide = str(te.dtype_of(te.widen(te.const(0, dtype))))
 

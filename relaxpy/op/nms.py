@@ -15,6 +15,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -35,9 +36,8 @@ class GetValidCounts(Op):
     score_index: int = 1
     """Which number of a box is its score."""
 
-    def deduce(self, d: Deduction, data: TensorType) -> TupleType:
+    def deduce(self, d: Deduction, data: KnownTensor) -> TupleType:
         _check_boxes(d, data, score_index=self.score_index, id_index=self.id_index)
-        assert data.dims is not None
         batch, count, _ = data.dims
         return TupleType(
             (
@@ -132,7 +132,7 @@ class NonMaxSuppression(Op):
     """With `soft_nms_sigma`: below which score a box is dropped."""
 
     def deduce(
-        self, d: Deduction, data: TensorType, valid_count: TensorType, indices: TensorType
+        self, d: Deduction, data: KnownTensor, valid_count: KnownTensor, indices: KnownTensor
     ) -> Annotation:
         _check_boxes(
             d, data, score_index=self.score_index, id_index=self.id_index,
@@ -144,9 +144,6 @@ class NonMaxSuppression(Op):
                 x.ndim == ndim,
                 f"{name} must have {ndim} dimensions, got {x.ndim}", arg=name, code="op-rank",
             )  # fmt: skip
-        assert data.dims is not None
-        assert valid_count.dims is not None
-        assert indices.dims is not None
         batch, count, _ = data.dims
         d.same_dim(valid_count.dims[0], batch, "batches differ", arg="valid_count")
         d.same_dim(indices.dims[0], batch, "batches differ", arg="indices")
@@ -310,11 +307,11 @@ class AllClassNonMaxSuppression(Op):
     def deduce(
         self,
         d: Deduction,
-        boxes: TensorType,
-        scores: TensorType,
-        max_output_boxes_per_class: TensorType,
-        iou_threshold: TensorType,
-        score_threshold: TensorType,
+        boxes: KnownTensor,
+        scores: KnownTensor,
+        max_output_boxes_per_class: KnownTensor,
+        iou_threshold: KnownTensor,
+        score_threshold: KnownTensor,
     ) -> TupleType:
         known = ("onnx", "tensorflow")
         d.require(
@@ -337,13 +334,10 @@ class AllClassNonMaxSuppression(Op):
             ("iou_threshold", iou_threshold),
             ("score_threshold", score_threshold),
         ):
-            assert x.dims is not None
             one = f"{name} must be one number"
             d.require(x.ndim <= 1, f"{one}, got {x.ndim} dimensions", arg=name, code="op-rank")
             for size in x.dims:
                 d.same_dim(size, Dim.of(1), one, arg=name)
-        assert boxes.dims is not None
-        assert scores.dims is not None
         batch, classes, count = scores.dims
         d.same_dim(boxes.dims[0], batch, "batches differ", arg="scores")
         d.same_dim(boxes.dims[1], count, "numbers of boxes differ", arg="scores")
@@ -431,13 +425,12 @@ def overlap(a: np.ndarray, b: np.ndarray) -> Any:
     return zero if total <= zero else both / total
 
 
-def _check_boxes(d: Deduction, data: TensorType, **indices: int) -> None:
+def _check_boxes(d: Deduction, data: KnownTensor, **indices: int) -> None:
     """Boxes are three-dimensional floats, and each index is one of a box's numbers."""
     d.need_float(data, "data")
     d.require(
         data.ndim == 3, f"data must have 3 dimensions, got {data.ndim}", arg="data", code="op-rank"
     )
-    assert data.dims is not None
     for name, index in indices.items():
         needed = index + (4 if name == "coord_start" else 1)
         d.require(

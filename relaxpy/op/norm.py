@@ -13,6 +13,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op, maximum, product
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -90,10 +91,8 @@ class Normalization(Op):
         """The axes from the front."""
         return _from_front(self.axes, ndim)
 
-    def check_weight(self, d: Deduction, data: TensorType, weight: TensorType, name: str) -> None:
+    def check_weight(self, d: Deduction, data: KnownTensor, weight: KnownTensor, name: str) -> None:
         """A weight has the shape of data's `axes`."""
-        assert data.dims is not None
-        assert weight.dims is not None
         axes = d.axes(self.axes, data.ndim, "axes")
         d.require(
             weight.ndim == len(axes),
@@ -125,7 +124,7 @@ class LayerNorm(Normalization):
     """Whether gamma is multiplied; if not it is ignored."""
 
     def deduce(
-        self, d: Deduction, data: TensorType, gamma: TensorType, beta: TensorType
+        self, d: Deduction, data: KnownTensor, gamma: KnownTensor, beta: KnownTensor
     ) -> TensorType:
         d.need_float(data, "data")
         d.same_dtype(data, gamma, beta)
@@ -134,7 +133,7 @@ class LayerNorm(Normalization):
         return TensorType(data.shape, data.dtype)
 
     def legalize(
-        self, out: TensorType, data: te.Tensor, gamma: te.Tensor, beta: te.Tensor
+        self, out: KnownTensor, data: te.Tensor, gamma: te.Tensor, beta: te.Tensor
     ) -> te.Tensor:
         sizes, axes = te.dims(data), self.axes_of(len(data.shape))
 
@@ -198,13 +197,13 @@ class RmsNorm(Normalization):
 
     name = "nn.rms_norm"
 
-    def deduce(self, d: Deduction, data: TensorType, weight: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> TensorType:
         d.need_float(data, "data")
         d.same_dtype(data, weight)
         self.check_weight(d, data, weight, "weight")
         return TensorType(data.shape, data.dtype)
 
-    def legalize(self, out: TensorType, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
         sizes, axes = te.dims(data), self.axes_of(len(data.shape))
 
         def square(i: tuple[Any, ...]) -> Any:
@@ -251,7 +250,7 @@ class ChannelNormalization(Op):
     center: bool
     scale: bool
 
-    def check_axes(self, d: Deduction, data: TensorType) -> int:
+    def check_axes(self, d: Deduction, data: KnownTensor) -> int:
         """The channel axis from the front, which the statistics' axes must not name."""
         channel = d.axis(self.channel_axis, data.ndim, "channel_axis")
         d.require(
@@ -290,14 +289,14 @@ class InstanceNorm(ChannelNormalization):
     """Whether gamma is multiplied; if not it is ignored."""
 
     def deduce(
-        self, d: Deduction, data: TensorType, gamma: TensorType, beta: TensorType
+        self, d: Deduction, data: KnownTensor, gamma: KnownTensor, beta: KnownTensor
     ) -> TensorType:
         channel = self.check_axes(d, data)
         _check_channels(d, data, channel, gamma=gamma, beta=beta)
         return TensorType(data.shape, data.dtype)
 
     def legalize(
-        self, out: TensorType, data: te.Tensor, gamma: te.Tensor, beta: te.Tensor
+        self, out: KnownTensor, data: te.Tensor, gamma: te.Tensor, beta: te.Tensor
     ) -> te.Tensor:
         axes, channel = _from_front(self.axes, out.ndim), self.channel_axis % out.ndim
 
@@ -354,11 +353,10 @@ class GroupNorm(ChannelNormalization):
     """Whether gamma is multiplied; if not it is ignored."""
 
     def deduce(
-        self, d: Deduction, data: TensorType, gamma: TensorType, beta: TensorType
+        self, d: Deduction, data: KnownTensor, gamma: KnownTensor, beta: KnownTensor
     ) -> TensorType:
         channel = self.check_axes(d, data)
         _check_channels(d, data, channel, gamma=gamma, beta=beta)
-        assert data.dims is not None
         d.require(
             self.num_groups > 0, f"num_groups must be positive, got {self.num_groups}",
             arg="num_groups",
@@ -371,7 +369,7 @@ class GroupNorm(ChannelNormalization):
         return TensorType(data.shape, data.dtype)
 
     def legalize(
-        self, out: TensorType, data: te.Tensor, gamma: te.Tensor, beta: te.Tensor
+        self, out: KnownTensor, data: te.Tensor, gamma: te.Tensor, beta: te.Tensor
     ) -> te.Tensor:
         # The statistics are those of a view in which the channel axis is two: group, and channel in the group.
         channel, sizes = self.channel_axis % out.ndim, te.dims(data)
@@ -439,8 +437,8 @@ class BatchNorm(Op):
     """Whether the statistics are the data's."""
 
     def deduce(
-        self, d: Deduction, data: TensorType, gamma: TensorType, beta: TensorType,
-        moving_mean: TensorType, moving_var: TensorType,
+        self, d: Deduction, data: KnownTensor, gamma: KnownTensor, beta: KnownTensor,
+        moving_mean: KnownTensor, moving_var: KnownTensor,
     ) -> TupleType:  # fmt: skip
         axis = d.axis(self.axis, data.ndim)
         weights = {"gamma": gamma, "beta": beta}
@@ -541,13 +539,15 @@ class Dropout(Op):
     rate: float = 0.5
     """Which part of the elements training would drop."""
 
-    def deduce(self, d: Deduction, data: TensorType) -> TupleType:
+    def deduce(self, d: Deduction, data: KnownTensor) -> TupleType:
         d.require(0 <= self.rate < 1, f"rate must be in [0, 1), got {self.rate}", arg="rate")
         same = TensorType(data.shape, data.dtype, data.ndim)
         return TupleType((same, same))
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        return TupleType((args[0], args[0]))
+        (data,) = args
+        assert data is not None
+        return TupleType((data, data))
 
     def legalize(self, out: TupleType, data: te.Tensor) -> list[te.Tensor]:
         sizes = te.dims(data)
@@ -571,9 +571,8 @@ def _inverse_root(variance: Any, epsilon: float) -> Any:
     return te.rsqrt(variance + te.literal(epsilon, variance))
 
 
-def _check_channels(d: Deduction, data: TensorType, axis: int, **weights: TensorType) -> None:
+def _check_channels(d: Deduction, data: KnownTensor, axis: int, **weights: KnownTensor) -> None:
     """Weights, by name, are vectors with an element for each place of `axis` of data."""
-    assert data.dims is not None
     d.need_float(data, "data")
     d.same_dtype(data, *weights.values())
     for name, weight in weights.items():
@@ -581,7 +580,6 @@ def _check_channels(d: Deduction, data: TensorType, axis: int, **weights: Tensor
             weight.ndim == 1,
             f"{name} must have 1 dimension, got {weight.ndim}", arg=name, code="op-rank",
         )  # fmt: skip
-        assert weight.dims is not None
         d.same_dim(
             data.dims[axis], weight.dims[0], f"sizes of axis {axis} of data and of {name} differ",
             arg=name,

@@ -10,6 +10,7 @@ import numpy as np
 from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -48,8 +49,7 @@ class Pad(Op):
         """(before, after) of each axis."""
         return list(zip(self.pad_width[::2], self.pad_width[1::2], strict=True))
 
-    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
-        assert data.dims is not None
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         d.require(
             self.pad_mode in _MODES,
             f"pad_mode {self.pad_mode!r} is none of {', '.join(_MODES)}", arg="pad_mode",
@@ -88,7 +88,7 @@ class Pad(Op):
             )
             d.ensure(dim_op("le", needed, size), f"{message}, got {size}", arg="data")
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         sizes, widths = te.dims(data), self.widths()
 
         def element(*i: Any) -> Any:
@@ -166,9 +166,8 @@ class Pad(Op):
         yield wrong(cls((0, 1), pad_value=0.5), rand(3, dtype="int8"), code="op-dtype", match="0.5")
 
 
-def check_value(d: Deduction, value: float, data: TensorType) -> None:
+def check_value(d: Deduction, value: float, data: KnownTensor) -> None:
     """Refuse a `pad_value` that data's dtype does not have."""
-    assert data.dtype is not None
     if data.dtype.is_float:
         return
     low, high = 0, 1

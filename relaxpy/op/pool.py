@@ -13,6 +13,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import (
@@ -42,7 +43,7 @@ class PoolLike(Op):
         layout, out_layout = (Layout(_DIGITS.sub("", text)) for text in texts)
         return layout, out_layout
 
-    def check_layouts(self, d: Deduction, data: TensorType) -> None:
+    def check_layouts(self, d: Deduction, data: KnownTensor) -> None:
         letters, packed = f"NC{self.spatial}", _PACKED.fullmatch(self.layout)
         if packed is None:
             check_layout(d, self.layout, letters, "layout", data)
@@ -57,7 +58,6 @@ class PoolLike(Op):
             f"data must have {len(letters) + 1} dimensions ({self.layout}), got {data.ndim}",
             arg="data", code="op-rank",
         )  # fmt: skip
-        assert data.dims is not None
         d.same_dim(data.dims[-1], Dim.of(int(packed[2])), f"layout {self.layout}", arg="data")
 
     def plain(self, x: np.ndarray) -> np.ndarray:
@@ -142,7 +142,7 @@ class Pooling(PoolLike):
             )
         ]
 
-    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         self.check_dtype(d, data)
         self.check_layouts(d, data)
         count = len(self.spatial)
@@ -150,7 +150,6 @@ class Pooling(PoolLike):
             check_per_axis(d, getattr(self, name), count, name)
         check_padding(d, self.padding, count)
         layout, out_layout = self.layouts()
-        assert data.dims is not None
         sizes = layout.named(data.dims)
         for w in self.windows():
             places = self.reach(sizes[w.letter], w)
@@ -170,7 +169,7 @@ class Pooling(PoolLike):
         beyond = min(w.after - w.span + w.stride, 0)
         return size + (w.before + beyond + w.stride - 1)
 
-    def check_dtype(self, d: Deduction, data: TensorType) -> None:
+    def check_dtype(self, d: Deduction, data: KnownTensor) -> None:
         """Refuse dtypes that the function is not defined on."""
         raise NotImplementedError
 
@@ -227,12 +226,12 @@ class MaxPooling(Pooling):
     """The largest of each window: NaN if there is one; minus infinity, or the smallest integer, of a window that is
     outside altogether."""
 
-    def check_dtype(self, d: Deduction, data: TensorType) -> None:
+    def check_dtype(self, d: Deduction, data: KnownTensor) -> None:
         d.require(
             data.dtype != "bool", "data must be numbers, got bool", arg="data", code="op-dtype"
         )
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         loops, lowest = self.loops(), te.const(DType(str(data.dtype)).limits[0], str(data.dtype))
 
         def largest(*i: Any) -> Any:
@@ -278,13 +277,12 @@ class AveragePooling(Pooling):
     """The mean of each window; 0 of one that has nothing to count. Of integers the sum is exact, and its quotient
     rounded toward 0."""
 
-    def check_dtype(self, d: Deduction, data: TensorType) -> None:
+    def check_dtype(self, d: Deduction, data: KnownTensor) -> None:
         d.require(
             data.dtype != "bool", "data must be numbers, got bool", arg="data", code="op-dtype"
         )
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
-        assert out.dims is not None
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         loops, layout, out_layout = self.loops(), *self.layouts()
         sizes = layout.named(te.dims(data))
         zero, wide = te.const(0, str(data.dtype)), sum_dtype(DType(str(data.dtype)))

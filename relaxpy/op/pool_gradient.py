@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import Layout, inside
@@ -25,7 +26,7 @@ class PoolingBackward(Pooling, Gradient):
     """The gradient of a pooling with respect to data. Where windows overlap, it is the sum of what they hand back, in
     float32 for narrower dtypes."""
 
-    def deduce(self, d: Deduction, output_grad: TensorType, data: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, output_grad: KnownTensor, data: KnownTensor) -> TensorType:
         pooled = super().deduce(d, data)
         d.same_dtype(output_grad, data)
         check_shape(d, output_grad, pooled.dims or (), "the pooled data", "output_grad")
@@ -34,10 +35,10 @@ class PoolingBackward(Pooling, Gradient):
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         return self.like(args)
 
-    def check_dtype(self, d: Deduction, data: TensorType) -> None:
+    def check_dtype(self, d: Deduction, data: KnownTensor) -> None:
         d.need_float(data, "data")
 
-    def legalize(self, out: TensorType, output_grad: te.Tensor, data: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, output_grad: te.Tensor, data: te.Tensor) -> te.Tensor:
         wide = str(te.dtype_of(te.widen(te.const(0, out.dtype))))
         layout, out_layout = self.layouts()
         sizes, counts = layout.named(te.dims(data)), out_layout.named(te.dims(output_grad))
@@ -82,12 +83,13 @@ class PoolingBackward(Pooling, Gradient):
         x = rand(2, 3, 6, 5)
         halved = rand(2, 3, 3, 2), rand(2, 3, 6, 4)
         yield sample(cls(2, 2), *halved, dims="n c h w, n c h*2 w*2")
-        for attributes, (h, w) in (
+        cases: tuple[tuple[dict[str, Any], tuple[int, int]], ...] = (
             ({"pool_size": 3, "padding": 1}, (6, 5)),
             ({"pool_size": (3, 2), "strides": (2, 1), "ceil_mode": True}, (3, 4)),
             ({"pool_size": 2, "strides": 3, "padding": (1, 0, 1, 2), "ceil_mode": True}, (3, 2)),
             ({"pool_size": 2, "dilation": 2, "padding": 1, "strides": 2}, (3, 3)),
-        ):
+        )
+        for attributes, (h, w) in cases:
             yield sample(cls(**attributes), rand(2, 3, h, w), x, dims=f"n c {h} {w}, n c 6 5")
         last = cls(2, 2, layout="NHWC", out_layout="NCHW")
         yield sample(last, rand(1, 2, 2, 1), rand(1, 4, 3, 2), dims="n c 2 1, n 4 3 c")

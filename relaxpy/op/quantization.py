@@ -10,6 +10,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import dim_op
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -29,7 +30,7 @@ class Quantization(Op):
     out_dtype: DType
 
     def result(
-        self, d: Deduction, data: TensorType, scale: TensorType, zero_point: TensorType
+        self, d: Deduction, data: KnownTensor, scale: KnownTensor, zero_point: KnownTensor
     ) -> TensorType:
         """What `deduce` gives, once the dtypes are found to be right."""
         d.need_float(scale, "scale")
@@ -41,8 +42,7 @@ class Quantization(Op):
                 arg=name,
                 code="op-rank",
             )
-            if x.ndim == 1 and x.dims is not None and x.dims[0] != 1:
-                assert data.dims is not None
+            if x.ndim == 1 and x.dims[0] != 1:
                 count, size = x.dims[0], data.dims[d.axis(self.axis, data.ndim)]
                 message = f"{name} does not fit axis {self.axis} of data"
                 if count.value is None and equal(count, size) is Verdict.MAYBE:
@@ -55,9 +55,8 @@ class Quantization(Op):
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         return TensorType(None, self.out_dtype)
 
-    def parameter(self, x: te.Tensor, out: TensorType, index: Sequence[Any]) -> Any:
+    def parameter(self, x: te.Tensor, out: KnownTensor, index: Sequence[Any]) -> Any:
         """The scale or zero point for element `index` of the result."""
-        assert out.dims is not None
         shape = te.dims(x)
         if not shape or shape[0] == 1:
             return x(*(0 for _ in shape))
@@ -80,7 +79,7 @@ class Quantize(Quantization):
     out_dtype: DType = DType("int8")
 
     def deduce(
-        self, d: Deduction, data: TensorType, scale: TensorType, zero_point: TensorType
+        self, d: Deduction, data: KnownTensor, scale: KnownTensor, zero_point: KnownTensor
     ) -> TensorType:
         d.need_float(data, "data")
         d.require(
@@ -92,7 +91,7 @@ class Quantize(Quantization):
         return self.result(d, data, scale, zero_point)
 
     def legalize(
-        self, out: TensorType, data: te.Tensor, scale: te.Tensor, zero_point: te.Tensor
+        self, out: KnownTensor, data: te.Tensor, scale: te.Tensor, zero_point: te.Tensor
     ) -> te.Tensor:
         def element(*i: Any) -> Any:
             step = te.cast(self.parameter(scale, out, i), "float32")
@@ -138,7 +137,7 @@ class Dequantize(Quantization):
     out_dtype: DType = DType("float32")
 
     def deduce(
-        self, d: Deduction, data: TensorType, scale: TensorType, zero_point: TensorType
+        self, d: Deduction, data: KnownTensor, scale: KnownTensor, zero_point: KnownTensor
     ) -> TensorType:
         d.need_int(data, "data")
         d.require(
@@ -150,7 +149,7 @@ class Dequantize(Quantization):
         return self.result(d, data, scale, zero_point)
 
     def legalize(
-        self, out: TensorType, data: te.Tensor, scale: te.Tensor, zero_point: te.Tensor
+        self, out: KnownTensor, data: te.Tensor, scale: te.Tensor, zero_point: te.Tensor
     ) -> te.Tensor:
         wide = self.wide(data.dtype, zero_point.dtype)
 
@@ -212,17 +211,16 @@ class OneHot(Op):
         kinds = {type(self.on_value), type(self.off_value)}
         return DType("float32" if float in kinds else "int64" if int in kinds else "bool")
 
-    def deduce(self, d: Deduction, indices: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, indices: KnownTensor) -> TensorType:
         d.need_int(indices, "indices")
         d.require(self.depth >= 0, f"depth cannot be {self.depth}", arg="depth")
         axis = d.axis(self.axis, indices.ndim + 1)
-        assert indices.dims is not None
         return TensorType((*indices.dims[:axis], self.depth, *indices.dims[axis:]), self.dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         return TensorType(None, self.dtype)
 
-    def legalize(self, out: TensorType, indices: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, indices: te.Tensor) -> te.Tensor:
         axis = self.axis % out.ndim
         on, off = (te.const(value, str(self.dtype)) for value in (self.on_value, self.off_value))
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import dim_op, product
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -21,8 +22,7 @@ class BatchFlatten(Op):
 
     name = "nn.batch_flatten"
 
-    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
-        assert data.dims is not None
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         d.require(
             data.ndim >= 2,
             f"data must have at least 2 dimensions, got {data.ndim}", arg="data", code="op-rank",
@@ -34,7 +34,7 @@ class BatchFlatten(Op):
         assert isinstance(data, TensorType)
         return TensorType(None, data.dtype, 2)
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         return reindexed(out, data, "batch_flatten")
 
     def reference(self, data: np.ndarray) -> np.ndarray:
@@ -58,8 +58,7 @@ class PixelShuffle(Op):
     upscale_factor: int
     """R, the side of a square."""
 
-    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
-        assert data.dims is not None
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         d.require(
             data.ndim >= 3,
             f"data must have at least 3 dimensions, got {data.ndim}", arg="data", code="op-rank",
@@ -74,7 +73,7 @@ class PixelShuffle(Op):
         )
         return TensorType((*outer, channels // (r * r), height * r, width * r), data.dtype)
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         r = self.upscale_factor
 
         def element(*i: Any) -> Any:

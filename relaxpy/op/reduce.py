@@ -12,6 +12,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, maximum, product
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -27,16 +28,15 @@ class Reduction(Op):
     keepdims: bool = False
     """The reduced axes stay, with size 1."""
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         self.check(d, x)
-        assert x.dims is not None
         gone = d.axes(self.axis, x.ndim)
         kept = [Dim.of(1) if i in gone else size for i, size in enumerate(x.dims)]
         if not self.keepdims:
             kept = [size for i, size in enumerate(kept) if i not in gone]
         return TensorType(tuple(kept), x.dtype)
 
-    def check(self, d: Deduction, x: TensorType) -> None:
+    def check(self, d: Deduction, x: KnownTensor) -> None:
         """Refuse dtypes that the reduction is not defined on."""
         d.require(x.dtype != "bool", "x must be numbers, got bool", arg="x", code="op-dtype")
 
@@ -56,7 +56,7 @@ class Reduction(Op):
         )
         return tuple(sorted(axis % ndim for axis in axes))
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         return rounded(out, self.reduced(out, x, self.reducer(), name=self.name))
 
     def reducer(self) -> Callable[[Any, Any], Any]:
@@ -65,7 +65,7 @@ class Reduction(Op):
 
     def reduced(
         self,
-        out: TensorType,
+        out: KnownTensor,
         x: te.Tensor,
         reduce: Callable[[Any, Any], Any],
         value: Callable[[Any, Sequence[Any], Sequence[Any]], Any] = lambda element, *_: element,
@@ -153,7 +153,7 @@ class Prod(Reduction):
 class FloatReduction(Reduction):
     """A reduction that is defined on floats only."""
 
-    def check(self, d: Deduction, x: TensorType) -> None:
+    def check(self, d: Deduction, x: KnownTensor) -> None:
         d.need_float(x, "x")
 
 
@@ -164,7 +164,7 @@ class Mean(Reduction):
 
     name = "mean"
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         wide = sum_dtype(DType(str(x.dtype)))
         if not wide.is_int:
             return rounded(out, self.mean(out, x))
@@ -174,7 +174,7 @@ class Mean(Reduction):
         mean = lambda *i: te.cast(te.divide(total(*i), te.cast(count, wide)), out.dtype)  # noqa: E731
         return te.compute(out.dims, mean, "mean")
 
-    def mean(self, out: TensorType, x: te.Tensor, value: Any = lambda v, *_: v) -> te.Tensor:
+    def mean(self, out: KnownTensor, x: te.Tensor, value: Any = lambda v, *_: v) -> te.Tensor:
         """The mean of `value(element, place, along)`, in wide precision."""
         sizes = te.dims(x)
         count = product(tuple(sizes[a] for a in self.axes_of(len(sizes))))
@@ -202,7 +202,7 @@ class Mean(Reduction):
 class Spread(FloatReduction):
     """How far elements lie from their mean."""
 
-    def variance(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def variance(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         """The mean square of the distance from the mean, in wide precision."""
         average = Mean(self.axis, self.keepdims)
         center = average.mean(out, x)
@@ -227,7 +227,7 @@ class Variance(Spread):
 
     name = "variance"
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         return rounded(out, self.variance(out, x))
 
     def reference(self, x: np.ndarray) -> np.ndarray:
@@ -240,7 +240,7 @@ class Std(Spread):
 
     name = "std"
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         variance = self.variance(out, x)
         return rounded(out, te.compute(out.dims, lambda *i: te.sqrt(variance(*i)), "std"))
 
@@ -291,10 +291,10 @@ class Min(Extreme):
 class Quantifier(Reduction):
     """Whether elements are not 0 (a NaN is not), as bool."""
 
-    def check(self, d: Deduction, x: TensorType) -> None:
+    def check(self, d: Deduction, x: KnownTensor) -> None:
         """Any dtype will do."""
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         return TensorType(super().deduce(d, x).shape, "bool")
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
@@ -302,7 +302,7 @@ class Quantifier(Reduction):
         assert isinstance(found, TensorType)
         return TensorType(None, "bool", found.ndim)
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         def flag(element: Any, *_: Any) -> Any:
             return te.cast(te.cast(element, DType("bool")), DType("int8"))
 
@@ -351,7 +351,7 @@ class AllTrue(Quantifier):
         return np.asarray(np.all(widened(x), self.axis, keepdims=self.keepdims))
 
 
-def rounded(out: TensorType, wide: te.Tensor) -> te.Tensor:
+def rounded(out: KnownTensor, wide: te.Tensor) -> te.Tensor:
     """A result in wide precision as the dtype of `out`."""
     if out.dtype == str(wide.dtype):
         return wide

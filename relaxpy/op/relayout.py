@@ -10,6 +10,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Atom, Dim, DimOp, SymVar, dim_op, maximum
 from relaxpy.ir.index_map import IndexMap, axis
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -33,8 +34,7 @@ class LayoutTransform(Op):
     def __post_init__(self) -> None:
         object.__setattr__(self, "index_map", IndexMap.of(self.index_map))
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
-        assert x.dims is not None
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         d.require(
             self.index_map.ndim == x.ndim,
             f"index_map takes {self.index_map.ndim} places, and x has {x.ndim} dimensions",
@@ -65,8 +65,7 @@ class LayoutTransform(Op):
         size = span[1] + 1
         return size if prove(dim_op("le", 0, size)) else maximum(size, 0)
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
-        assert out.dims is not None
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         fill_value = te.const(literal_value(self.pad_value or 0.0), str(out.dtype))
 
         def fill(p: Any, result: Any, source: Any) -> None:

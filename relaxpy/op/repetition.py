@@ -9,6 +9,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, maximum, product
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -24,9 +25,8 @@ class Repeat(Op):
     repeats: int
     axis: int | None = None
 
-    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         self._check(d)
-        assert data.dims is not None
         if self.axis is None:
             return TensorType((product(data.dims) * self.repeats,), data.dtype)
         dims, axis = list(data.dims), d.axis(self.axis, data.ndim)
@@ -42,10 +42,10 @@ class Repeat(Op):
         dtype = data.dtype if isinstance(data, TensorType) else None
         return TensorType(None, dtype, 1 if self.axis is None else -1)
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         axis = 0 if self.axis is None else self.axis % len(data.shape)
         if self.axis is None:
-            flat = TensorType((product(te.dims(data)),), out.dtype)
+            flat = KnownTensor((product(te.dims(data)),), out.dtype)
             data = reindexed(flat, data, "flatten")
         times = te.dim(max(self.repeats, 1))  # a tensor that is repeated 0 times is not read
         return te.compute(
@@ -80,15 +80,14 @@ class Tile(Op):
         given = (self.repeats,) if isinstance(self.repeats, int) else self.repeats
         return (1,) * (ndim - len(given)) + given
 
-    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
-        assert data.dims is not None
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         times = self.times(data.ndim)
         d.require(min(times, default=1) >= 0, f"cannot repeat {min(times, default=1)} times",
                   arg="repeats")  # fmt: skip
         dims = (Dim.of(1),) * (len(times) - data.ndim) + data.dims
         return TensorType(tuple(s * r for s, r in zip(dims, times, strict=True)), data.dtype)
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         sizes, new = te.dims(data), out.ndim - len(data.shape)
         # Where there are no elements nothing is read, but LLVM may divide before it knows that.
         wraps = [te.dim(maximum(size, 1)) for size in sizes]

@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
+from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Expr
+from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import ArgSpec, Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import Layout, check_layout, inside
@@ -101,16 +102,13 @@ class Resize(Op):
             value = (value,) * len(self.spatial)
         return super()._argument(spec, value, dtype)
 
-    def deduce(self, d: Deduction, data: TensorType, size: ShapeType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor, size: KnownShape) -> TensorType:
         self.check_attributes(d)
         check_layout(d, self.layout, f"NC{self.spatial}", "layout", data)
         count = len(self.spatial)
         d.require(
             size.ndim == count, f"size must have {count} numbers, got {size.ndim}", arg="size"
         )
-        assert data.dtype is not None
-        assert data.dims is not None
-        assert size.dims is not None
         dtype = self.out_dtype or data.dtype
         d.require(
             not dtype.is_bool or self.method == "nearest_neighbor",
@@ -172,8 +170,7 @@ class Resize(Op):
 
     # The tensor program
 
-    def legalize(self, out: TensorType, data: te.Tensor, size: Sequence[Dim]) -> te.Tensor:
-        assert out.dims is not None
+    def legalize(self, out: KnownTensor, data: te.Tensor, size: Sequence[Dim]) -> te.Tensor:
         layout, taps = Layout(self.layout), _METHODS[self.method]
         sizes, dtype = layout.named(te.dims(data)), str(data.dtype)
         wide = self.wide(DType(dtype), DType(str(out.dtype)))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -21,11 +22,11 @@ class Flip(Op):
     name = "flip"
     axis: int
 
-    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         d.axis(self.axis, data.ndim)
         return TensorType(data.shape, data.dtype)
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         axis = self.axis % out.ndim
         last = te.dim(te.dims(data)[axis] - 1)
         return te.compute(
@@ -55,10 +56,8 @@ class ReverseSequence(Op):
     seq_axis: int = 1
     batch_axis: int = 0
 
-    def deduce(self, d: Deduction, data: TensorType, seq_lengths: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor, seq_lengths: KnownTensor) -> TensorType:
         d.need_int(seq_lengths, "seq_lengths")
-        assert data.dims is not None
-        assert seq_lengths.dims is not None
         seq = d.axis(self.seq_axis, data.ndim, "seq_axis")
         batch = d.axis(self.batch_axis, data.ndim, "batch_axis")
         d.require(
@@ -74,7 +73,7 @@ class ReverseSequence(Op):
         )  # fmt: skip
         return TensorType(data.shape, data.dtype)
 
-    def legalize(self, out: TensorType, data: te.Tensor, seq_lengths: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor, seq_lengths: te.Tensor) -> te.Tensor:
         seq, batch = self.seq_axis % out.ndim, self.batch_axis % out.ndim
 
         def element(*i: Any) -> Any:

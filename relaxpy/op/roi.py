@@ -14,6 +14,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import Layout, check_per_axis, per_axis
@@ -32,7 +33,7 @@ class RegionOperator(Op):
     spatial_scale: float
     layout: str
 
-    def deduce(self, d: Deduction, data: TensorType, rois: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor, rois: KnownTensor) -> TensorType:
         d.need_float(data, "data")
         dtype = d.same_dtype(data, rois)
         for name, x, ndim in (("data", data, 4), ("rois", rois, 2)):
@@ -46,8 +47,6 @@ class RegionOperator(Op):
             f"layout {self.layout!r} is none of {', '.join(self.layouts)}", arg="layout",
         )  # fmt: skip
         self.check_attributes(d)
-        assert data.dims is not None
-        assert rois.dims is not None
         d.same_dim(rois.dims[1], Dim.of(5), "a region has 5 numbers", arg="rois")
         sizes = Layout(self.layout).named(data.dims)
         for letter in "NHW":
@@ -64,13 +63,12 @@ class RegionOperator(Op):
         data = args[0]
         return TensorType(None, data.dtype if isinstance(data, TensorType) else None, 4)
 
-    def legalize(self, out: TensorType, data: te.Tensor, rois: te.Tensor) -> te.Tensor:
-        assert out.dims is not None
+    def legalize(self, out: KnownTensor, data: te.Tensor, rois: te.Tensor) -> te.Tensor:
         layout = Layout(self.layout)
         sizes = layout.named(te.dims(data))
 
         def fill(p: Any, result: Any, source: Any, regions: Any) -> None:
-            with te.rows(p, out.dims or ()) as index:
+            with te.rows(p, out.dims) as index:
                 at = layout.named(index)
                 region = [
                     te.known(p, f"r{k}", te.widen(p.read(regions, at["N"], k))) for k in range(5)

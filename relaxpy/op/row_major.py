@@ -12,6 +12,7 @@ from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import Annotation, ShapeType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, product
 from relaxpy.ir.expr import Call, ShapeExpr
+from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduce import deduce
@@ -20,13 +21,12 @@ from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 
 
-def reindexed(out: TensorType, x: te.Tensor, name: str) -> te.Tensor:
+def reindexed(out: KnownTensor, x: te.Tensor, name: str) -> te.Tensor:
     """The elements of x in row-major order, under the shape of `out`.
 
     Axes are matched in groups of the same number of elements, so that (n, 4, 8) as (n, 32)
     divides by 8 and never by a symbol.
     """
-    assert out.dims is not None
     source = te.dims(x)
     groups = axis_groups(source, out.dims)
 
@@ -38,7 +38,7 @@ def reindexed(out: TensorType, x: te.Tensor, name: str) -> te.Tensor:
         read: list[Any] = []
         for ours, theirs in groups:
             read += _unravel(
-                _ravel(index, theirs, out.dims or ()), [source[a] for a in ours], index, theirs
+                _ravel(index, theirs, out.dims), [source[a] for a in ours], index, theirs
             )
         return x(*read)
 
@@ -103,9 +103,7 @@ class Reshape(Op):
 
     name = "reshape"
 
-    def deduce(self, d: Deduction, x: TensorType, shape: ShapeType) -> TensorType:
-        assert x.dims is not None
-        assert shape.dims is not None
+    def deduce(self, d: Deduction, x: KnownTensor, shape: KnownShape) -> TensorType:
         total, dims = product(x.dims), list(shape.dims)
         for size in dims:
             d.require(
@@ -183,7 +181,7 @@ class Reshape(Op):
         known = shape.dims if shape.dims is not None and all(s != -1 for s in shape.dims) else None
         return TensorType(known, x.dtype, shape.ndim)
 
-    def legalize(self, out: TensorType, x: te.Tensor, shape: Any) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor, shape: Any) -> te.Tensor:
         return reindexed(out, x, "reshape")
 
     def reference(self, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -214,15 +212,14 @@ class Flatten(Op):
 
     name = "flatten"
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
-        assert x.dims is not None
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         return TensorType((product(x.dims),), x.dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         (x,) = args
         return TensorType(None, x.dtype if isinstance(x, TensorType) else None, 1)
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         return reindexed(out, x, "flatten")
 
     def reference(self, x: np.ndarray) -> np.ndarray:
@@ -243,13 +240,13 @@ class Size(Op):
 
     name = "size"
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         return TensorType((), "int64")
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         return TensorType((), "int64")
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         return te.compute((), lambda: te.dim(product(te.dims(x))), "size")
 
     def reference(self, x: np.ndarray) -> np.ndarray:

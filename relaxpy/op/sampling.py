@@ -11,6 +11,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -30,8 +31,8 @@ class MultinomialFromUniform(Op):
     """Dtype of the result."""
 
     def deduce(
-        self, d: Deduction, prob: TensorType, uniform_sample: TensorType,
-        sample_indices: TensorType,
+        self, d: Deduction, prob: KnownTensor, uniform_sample: KnownTensor,
+        sample_indices: KnownTensor,
     ) -> TensorType:  # fmt: skip
         d.need_float(prob, "prob")
         d.need_float(uniform_sample, "uniform_sample")
@@ -50,9 +51,6 @@ class MultinomialFromUniform(Op):
                 arg=name,
                 code="op-rank",
             )
-        assert prob.dims is not None
-        assert uniform_sample.dims is not None
-        assert sample_indices.dims is not None
         columns = {"uniform_sample": uniform_sample.dims, "sample_indices": sample_indices.dims}
         for name, dims in columns.items():
             d.same_dim(dims[1], Dim.of(1), f"{name} must be one column", arg=name)
@@ -67,11 +65,14 @@ class MultinomialFromUniform(Op):
         return TensorType(None, self.dtype, 2)
 
     def legalize(
-        self, out: TensorType, prob: te.Tensor, uniform_sample: te.Tensor, sample_indices: te.Tensor
+        self,
+        out: KnownTensor,
+        prob: te.Tensor,
+        uniform_sample: te.Tensor,
+        sample_indices: te.Tensor,
     ) -> te.Tensor:
         from relaxpy.tir.writer.scan import scan
 
-        assert out.dims is not None
         batch, size = te.dims(prob)
         wide = wide_dtype(DType(str(prob.dtype)))
         number = _number_dtype(str(prob.dtype), str(uniform_sample.dtype))

@@ -12,6 +12,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import product
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -37,8 +38,7 @@ class Scan(Op):
     ufunc: ClassVar[np.ufunc]
     """`combine` on arrays."""
 
-    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
-        assert data.dims is not None
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         dtype = self.dtype or data.dtype
         d.require(
             dtype != "bool",
@@ -57,12 +57,11 @@ class Scan(Op):
         assert isinstance(data, TensorType)
         return TensorType(None, self.dtype or data.dtype, 1 if self.axis is None else data.ndim)
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         from relaxpy.tir.writer.scan import scan
 
         shape, axis = te.dims(data), self.axis
         axis = None if axis is None else axis % len(shape)
-        assert out.dtype is not None
         start = self.start if self.exclusive else self.neutral
         return scan(data, shape, axis, out.dtype, type(self).combine, start, self.exclusive)
 

@@ -13,6 +13,7 @@ import numpy as np
 from relaxpy.ir.annotation import TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -33,7 +34,7 @@ def wide_dtype(dtype: str, reduction: str) -> DType:
     return DType("float32") if kind.is_narrow else kind
 
 
-def check_reduction(d: Deduction, data: TensorType, reduction: str) -> None:
+def check_reduction(d: Deduction, data: KnownTensor, reduction: str) -> None:
     """Refuse a reduction that is none, or none of bools."""
     d.require(
         reduction in REDUCTIONS,
@@ -58,11 +59,9 @@ class Updates:
 
 
 def scattered(
-    out: TensorType, data: te.Tensor, updates: Updates, reduction: str, name: str
+    out: KnownTensor, data: te.Tensor, updates: Updates, reduction: str, name: str
 ) -> te.Tensor:
     """The tensor program: a copy of `data`, which the updates meet in order."""
-    assert out.dims is not None
-    assert out.dtype is not None
     wide, sizes = wide_dtype(out.dtype, reduction), te.dims(data)
     outputs = [(out.dims, wide)] + ([(out.dims, DType("int64"))] if reduction == "mean" else [])
 
@@ -150,14 +149,11 @@ class ScatterElements(Op):
     reduction: str = "update"
 
     def deduce(
-        self, d: Deduction, data: TensorType, indices: TensorType, updates: TensorType
+        self, d: Deduction, data: KnownTensor, indices: KnownTensor, updates: KnownTensor
     ) -> TensorType:
         check_reduction(d, data, self.reduction)
         d.need_int(indices, "indices")
         d.same_dtype(data, updates)
-        assert data.dims is not None
-        assert indices.dims is not None
-        assert updates.dims is not None
         axis = d.axis(self.axis, data.ndim)
         for name, other in (("indices", indices), ("updates", updates)):
             d.require(
@@ -174,7 +170,7 @@ class ScatterElements(Op):
         return TensorType(data.shape, data.dtype)
 
     def legalize(
-        self, out: TensorType, data: te.Tensor, indices: te.Tensor, updates: te.Tensor
+        self, out: KnownTensor, data: te.Tensor, indices: te.Tensor, updates: te.Tensor
     ) -> te.Tensor:
         axis = self.axis % out.ndim
         size = te.dims(data)[axis]
@@ -228,14 +224,11 @@ class ScatterND(Op):
     reduction: str = "update"
 
     def deduce(
-        self, d: Deduction, data: TensorType, indices: TensorType, updates: TensorType
+        self, d: Deduction, data: KnownTensor, indices: KnownTensor, updates: KnownTensor
     ) -> TensorType:
         check_reduction(d, data, self.reduction)
         d.need_int(indices, "indices")
         d.same_dtype(data, updates)
-        assert data.dims is not None
-        assert indices.dims is not None
-        assert updates.dims is not None
         d.require(indices.ndim > 0, "indices has no dimensions", arg="indices", code="op-rank")
         depth = indices.dims[-1].value
         if depth is None:
@@ -259,7 +252,7 @@ class ScatterND(Op):
         return TensorType(data.shape, data.dtype)
 
     def legalize(
-        self, out: TensorType, data: te.Tensor, indices: te.Tensor, updates: te.Tensor
+        self, out: KnownTensor, data: te.Tensor, indices: te.Tensor, updates: te.Tensor
     ) -> te.Tensor:
         lead = len(indices.shape) - 1
         named = te.dims(data)[: te.dims(indices)[-1].value or 0]
@@ -311,14 +304,12 @@ class IndexPut(Op):
     accumulate: bool = False
 
     def deduce(
-        self, d: Deduction, data: TensorType, indices: TupleType, values: TensorType
+        self, d: Deduction, data: KnownTensor, indices: TupleType, values: KnownTensor
     ) -> TensorType:
         check_reduction(d, data, self._reduction)
         named = index_tensors(d, data, indices)
         d.same_dtype(data, values)
-        assert data.dims is not None
-        assert values.dims is not None
-        lead = d.broadcast(*(index.dims or () for index in named))
+        lead = d.broadcast(*(index.dims for index in named))
         rank = max(index.ndim for index in named) + data.ndim - len(named)
         d.require(
             values.ndim <= rank,
@@ -337,7 +328,7 @@ class IndexPut(Op):
         return "add" if self.accumulate else "update"
 
     def legalize(
-        self, out: TensorType, data: te.Tensor, indices: Sequence[te.Tensor], values: te.Tensor
+        self, out: KnownTensor, data: te.Tensor, indices: Sequence[te.Tensor], values: te.Tensor
     ) -> te.Tensor:
         sizes, shapes = te.dims(data), [te.dims(index) for index in indices]
         lead = reduce(_broadcast, shapes)

@@ -9,6 +9,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -31,7 +32,7 @@ class Where(Op):
         return found
 
     def deduce(
-        self, d: Deduction, condition: TensorType, x1: TensorType, x2: TensorType
+        self, d: Deduction, condition: KnownTensor, x1: KnownTensor, x2: KnownTensor
     ) -> TensorType:
         d.require(
             condition.dtype == "bool",
@@ -39,9 +40,6 @@ class Where(Op):
             help='cast it: R.astype(condition, "bool")',
         )  # fmt: skip
         dtype = d.same_dtype(x1, x2)
-        assert condition.dims is not None
-        assert x1.dims is not None
-        assert x2.dims is not None
         shape = d.broadcast(condition.dims, x1.dims, x2.dims)
         return TensorType(shape, dtype, max(condition.ndim, x1.ndim, x2.ndim))
 
@@ -50,10 +48,10 @@ class Where(Op):
         return TensorType(None, known[0] if known else None)
 
     def legalize(
-        self, out: TensorType, condition: te.Tensor, x1: te.Tensor, x2: te.Tensor
+        self, out: KnownTensor, condition: te.Tensor, x1: te.Tensor, x2: te.Tensor
     ) -> te.Tensor:
         def element(*i: Any) -> Any:
-            c, a, b = (te.element(te.broadcast(x, out.dims or (), i)) for x in (condition, x1, x2))
+            c, a, b = (te.element(te.broadcast(x, out.dims, i)) for x in (condition, x1, x2))
             return te.select(c, a, b)
 
         return te.compute(out.dims, element, "where")
@@ -88,7 +86,9 @@ class Bucketize(Op):
     out_int32: bool = False
     right: bool = False
 
-    def deduce(self, d: Deduction, input_tensor: TensorType, boundaries: TensorType) -> TensorType:
+    def deduce(
+        self, d: Deduction, input_tensor: KnownTensor, boundaries: KnownTensor
+    ) -> TensorType:
         d.same_dtype(input_tensor, boundaries)
         d.require(
             input_tensor.dtype != "bool", "input_tensor must be numbers, got bool",
@@ -110,7 +110,7 @@ class Bucketize(Op):
         return "int32" if self.out_int32 else "int64"
 
     def legalize(
-        self, out: TensorType, input_tensor: te.Tensor, boundaries: te.Tensor
+        self, out: KnownTensor, input_tensor: te.Tensor, boundaries: te.Tensor
     ) -> te.Tensor:
         (size,) = te.dims(boundaries)
         # Halving `size` places takes so many steps; where it is not known, as many as any has.

@@ -10,6 +10,7 @@ import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import product
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import widened
@@ -33,8 +34,7 @@ class Unique(Op):
     packed: ClassVar[str] = "relaxpy.unique"
     """The runtime's function."""
 
-    def deduce(self, d: Deduction, x: TensorType) -> Annotation:
-        assert x.dims is not None
+    def deduce(self, d: Deduction, x: KnownTensor) -> Annotation:
         if self.axis is None:
             return self._results(
                 TensorType(None, x.dtype, 1), TensorType((product(x.dims),), "int64")
@@ -103,7 +103,7 @@ class Nonzero(Op):
     packed: ClassVar[str] = "relaxpy.nonzero"
     """The runtime's function."""
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         return TensorType(None, "int64", 2)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:

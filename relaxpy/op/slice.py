@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relaxpy.errors import RuntimeCheckError
-from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType
+from relaxpy.ir.annotation import Annotation, PrimType, TensorType
 from relaxpy.ir.dim import Dim, dim_op, maximum, minimum
+from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -93,10 +94,9 @@ class StridedSlice(Op):
     assume_inbound: bool = False
 
     def deduce(
-        self, d: Deduction, x: TensorType, axes: ShapeType, begin: ShapeType, end: ShapeType,
-        strides: ShapeType | None = None,
+        self, d: Deduction, x: KnownTensor, axes: KnownShape, begin: KnownShape, end: KnownShape,
+        strides: KnownShape | None = None,
     ) -> TensorType:  # fmt: skip
-        assert x.dims is not None
         steps = strides.dims if strides is not None else (Dim.of(1),) * axes.ndim
         for name, given in (("begin", begin), ("end", end)):
             d.require(
@@ -105,14 +105,10 @@ class StridedSlice(Op):
                 arg=name,
             )
         d.require(
-            steps is not None and len(steps) == axes.ndim,
+            len(steps) == axes.ndim,
             "strides must be one for each axis",
             arg="strides",
         )
-        assert axes.dims is not None
-        assert begin.dims is not None
-        assert end.dims is not None
-        assert steps is not None
         d.require(all(a.value is not None for a in axes.dims), "axes must be constants", arg="axes")
         named = [d.axis(a.value or 0, x.ndim, "axes") for a in axes.dims]
         d.axes(named, x.ndim, "axes")
@@ -143,7 +139,7 @@ class StridedSlice(Op):
         return TensorType(None, x.dtype, x.ndim)
 
     def legalize(
-        self, out: TensorType, x: te.Tensor, axes: Any, begin: Any, end: Any, strides: Any = None
+        self, out: KnownTensor, x: te.Tensor, axes: Any, begin: Any, end: Any, strides: Any = None
     ) -> te.Tensor:
         sizes = te.dims(x)
         steps = te.dims(strides) if strides is not None else (Dim.of(1),) * len(axes)
@@ -212,7 +208,12 @@ class DynamicStridedSlice(Op):
     """The runtime's function."""
 
     def deduce(
-        self, d: Deduction, x: TensorType, begin: TensorType, end: TensorType, strides: TensorType
+        self,
+        d: Deduction,
+        x: KnownTensor,
+        begin: KnownTensor,
+        end: KnownTensor,
+        strides: KnownTensor,
     ) -> TensorType:
         for name, given in (("begin", begin), ("end", end), ("strides", strides)):
             d.need_int(given, name)
@@ -220,7 +221,6 @@ class DynamicStridedSlice(Op):
                 given.ndim == 1, f"{name} must have one dimension, got {given.ndim}", arg=name,
                 code="op-rank",
             )  # fmt: skip
-            assert given.dims is not None
             d.same_dim(given.dims[0], Dim.of(x.ndim), f"{name} must have an element for each axis: "
                        "sizes", arg=name)  # fmt: skip
         return TensorType(None, x.dtype, x.ndim)
@@ -258,12 +258,10 @@ class SliceScatter(Op):
     axis: int = 0
 
     def deduce(
-        self, d: Deduction, input_tensor: TensorType, src: TensorType, start: PrimType,
+        self, d: Deduction, input_tensor: KnownTensor, src: KnownTensor, start: PrimType,
         end: PrimType, step: PrimType,
     ) -> TensorType:  # fmt: skip
         d.same_dtype(input_tensor, src)
-        assert input_tensor.dims is not None
-        assert src.dims is not None
         axis = d.axis(self.axis, input_tensor.ndim)
         d.require(
             src.ndim == input_tensor.ndim,
@@ -284,7 +282,7 @@ class SliceScatter(Op):
         return TensorType(input_tensor.shape, input_tensor.dtype)
 
     def legalize(
-        self, out: TensorType, input_tensor: te.Tensor, src: te.Tensor, start: Any, end: Any,
+        self, out: KnownTensor, input_tensor: te.Tensor, src: te.Tensor, start: Any, end: Any,
         step: Any,
     ) -> te.Tensor:  # fmt: skip
         axis = self.axis % out.ndim

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import TensorType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -23,7 +24,7 @@ class SoftmaxLike(Op):
     axis: int = -1
     """Axis along which the powers add up to 1."""
 
-    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         d.need_float(data, "data")
         d.axis(self.axis, data.ndim)
         return TensorType(data.shape, data.dtype)
@@ -33,9 +34,8 @@ class SoftmaxLike(Op):
         axis = self.axis % len(i)
         return (*i[:axis], *i[axis + 1 :])
 
-    def reduced(self, out: TensorType, reduce: Any, value: Any, name: str) -> te.Tensor:
+    def reduced(self, out: KnownTensor, reduce: Any, value: Any, name: str) -> te.Tensor:
         """`reduce` of `value(index)` along the axis; of the other axes."""
-        assert out.dims is not None
         axis = self.axis % out.ndim
         k = te.reduce_axis(out.dims[axis], "k")
         return te.compute(
@@ -44,7 +44,7 @@ class SoftmaxLike(Op):
             name,
         )
 
-    def largest(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+    def largest(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         """The largest value along the axis."""
         return self.reduced(out, te.max, lambda i: te.widen(data(*i)), "largest")
 
@@ -72,8 +72,7 @@ class Softmax(SoftmaxLike):
 
     name = "nn.softmax"
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
-        assert out.dims is not None
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         largest = self.largest(out, data)
         power = te.compute(
             out.dims,
@@ -105,8 +104,7 @@ class LogSoftmax(SoftmaxLike):
 
     name = "nn.log_softmax"
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
-        assert out.dims is not None
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         largest = self.largest(out, data)
 
         def distance(i: tuple[Any, ...]) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
@@ -28,11 +29,11 @@ class Sort(Op):
     axis: int = -1
     descending: bool = False
 
-    def deduce(self, d: Deduction, x: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         d.axis(self.axis, x.ndim)
         return TensorType(x.shape, x.dtype)
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         (found,) = sorted_along(x, self.axis, self.descending, values=True)
         return found
 
@@ -65,7 +66,7 @@ class Argsort(Op):
     dtype: DType = DType("int32")
     """Dtype of the places."""
 
-    def deduce(self, d: Deduction, data: TensorType) -> TensorType:
+    def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         d.axis(self.axis, data.ndim)
         _require_places(d, self.dtype)
         return TensorType(data.shape, self.dtype)
@@ -73,7 +74,7 @@ class Argsort(Op):
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         return TensorType(None, self.dtype, _ndim(args))
 
-    def legalize(self, out: TensorType, data: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         (places,) = sorted_along(data, self.axis, self.descending, order=self.dtype, values=False)
         return places
 
@@ -110,8 +111,7 @@ class Topk(Op):
     dtype: DType = DType("int32")
     """Dtype of the indices."""
 
-    def deduce(self, d: Deduction, data: TensorType) -> Annotation:
-        assert data.dims is not None
+    def deduce(self, d: Deduction, data: KnownTensor) -> Annotation:
         axis = d.axis(self.axis, data.ndim)
         d.require(
             self.ret_type in ("both", "values", "indices"),

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from relaxpy.ir.annotation import PrimType, ShapeType
+from relaxpy.ir.annotation import PrimType
 from relaxpy.ir.dim import Dim
+from relaxpy.ir.known import KnownShape
 
 if TYPE_CHECKING:
     from relaxpy.tir.numerics.scalar import *  # noqa: F403
@@ -36,8 +37,7 @@ def __getattr__(name: str) -> Any:
 def dims(value: Any) -> tuple[Dim, ...]:
     """The dimensions of a tensor, in the symbols that its annotation has; those of a shape
     argument."""
-    if isinstance(value, ShapeType):
-        assert value.dims is not None
+    if isinstance(value, KnownShape):
         return value.dims
     if isinstance(value, (tuple, list)):
         return tuple(map(Dim.of, value))

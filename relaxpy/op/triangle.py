@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.ir.annotation import PrimType, ShapeType, TensorType
+from relaxpy.ir.annotation import PrimType, TensorType
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.create import check_sizes
@@ -30,10 +31,10 @@ class Eye(Op):
         columns = n if m is None else m
         if n.value is None or columns.value is None:
             return TensorType(None, self.dtype, 2)
-        check_sizes(d, ShapeType((n.value, columns.value)), "n")
+        check_sizes(d, KnownShape((n.value, columns.value)), "n")
         return TensorType((n.value, columns.value), self.dtype)
 
-    def legalize(self, out: TensorType, n: Any, m: Any = None, k: Any = None) -> te.Tensor:
+    def legalize(self, out: KnownTensor, n: Any, m: Any = None, k: Any = None) -> te.Tensor:
         return diagonal(out, k, self.name)
 
     def reference(self, n: int, m: int | None = None, k: int | None = None) -> np.ndarray:
@@ -55,7 +56,7 @@ class EyeLike(Op):
     name = "eye_like"
     dtype: DType | None = None
 
-    def deduce(self, d: Deduction, x: TensorType, k: PrimType | None = None) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor, k: PrimType | None = None) -> TensorType:
         offset(d, k)
         d.require(x.ndim == 2, f"x must have 2 dimensions, got {x.ndim}", arg="x", code="op-rank")
         return TensorType(x.shape, self.dtype or x.dtype, vdevice=x.vdevice)
@@ -63,7 +64,7 @@ class EyeLike(Op):
     def deduce_unranked(self, d: Deduction, args: Any) -> TensorType:
         return TensorType(None, self.dtype or args[0].dtype, 2)
 
-    def legalize(self, out: TensorType, x: te.Tensor, k: Any = None) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor, k: Any = None) -> te.Tensor:
         return diagonal(out, k, self.name)
 
     def reference(self, x: np.ndarray, k: int | None = None) -> np.ndarray:
@@ -86,14 +87,14 @@ class Triangle(Op):
         """Is a place in the part? `row` counts from the diagonal."""
         raise NotImplementedError
 
-    def deduce(self, d: Deduction, x: TensorType, k: PrimType | None = None) -> TensorType:
+    def deduce(self, d: Deduction, x: KnownTensor, k: PrimType | None = None) -> TensorType:
         offset(d, k)
         d.require(
             x.ndim >= 2, f"x must be a matrix, got {x.ndim} dimensions", arg="x", code="op-rank"
         )
         return TensorType(x.shape, x.dtype, vdevice=x.vdevice)
 
-    def legalize(self, out: TensorType, x: te.Tensor, k: Any = None) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor, k: Any = None) -> te.Tensor:
         by = te.dim(0) if k is None else te.scalar_dim(k)
         zero = te.const(0, str(out.dtype))
 
@@ -148,7 +149,7 @@ def offset(d: Deduction, k: PrimType | None) -> None:
     )
 
 
-def diagonal(out: TensorType, k: Any, name: str) -> te.Tensor:
+def diagonal(out: KnownTensor, k: Any, name: str) -> te.Tensor:
     """Ones where the column is the row and k, else zeros."""
     by = te.dim(0) if k is None else te.scalar_dim(k)
     one, zero = (te.const(value, str(out.dtype)) for value in (1, 0))

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.ir.annotation import PrimType, TensorType
+from relaxpy.ir.annotation import PrimType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, Expr, PrimValue, Var
+from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Sample, define_op, rand, sample, wrong
 from relaxpy.op.binary import Maximum, Minimum
@@ -343,7 +344,7 @@ class Clip(Unary):
 
         return inside(self.min), inside(self.max)
 
-    def legalize(self, out: TensorType, x: te.Tensor) -> te.Tensor:
+    def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         low, high = self.bounds(DType(str(x.dtype)))
         return te.compute(
             out.dims, lambda *i: te.cast(te.clip(te.widen(x(*i)), low, high), out.dtype)

@@ -144,7 +144,7 @@ def _dims_of(
 
 def with_shape_variables(found: Annotation, names: Mapping[tuple[Dim, ...], Var]) -> Annotation:
     """The annotation with variables in place of the dimensions that stand for them."""
-    if isinstance(found, TensorType) and found.dims in names:
+    if isinstance(found, TensorType) and found.dims is not None and found.dims in names:
         return TensorType(names[found.dims], found.dtype, found.ndim, found.vdevice)
     if isinstance(found, TupleType):
         return TupleType(with_shape_variables(item, names) for item in found.fields)

@@ -32,6 +32,7 @@ from relaxpy.ir import (
 )
 from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.expr import Expr, seq
+from relaxpy.op import OPS
 from relaxpy.op.binary import Add
 from relaxpy.op.call import call_dps_library, call_packed, call_pure_packed, call_tir
 from relaxpy.op.deduce import deduce
@@ -208,3 +209,13 @@ def test_errors_name_the_arguments() -> None:
         deduce(Call(Add(), (Var("a", tensor(3)), Var("b", tensor(4)))))
     assert caught.value.code == "shape-mismatch"
     assert len(caught.value.notes) == 2
+
+
+@pytest.mark.parametrize("op", ["hint_on_device", "nn.dropout", "shape_of", "split", "abs"])
+def test_programs_hold_plain_annotations(op: str) -> None:
+    """An operator is given known tensors and shapes; what it gives back of them are any."""
+    x = Var("x", TensorType((SymVar("n"), 4), "float32"))
+    attrs = {"split": {"indices_or_sections": 2, "axis": 1}}.get(op, {})
+    found = deduce(OPS[op].make(x, **attrs))
+    kinds = {type(a) for a in (found.fields if isinstance(found, TupleType) else (found,))}
+    assert kinds <= {TensorType, ShapeType}

@@ -10,6 +10,7 @@ from relaxpy.errors import PassError
 from relaxpy.ir.annotation import Annotation, PrimType, ShapeType, TensorType, TupleType
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.expr import ShapeExpr
+from relaxpy.ir.known import as_known
 from relaxpy.ir.visitor import free_sym_vars
 from relaxpy.tir import te
 from relaxpy.tir.analyzer import VarTable, to_tvm_var
@@ -34,7 +35,7 @@ def legal_program(
         scalar = args[i] if spec.kind is TensorType else None
         if isinstance(scalar, PrimType) and scalar.value is not None:
             values[i] = te.Scalar(cast(te.dim(scalar.value), scalar.dtype))
-    results = op.legalize(out, *values)
+    results = op.legalize(as_known(out), *values)
     outputs = list(results) if isinstance(results, (tuple, list)) else [results]
     outputs = [_copied(o) if any(o.same_as(i) for i in inputs) else o for o in outputs]
     annotations = [*(a for a in args if a is not None), out]

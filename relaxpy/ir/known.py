@@ -1,0 +1,100 @@
+"""Annotations of which everything is known: what operators deduce and legalize from. What is not known is put in before
+(`relaxpy.op.unknown`), or refused (`LegalizeOps`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from relaxpy.ir.annotation import Annotation, ShapeType, TensorType, TupleType
+from relaxpy.ir.dim import Dim, DimLike
+from relaxpy.ir.dtype import DType
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False)
+class KnownTensor(TensorType):
+    """A tensor whose dimensions and dtype are known. It equals the `TensorType` that says the same.
+
+    Raises: TypeError where one of them is not.
+    """
+
+    shape: tuple[Dim, ...]
+    dtype: DType
+
+    def __init__(
+        self,
+        shape: Sequence[DimLike],
+        dtype: str,
+        ndim: int | None = None,
+        vdevice: str | None = None,
+    ) -> None:
+        if not isinstance(shape, (tuple, list)) or dtype is None:
+            raise TypeError(f"a tensor of shape {shape} and dtype {dtype} is not known")
+        del ndim  # that of the shape
+        TensorType.__init__(self, shape, dtype, vdevice=vdevice)
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """The dimensions."""
+        return self.shape
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorType) and _said(self) == _said(other)
+
+    __hash__ = TensorType.__hash__
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False)
+class KnownShape(ShapeType):
+    """A shape whose dimensions are known. It equals the `ShapeType` that says the same.
+
+    Raises: TypeError where they are not.
+    """
+
+    dims: tuple[Dim, ...]
+
+    def __init__(self, dims: Sequence[DimLike], ndim: int | None = None) -> None:
+        if dims is None:
+            raise TypeError("the dimensions of a known shape are missing")
+        del ndim  # that of the dimensions
+        ShapeType.__init__(self, dims)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShapeType) and self.dims == other.dims
+
+    __hash__ = ShapeType.__hash__
+
+
+def _said(tensor: TensorType) -> tuple[object, ...]:
+    return tensor.shape, tensor.dtype, tensor.ndim, tensor.vdevice
+
+
+def as_known(annotation: Annotation) -> Any:
+    """The annotation, tensors and shapes in it as known ones. Raises TypeError where something is not known of them."""
+    match annotation:
+        case KnownTensor() | KnownShape():
+            return annotation
+        case TensorType(shape=shape, dtype=dtype, vdevice=vdevice):
+            return KnownTensor(shape, dtype, vdevice=vdevice)  # type: ignore[arg-type]
+        case ShapeType(dims=dims):
+            return KnownShape(dims)  # type: ignore[arg-type]
+        case TupleType(fields=fields):
+            return TupleType(map(as_known, fields))
+        case _:
+            return annotation
+
+
+def as_plain(annotation: Annotation) -> Annotation:
+    """The annotation, tensors and shapes in it as any others: what programs hold."""
+    match annotation:
+        case KnownTensor(shape=shape, dtype=dtype, vdevice=vdevice):
+            return TensorType(shape, dtype, vdevice=vdevice)
+        case KnownShape(dims=dims):
+            return ShapeType(dims)
+        case TupleType(fields=fields):
+            plain = tuple(map(as_plain, fields))
+            same = all(a is b for a, b in zip(plain, fields, strict=True))
+            return annotation if same else TupleType(plain)
+        case _:
+            return annotation
