@@ -11,6 +11,7 @@ from typing import Any
 from relaxpy.errors import PassError
 from relaxpy.ir.annotation import TensorType
 from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.ir.known import as_known
 from relaxpy.ir.module import CHECK_INDICES, BufferParam, ScalarParam
 from relaxpy.tir.analyzer import int64, to_tvm, to_tvm_var
 from relaxpy.tir.extents import with_parsed_extents
@@ -76,9 +77,9 @@ def can_be_fused(program: PrimFunc) -> bool:
 
 
 def _buffer(value: Value) -> Any:
-    assert value.type.dims is not None
-    shape = [to_tvm(dim) for dim in value.type.dims]
-    return tirx.decl_buffer(shape, str(value.type.dtype), value.name, layout=None)
+    known = as_known(value.type)
+    shape = [to_tvm(dim) for dim in known.dims]
+    return tirx.decl_buffer(shape, str(known.dtype), value.name, layout=None)
 
 
 def _placed(step: Step, buffers: Sequence[Any]) -> tuple[list[Any], list[Any]]:
