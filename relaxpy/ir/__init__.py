@@ -43,7 +43,8 @@ from relaxpy.ir.visitor import Rewriter, Visitor
 __all__ = [
     "Annotation", "BaseFunc", "Binding", "BindingBlock", "BufferParam", "Call", "CallableType", "Constant",
     "DType", "DataTypeImm", "DataflowBlock", "DataflowVar", "Dim", "Expr", "ExternFunc", "Function",
-    "GlobalVar", "IRModule", "If", "KnownShape", "KnownTensor", "MatchCast", "Node", "ObjectType", "Operator", "PrimType", "PrimValue",
+    "GlobalVar", "IRModule", "If", "KnownShape", "KnownTensor", "MatchCast", "Node", "ObjectType",
+    "Operator", "PrimType", "PrimValue",
     "Rewriter", "ScalarParam", "SeqExpr", "ShapeExpr", "ShapeType", "StringImm", "SymVar", "TensorProgram",
     "TensorType", "Tuple", "TupleGetItem", "TupleType", "Var", "VarBinding", "Visitor",
 ]  # fmt: skip
