@@ -138,7 +138,7 @@ def _unusable(listed: Listed, reason: str) -> BuildError:
     )
 
 
-_HOST = 'this version compiles for processors: target="llvm" is the one at hand'
+_HOST = 'target="llvm" is the processor at hand'
 
 _DEVICES = {
     "cuda": "NVIDIA GPUs", "nvptx": "NVIDIA GPUs", "rocm": "AMD GPUs", "hip": "AMD GPUs",
@@ -168,6 +168,6 @@ def _fail_kind(kind: str) -> Any:
         fail(
             "target-kind",
             f'there is no code generator for {_DEVICES[family]} ("{kind}") in this version',
-            f"{_HOST}; a backend and a runtime for {_DEVICES[family]} would be needed",
+            f"there is one for {', '.join(known)}; {_HOST}. A package may bring another (docs/add_a_target.md)",
         )
     fail("target-kind", f'unknown target kind "{kind}"', nearest(plain, known))
