@@ -67,7 +67,7 @@ class Function:
     def _enter(self, position: int, arg: Any) -> Any:
         try:
             linked = self.linked
-            return enter(arg, linked.patterns[position], linked.program.queues)
+            return enter(arg, linked.patterns[position], linked.queues)
         except RuntimeCheckError as error:
             param = self.linked.code.params[position]
             error.message = f"{self.name}: parameter {param.name}: {error.message}"

@@ -23,6 +23,7 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     TuplePattern,
 )
+from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.tensor import Shape, Tensor, copied, from_any, sizes
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ ANYTHING = ObjectPattern()
 
 def enter(value: Any, pattern: Pattern, queues: Sequence[Queue] = ()) -> Any:
     """The runtime value for an argument. Tensors share the caller's memory where that is right (`tensor.from_any`);
-    those that live on another device than the pattern says are copied there, `queues` being those of the slots.
+    those that live on another device than the pattern says are copied there, `queues` being those of the slots (none:
+    all of them are the host's).
 
     Raises: RuntimeCheckError for numbers that do not fit a tensor parameter's type, memory on another device, a shape
     with numbers that are no sizes.
@@ -44,6 +46,9 @@ def enter(value: Any, pattern: Pattern, queues: Sequence[Queue] = ()) -> Any:
         return _placed(value, pattern, queues)
     match pattern:
         case TensorPattern():
+            if not queues:
+                tensor = from_any(value, pattern.dtype)
+                return value if tensor is None else tensor
             tensor = _adopted(value, queues)
             if tensor is None:
                 tensor = from_any(value, pattern.dtype)
@@ -66,24 +71,19 @@ def enter(value: Any, pattern: Pattern, queues: Sequence[Queue] = ()) -> Any:
 
 def _placed(tensor: Tensor, pattern: Pattern, queues: Sequence[Queue]) -> Tensor:
     """An argument on the device where its parameter lives; a copy is marked, since an update of it would be lost."""
-    if not queues or not isinstance(pattern, TensorPattern):
+    if not isinstance(pattern, TensorPattern):
         return tensor
-    queue = queues[pattern.slot]
-    if tensor.__class__ is not Tensor:
-        placed = queue.enter(tensor)
+    queue = queues[pattern.slot] if queues else None
+    if queue is None or queue.is_host:
+        if not isinstance(tensor, DeviceTensor):
+            return tensor
+        placed, wanted, advice = tensor.to_host(), "the host", "an array: x.numpy().copy()"
+    else:
+        placed, wanted = queue.enter(tensor), str(queue.device)
+        advice = f"a tensor of {wanted}: vm.upload(x)"
         if tensor.device == queue.device:
             return placed
-    elif queue.is_host:
-        return tensor
-    else:
-        placed = queue.take(tensor)
-    return copied(
-        placed,
-        f"is on {tensor.device}, not on {queue.device}",
-        f"a tensor of {queue.device}: vm.upload(x)"
-        if not queue.is_host
-        else "an array: x.numpy().copy()",
-    )
+    return copied(placed, f"is on {tensor.device}, not on {wanted}", advice)
 
 
 def _adopted(value: Any, queues: Sequence[Queue]) -> Tensor | None:

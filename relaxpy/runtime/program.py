@@ -98,6 +98,7 @@ class LinkedFunction:
         "origin",
         "patterns",
         "program",
+        "queues",
         "run",
         "serial_seconds",
         "source",
@@ -125,6 +126,8 @@ class LinkedFunction:
         hosted = all(map(program.is_hosted, self.patterns))
         self.direct = Tensor if hosted else None
         """The class of arguments that are what the function takes."""
+        self.queues: Sequence[Queue] = () if hosted else program.queues
+        """Those of the slots; none where all parameters live on the host."""
         with nesting_checked(code.name):
             emitter = WatchedEmitter if program.check_memory else program.emitter
             listing = translate(code, generators, generator, emitter, unproved, program.devices)
