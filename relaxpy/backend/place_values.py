@@ -187,13 +187,14 @@ Tree: TypeAlias = "_Place | tuple[Tree, ...] | None"
 """The place of a tensor; those of the fields of a tuple; None for all else."""
 
 
-def _tree(annotation: Annotation, pinned: str | None = None) -> Tree:
-    """The places of a value; all of them `pinned` to a device, if one is given."""
+def _tree(annotation: Annotation, pinned: str | None = None, default: str | None = None) -> Tree:
+    """The places of a value; all of them `pinned` to a device, if one is given. `default` is the device of those of
+    which the annotation says nothing."""
     match annotation:
         case TensorType(vdevice=vdevice):
-            return _Place(pinned or vdevice, pinned is not None)
+            return _Place(pinned or vdevice or default, pinned is not None)
         case TupleType(fields=fields):
-            return tuple(_tree(field, pinned) for field in fields)
+            return tuple(_tree(field, pinned, default) for field in fields)
         case _:
             return None
 
@@ -310,7 +311,7 @@ class _Inference:
                 for param, arg in zip(self.captured(call), args[1:], strict=True):
                     self.join(self.vars[param], arg)
             case Var() | InvokeClosure():
-                self.fix(tree, self.default)
+                self.join(tree, self.signature(call)[1])
             case _ if (name := packed_name(call)) is not None and runs_anywhere(name):
                 for arg in args:
                     self.join(tree, arg)
@@ -325,6 +326,21 @@ class _Inference:
         for param in params[: len(params) - len(call.args) + 1]:
             self.fix(self.vars[param], self.default)
         self.fix(self.results[callee.name], self.default)
+
+    def signature(self, call: Call) -> tuple[list[Tree], Tree]:
+        """Where a function value takes its arguments, and gives its result: as its annotation says, or where the module
+        is built for."""
+        callee, args = call.op, call.args
+        if not isinstance(callee, Var):
+            callee, args = args[0], args[1:]
+        known = callee.annotation if isinstance(callee, Var) else None
+        params: Sequence[Annotation] = [TensorType()] * len(args)
+        ret = call.ty_args[0] if call.ty_args else TensorType()
+        if isinstance(known, CallableType):
+            named = known.params or ()
+            params = named if len(named) == len(args) else params
+            ret = known.ret
+        return [_tree(each, None, self.default) for each in params], _tree(ret, None, self.default)
 
     def captured(self, call: Call) -> Sequence[Var]:
         """The parameters that a function value is made with."""
@@ -440,8 +456,8 @@ class _Placer(Rebuilder):
         if isinstance(have, _Place) and self.differs(have, wanted):
             device = self.wanted(wanted)
             assert device is not None
-            name = expr.name if isinstance(expr, Var) else "copy"
-            return self.emit(CopyTo(vdevice=device)(expr), name)
+            source = expr if isinstance(expr, Var) else self.emit(expr, "item")
+            return self.emit(CopyTo(vdevice=device)(source), source.name)
         return expr
 
     def wanted(self, wanted: Tree | str) -> str | None:
@@ -540,15 +556,20 @@ class _Placer(Rebuilder):
                     isinstance(args[0], Var) and not self.differs(self.places.of(args[0]), tree)
                 ):
                     return self.use(args[0])
-                return CopyTo(vdevice=self.places.device(tree))(self.use(args[0]))
+                source = self.use(args[0])
+                if isinstance(source, TupleGetItem):
+                    source = self.emit(source, "item")
+                return CopyTo(vdevice=self.places.device(tree))(source)
             case GlobalVar(name=name) if name in self.places.results:
                 params = self.mod.graph_function(name).params
                 return self.given(call, [self.places.vars[param] for param in params])
             case MakeClosure():
                 captured = self.places.captured(call)
                 return self.given(call, [None, *(self.places.vars[param] for param in captured)])
-            case Var() | InvokeClosure():
-                return self.given(call, [self.places.default] * len(args))
+            case Var():
+                return self.given(call, self.places.signature(call)[0])
+            case InvokeClosure():
+                return self.given(call, [None, *self.places.signature(call)[0]])
             case _ if (name := packed_name(call)) is not None and not runs_anywhere(name):
                 return self.given(call, [HOST] * len(args))
             case _:

@@ -1,0 +1,52 @@
+"""Random programs on the hostile device, beside the interpreter."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import relaxpy
+from relaxpy.errors import RelaxError
+from relaxpy.testing.differential import Call
+from relaxpy.testing.fuzz import calls_of
+from relaxpy.testing.random_program import random_module
+from tests.hostile.backend import hostile_targets
+from tests.hostile.device import set_policy
+from tests.hostile.test_programs import numbers
+
+BATCHES = {"few": range(4), "more": range(40, 52)}
+
+
+@pytest.fixture(autouse=True)
+def devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with hostile_targets(monkeypatch):
+        yield
+
+
+def disagreements(machine: relaxpy.VirtualMachine, call: Call) -> Iterator[str]:
+    """How the machine differs from the interpreter, under several policies."""
+    for policy in ("lazy", "others", 1):
+        set_policy(policy)
+        try:
+            got: Any = numbers(machine[call.name](*copy.deepcopy(call.args)))
+        except RelaxError as error:
+            got = error
+        if isinstance(got, RelaxError) and got.code == "update-lost":
+            continue  # numpy arrays cannot be updated on a device
+        problem = call.disagreement(got)
+        if problem:
+            yield f"{call.label}, policy {policy}: {problem}\n{call.mod.script()}"
+
+
+@pytest.mark.parametrize("batch", ["few", pytest.param("more", marks=pytest.mark.slow)])
+def test_the_same_as_the_interpreter(batch: str) -> None:
+    for seed in BATCHES[batch]:
+        mod, programs = random_module([seed])
+        calls = [call for program in programs for call in calls_of(program)]
+        machine = relaxpy.VirtualMachine(relaxpy.build(mod, "hostile"))
+        with np.errstate(all="ignore"):
+            assert not [text for call in calls for text in disagreements(machine, call)]
