@@ -71,7 +71,7 @@ def _with_launch(digest: str, launch: Sequence[IntExpr]) -> str:
 
 def require_fit(info: KernelInfo, args: Sequence[Any]) -> None:
     """Compare arguments with the parameters of a kernel, sizes included. Of a tensor without memory only type and shape
-    count (`relaxpy.runtime.program.shown`).
+    count (`relaxpy.runtime.line_functions.shown`).
 
     Raises: RuntimeCheckError (`check`).
     """

@@ -94,7 +94,8 @@ class Queue:
 
         Raises: RuntimeCheckError (`device-failed`).
         """
-        waiting, seen = [self], {self}
+        waiting: list[Queue] = [self]
+        seen: set[Queue] = {self}
         while waiting:
             queue = waiting.pop()
             sources, queue._awaited = queue._awaited, set()
