@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+import relaxpy.testing.random_libraries
 from relaxpy.backend.place_values import PlaceValues
 from relaxpy.runtime import Executable, VirtualMachine
 from relaxpy.testing.interpret import interpret
@@ -104,6 +105,27 @@ def test_functions_of_the_runtime_get_tensors_of_the_host() -> None:
     out = vm(np.array([3, 1, 3], np.float32))
     assert is_on_toy(out)
     np.testing.assert_array_equal(out.numpy(), [3, 7])
+
+
+PARTS = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        n = T.int64()
+        parts = R.call_dps_library("relaxpy.testing.parts", (x,), out_ty=[R.Tensor((n,), "float32"), R.Tensor((n,), "float32")])
+        first = parts[0]
+        second = parts[1]
+        y = R.add(first, second)
+        return y
+"""
+
+
+def test_items_of_a_tuple_are_copied() -> None:
+    """Each is a value of its own before it is copied: code is generated of nothing else."""
+    x = np.array([3, -1, 0.5], np.float32)
+    exe = relaxpy.build(relaxpy.parse(PARTS), cache=False)
+    np.testing.assert_array_equal(built(PARTS)[1](x).numpy(), VirtualMachine(exe)(x).numpy())
 
 
 CLOSURES = """

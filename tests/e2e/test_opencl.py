@@ -17,6 +17,9 @@ from relaxpy.op.base import Op, Sample
 from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.deduce import deduce
 from relaxpy.runtime.devices.tensor import DeviceTensor
+from relaxpy.testing.differential import outcome_of
+from relaxpy.testing.fuzz import calls_of
+from relaxpy.testing.random_program import random_program
 from tests.op.support import COMPILED, Applied, apply, assert_close, reference_arrays, samples
 from tests.runtime.devices.opencl.support import needs_opencl
 
@@ -133,6 +136,15 @@ def main(x: R.Tensor(("n", 4), "float32")) -> R.Tuple(R.Tensor(("n", 4), "float3
     d = R.argmax(c, axis=1)
     return (R.nn.relu(R.add(c, b)), d)
 """
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_programs(seed: int) -> None:
+    """What the interpreter gives, at all sizes of a program."""
+    program = random_program(seed)
+    vm = machine(program.mod)
+    for call in calls_of(program):
+        assert not call.disagreement(outcome_of(vm, call))
 
 
 def test_results_live_on_the_device() -> None:
