@@ -107,6 +107,17 @@ def test_float16(rows: int) -> None:
     same(HALVES, x, rtol=2e-3)
 
 
+def test_tanh_is_1_at_infinity() -> None:
+    """PoCL's is a unit less, so that `1 + tanh(-inf)` was not 0."""
+    text = """
+@R.function
+def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+    y = R.nn.gelu_tanh(x)
+    return y
+"""
+    same(text, np.array([0, 1, -1, 30, -30, np.inf, -np.inf, np.nan], np.float32))
+
+
 CONDITION = """
 @R.function
 def main(x: R.Tensor(("n",), "float32"), c: R.Tensor((), "bool")) -> R.Tensor(("n",), "float32"):

@@ -36,6 +36,8 @@ _FUNCTIONS = frozenset(
     ).split()
 )
 """Functions of T's that OpenCL has under the same name, for all floats."""
+_FLAT = 20.0
+"""From here on the hyperbolic tangent is 1 in float32 and float64."""
 _PREAMBLE = "#pragma OPENCL FP_CONTRACT OFF\n"
 """A product and a sum are rounded each by itself: sums that are exact by design stay so."""
 
@@ -81,12 +83,23 @@ def _call(call: Any) -> Expr:
     name = str(getattr(call.op, "name", ""))
     if name == "tirx.reinterpret":
         return _bits(call.args[0], str(call.ty.dtype))
+    if name == "tirx.tanh":
+        return _tanh(call.args[0])
     if name in _FUNCTIONS:
         return tirx.call_pure_extern(str(call.ty.dtype), name.removeprefix("tirx."), *call.args)
     if name == "tirx.sigmoid":
         (x,), one = call.args, tirx.const(1.0, call.ty.dtype)
         return one / (one + tirx.call_pure_extern(str(call.ty.dtype), "exp", -x))
     return call
+
+
+def _tanh(x: Expr) -> Expr:
+    """The hyperbolic tangent, 1 where it rounds to that: drivers' own are a unit off there, at infinity too (PoCL)."""
+    dtype = str(x.ty.dtype)
+    size = tirx.call_pure_extern(dtype, "fabs", x)
+    one = tirx.call_pure_extern(dtype, "copysign", tirx.const(1.0, dtype), x)
+    value = tirx.call_pure_extern(dtype, "tanh", x)
+    return tirx.if_then_else(size > tirx.const(_FLAT, dtype), one, value)
 
 
 def _bits(value: Expr, dtype: str) -> Expr:
