@@ -70,7 +70,9 @@ class Mutation:
         assert module is not None
         names: dict[str, Any] = {}
         flags = __future__.annotations.compiler_flag
-        code = compile(source.replace(self.old, self.new), f"<{self}>", "exec", flags)
+        source = source.replace(self.old, self.new)
+        source = source.replace("super()", f"super({self.owner.__name__}, self)")
+        code = compile(source, f"<{self}>", "exec", flags)
         exec(code, vars(module), names)
         owners = [self.owner, *([] if self.used_by is None else [self.used_by])]
         kept = [(owner, vars(owner)[self.name]) for owner in owners]
