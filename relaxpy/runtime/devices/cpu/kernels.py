@@ -32,7 +32,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from relaxpy.errors import ExecutableError, out_of_range
+import numpy as np
+
+from relaxpy.errors import ExecutableError, RuntimeCheckError, out_of_range
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.runtime.devices.cpu import threads
 
@@ -122,6 +124,19 @@ def _load(folder: Path, name: str) -> ctypes.CDLL:
         return ctypes.CDLL(str(folder / file), ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise ExecutableError("runtime-library", f"cannot load {file}: {error}") from error
+
+
+def require_memory(name: str, nbytes: int) -> None:
+    """Ask for the memory that a kernel is going to take, and give it back.
+
+    Raises: RuntimeCheckError (`out-of-memory`).
+    """
+    try:
+        np.empty(nbytes, np.uint8)
+    except (MemoryError, ValueError, OverflowError):
+        raise RuntimeCheckError(
+            "out-of-memory", f"the kernel {name} cannot have the {nbytes} bytes that it takes"
+        ) from None
 
 
 class KernelHandles:

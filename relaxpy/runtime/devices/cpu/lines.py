@@ -16,16 +16,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from relaxpy.runtime.bytecode import (
     Alloc,
     Eval,
+    Heap,
     Instr,
     IntExpr,
     Kernel,
     Kill,
     Match,
+    Operand,
     Reg,
     TensorPattern,
     View,
 )
-from relaxpy.runtime.devices.cpu.kernels import LARGE_WORK, SMALL_WORK, KernelGroup, KernelRow
+from relaxpy.runtime.devices.cpu.kernels import (
+    LARGE_WORK,
+    SMALL_WORK,
+    KernelGroup,
+    KernelRow,
+    require_memory,
+)
 from relaxpy.runtime.devices.lines import DeviceLines, Launch
 from relaxpy.runtime.integers import by_slot
 from relaxpy.runtime.operands import Value
@@ -36,6 +44,8 @@ if TYPE_CHECKING:
     from relaxpy.runtime.link import Emitter, Scope
     from relaxpy.runtime.program import Program
 
+MUCH = 1 << 30
+"""Bytes that a kernel may take without asking whether they are there."""
 MAX_ROW = 64
 """Kernels of a row. Its arguments are on the frame's stack, which takes memory at each level of a recursion."""
 
@@ -119,6 +129,7 @@ class CpuLines(DeviceLines):
                 emit(
                     f"({names},) = serial{group} if 0 <= {size} < {SMALL_WORK} else pick{group}({size})"
                 )
+        self._reserve(at, instr)
         records = iter(info.kernel_records[at])
         values = iter(info.reads[at])
         args: list[str] = []
@@ -137,6 +148,35 @@ class CpuLines(DeviceLines):
                 args.append(f"argument(r{arg.index})")
         name = f"small{instr.index}" if always_small else f"k{group}_{instr.index}"
         self.pending.append(Launch(at, name, args, args, -1 if always_small else group))
+
+    def _reserve(self, at: int, instr: Kernel) -> None:
+        """Before a kernel that takes memory of a size that depends on its arguments: a size beyond `MUCH` is asked for,
+        since a kernel that does not get it ends the process."""
+        found = self.to.kernels[instr.index] if self.to.kernels else None
+        memory = None if found is None else found.memory
+        if found is None or memory is None:
+            return
+        if all(isinstance(part, int) and part <= MUCH for part in (memory.shared, memory.each)):
+            return
+        values = iter(self.to.info.reads[at])
+        given = [next(values) if isinstance(arg, Reg) else None for arg in instr.args]
+        sizes: dict[int, str] = {}
+        for number, (position, axis) in enumerate(memory.sizes):
+            sizes[number] = self._size(instr.args[position], given[position], axis)
+        over = self.to.formulas.over
+        taken = self.to.temp()
+        parts = [over(part, sizes) for part in (memory.shared, memory.each) if part != 0]
+        self.to.emit(f"{taken} = {' + '.join(parts)}")
+        self.to.emit(f"if {taken} > {MUCH}: reserve({found.name!r}, {taken})")
+
+    def _size(self, arg: Operand, value: Value | None, axis: int) -> str:
+        """A dimension of an argument, or the argument itself."""
+        if axis < 0 or not isinstance(arg, Reg) or value is None:
+            return self.to.operand(arg)
+        if value.shape >= 0:
+            return self.to.expr(Heap(value.shape + axis))
+        tensor = f"c{value.constant}" if value.constant >= 0 else f"r{arg.index}"
+        return f"{tensor}.shape[{axis}]"
 
     def may_precede(self, at: int, instr: Instr) -> bool:
         match instr:
@@ -210,7 +250,7 @@ class CpuLines(DeviceLines):
         scope.groups -= self.groups_of_slot.get(slot, set())
 
     def names(self, program: Program) -> Mapping[str, Any]:
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {"reserve": require_memory}
         for number, kernels in enumerate(self.group_kernels):
             group = KernelGroup([program.kernels[index] for index in kernels])
             found[f"serial{number}"] = group.serial
