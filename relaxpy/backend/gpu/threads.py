@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relaxpy.analysis.independence import rows_at_once
+from relaxpy.analysis.independence import in_order, rows_at_once
 from relaxpy.backend.gpu.launches import outer_parallel
 from relaxpy.errors import BuildError
 from relaxpy.tir.forms.rows import read_rows
 from relaxpy.tir.forms.stages import equal_indices
 from relaxpy.tir.lowering.workspace import is_shared
+from relaxpy.tir.schedule import with_kind
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import contains, rewritten, walk
 from relaxpy.tir.writer.loops import int64
@@ -36,6 +37,8 @@ def bind_threads(func: tirx.PrimFunc, group: int) -> tirx.PrimFunc:
     root = func.body.block
     rows = outer_parallel(func.body)
     nest = _read_nest(root.body)
+    if nest is not None and not _is_apart(nest, func):
+        nest = None
     if nest is not None:
         body = _per_element(nest, group)
     elif rows is not None:
@@ -133,6 +136,34 @@ def _read_nest(stmt: Stmt) -> _Nest | None:
         tuple(loop for loop in loops if loop.loop_var not in apart),
         stmt,
     )
+
+
+def _is_apart(nest: _Nest, func: tirx.PrimFunc) -> bool:
+    """Does each place along the independent axes write elements of its own? Its author says so, and may be wrong: where
+    the loops are not indices themselves, that is proved."""
+    block = nest.realize.block
+    own = {buffer for buffer in block.alloc_buffers}
+    walk(block.body, (tirx.AllocBuffer, lambda node: own.add(node.buffer)))
+    values = dict(zip([axis.var for axis in block.iter_vars], nest.realize.iter_values, strict=True))
+    wide = [loop.loop_var for loop in nest.apart if not _is_one(loop.extent)]
+
+    def is_plain(store: Any) -> bool:
+        along = [values.get(index) for index in store.indices if isinstance(index, tvm.ir.Var)]
+        return all(any(value is not None and value.same_as(var) for value in along) for var in wide)
+
+    if all(is_plain(store) for store in _stores(block.body) if store.buffer not in own):
+        return True
+
+    def parallel(loop: Any) -> Any:
+        among = any(loop.loop_var.same_as(var) for var in wide)
+        return with_kind(loop, tirx.ForKind.PARALLEL) if among else loop
+
+    spread = func.with_body(rewritten(func.body, (tirx.For, parallel)))
+    return in_order(spread).same_as(spread)
+
+
+def _is_one(extent: Expr) -> bool:
+    return isinstance(extent, tirx.IntImm) and int(extent.value) == 1
 
 
 def _is_independent(block: Any) -> bool:

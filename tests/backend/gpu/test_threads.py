@@ -115,3 +115,33 @@ def test_memory_of_unknown_size() -> None:
     ) as e:
         bind_threads(program(text).func, 64)
     assert e.value.code == "device-scratch"
+
+
+@pytest.mark.parametrize(
+    "store", ["y[0] = y[0] + x[vi, vj]", "y[vj] = y[vj] + x[vi, vj]", "y[vj] = x[vi, vj]"]
+)
+def test_what_meets_in_one_element_has_one_thread(store: str) -> None:
+    """An axis that is declared spatial, though its iterations write the same element."""
+    text = f"""
+        def main(x: T.Buffer((3, 5), "float32"), y: T.Buffer((5,), "float32")):
+            for i, j in T.grid(3, 5):
+                with T.sblock("y"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    {store}
+    """
+    assert "T.thread_binding" not in printed(bind_threads(program(text).func, 64)).replace(
+        "T.thread_binding(1,", ""
+    )
+
+
+def test_elements_apart_are_proved() -> None:
+    """A place that is no loop by itself, but another one for each iteration."""
+    text = """
+        def main(x: T.Buffer(("n", 4), "float32"), y: T.Buffer(("n * 4",), "float32")):
+            n = T.int64()
+            for i, j in T.grid(n, 4):
+                with T.sblock("y"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    y[vi * 4 + vj] = x[vi, vj]
+    """
+    assert "T.thread_binding(T.int64(64)" in printed(bind_threads(program(text).func, 64))
