@@ -144,7 +144,9 @@ def _is_apart(nest: _Nest, func: tirx.PrimFunc) -> bool:
     block = nest.realize.block
     own = {buffer for buffer in block.alloc_buffers}
     walk(block.body, (tirx.AllocBuffer, lambda node: own.add(node.buffer)))
-    values = dict(zip([axis.var for axis in block.iter_vars], nest.realize.iter_values, strict=True))
+    values = dict(
+        zip([axis.var for axis in block.iter_vars], nest.realize.iter_values, strict=True)
+    )
     wide = [loop.loop_var for loop in nest.apart if not _is_one(loop.extent)]
 
     def is_plain(store: Any) -> bool:
