@@ -4,7 +4,7 @@ instruction, each with arguments that it takes and arguments that it refuses."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import ml_dtypes
 import numpy as np
 
 from relaxpy.build.build import build
+from relaxpy.runtime.bytecode import HOST_SLOT, Copy, If, Read, Slot
+from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.library import register_library
 from relaxpy.script import parse
 
@@ -51,6 +53,16 @@ class Module:
         else:
             r = R.negative(flat)
         return (r, R.prim_value(7), R.str("text"), R.full((m,), R.const(1.0, "float32"), "float32"))
+"""
+
+_CONDITION = """
+@R.function
+def main(x: R.Tensor(("n",), "float32"), c: R.Tensor((), "bool")) -> R.Tensor(("n",), "float32"):
+    if c:
+        y = R.exp(x)
+    else:
+        y = R.negative(x)
+    return y
 """
 
 _CLOSURES = """
@@ -203,4 +215,27 @@ def write_corpus(folder: Path) -> list[Sample]:
         [("main", (f32(6), 2)), ("main", (f32(6, 1), 2)), ("main", (f32(6), 2.5))],
     )
     add("weights", _WEIGHTS, [("main", (f32(3, 8),)), ("main", (f32(3, 7),))], True, params)
+    exe = _with_a_second_slot(build(parse(_CONDITION), target="llvm"))
+    exe.save(folder / "slots.rxe")
+    calls = [("main", (f32(3), yes)), ("main", (f32(0), ~yes)), ("main", (f32(3), f32(1)))]
+    found.append(Sample("slots", folder / "slots.rxe", tuple(calls)))
     return found
+
+
+def _with_a_second_slot(exe: Executable) -> Executable:
+    """The program with its condition copied to another slot, and read from there: two slots that one machine maps to
+    processors, as no build makes them."""
+    main = exe.functions[0]
+    at = next(i for i, instr in enumerate(main.code) if isinstance(instr, If))
+    branch = main.code[at]
+    assert isinstance(branch, If)
+    there, here = main.num_regs, main.num_regs + 1
+    code = (
+        *main.code[:at],
+        Copy(branch.loc, there, branch.cond, 1),
+        Read(branch.loc, here, there),
+        replace(branch, cond=here),
+        *main.code[at + 1 :],
+    )
+    changed = replace(main, code=code, num_regs=here + 1)
+    return replace(exe, functions=(changed,), slots=(HOST_SLOT, Slot("other", "cpu")))

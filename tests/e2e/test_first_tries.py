@@ -60,12 +60,12 @@ TOLD = {
     "relaxpy.from_torch": "relaxpy.nn",
     # what is built
     'relaxpy.build(mod, target="cuda")': "no code generator for NVIDIA GPUs",
-    'relaxpy.build(mod, target="opencl")': "no code generator for OpenCL",
+    'relaxpy.build(mod, target="vulkan")': "no code generator for Vulkan",
     'relaxpy.build(mod, target="cpu")': 'target="llvm"',
     'relaxpy.build(mod, target="lvm")': "did you mean llvm",
     "relaxpy.build(mod, params=[X])": 'params={"weight": array}',
     'relaxpy.build(mod, pipeline="default")': "a pipeline is a sequence of passes",
-    'relaxpy.VirtualMachine(exe, "cuda")': "run on the CPU",
+    'relaxpy.VirtualMachine(exe, "cuda")': "others come with packages",
     # results
     "t.mean()": "t.numpy().mean",
     "t.cpu()": "t.numpy()",

@@ -21,7 +21,7 @@ from relaxpy.testing.kept import call_of
 from relaxpy.testing.random_program import random_program
 
 FIRST = int(os.environ.get("RELAXPY_FUZZ_SEED", "0"))
-COUNT = int(os.environ.get("RELAXPY_FUZZ_COUNT", "200"))
+COUNT = int(os.environ.get("RELAXPY_FUZZ_COUNT", "100"))
 KEPT = sorted((Path(__file__).parent / "kept").glob("*.txt"))
 
 

@@ -196,7 +196,7 @@ def test_a_chain_of_calls(modules_round_trip: list[IRModule]) -> None:
     mod = module("return cls.f0(x)", "\n\n".join([*chain, function(f"f{count}")]))
     start = process_time()
     after = InlinePrivateFunctions()(mod)
-    assert process_time() - start < 2
+    assert process_time() - start < 6
     assert list(after.functions) == ["main"]
     assert after.script().count("R.exp") == count + 1
     modules_round_trip.clear()  # one a function, each with all that were read before it
