@@ -1,4 +1,4 @@
-"""What a schedule rule gives for a program that it recognises.
+"""The result of a schedule rule for a program that it recognises.
 
 A rule looks at a program first, which is cheap, and writes its loops when somebody wants them. What it says before that
 is the memory that the loops will need: buffers between parts of the kernel that run one after the other, each on all

@@ -1,4 +1,4 @@
-"""What a target needs of its compiler: one `Backend` a family of targets.
+"""The compiler of a target: one `Backend` a family of targets.
 
 A backend reads targets, puts phases of its own into the pipeline, arranges tensor programs, and compiles what it
 arranged into images that a runtime of the target loads. All that is known of a processor or device, its layouts,
@@ -31,7 +31,7 @@ T = TypeVar("T", bound=Target)
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """What a build asks of the compiler of kernels."""
+    """Options of the compiler of kernels."""
 
     check_arguments: bool = False
     """Kernels compare their arguments with their parameters at every call. Otherwise whoever calls them has to."""

@@ -1,4 +1,4 @@
-"""What a run of a kernel takes from the heap, beside its arguments."""
+"""The heap memory of a run of a kernel, beside its arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relaxpy.tir.tvm import tirx
 
 
 def kernel_memory(scheduled: tirx.PrimFunc) -> KernelMemory | None:
-    """What a run of a scheduled program takes, over the sizes of its arguments; None: not known."""
+    """The heap memory of a scheduled program, over the sizes of its arguments; None: not known."""
     used = heap_use(scheduled)
     if used is None:
         return None

@@ -1,1 +1,1 @@
-"""What backends of GPUs share: launches, threads, and the split into host and device."""
+"""Shared by the backends of GPUs: launches, threads, and the split into host and device."""

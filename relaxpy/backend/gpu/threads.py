@@ -142,8 +142,7 @@ def _is_apart(nest: _Nest, func: tirx.PrimFunc) -> bool:
     """Does each place along the independent axes write elements of its own? Its author says so, and may be wrong: where
     the loops are not indices themselves, that is proved."""
     block = nest.realize.block
-    own = {buffer for buffer in block.alloc_buffers}
-    walk(block.body, (tirx.AllocBuffer, lambda node: own.add(node.buffer)))
+    own = _own_buffers(block)
     values = dict(
         zip([axis.var for axis in block.iter_vars], nest.realize.iter_values, strict=True)
     )
@@ -171,8 +170,7 @@ def _is_one(extent: Expr) -> bool:
 def _is_independent(block: Any) -> bool:
     """Does each place along the independent axes read nothing that another writes?"""
     folded = {axis.var for axis in block.iter_vars if axis.iter_type == tirx.IterVar.CommReduce}
-    own = {buffer for buffer in block.alloc_buffers}
-    walk(block.body, (tirx.AllocBuffer, lambda node: own.add(node.buffer)))
+    own = _own_buffers(block)
     stores = _stores(block.body)
     for buffer, indices in _first_stores(block).items():
         if buffer in own:
@@ -184,6 +182,13 @@ def _is_independent(block: Any) -> bool:
         if (read or folded) and any(contains(i, tvm.ir.Var, folded.__contains__) for i in indices):
             return False
     return True
+
+
+def _own_buffers(block: Any) -> set[Var]:
+    """The buffers that a block allocates."""
+    own = set(block.alloc_buffers)
+    walk(block.body, (tirx.AllocBuffer, lambda node: own.add(node.buffer)))
+    return own
 
 
 def _first_stores(block: Any) -> dict[Var, list[Expr]]:
