@@ -14,8 +14,9 @@ from relaxpy.tir.lowering.intrinsics import lower_intrinsics
 from relaxpy.tir.lowering.traps import without_traps
 from relaxpy.tir.lowering.truth import chosen_by_truth
 from relaxpy.tir.lowering.unnest import unnest_lets
-from relaxpy.tir.schedule import CHECKED, FINISHED
+from relaxpy.tir.schedule import CHECKED, FINISHED, asserts
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
+from relaxpy.tir.walk import contains
 
 NAME = "relaxpy_cpu"
 """What the pipeline is called in TVM's registry, and by `tirx.build`."""
@@ -35,19 +36,7 @@ def _compact_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRM
 
 def _allocates(func: tirx.PrimFunc) -> bool:
     """Does a block of the function have buffers of its own?"""
-    stop = tvm_ffi.VisitInterrupt
-
-    def block(node: s_tir.SBlock) -> object:
-        return stop(True) if len(node.alloc_buffers) else None
-
-    return tvm_ffi.structural_walk(func.body, (s_tir.SBlock, block), order="pre") is not None
-
-
-def _found(func: tirx.PrimFunc, kind: type[object]) -> bool:
-    """Does the function have nodes of this kind?"""
-    stop = tvm_ffi.VisitInterrupt
-    found = tvm_ffi.structural_walk(func.body, (kind, lambda _: stop(True)), order="pre")
-    return found is not None
+    return contains(func.body, s_tir.SBlock, lambda block: len(block.alloc_buffers) > 0)
 
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.WithoutTraps")
@@ -121,7 +110,7 @@ def _packed(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     bare = {
         var.name_hint
         for var, func in mod.functions.items()
-        if CHECKED not in func.attrs and not _found(func, tirx.AssertStmt)
+        if CHECKED not in func.attrs and not asserts(func)
     }
     nothing = tirx.Evaluate(tirx.const(0, "int32"))
     unchecked: dict[tvm.ir.GlobalVar, tirx.PrimFunc] = {}
