@@ -47,7 +47,9 @@ Examples:
 )
 @click.option("--target", "-t", help="What the pipeline compiles for.  [default: llvm]")
 @click.option(
-    "--params", type=click.Path(exists=True, dir_okay=False), help="As for `compile`, for the pipeline."
+    "--params",
+    type=click.Path(exists=True, dir_okay=False),
+    help="As for `compile`, for the pipeline.",
 )
 @click.option(
     "--bound",

@@ -159,7 +159,12 @@ def test_after_one_is_before_the_next(layer: str, capsys: pytest.CaptureFixture[
     """A phase is a place, too."""
     texts = {
         show(capsys, layer, *place.split())[1]
-        for place in ("--after legalize-ops", "--after legalise", "--before fuse", "--before fuse-ops")
+        for place in (
+            "--after legalize-ops",
+            "--after legalise",
+            "--before fuse",
+            "--before fuse-ops",
+        )
     }
     assert len(texts) == 1
     assert "T.exp(" in texts.pop()
