@@ -93,8 +93,8 @@ class Row:
 
 def minilm() -> Model:
     """The real weights: four sizes of a batch."""
-    from models import bert
-    from models.sentence_embedding import default_checkpoint, read_weights
+    from relaxpy.models import bert
+    from relaxpy.models.sentence_embedding import default_checkpoint, read_weights
 
     directory = default_checkpoint()
     model = bert.BertEncoder(bert.BertConfig.from_checkpoint(directory))
@@ -109,7 +109,7 @@ def minilm() -> Model:
 
 def llama() -> Model:
     """Random weights: a prompt, and a token behind one."""
-    from models.llama import Llama, LlamaConfig, spec
+    from relaxpy.models.llama import Llama, LlamaConfig, spec
 
     config = LlamaConfig(
         hidden_size=2048,

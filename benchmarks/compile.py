@@ -56,16 +56,16 @@ KERNEL_STEPS = ("kernels", "listing")
 def module(model: str, layers: int) -> tuple[Any, Any]:
     """The model's module, weights as parameters, and their values where the model is to have them."""
     if model in ("minilm", "weights"):
-        from models.bert import SPEC, BertConfig, BertEncoder, load_weights
-        from models.checkpoint import read_weights
-        from models.sentence_embedding import default_checkpoint
+        from relaxpy.models.bert import SPEC, BertConfig, BertEncoder, load_weights
+        from relaxpy.models.checkpoint import read_weights
+        from relaxpy.models.sentence_embedding import default_checkpoint
 
         encoder = BertEncoder(BertConfig.from_checkpoint(default_checkpoint()))
         if model == "weights":
             load_weights(encoder, read_weights(default_checkpoint()))
         mod, values = encoder.export({"embed": SPEC["embed"]})
         return mod, values if model == "weights" else None
-    from models.llama import Llama, LlamaConfig, spec
+    from relaxpy.models.llama import Llama, LlamaConfig, spec
 
     config = LlamaConfig(
         hidden_size=4096,

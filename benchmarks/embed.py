@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.report import markdown_table, replace_section, save, saved
 from benchmarks.turns import Peer, Service, rotated_times
-from models.checkpoint import read_config
-from models.sentence_embedding import default_checkpoint
+from relaxpy.models.checkpoint import read_config
+from relaxpy.models.sentence_embedding import default_checkpoint
 
 Run = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(input_ids, attention_mask), both (batch, seq) int64 → embeddings (batch, hidden) float32."""
@@ -162,7 +162,7 @@ def run_openvino_bf16(source: Source, threads: int) -> Run:
 
 def run_relaxpy(source: Source, threads: int) -> Run:
     os.environ["RELAXPY_NUM_THREADS"] = str(threads)
-    from models.sentence_embedding import SentenceEmbedder
+    from relaxpy.models.sentence_embedding import SentenceEmbedder
 
     return SentenceEmbedder.from_checkpoint(source.checkpoint).embed_tokens
 
@@ -259,8 +259,8 @@ def kernels_served(checkpoint: Path, threads: int) -> Service:
     import relaxpy
     from benchmarks.kernel_times import Costs, recording
     from benchmarks.limits import Limits
-    from models import bert
-    from models.sentence_embedding import read_weights
+    from relaxpy.models import bert
+    from relaxpy.models.sentence_embedding import read_weights
 
     config = read_config(checkpoint, "bert")
     model = bert.BertEncoder(bert.BertConfig.from_checkpoint(checkpoint))

@@ -25,8 +25,8 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.embed import torch_model
-from models.checkpoint import read_config
-from models.sentence_embedding import SentenceEmbedder, default_checkpoint
+from relaxpy.models.checkpoint import read_config
+from relaxpy.models.sentence_embedding import SentenceEmbedder, default_checkpoint
 
 TOLERANCE = 2e-5
 

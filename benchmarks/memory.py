@@ -35,12 +35,12 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import relaxpy
-from models import bert, llama
-from models.checkpoint import read_config
-from models.sentence_embedding import default_checkpoint
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.plan import memory_plan
 from relaxpy.ir import IRModule
+from relaxpy.models import bert, llama
+from relaxpy.models.checkpoint import read_config
+from relaxpy.models.sentence_embedding import default_checkpoint
 from relaxpy.runtime.inspect.memory_plan import FunctionPlan, PlannedTensor
 
 MIB = 1 << 20

@@ -16,9 +16,9 @@ from pathlib import Path
 BUILD = """
 import sys
 import relaxpy
-from models.bert import SPEC, BertConfig, BertEncoder, load_weights
-from models.checkpoint import read_weights
-from models.sentence_embedding import default_checkpoint
+from relaxpy.models.bert import SPEC, BertConfig, BertEncoder, load_weights
+from relaxpy.models.checkpoint import read_weights
+from relaxpy.models.sentence_embedding import default_checkpoint
 model = BertEncoder(BertConfig.from_checkpoint(default_checkpoint()))
 load_weights(model, read_weights(default_checkpoint()))
 mod, params = model.export({"embed": SPEC["embed"]})

@@ -40,7 +40,7 @@ def relaxpy_peer(weights: str, threads: int) -> Service:
     """The model of `models/resnet.py`, for images of any size."""
     os.environ["RELAXPY_NUM_THREADS"] = str(threads)
     import relaxpy
-    from models.resnet import RESNET18, ResNet, load_weights, spec
+    from relaxpy.models.resnet import RESNET18, ResNet, load_weights, spec
 
     model = ResNet(RESNET18)
     load_weights(model, dict(np.load(weights)))
@@ -93,7 +93,7 @@ def their_model(weights: str | None = None) -> Any:
     import torch
     from transformers import ResNetConfig, ResNetForImageClassification
 
-    from models.resnet import RESNET18
+    from relaxpy.models.resnet import RESNET18
 
     given = dataclasses.asdict(RESNET18)
     fields: dict[str, Any] = {n: list(v) if isinstance(v, tuple) else v for n, v in given.items()}

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from models.checkpoint import Source, config_fields, gather, read_config
-from models.rope import Rope, rotate
 from relaxpy import nn
 from relaxpy.errors import UsageError
 from relaxpy.ir import Dim, DType
+from relaxpy.models.checkpoint import Source, config_fields, gather, read_config
+from relaxpy.models.rope import Rope, rotate
 from relaxpy.nn import op
 
 Cache = tuple[nn.Tensor, nn.Tensor]

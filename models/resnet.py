@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from models.checkpoint import Source, gather, read_config
 from relaxpy import nn
 from relaxpy.errors import UsageError
+from relaxpy.models.checkpoint import Source, gather, read_config
 from relaxpy.nn import op
 
 REDUCTION = 4

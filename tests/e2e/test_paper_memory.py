@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import relaxpy
-from models import llama
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.plan import memory_plan
 from relaxpy.ir import IRModule
+from relaxpy.models import llama
 from relaxpy.testing.interpret import interpret
 from relaxpy.transform import (
     LegalizeOps,

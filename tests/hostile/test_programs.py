@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import relaxpy
-from models.bert import SPEC, TINY, BertEncoder, load_weights
 from relaxpy.errors import RelaxError, RuntimeCheckError
+from relaxpy.models.bert import SPEC, TINY, BertEncoder, load_weights
 from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.testing.agreement import disagreement
 from tests.hostile.backend import hostile_targets

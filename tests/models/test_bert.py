@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import relaxpy
-from models.bert import SPEC, TINY, BertConfig, BertEncoder, load_weights
 from relaxpy.errors import UsageError
+from relaxpy.models.bert import SPEC, TINY, BertConfig, BertEncoder, load_weights
 
 TOLERANCE = 2e-5
 
@@ -132,7 +132,7 @@ def test_token_ids_out_of_range() -> None:
 
 
 def random_state(config: BertConfig) -> dict[str, np.ndarray]:
-    from models.bert import sources
+    from relaxpy.models.bert import sources
 
     parameters = dict(BertEncoder(config).named_parameters())
     return {

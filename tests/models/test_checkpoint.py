@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models.checkpoint import Source, gather, read_config, read_weights
 from relaxpy.errors import UsageError
+from relaxpy.models.checkpoint import Source, gather, read_config, read_weights
 
 SOURCES = {"w": Source("linear.weight", transpose=True), "b": Source("linear.bias")}
 SHAPES = {"w": (3, 2), "b": (2,)}

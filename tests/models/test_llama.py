@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import relaxpy
-from models.llama import TINY, Llama, LlamaConfig, load_weights, sources, spec
-from models.rope import Llama3Scaling, Rope
 from relaxpy.errors import UsageError
 from relaxpy.ir import Function, TensorType
+from relaxpy.models.llama import TINY, Llama, LlamaConfig, load_weights, sources, spec
+from relaxpy.models.rope import Llama3Scaling, Rope
 
 SCALED = Rope(500000.0, Llama3Scaling(8.0, 1.0, 4.0, 16))
 CONFIGS = {

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import relaxpy
-from models.resnet import RESNET18, TINY, ResNet, ResNetConfig, load_weights, spec
 from relaxpy.errors import UsageError
 from relaxpy.ir.expr import Call, Function
+from relaxpy.models.resnet import RESNET18, TINY, ResNet, ResNetConfig, load_weights, spec
 from relaxpy.transform import BindParams, FoldBatchNorm, Normalize, PassContext
 
 CONFIGS = {

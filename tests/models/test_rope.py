@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import relaxpy
-from models.rope import LinearScaling, Llama3Scaling, Rope, rotate
 from relaxpy import nn
 from relaxpy.errors import UsageError
+from relaxpy.models.rope import LinearScaling, Llama3Scaling, Rope, rotate
 
 LLAMA3 = {
     "rope_type": "llama3",

@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 
 import relaxpy
-from models import sentence_embedding
-from models.sentence_embedding import SentenceEmbedder, batches, default_checkpoint, pad_rows
 from relaxpy.errors import UsageError
+from relaxpy.models import sentence_embedding
+from relaxpy.models.sentence_embedding import (
+    SentenceEmbedder,
+    batches,
+    default_checkpoint,
+    pad_rows,
+)
 
 TOLERANCE = 2e-5
 SENTENCES = [

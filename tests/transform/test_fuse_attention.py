@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import relaxpy
-from models import bert
 from relaxpy.analysis.well_formed import check_well_formed
 from relaxpy.ir.expr import Call, Function
 from relaxpy.ir.module import IRModule
+from relaxpy.models import bert
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.pass_check import check_pass
