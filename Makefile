@@ -1,6 +1,7 @@
 # make demo        set up and embed a few sentences with a real model
 # make test        set up and pass all tests
 # make test-fast   the subset that takes less than a minute
+# make test-slow   sweeps in full, of which make test runs a part: before a release, and after changes of many operators
 # make check       format, lint, types, tests: what a change must pass
 # make bench-NAME  benchmarks/NAME.py: overhead, matmul, ops, embed, compile, ablation, equality, language (docs/benchmarks.md)
 # make clean       remove what the above made
@@ -21,7 +22,7 @@ PIP := $(PY) -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 # A stamp that only a pattern rule asks for is no intermediate file: keep it.
 .SECONDARY:
-.PHONY: help demo test test-fast check format lint types clean
+.PHONY: help demo test test-fast test-slow check format lint types clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -52,6 +53,9 @@ test: $(VENV)/stamp-test
 
 test-fast: $(VENV)/stamp-test
 	$(PY) -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(VENV)/stamp-test
+	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) -m sweep $(PYTEST_ARGS)
 
 check: format lint types test
 

@@ -1,5 +1,6 @@
-"""Every operator beyond its samples: in all dtypes, with dimensions 0 and 1, with NaN, infinities,
--0.0 and the limits of integers. Compiled once, with symbols; one object for an operator."""
+"""Every operator compiled: its samples, and beyond them in all dtypes, with dimensions 0 and 1, with NaN, infinities,
+-0.0 and the limits of integers. Compiled once, with symbols; one object for an operator's samples, and one for those in
+other dtypes. That one is quickly made, unless the sweep is in full; so are most samples of operators that have many."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from relaxpy.op.base import Op, Sample
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
 from relaxpy.shape.lattice import substitute
+from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
 from tests.op.support import (
@@ -32,6 +34,10 @@ from tests.op.support import (
     special,
     type_of,
 )
+from tests.sweeps import quick_target, sweep
+
+QUICK = 3
+"""One of so many samples is compiled as users' programs are, even if the sweep is not in full."""
 
 
 @dataclass
@@ -44,52 +50,65 @@ class Variant:
     applied: Applied
     scalars: tuple[Dim, ...]
     """The values of the program's scalar parameters."""
+    quick: bool
+    """Is it compiled without LLVM's optimisations, unless the sweep is in full?"""
+    beyond: bool
+    """Is it tried beyond its own sizes and values?"""
 
 
+@sweep
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", COMPILED, ids=lambda c: c.name)
 def test_every_dtype_size_and_special_value(cls: type[Op]) -> None:
     """What deduction accepts, the kernel computes as the reference does."""
     variants = [*accepted(cls)]
-    kernels = Kernels({f"k{i}": v.program for i, v in enumerate(variants)})
     problems: list[str] = []
-    for i, variant in enumerate(variants):
-        for label, s in settings(variant):
-            try:
-                check(kernels, f"k{i}", variant, s)
-            except Exception as e:
-                text = "\n".join(line for line in str(e).splitlines() if line.strip())
-                problems.append(f"{variant.label}, {label}: {type(e).__name__}: {text[:600]}")
+    for quick, target in ((False, Target.host()), (True, quick_target())):
+        some = [v for v in variants if v.quick == quick]
+        if not some:
+            continue
+        kernels = Kernels({f"k{i}": v.program for i, v in enumerate(some)}, target)
+        for i, variant in enumerate(some):
+            for label, s in settings(variant):
+                try:
+                    check(kernels, f"k{i}", variant, s)
+                except Exception as e:
+                    text = "\n".join(line for line in str(e).splitlines() if line.strip())
+                    problems.append(f"{variant.label}, {label}: {type(e).__name__}: {text[:600]}")
     assert not problems, f"{len(problems)} problems\n" + "\n\n".join(problems[:6])
 
 
 def accepted(cls: type[Op]) -> list[Variant]:
-    """The operator's samples in the dtypes that it takes: all dtypes for the first, one for each
+    """The operator's samples, as they are, and in the dtypes that it takes: all dtypes for the first, one for each
     further set of attributes. A dtype is refused by its code, never by a crash."""
     found: list[Variant] = []
     seen: set[object] = set()
     for number, s in enumerate(x for x in samples(cls.name) if not x.code):
         key = (s.op, s.dims, tuple(a.ndim for a in arrays_of(s)))
-        if key in seen:
-            continue
-        for dtype, cast in dtype_variants(s) if not seen else [("as it is", s)]:
+        beyond, own = key not in seen, [a.dtype for a in arrays_of(s)]
+        others = [*dtype_variants(s)] if not seen else []
+        for dtype, cast in [("as it is", s), *others]:
+            if dtype != "as it is" and [a.dtype for a in arrays_of(cast)] == own:
+                continue
             try:
                 program, applied, scalars = program_of(cast, bool(s.dims))
             except DeduceError as e:
-                if e.code == "op-dtype":
+                if e.code == "op-dtype" and dtype != "as it is":
                     continue
                 raise AssertionError(f"{s.op} in {dtype} is refused for another reason") from e
-            found.append(
-                Variant(f"sample {number} ({s.op}, {dtype})", cast, program, applied, scalars)
-            )
+            label = f"sample {number} ({s.op}, {dtype})"
+            quick = dtype != "as it is" or number % QUICK != 0
+            found.append(Variant(label, cast, program, applied, scalars, quick, beyond))
         seen.add(key)
     return found
 
 
 def settings(variant: Variant) -> list[tuple[str, Sample]]:
-    """The variant at the sizes of its sample, with each symbol 1 and 0 in turn and all at once,
-    and with special values."""
+    """The variant at the sizes of its sample, and beyond them with each symbol 1 and 0 in turn and all at once, and with
+    special values."""
     s, names = variant.sample, {v.name: size for v, size in variant.applied.bound.items()}
+    if not variant.beyond:
+        return [("as it is", s)]
     found = [("as it is", s), ("special values", special(s))]
     for size in (1, 0) if names else ():
         cases = [dict.fromkeys(names, size)]

@@ -1,4 +1,5 @@
-"""Every operator against its samples: deduction, reference and tensor program must say the same."""
+"""Every operator against its samples: deduction, reference and tensor program must say the same. The compiled programs
+are in `tests/e2e/test_operator_sweeps.py`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,6 @@ from relaxpy.op.block_builder import BlockBuilder
 from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
 from relaxpy.shape.lattice import Verdict, accepts, substitute
-from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.to_python import to_python
 from tests.op.support import (
     CLASSES,
@@ -125,22 +125,6 @@ def refused(s: Sample) -> None:
     assert caught.value.code == s.code
     assert s.match in caught.value.message
     assert caught.value.span is not None
-
-
-@pytest.mark.slow
-@each_compiled
-def test_kernels_compute_the_reference(cls: type[Op]) -> None:
-    """Every sample's tensor program, with symbols, scheduled and compiled, gives what the reference gives."""
-    good = [s for s in samples(cls.name) if not s.code]
-    made = [program_of(s, bool(s.dims)) for s in good]
-    kernels = Kernels({f"k{i}": program for i, (program, _, _) in enumerate(made)})
-    for i, (s, (_, applied, scalars)) in enumerate(zip(good, made, strict=True)):
-        wanted = reference_arrays(s)
-        outputs = [np.full(w.shape, 77, w.dtype) for w in wanted]
-        sizes = [d.evaluate(applied.bound) for d in scalars]
-        kernels.run(f"k{i}", applied.arrays, outputs, sizes)
-        for got, want in zip(outputs, wanted, strict=True):
-            assert_close(got, want, s, f"{s.op} sample {i} {s.dims}")
 
 
 @each_compiled

@@ -7,8 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from relaxpy.runtime import builtins, shape_heap
 from relaxpy.runtime.bytecode import INSTRUCTIONS, INT_OPS
 from relaxpy.testing.machine_suite.formulas import COUNT, DIVISION, OVERFLOW
@@ -18,6 +16,7 @@ from relaxpy.testing.machine_suite.machine import (
     check_instructions,
 )
 from relaxpy.testing.machine_suite.suite import FOLDER, make_suite, text_of
+from tests.sweeps import part, sweep
 
 FILES = Path(__file__).parents[2] / FOLDER
 
@@ -70,14 +69,11 @@ def test_our_machine_passes_the_functions() -> None:
     assert list(check_builtins(suite("builtins"))) == []
 
 
-@pytest.mark.slow
+@sweep
 def test_our_machine_passes_the_formulas() -> None:
-    assert list(check_formulas(suite("formulas"), every=10)) == []
-
-
-def test_our_machine_passes_some_formulas() -> None:
     whole = suite("formulas")
-    assert list(check_formulas({**whole, "formulas": whole["formulas"][::50]}, every=10)) == []
+    some = {**whole, "formulas": part(whole["formulas"], 20)}
+    assert list(check_formulas(some, every=10)) == []
 
 
 def test_a_wrong_result_is_seen() -> None:
