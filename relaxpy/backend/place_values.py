@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
-from relaxpy.backend.slots import TABLE, Slots, bindings, on_host, slots_of, vdevice_of, vdevices
+from relaxpy.backend.places import HOST, Place, Places, Tree, leaves_of, packed_name, tree_of
+from relaxpy.backend.slots import TABLE, bindings, on_host, slots_of, vdevice_of, vdevices
 from relaxpy.ir.annotation import Annotation, CallableType, TensorType, TupleType
 from relaxpy.ir.expr import (
     Binding,
@@ -15,7 +16,6 @@ from relaxpy.ir.expr import (
     Call,
     Constant,
     Expr,
-    ExternFunc,
     Function,
     GlobalVar,
     If,
@@ -28,17 +28,13 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import IRModule, VDevice
 from relaxpy.ir.names import FreshNames
-from relaxpy.op.base import Op
-from relaxpy.op.call import CallDPSLibrary, CallPurePacked, CrossLevelCall, InvokeClosure
+from relaxpy.op.call import CallDPSLibrary, CrossLevelCall, InvokeClosure
 from relaxpy.op.device import ToVDevice
-from relaxpy.op.memory import AllocTensor, CallDPS, CopyTo, MakeClosure, ReadScalar, View
+from relaxpy.op.memory import AllocTensor, CallDPS, CopyTo, MakeClosure, ReadScalar
 from relaxpy.runtime.library import runs_anywhere
 from relaxpy.target import Target
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.rebuild import Rebuilder
-
-HOST = str(VDevice("llvm"))
-"""How annotations call the host's memory in a module that has other devices."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ class PlaceValues(Pass):
         slots = slots_of(declared, target)
         if len(slots.slots) == 1:
             return mod
-        return _Placer(declared, _Inference(declared, slots, default)).run()
+        return _Placer(declared, Places(declared, slots, default)).run()
 
 
 def _declared(mod: IRModule, default: str) -> IRModule:
@@ -164,219 +160,10 @@ def _values(function: Function) -> Iterator[Annotation | Expr]:
         yield annotation
 
 
-class _Place:
-    """Where tensors live that live together; the device is None while nothing says."""
-
-    __slots__ = ("device", "joined", "pinned")
-
-    def __init__(self, device: str | None = None, pinned: bool = False) -> None:
-        self.device = device
-        self.pinned = pinned
-        """What is computed from it need not live there too."""
-        self.joined: _Place | None = None
-
-    def root(self) -> _Place:
-        """The one that it was joined with."""
-        place = self
-        while place.joined is not None:
-            place = place.joined
-        return place
-
-
-Tree: TypeAlias = "_Place | tuple[Tree, ...] | None"
-"""The place of a tensor; those of the fields of a tuple; None for all else."""
-
-
-def _tree(annotation: Annotation, pinned: str | None = None, default: str | None = None) -> Tree:
-    """The places of a value; all of them `pinned` to a device, if one is given. `default` is the device of those of
-    which the annotation says nothing."""
-    match annotation:
-        case TensorType(vdevice=vdevice):
-            return _Place(pinned or vdevice or default, pinned is not None)
-        case TupleType(fields=fields):
-            return tuple(_tree(field, pinned, default) for field in fields)
-        case _:
-            return None
-
-
-def _leaves(tree: Tree) -> Iterator[_Place]:
-    if isinstance(tree, _Place):
-        yield tree
-    for each in tree if isinstance(tree, tuple) else ():
-        yield from _leaves(each)
-
-
-class _Inference:
-    """Where every variable of a module lives."""
-
-    def __init__(self, mod: IRModule, slots: Slots, default: str) -> None:
-        self.mod = mod
-        self.slots = slots
-        self.default = default
-        self.vars: dict[Var, Tree] = {}
-        self.results: dict[str, Tree] = {}
-        """Of functions."""
-        for name, function in mod.graph_functions.items():
-            for param in function.params:
-                self.vars[param] = _tree(param.annotation)
-            self.results[name] = _tree(function.ret)
-        for function in mod.graph_functions.values():
-            for binding in bindings(function.body):
-                value = binding.value
-                if isinstance(value, Call) and isinstance(value.op, MakeClosure):
-                    self.closure(value)
-        for name, function in mod.graph_functions.items():
-            self.join(self.results[name], self.seq(function.body))
-
-    def device(self, place: _Place) -> str:
-        """The device that tensors of a place live on."""
-        return place.root().device or self.default
-
-    def number(self, place: _Place) -> int:
-        """Its slot."""
-        return self.slots.number(self.device(place))
-
-    def join(self, a: Tree, b: Tree) -> None:
-        """Let values live in one place, if they may: else one is copied."""
-        if isinstance(a, _Place) and isinstance(b, _Place):
-            one, other = a.root(), b.root()
-            if one is other or one.pinned or other.pinned:
-                return
-            if None in (one.device, other.device) or self.number(one) == self.number(other):
-                other.joined = one
-                one.device = one.device or other.device
-        elif isinstance(a, tuple) and isinstance(b, tuple):
-            for left, right in zip(a, b, strict=False):
-                self.join(left, right)
-
-    def fix(self, tree: Tree, device: str) -> None:
-        """Let a value live on a device, if it may."""
-        for leaf in _leaves(tree):
-            self.join(leaf, _Place(device))
-
-    def of(self, expr: Expr) -> Tree:
-        """Where the value of a leaf lives."""
-        match expr:
-            case Var():
-                return self.vars.get(expr)
-            case Tuple(fields=fields):
-                return tuple(map(self.of, fields))
-            case TupleGetItem(tuple=whole, index=index):
-                tree = self.of(whole)
-                return tree[index] if isinstance(tree, tuple) and index < len(tree) else None
-            case _:
-                return None
-
-    def seq(self, seq: SeqExpr) -> Tree:
-        for binding in seq.bindings:
-            pinned = HOST if _of_host(binding.value) else None
-            tree = self.vars[binding.var] = _tree(binding.var.annotation, pinned)
-            if isinstance(binding, MatchCast):
-                self.join(tree, self.of(binding.value))
-            else:
-                self.value(tree, binding.value)
-        return self.of(seq.body)
-
-    def value(self, tree: Tree, value: Expr) -> None:
-        match value:
-            case If():
-                for arm in (value.then, value.otherwise):
-                    self.join(tree, self.seq(arm))
-            case Call():
-                self.call(tree, value)
-            case _:
-                self.join(tree, self.of(value))
-
-    def call(self, tree: Tree, call: Call) -> None:
-        args = list(map(self.of, call.args))
-        match call.op:
-            case CallDPSLibrary():
-                pass  # pinned
-            case CrossLevelCall() | CallDPS():
-                leaves = [*_leaves(tree), *(leaf for arg in args for leaf in _leaves(arg))]
-                for leaf in leaves[1:]:
-                    self.join(leaves[0], leaf)
-            case AllocTensor(vdevice=vdevice):
-                if vdevice is not None:
-                    self.fix(tree, vdevice)
-            case View():
-                self.join(tree, args[0])
-            case ToVDevice(dst_vdevice=device) | CopyTo(vdevice=device):
-                self.fix(tree, device)
-            case GlobalVar(name=name) if name in self.results:
-                for param, arg in zip(self.mod.graph_function(name).params, args, strict=True):
-                    self.join(self.vars[param], arg)
-                self.join(tree, self.results[name])
-            case MakeClosure():
-                for param, arg in zip(self.captured(call), args[1:], strict=True):
-                    self.join(self.vars[param], arg)
-            case Var() | InvokeClosure():
-                self.join(tree, self.signature(call)[1])
-            case _ if (name := packed_name(call)) is not None and runs_anywhere(name):
-                for arg in args:
-                    self.join(tree, arg)
-            case _:
-                pass
-
-    def closure(self, call: Call) -> None:
-        """A function becomes a value: whoever calls it knows nothing of where it was made."""
-        callee = call.args[0]
-        assert isinstance(callee, GlobalVar)
-        params = self.mod.graph_function(callee.name).params
-        for param in params[: len(params) - len(call.args) + 1]:
-            self.fix(self.vars[param], self.default)
-        self.fix(self.results[callee.name], self.default)
-
-    def signature(self, call: Call) -> tuple[list[Tree], Tree]:
-        """Where a function value takes its arguments, and gives its result: as its annotation says, or where the module
-        is built for."""
-        callee, args = call.op, call.args
-        if not isinstance(callee, Var):
-            callee, args = args[0], args[1:]
-        known = callee.annotation if isinstance(callee, Var) else None
-        params: Sequence[Annotation] = [TensorType()] * len(args)
-        ret = call.ty_args[0] if call.ty_args else TensorType()
-        if isinstance(known, CallableType):
-            named = known.params or ()
-            params = named if len(named) == len(args) else params
-            ret = known.ret
-        return [_tree(each, None, self.default) for each in params], _tree(ret, None, self.default)
-
-    def captured(self, call: Call) -> Sequence[Var]:
-        """The parameters that a function value is made with."""
-        callee = call.args[0]
-        assert isinstance(callee, GlobalVar)
-        params = self.mod.graph_function(callee.name).params
-        return params[len(params) - len(call.args) + 1 :]
-
-
-def _of_host(value: Expr) -> bool:
-    """Whether a value is what a function or library of the host gives."""
-    if not isinstance(value, Call):
-        return False
-    name = packed_name(value)
-    return isinstance(value.op, CallDPSLibrary) or (name is not None and not runs_anywhere(name))
-
-
-def packed_name(call: Call) -> str | None:
-    """The function of the runtime that a call is of, if it is of one."""
-    match call.op:
-        case ExternFunc(name=name):
-            return name
-        case CallPurePacked():
-            callee = call.args[0]
-            assert isinstance(callee, ExternFunc)
-            return callee.name
-        case Op() as op if op.packed:
-            return op.packed
-        case _:
-            return None
-
-
 class _Placer(Rebuilder):
     """Writes the devices into annotations, and the copies."""
 
-    def __init__(self, mod: IRModule, places: _Inference) -> None:
+    def __init__(self, mod: IRModule, places: Places) -> None:
         super().__init__(mod)
         self.places = places
         self.owners: dict[str, int] = {}
@@ -410,7 +197,7 @@ class _Placer(Rebuilder):
     def on(self, annotation: Annotation, tree: Tree) -> Annotation:
         """An annotation that says where the value lives."""
         match annotation:
-            case TensorType() if isinstance(tree, _Place):
+            case TensorType() if isinstance(tree, Place):
                 device = self.places.device(tree)
                 return self.annotation(
                     TensorType(annotation.shape, annotation.dtype, annotation.ndim, device)
@@ -418,8 +205,8 @@ class _Placer(Rebuilder):
             case TupleType(fields=fields) if isinstance(tree, tuple):
                 return TupleType(tuple(map(self.on, fields, tree)))
             case CallableType(params=params, ret=ret, pure=pure):
-                known = None if params is None else [self.on(p, _tree(p)) for p in params]
-                return CallableType(known, self.on(ret, _tree(ret)), pure)
+                known = None if params is None else [self.on(p, tree_of(p)) for p in params]
+                return CallableType(known, self.on(ret, tree_of(ret)), pure)
             case _:
                 return self.annotation(annotation)
 
@@ -453,7 +240,7 @@ class _Placer(Rebuilder):
                     for i, (item, tree) in enumerate(zip(items, have, strict=True))
                 )
             )
-        if isinstance(have, _Place) and self.differs(have, wanted):
+        if isinstance(have, Place) and self.differs(have, wanted):
             device = self.wanted(wanted)
             assert device is not None
             source = expr if isinstance(expr, Var) else self.emit(expr, "item")
@@ -464,7 +251,7 @@ class _Placer(Rebuilder):
         """The device where a tensor is wanted, if it is wanted anywhere."""
         if isinstance(wanted, str):
             return wanted
-        return self.places.device(wanted) if isinstance(wanted, _Place) else None
+        return self.places.device(wanted) if isinstance(wanted, Place) else None
 
     def field(self, wanted: Tree | str, index: int) -> Tree | str:
         return wanted[index] if isinstance(wanted, tuple) else wanted
@@ -474,7 +261,7 @@ class _Placer(Rebuilder):
         if isinstance(have, tuple):
             return any(self.differs(each, self.field(wanted, i)) for i, each in enumerate(have))
         device = self.wanted(wanted)
-        if not isinstance(have, _Place) or device is None:
+        if not isinstance(have, Place) or device is None:
             return False
         return self.places.number(have) != self.places.slots.number(device)
 
@@ -531,26 +318,26 @@ class _Placer(Rebuilder):
             case CallDPSLibrary():
                 return self.rebuilt(call, [args[0], self.brought(args[1], HOST), *args[2:]], HOST)
             case CrossLevelCall():
-                device = self.places.device(next(_leaves(tree)))
+                device = self.places.device(next(leaves_of(tree)))
                 callee = self.callee(args[0], device)
                 return self.rebuilt(
                     call, [callee, self.brought(args[1], device), *args[2:]], device
                 )
             case CallDPS() if isinstance(args[0], GlobalVar):
-                leaf = next((p for a in args for p in _leaves(self.places.of(a))), None)
+                leaf = next((p for a in args for p in leaves_of(self.places.of(a))), None)
                 if leaf is None:
                     return self.use(call)
                 device = self.places.device(leaf)
                 moved = [self.brought(arg, device) for arg in args[1:]]
                 return self.rebuilt(call, [self.callee(args[0], device), *moved], device)
-            case AllocTensor() if isinstance(tree, _Place):
+            case AllocTensor() if isinstance(tree, Place):
                 device = self.places.device(tree)
                 on_host = self.places.number(tree) == 0
                 new = dataclasses.replace(op, vdevice=device, offset=op.offset if on_host else 0)
                 # A plan that a program came with is for the host's memory.
                 kept = args if on_host else args[:1]
                 return dataclasses.replace(call, op=new, args=self.uses(kept))
-            case ToVDevice() | CopyTo() if isinstance(tree, _Place):
+            case ToVDevice() | CopyTo() if isinstance(tree, Place):
                 there = isinstance(args[0], Constant) and self.places.number(tree) == 0
                 if there or (
                     isinstance(args[0], Var) and not self.differs(self.places.of(args[0]), tree)

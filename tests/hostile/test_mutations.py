@@ -120,7 +120,7 @@ MUTATIONS = [
     Mutation(updates, "require_apart", "(pieces, *elsewhere.values())", "(pieces,)"),
     Mutation(updates, "require_updatable", "isinstance(owner, Fixed) and not owner.read_only", "False"),
     # placement
-    Mutation(PLACER, "moved", "isinstance(have, _Place) and self.differs(have, wanted)", "False", builds=True),
+    Mutation(PLACER, "moved", "isinstance(have, Place) and self.differs(have, wanted)", "False", builds=True),
     Mutation(PLACER, "condition", "self.differs(self.places.of(cond), HOST)", "False", builds=True),
     Mutation(plan_memory, "_device", "return device", "return None", builds=True),
 ]  # fmt: skip
