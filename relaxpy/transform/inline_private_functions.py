@@ -116,8 +116,9 @@ class _Inliner(Rebuilder):
             return
         calls = _Calls(mod)
         callees = {name: tuple(mentioned_functions(f)) for name, f in mod.graph_functions.items()}
+        recursive = _recursive(callees)
         for name, function in plain.items():
-            if name in calls.values or not calls.count[name] or _leads_back(name, callees):
+            if name in calls.values or not calls.count[name] or name in recursive:
                 continue
             if calls.count[name] == 1:
                 self.once.add(name)
@@ -242,18 +243,45 @@ def _may_be_inlined(function: Function) -> bool:
     return not (function.attrs or state(function) or _mentions_constant(function.body.body))
 
 
-def _leads_back(name: str, callees: Mapping[str, Sequence[str]]) -> bool:
-    """Is a function on a way of calls back to itself?"""
-    seen: set[str] = set()
-    waiting = list(callees[name])
-    while waiting:
-        callee = waiting.pop()
-        if callee == name:
-            return True
-        if callee not in seen:
-            seen.add(callee)
-            waiting += callees.get(callee, ())
-    return False
+def _recursive(callees: Mapping[str, Sequence[str]]) -> set[str]:
+    """The functions that are on a way of calls back to themselves: those of strongly connected components (Tarjan's
+    algorithm) that have a call inside."""
+    found: set[str] = set()
+    entered: dict[str, int] = {}
+    low: dict[str, int] = {}
+    path: list[str] = []
+    """Functions whose component is not complete yet."""
+    for start in callees:
+        if start in entered:
+            continue
+        entered[start] = low[start] = len(entered)
+        path.append(start)
+        walk = [(start, iter(callees[start]))]
+        while walk:
+            name, left = walk[-1]
+            for callee in left:
+                if callee not in callees:
+                    continue
+                if callee not in entered:
+                    entered[callee] = low[callee] = len(entered)
+                    path.append(callee)
+                    walk.append((callee, iter(callees[callee])))
+                    break
+                low[name] = min(low[name], low.get(callee, low[name]))
+            else:
+                walk.pop()
+                if walk:
+                    caller = walk[-1][0]
+                    low[caller] = min(low[caller], low[name])
+                if low[name] == entered[name]:
+                    component = [path.pop()]
+                    while component[-1] != name:
+                        component.append(path.pop())
+                    if len(component) > 1 or name in callees[name]:
+                        found.update(component)
+                    for each in component:
+                        del low[each]
+    return found
 
 
 def _mentions_constant(result: Expr) -> bool:

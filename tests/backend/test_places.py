@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 
@@ -22,7 +23,7 @@ def steps_to_the_roots(count: int) -> int:
         return line if frame.f_code is Place.root.__code__ else None
 
     places = [Place() for _ in range(count)]
-    for one, other in zip(places, places[1:], strict=False):
+    for one, other in pairwise(places):
         one.root().joined = other
     before = sys.gettrace()
     sys.settrace(call)
