@@ -360,7 +360,10 @@ class _Placer(Rebuilder):
             case _ if (name := packed_name(call)) is not None and not runs_anywhere(name):
                 return self.given(call, [HOST] * len(args))
             case _:
-                return self.given(call, [None] * len(args))
+                new = self.given(call, [None] * len(args))
+                count = len(call.ty_args)
+                places = tree if isinstance(tree, tuple) and count != 1 else (tree,) * count
+                return dataclasses.replace(new, ty_args=tuple(map(self.on, call.ty_args, places)))
 
     def given(self, call: Call, wanted: Sequence[Tree | str]) -> Call:
         """A call with its arguments where they are wanted."""

@@ -7,9 +7,11 @@ ties that together for one process; `vm` is what users call.
 
 from __future__ import annotations
 
+from relaxpy.runtime.call_state import CallState
 from relaxpy.runtime.device import Device, cpu
 from relaxpy.runtime.devices.cpu.features import host_features
 from relaxpy.runtime.devices.cpu.threads import num_threads, set_num_threads
+from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.executable import Executable, load
 from relaxpy.runtime.function import Function
 from relaxpy.runtime.library import register_function, register_library
@@ -17,9 +19,11 @@ from relaxpy.runtime.tensor import Shape, Tensor
 from relaxpy.runtime.vm import VirtualMachine
 
 __all__ = [
+    "CallState",
     "Device",
     "Executable",
     "Function",
+    "Queue",
     "Shape",
     "Tensor",
     "VirtualMachine",

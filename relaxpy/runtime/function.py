@@ -6,8 +6,8 @@ import inspect
 from typing import Any
 
 from relaxpy.errors import RuntimeCheckError, UsageError
+from relaxpy.runtime.linked_function import LinkedFunction
 from relaxpy.runtime.patterns import enter, leave
-from relaxpy.runtime.program import LinkedFunction
 
 
 class Function:
@@ -67,7 +67,7 @@ class Function:
     def _enter(self, position: int, arg: Any) -> Any:
         try:
             linked = self.linked
-            return enter(arg, linked.patterns[position], linked.queues)
+            return enter(arg, linked.patterns[position], linked.queues, linked.program.own)
         except RuntimeCheckError as error:
             param = self.linked.code.params[position]
             error.message = f"{self.name}: parameter {param.name}: {error.message}"

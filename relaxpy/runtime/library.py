@@ -6,6 +6,9 @@ function returns its result (`call_packed`). Either is a Python function, which 
 among `tvm_ffi`'s global functions, but for those that TVM is made of.
 
 A library must not keep a tensor that it was given: the memory may be another tensor's in the next instruction.
+
+A function that wants to know on which queues its call runs, or the call's communicator, is registered `with_state`
+(`relaxpy.runtime.call_state`).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any, TypeVar, overload
 
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import builtins, shape_heap
+from relaxpy.runtime.call_state import Stateful
 from relaxpy.runtime.devices.cpu import blas
 from relaxpy.runtime.devices.cpu.kernels import ffi
 from relaxpy.runtime.frame import record_of
@@ -50,35 +54,46 @@ _anywhere: set[str] = set(builtins.ANYWHERE)
 
 
 @overload
-def register_library(name: str, func: F, *, extra: str | None = None) -> F: ...
+def register_library(
+    name: str, func: F, *, extra: str | None = None, with_state: bool = False
+) -> F: ...
 @overload
 def register_library(
-    name: str, func: None = None, *, extra: str | None = None
+    name: str, func: None = None, *, extra: str | None = None, with_state: bool = False
 ) -> Callable[[F], F]: ...
-def register_library(name: str, func: Any = None, *, extra: str | None = None) -> Any:
+def register_library(
+    name: str, func: Any = None, *, extra: str | None = None, with_state: bool = False
+) -> Any:
     """Make `func(*inputs, *outputs)` the library function `name`, replacing an earlier one; a decorator without `func`.
 
-    `extra` is the extra of relaxpy that brings functions of this name, for the message where it is missing.
+    `extra` is the extra of relaxpy that brings functions of this name, for the message where it is missing. With
+    `with_state` the function is in Python, and its first argument is the state of the call
+    (`relaxpy.runtime.CallState`).
 
     Raises: UsageError (`library-name`) for a name or function of the wrong kind.
     """
     _check_name(name)
     if extra is not None:
         EXTRAS[name] = extra
-    return _register(_libraries, name, func)
+    return _register(_libraries, name, func, with_state)
 
 
-@overload
-def register_function(name: str, func: F, *, anywhere: bool = False) -> F: ...
 @overload
 def register_function(
-    name: str, func: None = None, *, anywhere: bool = False
+    name: str, func: F, *, anywhere: bool = False, with_state: bool = False
+) -> F: ...
+@overload
+def register_function(
+    name: str, func: None = None, *, anywhere: bool = False, with_state: bool = False
 ) -> Callable[[F], F]: ...
-def register_function(name: str, func: Any = None, *, anywhere: bool = False) -> Any:
+def register_function(
+    name: str, func: Any = None, *, anywhere: bool = False, with_state: bool = False
+) -> Any:
     """Make `func(*args) -> value` the function `name` of `call_packed`; a decorator without `func`.
 
     Its tensors are copied to the host first, unless it says that it takes them `anywhere`, and gives tensors of the
-    device that its arguments are on. A module is built by what is said then.
+    device that its arguments are on. A module is built by what is said then. With `with_state` it is in Python, and its
+    first argument is the state of the call (`relaxpy.runtime.CallState`).
 
     Raises: UsageError (`library-name`) for a name or function of the wrong kind.
     """
@@ -87,7 +102,7 @@ def register_function(name: str, func: Any = None, *, anywhere: bool = False) ->
         _anywhere.add(name)
     else:
         _anywhere.discard(name)
-    return _register(_functions, name, func)
+    return _register(_functions, name, func, with_state)
 
 
 def runs_anywhere(name: str) -> bool:
@@ -100,12 +115,18 @@ def _check_name(name: str) -> None:
         raise UsageError("library-name", f"a function is registered under a name, got {name!r}")
 
 
-def _register(table: dict[str, AnyFunction], name: str, func: Any) -> Any:
+def _register(table: dict[str, AnyFunction], name: str, func: Any, with_state: bool) -> Any:
     if func is None:
-        return lambda given: _register(table, name, given)
+        return lambda given: _register(table, name, given, with_state)
     if not callable(func):
         raise UsageError("library-name", f"{name!r} must be a function, got {func!r}")
-    table[name] = func
+    if with_state and isinstance(func, ffi().Function):
+        raise UsageError(
+            "library-name",
+            f"{name!r} is no function of Python, and cannot take the state of a call",
+            help="call it from one: lambda state, *args: func(state.queues[slot].raw, *args)",
+        )
+    table[name] = Stateful(func) if with_state else func
     return func
 
 

@@ -16,7 +16,7 @@ user, it contains numbers, names that are written here, and element types of the
 `q<i>`.
 
 Functions that call themselves through others, or call function values, become generators: they yield what they call to
-a trampoline (`relaxpy.runtime.program.drive`), so recursion is as deep as memory, not as Python's stack.
+a trampoline (`relaxpy.runtime.trampoline.drive`), so recursion is as deep as memory, not as Python's stack.
 """
 
 from __future__ import annotations

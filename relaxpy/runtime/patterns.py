@@ -7,7 +7,7 @@ function's own `Match` does, with the whole story, which `explain` tells. `leave
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,10 +32,15 @@ if TYPE_CHECKING:
 ANYTHING = ObjectPattern()
 
 
-def enter(value: Any, pattern: Pattern, queues: Sequence[Queue] = ()) -> Any:
+def enter(
+    value: Any,
+    pattern: Pattern,
+    queues: Sequence[Queue] = (),
+    own: Callable[[Any], Any] | None = None,
+) -> Any:
     """The runtime value for an argument. Tensors share the caller's memory where that is right (`tensor.from_any`);
     those that live on another device than the pattern says are copied there, `queues` being those of the slots (none:
-    all of them are the host's).
+    all of them are the host's). Function values are given to `own`, which may have them run on other queues.
 
     Raises: RuntimeCheckError for numbers that do not fit a tensor parameter's type, memory on another device, a shape
     with numbers that are no sizes.
@@ -62,11 +67,12 @@ def enter(value: Any, pattern: Pattern, queues: Sequence[Queue] = ()) -> Any:
         case TuplePattern(fields):
             if isinstance(value, tuple | list) and len(value) == len(fields):
                 return tuple(
-                    enter(item, field, queues) for item, field in zip(value, fields, strict=True)
+                    enter(item, field, queues, own)
+                    for item, field in zip(value, fields, strict=True)
                 )
             return value
         case _:
-            return to_value(value)
+            return to_value(value) if own is None else own(to_value(value))
 
 
 def _placed(tensor: Tensor, pattern: Pattern, queues: Sequence[Queue]) -> Tensor:

@@ -12,11 +12,12 @@ import numpy as np
 from relaxpy.errors import UsageError
 from relaxpy.runtime.bytecode import Slot
 from relaxpy.runtime.device import Device
+from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.function import Function, Signature
 from relaxpy.runtime.inspect.profile import Profile, Recorder
 from relaxpy.runtime.pool import MemoryUse, total
-from relaxpy.runtime.program import Program
+from relaxpy.runtime.program import BoundProgram, Program
 from relaxpy.runtime.tensor import Tensor, from_any
 
 
@@ -31,6 +32,12 @@ class VirtualMachine:
     A program built for other devices than the processor names them in `executable.slots`; `devices` says which device
     of this machine each of them is, `{"gpu": "opencl:1"}`, where it is not the first of its kind; `device` is short for
     that of the last slot. Arrays are copied to a device at each call; `upload` does it once.
+
+    Calls put their work into a queue of each device. Where two shall run at once, or a call shall be in order with
+    other work of the caller's, `on` gives the same machine on other queues:
+
+        side = vm.on({"gpu": vm.open_queue("gpu")})
+        y = side["main"](x)
 
     Raises: ExecutableError if a library function is not registered (`library-missing`), the CPU lacks a feature
     (`cpu-features`) or the kernels cannot be linked (`object-code`).
@@ -51,16 +58,17 @@ class VirtualMachine:
                 help="relaxpy.build(module) makes one, relaxpy.load(path) reads one",
             )
         executable.require_host()
-        self.executable = executable
-        self.devices = choose_devices(executable.slots, device, devices or {})
+        chosen = choose_devices(executable.slots, device, devices or {})
+        program = Program(executable, chosen, check_memory)
+        self._bind(program, chosen, BoundProgram(program, program.open_queues()))
+
+    def _bind(self, program: Program, devices: tuple[Device, ...], bound: BoundProgram) -> None:
+        self.executable = program.executable
+        self.devices = devices
         """The device of each slot of the executable."""
-        self._program = Program(executable, self.devices, check_memory)
+        self._bound = bound
         self._profiled: tuple[Recorder, dict[str, Function]] | None = None
-        self._functions = {
-            linked.code.name: Function(linked)
-            for linked in self._program.functions
-            if linked.code.public
-        }
+        self._functions = public_functions(bound)
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -137,8 +145,8 @@ class VirtualMachine:
                 exe.packed,
             )
             program = Program(exe, self.devices, recorder=recorder)
-            functions = {f.code.name: Function(f) for f in program.functions if f.code.public}
-            self._profiled = recorder, functions
+            bound = BoundProgram(program, self._bound.queues, self._bound.state.communicator)
+            self._profiled = recorder, public_functions(bound)
         recorder, functions = self._profiled
         function = functions[name]
         function(*args, **kwargs)
@@ -167,34 +175,109 @@ class VirtualMachine:
         tensor = from_any(value)
         if tensor is None:
             raise UsageError("device", f"a {type(value).__name__} is no tensor")
-        slots = self.executable.slots
-        number = len(slots) - 1 if slot is None else slot_number(slots, slot)
-        queue = self._program.queues[number]
+        queue = self._bound.queues[self._slot(slot)]
         if queue.owns(tensor):
             return tensor.copy()
         return queue.take(tensor)
 
+    # Queues
+
+    def open_queue(self, slot: int | str | None = None) -> Queue:
+        """A new queue of a slot's device, with memory of its own; without a slot of the last one's. Queues are few, and
+        kept: the machine that ran on one remembers it.
+
+        Raises: UsageError (`device`) for a slot that is not there, and for the host, which has no queues.
+        """
+        number = self._slot(slot)
+        runtime = self._bound.program.runtimes[number]
+        if self._bound.queues[number].is_host:
+            raise UsageError(
+                "device",
+                f"{self.devices[number]} has no queues",
+                help="a call runs there in the thread that makes it: threads may call one machine at once",
+            )
+        return runtime.queue()
+
+    @property
+    def queues(self) -> Mapping[str, Queue]:
+        """The queues that calls run on, by the names of their slots; the host has none."""
+        return self._bound.state.queues
+
+    def on(
+        self,
+        queues: Mapping[Any, Queue] | Queue | None = None,
+        *,
+        communicator: object = None,
+    ) -> VirtualMachine:
+        """The same machine, whose calls run on these queues, by the numbers or names of their slots; one queue alone is
+        that of the last slot. Slots that are not named keep the queues that they have. `communicator` is given to
+        collective functions (`relaxpy.runtime.CallState`); None: the one that calls have already.
+
+        Nothing is compiled or loaded again, and constants are shared. Results, and function values that calls return,
+        stay on the queues of their call. Memory for intermediate values is that of the queues. Hold on to what this
+        gives: its functions are linked, in microseconds each, when it is made.
+
+        Raises: UsageError (`device`) for a slot that is not there, a queue of another device than the slot's, and one
+        queue for two slots.
+        """
+        bound = self._bound
+        slots = self.executable.slots
+        given = {len(slots) - 1: queues} if isinstance(queues, Queue) else dict(queues or {})
+        chosen = list(bound.queues)
+        for slot, queue in given.items():
+            number = slot_number(slots, slot)
+            runtime = bound.program.runtimes[number]
+            if not isinstance(queue, Queue) or queue.runtime is not runtime or queue.is_host:
+                what = f"a queue of {queue.device}" if isinstance(queue, Queue) else f"{queue!r}"
+                raise UsageError(
+                    "device",
+                    f"slot {slots[number].name} runs on queues of {self.devices[number]}, got {what}",
+                    help=f'open one: vm.open_queue("{slots[number].name}")',
+                )
+            chosen[number] = queue
+        taken = [queue for queue in chosen if not queue.is_host]
+        if len(set(taken)) < len(taken):
+            raise UsageError(
+                "device",
+                "two slots cannot run on one queue: a copy from one to the other is memory of its own",
+                help="open a queue for each",
+            )
+        heard = bound.state.communicator if communicator is None else communicator
+        machine = object.__new__(VirtualMachine)
+        machine._bind(bound.program, self.devices, BoundProgram(bound.program, chosen, heard))
+        return machine
+
+    def _slot(self, slot: int | str | None) -> int:
+        """The number of a slot; None: of the last."""
+        slots = self.executable.slots
+        return len(slots) - 1 if slot is None else slot_number(slots, slot)
+
     def synchronise(self) -> None:
-        """Return when all devices have done what calls gave them to do.
+        """Return when all devices have done what calls gave them to do, on the queues of this machine.
 
         Raises: RuntimeCheckError (`device-failed`) for what failed.
         """
-        for queue in self._program.queues:
+        for queue in self._bound.queues:
             queue.synchronise()
 
     def release_memory(self) -> int:
-        """Give back the memory that is kept for later calls. Returns bytes freed."""
-        for linked in self._program.functions:
+        """Give back the memory of its queues that is kept for later calls. Returns bytes freed."""
+        for linked in self._bound.functions:
             linked.frames.clear()
-        return sum(queue.pool.release() for queue in dict.fromkeys(self._program.queues))
+        return sum(queue.pool.release() for queue in dict.fromkeys(self._bound.queues))
 
     @property
     def memory(self) -> MemoryUse:
-        """How much memory there is of which kind, in bytes, apart from weights, on all devices together."""
-        return total(queue.pool.use() for queue in dict.fromkeys(self._program.queues))
+        """How much memory its queues have of which kind, in bytes, apart from weights, on all devices together."""
+        return total(queue.pool.use() for queue in dict.fromkeys(self._bound.queues))
 
     def __repr__(self) -> str:
         return f"<relaxpy VirtualMachine on {self.device}: {', '.join(self._functions)}>"
+
+
+def public_functions(program: BoundProgram) -> dict[str, Function]:
+    """The functions of a program that can be called, by name."""
+    return {f.code.name: Function(f) for f in program.functions if f.code.public}
 
 
 def choose_devices(

@@ -33,7 +33,7 @@ from time import monotonic
 from typing import Any
 
 from relaxpy.errors import ExecutableError, RelaxError
-from relaxpy.runtime import VirtualMachine, container, load, pool, program, tensor
+from relaxpy.runtime import VirtualMachine, container, load, pool, tensor, trampoline
 from relaxpy.runtime.bytecode import INT_OPS
 from relaxpy.runtime.dtype import INFO
 from relaxpy.testing.file_corpus import Sample, write_corpus
@@ -212,7 +212,7 @@ def _work(corpus: Sequence[Pieces], seeds: Sequence[int], pipe: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
     os.dup2(null, 2)
-    program.MAX_CALLS = DEEP
+    trampoline.MAX_CALLS = DEEP
     events: list[str] = []
     sys.addaudithook(lambda event, args: _listen(event, args, events))
     tensor.allocate = pool.allocate = allocate  # type: ignore[assignment]

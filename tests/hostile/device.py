@@ -107,6 +107,7 @@ class HostileRuntime(DeviceRuntime):
             self.processes[index] = _Process()
         self.process = self.processes[index]
         self._downloads: dict[int, memoryview] = {}
+        self._synchronising = threading.Lock()
 
     @classmethod
     def devices(cls) -> Sequence[str]:
@@ -120,9 +121,10 @@ class HostileRuntime(DeviceRuntime):
         return queue
 
     def synchronise(self, queue: int) -> None:
-        errors, downloads = self.process.ask("synchronise", queue)
-        for ticket, data in downloads.items():
-            self._downloads.pop(ticket)[:] = data
+        with self._synchronising:  # what another thread has asked for is there when it returns
+            errors, downloads = self.process.ask("synchronise", queue)
+            for ticket, data in downloads.items():
+                self._downloads.pop(ticket)[:] = data
         if errors:
             raise DeviceError("; ".join(errors))
 
@@ -167,16 +169,14 @@ class HostileRuntime(DeviceRuntime):
 
     # Kernels
 
-    def load(
-        self, objects: Sequence[bytes], kernels: Sequence[KernelInfo], queue: int
-    ) -> Sequence[Launcher]:
+    def load(self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]) -> Sequence[int]:
         first = self.process.numbers(len(kernels))
         problem = self.process.ask("load", first, list(objects), list(kernels))
         if problem:
             raise ExecutableError("object-code", problem)
-        return [self._launcher(first + number, queue) for number in range(len(kernels))]
+        return [first + number for number in range(len(kernels))]
 
-    def _launcher(self, kernel: int, queue: int) -> Launcher:
+    def launcher(self, kernel: int, queue: int) -> Launcher:
         tell = self.process.tell
 
         def launch(numbers: Sequence[int], sizes: Sequence[int], *args: Any) -> None:

@@ -28,6 +28,7 @@ from relaxpy.runtime.devices import queue as queues
 from relaxpy.runtime.devices.cpu import device as cpu
 from relaxpy.transform import plan_memory
 from tests.hostile import test_device as device
+from tests.hostile import test_queues as several
 from tests.hostile.backend import hostile_targets
 from tests.hostile.device import fail, set_policy
 from tests.hostile.test_device import INCREASE, N, add, alloc, machine, main_of
@@ -93,13 +94,18 @@ MUTATIONS = [
     Mutation(QUEUE, "take", "self.behind({value.queue, value.buffer.queue, *value.buffer.users})"),
     Mutation(QUEUE, "take", "value.queue.behind({self})"),
     Mutation(QUEUE, "enter", "self.behind({value.queue, value.buffer.queue, *value.buffer.users})"),
-    Mutation(QUEUE, "enter", "value.buffer.users |= {self, value.queue}"),
-    Mutation(QUEUE, "enter", "{self, value.queue}", "{value.queue}"),
+    Mutation(QUEUE, "seen", "value.buffer.users |= {self, value.queue}"),
+    Mutation(QUEUE, "seen", "{self, value.queue}", "{value.queue}"),
     Mutation(QUEUE, "download", "self.behind({tensor.queue, tensor.buffer.queue, *tensor.buffer.users})"),
-    Mutation(QUEUE, "settle", "queue.synchronise()"),
-    Mutation(QUEUE, "settle", "waiting += sources - seen"),
+    Mutation(QUEUE, "settle", "queue._ask_for_errors()"),
+    Mutation(QUEUE, "settle", "reached.append(source)"),
+    Mutation(QUEUE, "settle", "queue._failed(source._untold or source._last)"),
+    Mutation(QUEUE, "_tell", "message or self._failures > failures", "message"),
+    Mutation(QUEUE, "_forget", "self._awaited.get(source) is awaited", "source in self._awaited"),
+    Mutation(QUEUE, "behind", "failures if before is None else before.failures", "failures"),
+    Mutation(program.Program, "constants_on", "queue.behind({tensor.queue for tensor in found})"),
     Mutation(queues.Buffer, "__init__", "= piece[2].users", "= set()"),
-    Mutation(program.Program, "launched", "self.queues[info.slot].synchronise()"),
+    Mutation(program.BoundProgram, "launched", "self.queues[info.slot].synchronise()"),
     # copies
     Mutation(QUEUE, "copy", "if tensor.nbytes:", "if False:"),
     Mutation(QUEUE, "upload", "if tensor.nbytes:", "if False:"),
@@ -110,13 +116,15 @@ MUTATIONS = [
     Mutation(lines.DeviceLines, "copy", "copy_to{self.slot}(r{src})", "r{src}"),
     Mutation(patterns, "_leave", "copies[id(value)] = value.copy()", "copies[id(value)] = value"),
     Mutation(QUEUE, "upload", "made.constant = constant"),
-    Mutation(program.Program, "constant", "queue.upload(tensor, constant=True)", "tensor"),
+    Mutation(program.Program, "constants_on", "queue.upload(self.constants[index], constant=True)", "self.constants[index]"),
+    Mutation(program.Program, "constants_on", "queue.seen(tensor)", "tensor"),
+    Mutation(program.BoundProgram, "own", "return self.closure(mine.translation.index, tuple(captured))", "return value"),
     Mutation(frame.Frame, "__init__", "allocators[slot] for", "allocators[0] for"),
     # checks that memory is not shared
     Mutation(apart, "apart", "given[position] = queue.copy(args[position])", used_by=program),
     Mutation(apart, "apart", "outputs[0] if outputs else positions[0]", "positions[0]", program),
-    Mutation(program.Program, "_kernels", "apart(handle, info, queue) if distinct else handle", "handle"),
-    Mutation(program.Program, "_queues", "if instr.offset % runtime.offset_alignment:", "if False:"),
+    Mutation(program.BoundProgram, "_launchers", "apart(launcher, info, queue) if distinct else launcher", "launcher"),
+    Mutation(program.Program, "_require_offsets", "if instr.offset % runtime.offset_alignment:", "if False:"),
     Mutation(updates, "require_apart", "(pieces, *elsewhere.values())", "(pieces,)"),
     Mutation(updates, "require_updatable", "isinstance(owner, Fixed) and not owner.read_only", "False"),
     # placement
@@ -260,6 +268,7 @@ RUNNING: list[Callable[[], None]] = [
     device.test_offsets_that_the_device_does_not_take_are_refused_before_anything_runs,
     device.test_a_buffer_that_is_bound_twice_is_copied,
     device.test_copies_between_devices,
+    *several.TESTS,
 ]
 
 MIXED = """

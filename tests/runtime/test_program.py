@@ -1,53 +1,16 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from relaxpy.errors import RuntimeCheckError
-from relaxpy.runtime import VirtualMachine, program
-from relaxpy.runtime.bytecode import (
-    Call,
-    Heap,
-    Invoke,
-    Item,
-    Match,
-    Move,
-    ObjectPattern,
-    Packed,
-    Reg,
-    Return,
-)
-from relaxpy.runtime.program import parameter_patterns, trampolined, without_python
-from tests.runtime.support import executable, f32, function
-
-
-def caller(*indices: int, invoke: bool = False, packed: bool = False):
-    body = [Call(0, 1, index, (0,)) for index in indices]
-    body += [Invoke(0, 1, 0, ())] * invoke
-    body += [Packed(0, 1, 0, (Reg(0),))] * packed
-    return function("f", [("x", f32(Heap(0)))], [*body, Return(0, 0)])
-
-
-def test_patterns_are_found_through_moves() -> None:
-    code = function("f", [("x", f32(Heap(0)))], [Return(0, 0)])
-    assert parameter_patterns(code) == (f32(Heap(0)),)
-    moved = function("f", [("x", ObjectPattern()), ("y", f32(3))], [Return(0, 0)])
-    object.__setattr__(
-        moved,
-        "code",
-        (Move(0, 5, 1), Match(0, 5, f32(3), 1), Item(0, 0, 1, 0), Match(0, 0, f32(9), 0)),
-    )
-    assert parameter_patterns(moved) == (ObjectPattern(), f32(3))
-
-
-def test_who_runs_on_the_trampoline() -> None:
-    leaf, middle, loop, above, asks = (
-        caller(),
-        caller(0),
-        caller(2),
-        caller(2, 0),
-        caller(invoke=True),
-    )
-    assert trampolined((leaf, middle, loop, above, asks)) == {2, 3, 4}
+from relaxpy.runtime import VirtualMachine
+from relaxpy.runtime.bytecode import Alloc, Const, Kernel, Reg, Return
+from relaxpy.runtime.program import without_python
+from tests.runtime.devices.test_base import ADD, N, main_of, vm_of
+from tests.runtime.devices.test_base import executable as of_toys
+from tests.runtime.support import floats
+from tests.runtime.test_trampoline import caller
+from tests.runtime.toy_device import ToyRuntime, toys
 
 
 def test_who_runs_python() -> None:
@@ -55,12 +18,28 @@ def test_who_runs_python() -> None:
     assert without_python((leaf, calls_python, caller(1), caller(0), caller(2))) == {0, 3}
 
 
-def test_a_recursion_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "MAX_CALLS", 1000)
-    main = function("main", [("x", ObjectPattern())], [Call(0, 1, 0, (0,)), Return(0, 1)])
-    vm = VirtualMachine(executable(main))
-    for _ in range(2):
-        with pytest.raises(RuntimeCheckError, match="nested more than 1000 deep") as caught:
-            vm["main"](1)
-        assert caught.value.code == "recursion"
-        assert caught.value.span is not None
+def test_kernels_are_loaded_and_constants_uploaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = [
+        Const(0, 1, 0, 1),
+        Alloc(0, 2, 0, 1, "float32", -1, 0, 1),
+        Kernel(0, ADD, (Reg(0), Reg(1), Reg(2)), N),
+        Return(0, 2),
+    ]
+    with toys(monkeypatch) as log:
+        before = ToyRuntime.loads
+        vm = VirtualMachine(of_toys(main_of(body), constants=(floats(1, 2),)))
+        sides = [vm.on(vm.open_queue()) for _ in range(3)]
+        assert ToyRuntime.loads == before + 1
+        assert log.count("upload") == 1
+        for each in (*sides, vm):
+            np.testing.assert_array_equal(each(floats(3, 4)).numpy(), [4, 6])
+
+
+def test_a_queue_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with toys(monkeypatch):
+        vm = vm_of([Return(0, 0)])
+        side = vm.on(vm.open_queue())
+        one, other = vm["main"].linked, side["main"].linked
+        assert one.translation is other.translation
+        assert one.run.__code__ is other.run.__code__
+        assert one.frames is not other.frames

@@ -88,6 +88,8 @@ class ToyRuntime(DeviceRuntime):
     offset_alignment = 256
     distinct_buffers = True
     log: ClassVar[list[str]] = []
+    loads: ClassVar[int] = 0
+    """How often kernels were loaded."""
     room: ClassVar[int] = 1 << 24
     """Bytes that one allocation may have."""
 
@@ -156,13 +158,12 @@ class ToyRuntime(DeviceRuntime):
 
         queue.add(step)
 
-    def load(
-        self, objects: Sequence[bytes], kernels: Sequence[KernelInfo], queue: ToyQueue
-    ) -> Sequence[Launcher]:
-        return [self._launcher(objects[info.object].decode(), queue) for info in kernels]
+    def load(self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]) -> Sequence[str]:
+        ToyRuntime.loads += 1
+        return [objects[info.object].decode() for info in kernels]
 
-    def _launcher(self, name: str, queue: ToyQueue) -> Launcher:
-        function = FUNCTIONS[name]
+    def launcher(self, kernel: str, queue: ToyQueue) -> Launcher:
+        name, function = kernel, FUNCTIONS[kernel]
 
         def launch(numbers: tuple[int, ...], sizes: tuple[int, ...], *args: Any) -> None:
             self.log.append(f"{name} {numbers} {sizes}")

@@ -9,7 +9,7 @@ next comes behind what used it before (`relaxpy.runtime.devices.queue`).
 A kind of device is a class that derives from `DeviceRuntime`, in a package beside this file (`<kind>/device.py`, named
 `RUNTIME` there) or in any other that says so by an entry point of the group `relaxpy.devices`
 (`relaxpy.runtime.devices.registry`). At a call no method of it is called for a launch: it gives a handle for each
-kernel when an executable is linked, and names the class that writes the lines which call it
+kernel and queue when an executable is linked, and names the class that writes the lines which call it
 (`relaxpy.runtime.devices.lines`).
 """
 
@@ -30,6 +30,8 @@ RawQueue: TypeAlias = Any
 """A queue as its runtime made it."""
 Handle: TypeAlias = Any
 """Memory as its runtime made it."""
+Loaded: TypeAlias = Any
+"""A kernel as its runtime has loaded it."""
 Launcher: TypeAlias = Callable[..., object]
 """Launches a kernel: `launcher(launch, sizes, *args)` with the numbers of `KernelInfo.launch`, the kernel's own sizes
 in their order, and its arguments, `DeviceTensor`s and Python scalars."""
@@ -120,14 +122,16 @@ class DeviceRuntime(ABC):
     # Kernels
 
     @abstractmethod
-    def load(
-        self, objects: Sequence[bytes], kernels: Sequence[KernelInfo], queue: RawQueue
-    ) -> Sequence[Launcher]:
-        """For each kernel, all of them of this device, what launches it in the queue. `kernels[i].object` is the number
+    def load(self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]) -> Sequence[Loaded]:
+        """The kernels, all of them of this device, ready to be launched in any queue. `kernels[i].object` is the number
         of its image in `objects`, as the device's backend wrote it.
 
         Raises: ExecutableError (`object-code`) for images that cannot be loaded or lack a kernel.
         """
+
+    @abstractmethod
+    def launcher(self, kernel: Loaded, queue: RawQueue) -> Launcher:
+        """What launches a loaded kernel in the queue. Several threads may call it at the same time."""
 
     # DLPack
 

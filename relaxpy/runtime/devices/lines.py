@@ -31,7 +31,7 @@ from relaxpy.runtime.operands import Value
 
 if TYPE_CHECKING:
     from relaxpy.runtime.link import Emitter, Scope
-    from relaxpy.runtime.program import Program
+    from relaxpy.runtime.program import BoundProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class DeviceLines:
     def stale(self, slot: int, scope: Scope) -> None:
         """A slot of the heap may be written again: what was computed from it does not hold any more."""
 
-    def names(self, program: Program) -> Mapping[str, Any]:
+    def names(self, program: BoundProgram) -> Mapping[str, Any]:
         """Names of the function's own that its lines use."""
         return {}
 

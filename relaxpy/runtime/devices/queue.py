@@ -1,16 +1,21 @@
-"""A queue of a device with the memory that belongs to it: what a virtual machine has of each of its slots.
+"""A queue of a device with the memory that belongs to it: what a call has of each of its machine's slots.
 
 Memory that nothing refers to any more is given to the next that needs as much, while work in the queue may use it
 still: what is put into the same queue comes behind. A tensor that another queue gets to use is remembered in its
 buffer; before the memory is used again, its own queue waits for that one.
+
+Any number of threads may use a queue, and of each other's tensors. What failed is told where it is asked for, once for
+each queue: whoever waits for numbers meanwhile is told as well, and so is who reads from a queue that has waited for
+the one that failed.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Lock
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -25,6 +30,15 @@ from relaxpy.runtime.pool import Block, MemoryPool, Piece
 from relaxpy.runtime.tensor import ALIGNMENT, Array, Shape, Tensor, require_countable
 
 T = TypeVar("T")
+
+
+class _Awaited:
+    """That a queue has waited for another one, of which so many errors had been told then."""
+
+    __slots__ = ("failures",)
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
 
 
 class _Memory:
@@ -65,7 +79,16 @@ class Queue:
         self.device = Device(runtime.kind, runtime.index)
         self.raw = self._ask(runtime.open_queue)
         self._frees = type(runtime).free is not DeviceRuntime.free
-        self._awaited: set[Queue] = set()
+        self._asking = Lock()
+        """Held while the runtime is asked for errors, so that two threads do not miss each other's."""
+        self._failures = 0
+        """How many errors were noted."""
+        self._untold = ""
+        """The last of them, if nobody was told who asked this queue."""
+        self._last = ""
+        """The last that somebody was told of."""
+        self._noting = Lock()
+        self._awaited: dict[Queue, _Awaited] = {}
         """Queues that it has waited for since their errors were asked for."""
         self.pool = MemoryPool(make=self.new_memory, block=self._buffer, again=self._is_free_again)
 
@@ -80,29 +103,70 @@ class Queue:
 
     def synchronise(self) -> None:
         """Return when all work is done. Raises: RuntimeCheckError (`device-failed`) for what failed."""
-        self._ask(self.runtime.synchronise, self.raw)
+        self._ask_for_errors()
+        self._tell(self._failures)
+
+    def _ask_for_errors(self) -> None:
+        """Wait for all work, and note what failed."""
+        with self._asking:
+            try:
+                self._ask(self.runtime.synchronise, self.raw)
+            except RuntimeCheckError as error:
+                self._failed(error.message)
+
+    def _failed(self, message: str) -> None:
+        self._failures += 1
+        self._untold = message
+
+    def _tell(self, failures: int) -> None:
+        """Raises: RuntimeCheckError (`device-failed`) for an error that nobody was told of who asked this queue, and
+        for one that was noted behind the first so many, since somebody else may have been told of it meanwhile."""
+        message, self._untold = self._untold, ""
+        self._last = message or self._last
+        if message or self._failures > failures:
+            raise RuntimeCheckError("device-failed", self._last)
 
     def behind(self, others: set[Queue]) -> None:
         """What comes from here on comes behind the work that these have now."""
         for other in others:
             if other is not self:
+                failures = other._failures
                 self._ask(self.runtime.wait, self.raw, other.raw)
-                self._awaited.add(other)
+                with self._noting:
+                    before = self._awaited.get(other)
+                    self._awaited[other] = _Awaited(failures if before is None else before.failures)
 
-    def settle(self) -> None:
-        """Ask for the errors of all work that a result may come from: of this queue, and of those that it waited for.
+    def settle(self, failures: int | None = None) -> None:
+        """Ask for the errors of all work that a result may come from: of this queue, and of those that it waited for,
+        and so on. `failures` is how many were noted when the result was asked for (None: it is now).
 
         Raises: RuntimeCheckError (`device-failed`).
         """
-        waiting: list[Queue] = [self]
-        seen: set[Queue] = {self}
-        while waiting:
-            queue = waiting.pop()
-            sources, queue._awaited = queue._awaited, set()
-            waiting += sources - seen
-            seen |= sources
-        for queue in seen:
-            queue.synchronise()
+        failures = self._failures if failures is None else failures
+        reached: list[Queue] = [self]
+        waits: list[tuple[Queue, Queue, _Awaited]] = []
+        for queue in reached:
+            for source, awaited in list(queue._awaited.items()):
+                waits.append((queue, source, awaited))
+                if source not in reached:
+                    reached.append(source)
+        for queue in reached:
+            queue._ask_for_errors()
+        for queue, source in _spoilt(waits).items():
+            queue._failed(source._untold or source._last)
+            for waiting, other, awaited in waits:
+                if waiting is queue:
+                    queue._forget(other, awaited)
+        for waiting, other, awaited in waits:
+            if waiting is self:
+                self._forget(other, awaited)
+        self._tell(failures)
+
+    def _forget(self, source: Queue, awaited: _Awaited) -> None:
+        """The errors of a queue were asked for; those since it was waited for again, if it was, were not."""
+        with self._noting:
+            if self._awaited.get(source) is awaited:
+                del self._awaited[source]
 
     # Memory
 
@@ -181,6 +245,12 @@ class Queue:
         if value.queue.runtime is not self.runtime:
             return self.upload(value.to_host())
         self.behind({value.queue, value.buffer.queue, *value.buffer.users})
+        return self.seen(value)
+
+    def seen(self, value: DeviceTensor) -> DeviceTensor:
+        """A tensor of the device for work of this queue, which comes behind what made it already."""
+        if value.queue is self:
+            return value
         value.buffer.users |= {self, value.queue}
         seen = DeviceTensor(
             value.buffer, value.offset, value.shape, value.dtype, self, value.constant
@@ -209,10 +279,25 @@ class Queue:
     def download(self, tensor: DeviceTensor) -> Array:
         """The numbers of a tensor, when they are there. Raises: RuntimeCheckError (`device-failed`)."""
         self.behind({tensor.queue, tensor.buffer.queue, *tensor.buffer.users})
+        failures = self._failures
         array: Any = np.empty(tensor.nbytes, np.uint8)
         if tensor.nbytes:
             place = tensor.buffer.handle, tensor.offset
             self._ask(self.runtime.download, self.raw, *place, memoryview(array))
-        self.settle()
+        self.settle(failures)
         found: Array = array.view(dtypes.to_numpy(tensor.dtype)).reshape(tensor.shape)
         return found
+
+
+def _spoilt(waits: Sequence[tuple[Queue, Queue, _Awaited]]) -> dict[Queue, Queue]:
+    """Queues whose work came behind work of others that failed, each with one of these."""
+    found: dict[Queue, Queue] = {}
+    while True:
+        more = {
+            queue: source
+            for queue, source, awaited in waits
+            if queue not in found and (source in found or source._failures > awaited.failures)
+        }
+        if not more:
+            return found
+        found |= more

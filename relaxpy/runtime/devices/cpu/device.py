@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.devices.base import DeviceRuntime, Launcher
-from relaxpy.runtime.devices.cpu.kernels import load_kernels
+from relaxpy.runtime.devices.cpu.kernels import KernelHandles, load_kernels
 from relaxpy.runtime.devices.cpu.lines import CpuLines
 from relaxpy.runtime.devices.lines import DeviceLines
 from relaxpy.runtime.devices.queue import Queue
@@ -67,9 +67,12 @@ class CpuRuntime(DeviceRuntime):
         ctypes.memmove(target[1] + target_offset, source[1] + source_offset, nbytes)
 
     def load(
-        self, objects: Sequence[bytes], kernels: Sequence[KernelInfo], queue: Any
-    ) -> Sequence[Launcher]:
-        return load_kernels(objects, kernels)  # type: ignore[return-value]  # its lines know them
+        self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]
+    ) -> Sequence[KernelHandles]:
+        return load_kernels(objects, kernels)
+
+    def launcher(self, kernel: KernelHandles, queue: Any) -> Launcher:
+        return kernel  # type: ignore[return-value]  # its lines know it
 
 
 class HostQueue(Queue):

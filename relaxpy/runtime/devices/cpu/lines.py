@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from relaxpy.runtime.link import Emitter, Scope
-    from relaxpy.runtime.program import Program
+    from relaxpy.runtime.program import BoundProgram
 
 MUCH = 1 << 30
 """Bytes that a kernel may take without asking whether they are there."""
@@ -249,7 +249,7 @@ class CpuLines(DeviceLines):
     def stale(self, slot: int, scope: Scope) -> None:
         scope.groups -= self.groups_of_slot.get(slot, set())
 
-    def names(self, program: Program) -> Mapping[str, Any]:
+    def names(self, program: BoundProgram) -> Mapping[str, Any]:
         found: dict[str, Any] = {"reserve": require_memory}
         for number, kernels in enumerate(self.group_kernels):
             group = KernelGroup([program.kernels[index] for index in kernels])

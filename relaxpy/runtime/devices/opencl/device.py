@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,6 +29,14 @@ INSTALL = (
 )
 _OPTIONS = "-cl-std=CL1.2"
 """Of the driver's compiler. None that lets it change what floats give."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadedKernel:
+    """A kernel of a program that the driver has compiled."""
+
+    program: Any
+    image: Image
 
 
 class OpenCLRuntime(DeviceRuntime):
@@ -116,8 +125,8 @@ class OpenCLRuntime(DeviceRuntime):
     # Kernels
 
     def load(
-        self, objects: Sequence[bytes], kernels: Sequence[KernelInfo], queue: Any
-    ) -> Sequence[Launcher]:
+        self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]
+    ) -> Sequence[_LoadedKernel]:
         images = {info.object: self._image(info, objects[info.object]) for info in kernels}
         extensions = set(self._device.extensions.split())
         for info in kernels:
@@ -128,7 +137,7 @@ class OpenCLRuntime(DeviceRuntime):
                     f"the kernel {info.name!r} needs {', '.join(missing)}, which {self._name} has not",
                 )
         program = self._program(images, kernels)
-        return [self._launcher(program, images[info.object], queue) for info in kernels]
+        return [self._loaded(program, images[info.object]) for info in kernels]
 
     @staticmethod
     def _image(info: KernelInfo, data: bytes) -> Image:
@@ -161,16 +170,25 @@ class OpenCLRuntime(DeviceRuntime):
     def _built(self, source: str) -> Any:
         return self._cl.Program(self._context, source).build([_OPTIONS])
 
-    def _launcher(self, program: Any, image: Image, queue: Any) -> Launcher:
-        """What puts a kernel into the queue. A kernel's arguments are state of its object, so that is locked."""
-        cl, lock = self._cl, threading.Lock()
+    def _loaded(self, program: Any, image: Image) -> _LoadedKernel:
+        loaded = _LoadedKernel(program, image)
+        self._kernel(loaded)  # one that is not there is told now
+        return loaded
+
+    def _kernel(self, loaded: _LoadedKernel) -> Any:
         try:
-            kernel = cl.Kernel(program, image.kernel)
-        except cl.Error as error:
+            return self._cl.Kernel(loaded.program, loaded.image.kernel)
+        except self._cl.Error as error:
             raise ExecutableError(
-                "object-code", f"an image has no kernel {image.kernel!r}: {_reason(error)}"
+                "object-code", f"an image has no kernel {loaded.image.kernel!r}: {_reason(error)}"
             ) from error
-        get = [_getter(arg) for arg in image.args]
+
+    def launcher(self, kernel: _LoadedKernel, queue: Any) -> Launcher:
+        """A kernel's arguments are state of its object: each queue has an object of its own, which is locked, as several
+        threads may share the queue."""
+        cl, lock = self._cl, threading.Lock()
+        own = self._kernel(kernel)
+        get = [_getter(arg) for arg in kernel.image.args]
 
         def launch(numbers: Sequence[int], sizes: Sequence[int], *args: Any) -> None:
             del sizes
@@ -179,8 +197,8 @@ class OpenCLRuntime(DeviceRuntime):
                 return  # OpenCL has no empty grid
             grid = [group * count for group, count in zip(groups, threads, strict=True)]
             with self._errors(), lock:
-                kernel.set_args(*(value(numbers, args) for value in get))
-                cl.enqueue_nd_range_kernel(queue, kernel, grid, threads)
+                own.set_args(*(value(numbers, args) for value in get))
+                cl.enqueue_nd_range_kernel(queue, own, grid, threads)
 
         return launch
 

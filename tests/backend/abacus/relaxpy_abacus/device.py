@@ -86,20 +86,19 @@ class AbacusRuntime(DeviceRuntime):
         )
 
     def load(
-        self, objects: Sequence[bytes], kernels: Sequence[KernelInfo], queue: Work
-    ) -> Sequence[Launcher]:
-        return [_launcher(kernel.serial, queue) for kernel in load_kernels(objects, kernels)]
+        self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]
+    ) -> Sequence[Callable[..., object]]:
+        return [kernel.serial for kernel in load_kernels(objects, kernels)]
 
+    def launcher(self, kernel: Callable[..., object], queue: Work) -> Launcher:
+        def launch(numbers: Sequence[int], sizes: Sequence[int], *args: Any) -> None:
+            def step() -> None:
+                kept = [_record(arg) if isinstance(arg, DeviceTensor) else (arg,) for arg in args]
+                kernel(*(each[0] for each in kept))
 
-def _launcher(kernel: Callable[..., object], queue: Work) -> Launcher:
-    def launch(numbers: Sequence[int], sizes: Sequence[int], *args: Any) -> None:
-        def step() -> None:
-            kept = [_record(arg) if isinstance(arg, DeviceTensor) else (arg,) for arg in args]
-            kernel(*(each[0] for each in kept))
+            queue.steps.append(step)
 
-        queue.steps.append(step)
-
-    return launch
+        return launch
 
 
 def _record(tensor: DeviceTensor) -> tuple[ctypes.c_void_p, object]:

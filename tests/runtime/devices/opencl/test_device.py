@@ -67,7 +67,8 @@ def test_a_kernel() -> None:
     queue = runtime().queue()
     tensor = upload(queue, np.arange(8, dtype=np.float32))
     tail = DeviceTensor(tensor.buffer, 12, (5,), "float32", queue)
-    (launch,) = runtime().load([Image("twice", ARGS, TWICE).encode()], [INFO], queue.raw)
+    (kernel,) = runtime().load([Image("twice", ARGS, TWICE).encode()], [INFO])
+    launch = runtime().launcher(kernel, queue.raw)
     launch((2, 1, 1, 4, 1, 1, 5), (5,), tail, 3.0)
     np.testing.assert_array_equal(tensor.numpy(), [0, 1, 2, 9, 12, 15, 18, 21])
 
@@ -76,7 +77,8 @@ def test_a_kernel() -> None:
 def test_an_empty_grid_runs_nothing() -> None:
     queue = runtime().queue()
     tensor = upload(queue, np.ones(1, np.float32))
-    (launch,) = runtime().load([Image("twice", ARGS, TWICE).encode()], [INFO], queue.raw)
+    (kernel,) = runtime().load([Image("twice", ARGS, TWICE).encode()], [INFO])
+    launch = runtime().launcher(kernel, queue.raw)
     launch((0, 1, 1, 4, 1, 1, 0), (0,), tensor, 3.0)
     np.testing.assert_array_equal(tensor.numpy(), [1])
 
@@ -93,7 +95,7 @@ def test_an_empty_grid_runs_nothing() -> None:
 )
 def test_images_that_cannot_be_loaded(image: bytes, message: str) -> None:
     with pytest.raises(ExecutableError, match=message) as caught:
-        runtime().load([image], [INFO], runtime().open_queue())
+        runtime().load([image], [INFO])
     assert caught.value.code == "object-code"
 
 

@@ -1,0 +1,357 @@
+"""Functions of a program, translated to Python, and ready to run on the queues of a call.
+
+`Translation` is what a function is on any queues: its lines, compiled. `LinkedFunction` is those lines with the names
+that they use (`relaxpy.runtime.program.BoundProgram`) and the frames that calls of it take turns in. What fails on a
+line becomes an error that names the function, the binding and the source line.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from relaxpy.errors import RelaxError, RuntimeCheckError, Span
+from relaxpy.runtime.bytecode import (
+    Alloc,
+    Assert,
+    Call,
+    Check,
+    Eval,
+    FunctionCode,
+    Instr,
+    Invoke,
+    Kernel,
+    Library,
+    Location,
+    Match,
+    Move,
+    Packed,
+    Pattern,
+    TensorPattern,
+)
+from relaxpy.runtime.devices.cpu import threads
+from relaxpy.runtime.devices.cpu.kernels import HANDOVER_SECONDS, OutOfRange
+from relaxpy.runtime.frame import Frame, release
+from relaxpy.runtime.function_listing import printable
+from relaxpy.runtime.inspect.watch import WatchedEmitter
+from relaxpy.runtime.link import translate
+from relaxpy.runtime.nesting import compile_nested, nesting_checked
+from relaxpy.runtime.patterns import ANYTHING, describe, explain
+from relaxpy.runtime.tensor import Tensor
+from relaxpy.runtime.trampoline import drive
+from relaxpy.runtime.updates import require_own
+from relaxpy.runtime.verifier.verify import Unproved
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.devices.queue import Queue
+    from relaxpy.runtime.program import BoundProgram, Program
+
+MAX_NOTES = 6
+"""Callers that an error names; a deep recursion has as many as it is deep."""
+
+_numbers = count()
+
+
+class Translation:
+    """A function as Python, on any queues."""
+
+    __slots__ = (
+        "__weakref__",
+        "code",
+        "compiled",
+        "generator",
+        "hosted",
+        "index",
+        "listing",
+        "movable",
+        "origin",
+        "patterns",
+        "source",
+    )
+
+    def __init__(
+        self,
+        program: Program,
+        index: int,
+        generators: frozenset[int],
+        generator: bool,
+        movable: bool,
+        unproved: Unproved,
+    ) -> None:
+        code = program.executable.functions[index]
+        self.code = code
+        self.index = index
+        """Its number in the program."""
+        self.generator = generator
+        self.movable = movable
+        """May run in another thread than the caller's."""
+        self.patterns = parameter_patterns(code)
+        self.hosted = all(map(program.is_hosted, self.patterns))
+        """Whether all its parameters live on the host."""
+        with nesting_checked(code.name):
+            emitter = WatchedEmitter if program.check_memory else program.emitter
+            listing = translate(code, generators, generator, emitter, unproved, program.devices)
+        self.listing = listing
+        self.source = listing.text
+        self.origin = listing.origin
+        file = f"<relaxpy {printable(code.name)} {next(_numbers)}>"
+        linecache.cache[file] = (
+            len(self.source),
+            None,
+            self.source.splitlines(keepends=True),
+            file,
+        )
+        weakref.finalize(self, linecache.cache.pop, file, None)
+        with nesting_checked(code.name):
+            self.compiled = compile_nested(listing.lines, listing.arms, file)
+
+
+class LinkedFunction:
+    """A function of a program, ready to run on the queues of a call."""
+
+    __slots__ = (
+        "__weakref__",
+        "code",
+        "devices",
+        "direct",
+        "frames",
+        "generator",
+        "movable",
+        "origin",
+        "patterns",
+        "program",
+        "queues",
+        "run",
+        "serial_seconds",
+        "translation",
+    )
+
+    def __init__(self, program: BoundProgram, translation: Translation) -> None:
+        self.program = program
+        self.translation = translation
+        self.code = translation.code
+        self.generator = translation.generator
+        self.movable = translation.movable
+        self.origin = translation.origin
+        self.patterns = translation.patterns
+        self.serial_seconds = 0.0
+        """What the last call took in a thread that runs serial kernels."""
+        self.frames: list[Frame] = []
+        """Frames that no call uses. Their storage is memory of the program's queues."""
+        self.direct = Tensor if translation.hosted else None
+        """The class of arguments that are what the function takes."""
+        self.queues: Sequence[Queue] = () if translation.hosted else program.queues
+        """Those of the slots; none where all parameters live on the host."""
+        listing = translation.listing
+        plan = listing.plan
+        # What all functions share takes the place of Python's builtins (which it contains), so it is stored once.
+        scope: dict[str, Any] = {
+            "__builtins__": program.scope,
+            "pop": self.frames.pop,
+            "push": self.frames.append,
+            "frames": self.frames,
+            "release": release,
+            "new_frame": lambda: Frame(plan, program.allocators),
+            "fail": self.fail,
+            "mismatch": self.mismatch,
+            "unequal": self.unequal,
+            "require_own": self.require_own,
+        }
+        self.devices = listing.devices
+        for lines in listing.devices:
+            scope |= lines.names(program)
+        scope |= {f"q{number}": text for number, text in enumerate(listing.texts)}
+        exec(translation.compiled, scope)
+        self.run: Callable[..., Any] = scope["run"]
+
+    @property
+    def source(self) -> str:
+        """The Python that runs."""
+        return self.translation.source
+
+    def __call__(self, *args: Any) -> Any:
+        """Run with runtime values; no conversion of arguments or result.
+
+        A thread that may not launch parallel kernels hands long calls to the thread that may, if nothing of the
+        caller's runs in them (Python functions may depend on their thread).
+        """
+        if self.generator:
+            return drive(self.run(*args))
+        if self.movable and not threads.is_launching_thread():
+            return self._call_from_another_thread(args)
+        return self.run(*args)
+
+    def _call_from_another_thread(self, args: tuple[Any, ...]) -> Any:
+        start = perf_counter()
+        if self.serial_seconds > HANDOVER_SECONDS:
+            done, value = threads.run_elsewhere(self.run, args)
+            if done:
+                # Two threads at best halve the time; a call that was short after all stays here the next time.
+                self.serial_seconds = 2 * (perf_counter() - start)
+                return value
+        value = self.run(*args)
+        self.serial_seconds = perf_counter() - start
+        return value
+
+    # Errors
+
+    def _instr_at(self, trace: TracebackType | None) -> int:
+        """The instruction that was running in this function, from an exception's traceback."""
+        while trace is not None:
+            if trace.tb_frame.f_code is self.run.__code__:
+                line = trace.tb_lineno - 1
+                if trace.tb_next is not None:
+                    # A row of kernels stands on its first line, and each kernel on one of the lines behind it.
+                    inner = trace.tb_next.tb_frame
+                    rows = (lines.position(inner.f_code, inner.f_locals) for lines in self.devices)
+                    line += max(rows) + 1
+                return self.origin[line] if 0 <= line < len(self.origin) else -1
+            trace = trace.tb_next
+        return -1
+
+    def fail(self, error: Exception) -> Exception:
+        """The error that leaves the function for one that was raised inside it: located, told what was running."""
+        at = self._instr_at(error.__traceback__)
+        instr = self.code.code[at] if at >= 0 else None
+        place = self.code.place(instr) if instr else None
+        binding = f", in the binding of {place.binding}" if place and place.binding else ""
+        if isinstance(error, RelaxError):
+            first = not any(note.startswith("in function ") for note in error.notes)
+            if first and place and place.file:
+                error.located(_span(place))
+            if len(error.notes) < MAX_NOTES:
+                where = f", {place.file}:{place.line}" if place and place.file else ""
+                how = "in function" if first else "called from"
+                error.notes = (*error.notes, f"{how} {self.code.name}{binding}{where}")
+            return error
+        if isinstance(error, OutOfRange):
+            located = RuntimeCheckError("tir-bounds", f"{self.code.name}: {_last_line(error)}")
+        else:
+            code, what = self._what(instr, error)
+            located = RuntimeCheckError(code, f"{self.code.name}: {what}: {_reason(error)}")
+        located.__cause__ = error
+        if place and place.file:
+            located.located(_span(place))
+        located.notes = (f"in function {self.code.name}{binding}",)
+        return located
+
+    def _what(self, instr: Instr | None, error: Exception) -> tuple[str, str]:
+        """Error code and subject for an exception that an instruction ended in."""
+        exe = self.program.executable
+        if isinstance(error, MemoryError):
+            return "out-of-memory", "not enough memory"
+        if isinstance(error, OverflowError) and isinstance(instr, Alloc):
+            return "out-of-memory", "the size of its storage cannot be computed"
+        if isinstance(error, ArithmeticError) and isinstance(instr, (Eval, Assert, Match, Alloc)):
+            return "shape-arithmetic", "a dimension cannot be computed"
+        match instr:
+            case Kernel(index=index):
+                return "kernel-failed", f"the kernel {exe.kernels[index].name} failed"
+            case Library(index=index):
+                return "library-failed", f"the library function {exe.libraries[index]} failed"
+            case Packed(index=index):
+                return "call-failed", f"the function {exe.packed[index]} failed"
+            case Invoke():
+                return "callback-failed", "a function that was passed in failed"
+            case Call(index=index):
+                return "call-failed", f"the call of {exe.functions[index].name} failed"
+            case _:
+                return "execution", f"{type(instr).__name__ if instr else 'the function'} failed"
+
+    def require_own(self, values: tuple[Any, ...], updated: tuple[int, ...]) -> None:
+        """Check the arguments of a call that updates some of them in place (`relaxpy.runtime.updates`)."""
+        params = self.code.params
+        try:
+            require_own(values, updated, lambda position: params[position].name)
+        except RuntimeCheckError as error:
+            error.message = f"{self.code.name}: {error.message}"
+            error.notes = tuple(
+                f"{params[i].name} is annotated {params[i].annotation}, and updated in place"
+                for i in updated
+            )
+            raise
+
+    def mismatch(self, at: int, value: Any, local: Mapping[str, Any]) -> RuntimeCheckError:
+        """The error of a `Match` that does not hold."""
+        instr = self.code.code[at]
+        assert isinstance(instr, Match)
+        check = self.code.checks[instr.check]
+        error = self._check_error(check, explain(value, instr.pattern), describe(value), local)
+        match instr.pattern:
+            case TensorPattern(dtype=dtype) if isinstance(value, Tensor) and value.dtype != dtype:
+                if dtype and check.what == "parameter":
+                    error.help = f'types are never cast; pass {check.name}.astype("{dtype}")'
+            case _:
+                pass
+        return error
+
+    def unequal(
+        self, check_index: int, came: int, wanted: int, local: Mapping[str, Any]
+    ) -> RuntimeCheckError:
+        """The error of an `Assert` that does not hold."""
+        check = self.code.checks[check_index]
+        if check.what == "relation":
+            # the condition says it all: which sizes do not fit
+            return self._check_error(check, check.detail, "", local)
+        detail = f"{check.detail} " if check.detail else ""
+        return self._check_error(check, f"{detail}must be {wanted}, got {came}", "", local)
+
+    def _check_error(
+        self, check: Check, reason: str, came: str, local: Mapping[str, Any]
+    ) -> RuntimeCheckError:
+        subject = "" if check.what == "relation" else f"{check.what} {check.name}: "
+        bound = [
+            f"{name} = {local[f's{slot}']}" for name, slot in check.symbols if f"s{slot}" in local
+        ]
+        notes = [f"{check.name} is annotated {check.annotation}"] if check.annotation else []
+        if came:
+            notes.append(f"what came is {came}")
+        if bound:
+            notes.append(f"bound so far: {', '.join(bound)}")
+        return RuntimeCheckError("check", f"{self.code.name}: {subject}{reason}", notes=notes)
+
+
+def parameter_patterns(code: FunctionCode) -> tuple[Pattern, ...]:
+    """What each parameter must look like: the pattern of its first `Match`, or anything."""
+    found: dict[int, Pattern] = {}
+    holds = {i: i for i in range(len(code.params))}
+    """Register → parameter that it holds."""
+    for instr in code.code:
+        if isinstance(instr, Match):
+            if instr.src in holds and code.checks[instr.check].what == "parameter":
+                found.setdefault(holds[instr.src], instr.pattern)
+            continue
+        dst = getattr(instr, "dst", -1)
+        if isinstance(instr, Move) and instr.src in holds:
+            holds[dst] = holds[instr.src]
+        else:
+            holds.pop(dst, None)
+    return tuple(found.get(i, ANYTHING) for i in range(len(code.params)))
+
+
+def _span(place: Location) -> Span:
+    """Where in the user's source a location is."""
+    end_line = place.line if place.end_column else 0
+    return Span(place.file, place.line, place.column, end_line, place.end_column)
+
+
+def _reason(error: BaseException) -> str:
+    """An exception in one line."""
+    last = _last_line(error)
+    return f"{type(error).__name__}: {last}" if last else type(error).__name__
+
+
+def _last_line(error: BaseException) -> str:
+    """The last line of an error's message: TVM's messages begin with a C++ trace."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return _TASK.sub("", lines[-1]) if lines else ""
+
+
+_TASK = re.compile(r"^Task \d+ error: ")
+"""How TVM's thread pool says which of its tasks an error is of: that depends on the number of threads."""

@@ -1,0 +1,73 @@
+"""Calls on a stack of our own: functions that recurse, or go deep, are generators that yield what they call."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, TypeAlias
+
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.bytecode import Call, FunctionCode, Invoke
+
+Suspended: TypeAlias = Generator[Any, Any, Any]
+MAX_DEPTH = 100
+"""Chains of calls that go deeper run on the trampoline, as recursion does."""
+MAX_CALLS = 1_000_000
+"""Calls in calls on the trampoline: some 2.5 GB, and a recursion that does not end gets there."""
+
+
+def trampolined(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
+    """Functions that run on the trampoline: in a cycle of calls, calling function values, deep, or calling such."""
+    calls = [sorted({i.index for i in code.code if isinstance(i, Call)}) for code in functions]
+    result = {
+        n for n, code in enumerate(functions) if any(isinstance(i, Invoke) for i in code.code)
+    }
+    depth: dict[int, int] = {}
+    # Depth from the leaves, level by level; what is left over after MAX_DEPTH levels is in a cycle, above one, or deep.
+    for level in range(MAX_DEPTH):
+        ready = [
+            n for n in range(len(functions)) if n not in depth and all(c in depth for c in calls[n])
+        ]
+        if not ready:
+            break
+        depth |= dict.fromkeys(ready, level)
+    result |= {n for n in range(len(functions)) if n not in depth}
+    changed = True
+    while changed:
+        more = {
+            n
+            for n in range(len(functions))
+            if n not in result and any(c in result for c in calls[n])
+        }
+        result |= more
+        changed = bool(more)
+    return frozenset(result)
+
+
+def drive(running: Suspended) -> Any:
+    """Run a generator of a function and those that it yields, on a stack of our own."""
+    stack: list[Suspended] = []
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            called = running.send(value) if error is None else running.throw(error)
+        except StopIteration as stop:
+            value, error = stop.value, None
+            if not stack:
+                return value
+            running = stack.pop()
+        except BaseException as raised:
+            # Every function on the stack gets it, to locate it and to give its frame back.
+            if not stack:
+                raise
+            value, error = None, raised
+            running = stack.pop()
+        else:
+            if len(stack) >= MAX_CALLS:
+                called.close()
+                message = f"calls are nested more than {MAX_CALLS} deep"
+                help = "does the recursion end for these arguments?"
+                value, error = None, RuntimeCheckError("recursion", message, help=help)
+                continue
+            stack.append(running)
+            running, value, error = called, None, None
