@@ -322,5 +322,3 @@ def without_python(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
         if fewer == result:
             return frozenset(result)
         result = fewer
-
-

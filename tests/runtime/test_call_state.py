@@ -46,7 +46,9 @@ class Member:
 
 def _member(state: CallState) -> Member:
     if not isinstance(state.communicator, Member):
-        raise RuntimeCheckError("check", "an all-reduce needs a communicator: vm.on(communicator=…)")
+        raise RuntimeCheckError(
+            "check", "an all-reduce needs a communicator: vm.on(communicator=…)"
+        )
     return state.communicator
 
 

@@ -184,8 +184,8 @@ class OpenCLRuntime(DeviceRuntime):
             ) from error
 
     def launcher(self, kernel: _LoadedKernel, queue: Any) -> Launcher:
-        """A kernel's arguments are state of its object: each queue has an object of its own, which is locked, as several
-        threads may share the queue."""
+        """A kernel's arguments are state of its object: each queue has an object of its own, which is locked, since
+        several threads may share the queue."""
         cl, lock = self._cl, threading.Lock()
         own = self._kernel(kernel)
         get = [_getter(arg) for arg in kernel.image.args]
