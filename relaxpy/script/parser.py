@@ -30,7 +30,8 @@ from relaxpy.script.constants import StoredConstants, read_file
 from relaxpy.script.macro import Macro
 from relaxpy.script.metadata import is_metadata, metadata_of, read_metadata
 from relaxpy.script.parser_expr import ExprParser
-from relaxpy.script.parser_module import ModuleParser, decorator_kind, read_prim_func
+from relaxpy.script.parser_module import ModuleParser, decorator_kind
+from relaxpy.script.parser_program import read_program
 from relaxpy.script.scope import POISON, Skip, Surroundings, Symbols
 from relaxpy.script.source import find_definition, parse_python, source_of_frame
 
@@ -249,9 +250,7 @@ def parse_decorated_prim_func(func: FunctionType, frame: FrameType) -> TensorPro
     node = find_definition(source, func.__name__, func.__code__.co_firstlineno)
     assert isinstance(node, ast.FunctionDef)
     around = Surroundings({**scope_of_frame(frame), **closure(func)}, True)
-    from relaxpy.script.parser_module import python_values
-
-    return read_prim_func(node, source, python_values(node, around, {}))
+    return read_program(node, source, around, {})
 
 
 def parse_decorated_macro(func: FunctionType, frame: FrameType, hygienic: bool) -> Macro:

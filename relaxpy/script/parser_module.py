@@ -12,7 +12,6 @@ from typing import Any
 from relaxpy.analysis.well_formed import well_formed
 from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span
 from relaxpy.ir.annotation import ObjectType
-from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Expr, ExternFunc, Function, GlobalVar, SeqExpr, Tuple
 from relaxpy.ir.module import BaseFunc, IRModule, TensorProgram
 from relaxpy.op.call import CallTIR
@@ -21,10 +20,10 @@ from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
 from relaxpy.script.describe import describe
 from relaxpy.script.dialects import older_words
-from relaxpy.script.dialects.type_params import declared_symbols
-from relaxpy.script.macro import Macro, expand_macros, macro
+from relaxpy.script.macro import Macro, macro
 from relaxpy.script.parser_expr import ExprParser
 from relaxpy.script.parser_function import FunctionParser, refuse_private_symbol
+from relaxpy.script.parser_program import read_program
 from relaxpy.script.parser_signature import Signature
 from relaxpy.script.parser_statement import literal_attr
 from relaxpy.script.parser_value import argument_node
@@ -320,11 +319,7 @@ class ModuleParser:
     def tensor_program(self, name: str, node: ast.FunctionDef) -> None:
         """Read a `@T.prim_func`."""
         with self.bag.collect(self.scope.span(node)):
-            self.functions[name] = read_prim_func(node, self.source, self.python_values(node))
-
-    def python_values(self, node: ast.FunctionDef) -> dict[str, Any]:
-        """Values around a tensor program that its body names."""
-        return python_values(node, self.around, self.scope.env)
+            self.functions[name] = read_program(node, self.source, self.around, self.scope.env)
 
     def signatures(self) -> None:
         """Read all signatures: calls are deduced from them."""
@@ -455,36 +450,3 @@ def named(node: ast.FunctionDef) -> tuple[tuple[str, str], ...]:
                 elif isinstance(value, ast.AST):
                     todo.append(value)
     return tuple(found)
-
-
-def read_prim_func(
-    node: ast.FunctionDef, source: Source, values: Mapping[str, Any]
-) -> TensorProgram:
-    """A `@T.prim_func` definition as a tensor program; here the compiler is loaded."""
-    from relaxpy.tir.parse import parse_prim_func, refuse_deep
-
-    refuse_deep(node, source)
-    node, values = expand_macros(node, source, values, namespace_t)
-    symbols = declared_symbols(node, source)
-    program: TensorProgram = parse_prim_func(node, source.text, source.file, values, symbols)
-    return program
-
-
-def python_values(
-    node: ast.FunctionDef, around: Surroundings, env: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Values around a definition that it names; the script's own namespaces are not among them."""
-    found: dict[str, Any] = {}
-    names = list(dict.fromkeys(c.id for c in ast.walk(node) if isinstance(c, ast.Name)))
-    for name in names:
-        value = env.get(name, around.values.get(name))
-        if value is None or any(
-            value is known for known in (namespace_i, namespace_r, namespace_t)
-        ):
-            continue
-        if isinstance(value, Dim) and value.symbol is not None and not value.symbol.name:
-            value = SymVar(name).dim
-        if isinstance(value, Macro) and not value.hygienic and name not in found:
-            names += [c.id for c in ast.walk(value.node) if isinstance(c, ast.Name)]
-        found[name] = value
-    return found
