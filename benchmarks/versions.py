@@ -109,7 +109,10 @@ def embedding(batch: int, tokens: int) -> Callable[[], Any]:
 
 @lru_cache
 def embedder() -> Any:
-    from models.sentence_embedding import SentenceEmbedder, default_checkpoint
+    try:
+        from relaxpy.models.sentence_embedding import SentenceEmbedder, default_checkpoint
+    except ImportError:  # versions before models were a part of the package
+        from models.sentence_embedding import SentenceEmbedder, default_checkpoint
 
     return SentenceEmbedder.from_checkpoint(default_checkpoint())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relaxpy.ir.expr import Expr, GlobalVar
+from relaxpy.ir.expr import Expr, Function, GlobalVar
 from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor
@@ -19,6 +19,20 @@ def mentioned_functions(expr: Expr) -> dict[str, None]:
 def called_functions(mod: IRModule) -> set[str]:
     """The names that the graph functions of a module mention."""
     return {name for f in mod.graph_functions.values() for name in mentioned_functions(f)}
+
+
+def with_callees(mod: IRModule, name: str) -> IRModule:
+    """One function of a module with what it calls, directly or not, in the module's order.
+
+    Raises: UsageError (`unknown-function`) for a name that there is not."""
+    waiting, found = [mod[name]], {name}
+    while waiting:
+        function = waiting.pop()
+        called = mentioned_functions(function) if isinstance(function, Function) else {}
+        new = [other for other in called if other not in found and other in mod]
+        found.update(new)
+        waiting += [mod[other] for other in new]
+    return mod.with_functions({other: f for other, f in mod.functions.items() if other in found})
 
 
 def without_unused_programs(mod: IRModule, before: IRModule) -> IRModule:

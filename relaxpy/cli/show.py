@@ -5,7 +5,11 @@ from __future__ import annotations
 import click
 
 import relaxpy
+from relaxpy.analysis.called_functions import with_callees
+from relaxpy.cli.inputs import read_arrays, read_sizes
 from relaxpy.cli.source import is_executable, read_module
+from relaxpy.errors import UsageError
+from relaxpy.ir.module import IRModule
 from relaxpy.script import highlight
 
 
@@ -18,6 +22,9 @@ Examples:
   relaxpy show mlp.py --plain     without colours and line numbers, so that it can be read back
   cat mlp.py | relaxpy show -     from stdin
   relaxpy show mlp.rxe            the bytecode, constants and kernels of an executable
+  relaxpy show mlp.py --after legalize-ops --function matmul
+                                  one function, as passes up to this one make it
+  relaxpy show mlp.py --before lower-shapes --target opencl
 """,
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
@@ -27,17 +34,89 @@ Examples:
     help="No colours, no line numbers, all data (as when not on a terminal).",
 )
 @click.option("--kernels", is_flag=True, help="Of an executable: the tensor programs too.")
-def show(file: str, plain: bool, kernels: bool) -> None:
+@click.option(
+    "--function",
+    metavar="NAME",
+    help="Only this function or tensor program, with what it calls.",
+)
+@click.option(
+    "--after", metavar="PASS", help="The program behind this pass or phase of the pipeline."
+)
+@click.option(
+    "--before", metavar="PASS", help="The program in front of this pass or phase of the pipeline."
+)
+@click.option("--target", "-t", help="What the pipeline compiles for.  [default: llvm]")
+@click.option(
+    "--params",
+    type=click.Path(exists=True, dir_okay=False),
+    help="As for `compile`, for the pipeline.",
+)
+@click.option(
+    "--bound",
+    "bounds",
+    multiple=True,
+    metavar="NAME=INT",
+    help="As for `compile`, for the pipeline.",
+)
+def show(
+    file: str,
+    plain: bool,
+    kernels: bool,
+    function: str | None,
+    after: str | None,
+    before: str | None,
+    target: str | None,
+    params: str | None,
+    bounds: tuple[str, ...],
+) -> None:
     """Parse, check and print FILE: a program (decorated Python or TVMScript) or an executable.
 
     Only names of the script language and literals are evaluated: showing a file never runs it. What is wrong with
-    the program is reported with its place, all mistakes at once.
+    the program is reported with its place, all mistakes at once. What passes make of a program is a program, too.
     """
+    if after is not None and before is not None:
+        raise click.UsageError("--after and --before are two places: give one")
+    compiled = after is not None or before is not None
+    if not compiled and (target is not None or params is not None or bounds):
+        raise click.UsageError(
+            "--target, --params and --bound are for the pipeline: say --after PASS or --before PASS"
+        )
     if is_executable(file):
+        if compiled or function is not None:
+            raise UsageError(
+                "not-a-script",
+                f"{file} is a compiled program: --after, --before and --function take its source",
+            )
         highlight.show(relaxpy.load(file, any_cpu=True).as_text(kernels), "text", plain)
         return
     mod = read_module(file)
+    if compiled:
+        mod = _at(mod, after, before, target or "llvm", params, bounds)
+    if function is not None:
+        mod = with_callees(mod, function)
     if plain or not highlight.is_terminal():
         highlight.show(mod.script(), "python", plain)
     else:
         mod.show()
+
+
+def _at(
+    mod: IRModule,
+    after: str | None,
+    before: str | None,
+    target: str,
+    params: str | None,
+    bounds: tuple[str, ...],
+) -> IRModule:
+    """The module at a place of the target's pipeline."""
+    # Loaded only where it is asked for: most of the command's start-up time would go into passes and backends.
+    from relaxpy.build.pipeline import default_pipeline
+    from relaxpy.shape.declare import with_bounds
+    from relaxpy.transform.base import PassContext
+
+    resolved = relaxpy.Target.parse(target)
+    pipeline = default_pipeline(resolved)
+    part = pipeline.through(after) if after is not None else pipeline.until(before or "")
+    arrays = {} if params is None else read_arrays(params)
+    limits = read_sizes(bounds, "--bound")
+    return part(with_bounds(mod, limits), PassContext(resolved, arrays))

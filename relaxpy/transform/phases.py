@@ -28,6 +28,7 @@ class Pipeline(Pass):
 
         mine = default_pipeline().before("fuse-ops", MyFusion()).without("pack-weights")
         relaxpy.build(mod, pipeline=mine)
+        legalised = default_pipeline().through("legalize-ops")(mod)
 
     A place is the name of a pass (`"fuse-ops"`) or of a phase (`"fuse"`). Where a pass runs several times, it is
     before the first and behind the last, and all of them are replaced or left out. The methods give new pipelines, and
@@ -57,6 +58,16 @@ class Pipeline(Pass):
         number, index = self._places(place)[-1]
         end = len(self.phases[number].passes) if index is None else index + 1
         return self._with_inserted(number, end, passes)
+
+    def until(self, place: str) -> Pipeline:
+        """What runs before a pass, the first of its name, or before a phase."""
+        number, index = self._places(place)[0]
+        return self._cut(number, index or 0)
+
+    def through(self, place: str) -> Pipeline:
+        """What runs up to a pass, the last of its name, or up to the end of a phase, that included."""
+        number, index = self._places(place)[-1]
+        return self._cut(number, len(self.phases[number].passes) if index is None else index + 1)
 
     def with_phase(self, phase: Phase, *, after: str) -> Pipeline:
         """The pipeline with one phase more, behind the phase of a name."""
@@ -93,6 +104,12 @@ class Pipeline(Pass):
         phases = (*self.phases[:number], changed, *self.phases[number + 1 :])
         return dataclasses.replace(self, phases=phases)
 
+    def _cut(self, number: int, end: int) -> Pipeline:
+        """The phases before one, and this many passes of that one."""
+        phase = self.phases[number]
+        phases = (*self.phases[:number], Phase(phase.name, phase.passes[:end]))
+        return dataclasses.replace(self, phases=phases)
+
     def _places(self, place: str) -> list[tuple[int, int | None]]:
         """The (phase, pass in it) that a name means; (phase, None) for a phase."""
         found: list[tuple[int, int | None]] = []
@@ -107,8 +124,10 @@ class Pipeline(Pass):
 
     def _unknown(self, what: str, name: str, known: Sequence[str]) -> UsageError:
         near = difflib.get_close_matches(name, known, 1)
+        all_names = f"it has {', '.join(known)}"
         return UsageError(
             "unknown-pass",
             f"the pipeline has no {what} {name!r}",
-            help=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}",
+            notes=(all_names,) if near else (),
+            help=f"did you mean {near[0]!r}?" if near else all_names,
         )

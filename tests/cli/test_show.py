@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.build.pipeline import default_pipeline
 from relaxpy.cli.main import main
+from relaxpy.ir.module import IRModule
 from relaxpy.runtime import Executable
+from relaxpy.transform.base import Pass, PassContext
 
 PROGRAM = """\
 from relaxpy.script import ir as I, relax as R
@@ -111,3 +115,113 @@ def test_a_script_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert code != 0
     assert "error[not-a-script]" in err
     assert "UTF-8" in err
+
+
+LAYER = """\
+@I.ir_module
+class Layer:
+    @R.function
+    def main(x: R.Tensor(("n", 8), "float32"), w: R.Tensor((8, 4), "float32")) -> R.Tensor(("n", 4), "float32"):
+        y = R.nn.softmax(R.nn.relu(R.matmul(x, w)))
+        return y
+"""
+
+
+@pytest.fixture
+def layer(tmp_path: Path) -> str:
+    """A file with a program of three operators."""
+    file = tmp_path / "layer.py"
+    file.write_text(LAYER)
+    return str(file)
+
+
+@pytest.mark.parametrize("target", ["llvm", "opencl"])
+def test_the_program_after_every_pass_can_be_read_back(
+    target: str, layer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text parses to the module that the pass gives."""
+    steps: dict[str, IRModule] = {}
+
+    def look(number: int, step: Pass, before: IRModule, after: IRModule) -> None:
+        steps[step.name] = after
+
+    resolved = relaxpy.Target.parse(target)
+    context = PassContext(resolved, instruments=[look])
+    default_pipeline(resolved)(relaxpy.parse(LAYER), context)
+    assert len(steps) > 20
+    for name, want in steps.items():
+        code, out, err = show(capsys, layer, "--after", name, "--target", target)
+        assert (code, err) == (0, ""), name
+        relaxpy.assert_structural_equal(relaxpy.parse(out), want)
+
+
+def test_after_one_is_before_the_next(layer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A phase is a place, too."""
+    texts = {
+        show(capsys, layer, *place.split())[1]
+        for place in (
+            "--after legalize-ops",
+            "--after legalise",
+            "--before fuse",
+            "--before fuse-ops",
+        )
+    }
+    assert len(texts) == 1
+    assert "T.exp(" in texts.pop()
+
+
+def test_one_function_or_program(layer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With what it calls, so that it can be read back."""
+    _, out, _ = show(capsys, layer, "--after", "fuse", "--function", "softmax")
+    assert list(relaxpy.parse(out).functions) == ["softmax"]
+    _, out, _ = show(capsys, layer, "--after", "fuse-ops", "--function", "fused_matmul_relu")
+    assert set(relaxpy.parse(out).functions) == {"fused_matmul_relu", "matmul", "relu"}
+    _, out, _ = show(capsys, layer, "--function", "main")
+    assert list(relaxpy.parse(out).functions) == ["main"]
+
+
+def test_parameters_and_bounds_take_part(
+    layer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a build would be given is bound before passes run."""
+    np.savez(tmp_path / "w.npz", w=np.ones((8, 4), np.float32))
+    params = ("--params", str(tmp_path / "w.npz"), "--bound", "n=16")
+    code, out, _ = show(capsys, layer, "--after", "prepare", *params)
+    assert code == 0
+    main = relaxpy.parse(out)["main"]
+    assert [param.name for param in main.params] == ["x"]
+    assert "tir_var_upper_bound" in out
+
+
+def test_names_that_there_are_not(layer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The nearest is suggested, all of them are listed."""
+    code, out, err = show(capsys, layer, "--after", "fuse-opps")
+    assert (code, out) == (1, "")
+    assert "error[unknown-pass]: the pipeline has no pass 'fuse-opps'" in err
+    assert "did you mean 'fuse-ops'?" in err
+    assert "it has bind-params, normalize," in err
+    code, out, err = show(capsys, layer, "--before", "zzz")
+    assert (code, out) == (1, "")
+    assert "it has bind-params, normalize," in err
+    code, out, err = show(capsys, layer, "--after", "fuse", "--function", "sofmax")
+    assert (code, out) == (1, "")
+    assert "did you mean 'softmax'?" in err
+    code, out, err = show(capsys, layer, "--after", "fuse", "--target", "llvn")
+    assert (code, out) == (1, "")
+    assert "error[target-kind]" in err
+
+
+def test_options_that_do_not_go_together(
+    layer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = show(capsys, layer, "--after", "fuse", "--before", "fuse")
+    assert code == 2
+    assert "give one" in err
+    code, _, err = show(capsys, layer, "--target", "opencl")
+    assert code == 2
+    assert "say --after PASS" in err
+    Executable(()).save(tmp_path / "x.rxe")
+    for options in (("--after", "fuse"), ("--function", "main")):
+        code, _, err = show(capsys, str(tmp_path / "x.rxe"), *options)
+        assert code == 1
+        assert "error[not-a-script]" in err

@@ -61,6 +61,22 @@ def test_before_and_after_a_pass_or_phase(place: str, before: str, after: str) -
     assert names(PIPELINE.after(place, Mine())) == after
 
 
+@pytest.mark.parametrize(
+    ("place", "until", "through"),
+    [
+        ("first", "", "first second first"),
+        ("second", "first", "first second first; ; second"),
+        ("one", "", "first second first"),
+        ("none", "first second first; ", "first second first; "),
+        ("two", "first second first; ; ", "first second first; ; second"),
+    ],
+)
+def test_a_pipeline_up_to_a_pass_or_phase(place: str, until: str, through: str) -> None:
+    """Before the first of a name, and behind the last."""
+    assert names(PIPELINE.until(place)) == until
+    assert names(PIPELINE.through(place)) == through
+
+
 def test_several_stay_in_order() -> None:
     assert (
         names(PIPELINE.before("none", Mine(), First())) == "first second first; mine first; second"
