@@ -61,6 +61,13 @@ class Target(ABC):
     def is_host_loadable(self) -> bool:
         """Whether code for this target can run in this process."""
 
+    @property
+    def max_buffers_per_launch(self) -> int | None:
+        """How many buffers a kernel may be given, inputs, outputs and workspaces together; None: any number. Sizes and
+        other numbers do not count. WebGPU calls it `maxStorageBuffersPerShaderStage`. Fusion stops before it, and
+        programs that take more are divided (docs/add_a_target.md)."""
+        return None
+
     def facts(self) -> Mapping[str, str | int | bool | tuple[str, ...]]:
         """What an executable remembers of the target: its kind and text, and whatever a loader has to compare with the
         machine that it is on."""

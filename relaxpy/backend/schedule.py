@@ -79,11 +79,13 @@ def schedule_by_rules(
     return ScheduledKernel(arranged, serial_twin(arranged), rule)
 
 
-def launches_by_rules(program: PrimFunc, target: Target, rules: Rules) -> Launches | None:
+def launches_by_rules(
+    program: PrimFunc, target: Target, rules: Rules, most_buffers: int | None = None
+) -> Launches | None:
     """The program in one launch, on the memory that parts of its kernel will hand on to each other; None where there is
-    none."""
+    none. Where a launch may take only so many buffers, the kernel allocates what is above that."""
     func = program.func
-    return lifted(program, not_given(func, _workspaces(func, target, rules)))
+    return lifted(program, not_given(func, _workspaces(func, target, rules)), most_buffers)
 
 
 def _workspaces(func: tirx.PrimFunc, target: Target, rules: Rules) -> Sequence[Buffer]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from relaxpy.analysis.called_functions import called_functions
 from relaxpy.backend.registry import backend_of
-from relaxpy.backend.slots import program_targets
+from relaxpy.backend.slots import calls, program_targets
+from relaxpy.errors import BuildError
+from relaxpy.ir.expr import Call, GlobalVar
 from relaxpy.ir.module import IRModule
+from relaxpy.op.memory import CallDPS
 from relaxpy.target import Target
+from relaxpy.tir.lowering.workspace import Launches, buffer_count, divided
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.launches import with_launches
@@ -20,6 +26,9 @@ class ScheduleTensorPrograms(Pass):
     parts. Programs with several launches become one program a launch; memory is allocated by the function that calls
     them and given to them, before their outputs, so that it takes part in the memory plan. `LiftWorkspace` does the
     same for programs whose author arranged the loops (figure 11 of the paper).
+
+    Where a launch on the target takes a limited number of buffers, programs that need more are divided before: one
+    program for each run of their statements that fits.
 
     Loops are written later, when a kernel is compiled and not in the cache: a program stays as readable as it was. Its
     attribute `relaxpy.workspaces` says which parameters are such memory. One that the text does not use is a buffer of
@@ -88,10 +97,60 @@ class ScheduleTensorPrograms(Pass):
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         target = ctx.target or Target.host()
+        mod = with_launches(mod, _divided(mod, program_targets(mod, target), target))
         own = program_targets(mod, target)
         found = {
             name: backend_of(own.get(name, target)).launches(program, own.get(name, target))
-            for name, program in mod.prim_funcs.items()
-            if isinstance(program, PrimFunc) and not program.opaque
+            for name, program in _programs(mod)
         }
-        return with_launches(mod, {name: one for name, one in found.items() if one is not None})
+        made = with_launches(mod, {name: one for name, one in found.items() if one is not None})
+        _require_room(made, target)
+        return made
+
+
+def _programs(mod: IRModule) -> list[tuple[str, PrimFunc]]:
+    """The programs whose text is known."""
+    return [
+        (name, program)
+        for name, program in mod.prim_funcs.items()
+        if isinstance(program, PrimFunc) and not program.opaque
+    ]
+
+
+def _divided(mod: IRModule, own: Mapping[str, Target], target: Target) -> dict[str, Launches]:
+    """The programs that take more buffers than a launch on their device may, as several."""
+    found: dict[str, Launches] = {}
+    for name, program in _programs(mod):
+        limit = own.get(name, target).max_buffers_per_launch
+        if limit is not None and buffer_count(program) > limit:
+            launches = divided(program, limit)
+            if launches is not None:
+                found[name] = launches
+    return found
+
+
+def _require_room(mod: IRModule, target: Target) -> None:
+    """No launch takes more buffers than its device may.
+
+    Raises: BuildError (`launch-buffers`)."""
+    own = program_targets(mod, target)
+    for name, program in _programs(mod):
+        found = own.get(name, target)
+        limit, count = found.max_buffers_per_launch, buffer_count(program)
+        if limit is not None and count > limit and name in called_functions(mod):
+            raise BuildError(
+                "launch-buffers",
+                f'the tensor program "{name}" takes {count} buffers in a launch, and a launch on {found} at most {limit}',
+                span=program.span or _call_of(mod, name).span,
+                help="divide it into programs that read and write fewer",
+            )
+
+
+def _call_of(mod: IRModule, name: str) -> Call:
+    """The first call of a program."""
+    return next(
+        call
+        for function in mod.graph_functions.values()
+        for call in calls(function.body)
+        if isinstance(call.op, CallDPS) and call.args[0] == GlobalVar(name)
+    )

@@ -34,6 +34,7 @@ from relaxpy.tir.forms import cost
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import FuseOps
 from relaxpy.transform.base import Pass, PassContext, Sequential
+from relaxpy.transform.buffer_limit import buffer_limit
 from relaxpy.transform.fuse_ops import Decision, explain_fusion
 from relaxpy.transform.phases import Pipeline
 
@@ -136,7 +137,7 @@ def explain(
     """Build `mod` and keep what happens. Options as `relaxpy.build`'s. An error of the build is kept, not raised."""
     resolved = Target.parse(target)
     result = Explanation(title, str(resolved), _script(mod), sizes=dict(bounds or {}))
-    recorder = _Recorder(result, pipeline or default_pipeline(resolved))
+    recorder = _Recorder(result, pipeline or default_pipeline(resolved), resolved)
     result.failed = "check"
     try:
         with deep_recursion():
@@ -165,8 +166,9 @@ def explain(
 class _Recorder:
     """An instrument: notes each pass as it ends, and what FuseOps is about to do."""
 
-    def __init__(self, result: Explanation, pipeline: Pass) -> None:
+    def __init__(self, result: Explanation, pipeline: Pass, target: Target) -> None:
         self.result = result
+        self.target = target
         phases = pipeline.phases if isinstance(pipeline, Pipeline) else ()
         self.phases = [phase.name for phase in phases for _ in phase.passes]
         self.passes: tuple[Pass, ...] = getattr(pipeline, "passes", (pipeline,))
@@ -176,7 +178,8 @@ class _Recorder:
     def __call__(self, number: int, step: Pass, before: IRModule, after: IRModule) -> None:
         seconds = perf_counter() - self.start
         if isinstance(step, FuseOps) and after is not before:
-            self.result.blocks = list(_blocks(before, step.relayouts))
+            limit = buffer_limit(before, self.target)
+            self.result.blocks = list(_blocks(before, step.relayouts, limit))
         self.libraries = _library_calls(after) or self.libraries
         phase = self.phases[number] if number < len(self.phases) else ""
         script = None if after is before else _script(after)
@@ -190,14 +193,14 @@ def _script(mod: IRModule) -> str:
     return print_module(mod, abbreviated=True)
 
 
-def _blocks(mod: IRModule, relayouts: bool) -> list[FusedBlock]:
+def _blocks(mod: IRModule, relayouts: bool, most_buffers: int | None) -> list[FusedBlock]:
     """The dataflow blocks of a module with what FuseOps makes of them."""
     found: list[FusedBlock] = []
     for name, function in mod.graph_functions.items():
         blocks = _Blocks()
         blocks.visit(function.body)
         for block in blocks.found:
-            report = explain_fusion(block, mod, relayouts=relayouts)
+            report = explain_fusion(block, mod, relayouts=relayouts, most_buffers=most_buffers)
             several = [g for g in report.groups if len(g) > 1]
             group_of = {n: i for i, group in enumerate(several) for n in group}
             nodes = tuple(

@@ -8,19 +8,22 @@ from functools import partial
 from typing import ClassVar
 
 from relaxpy.analysis.fusion_graph import FusionGraph
+from relaxpy.analysis.group_buffers import GroupBuffers, Need
 from relaxpy.analysis.relayout import Relayouts
 from relaxpy.ir.expr import DataflowBlock, TupleGetItem
 from relaxpy.ir.module import IRModule
 from relaxpy.tir.forms.pattern_kind import PatternKind
 from relaxpy.tir.forms.stages import LARGEST_VALUE
 from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.buffer_limit import buffer_limit
 from relaxpy.transform.fuse_tensor_ir import program_groups, without_marks
 from relaxpy.transform.outline import PRIMITIVE, Region, outline
 
 LONGEST_NAME = 60
 LONGEST_PROGRAM = LARGEST_VALUE
 """How long a fused program may be (`relaxpy.tir.forms.cost.length`): behind that the schedules keep values in memory
-anyway, and LLVM takes seconds."""
+anyway, and LLVM takes seconds. How many buffers it may take is the target's to say
+(`Target.max_buffers_per_launch`)."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class FuseOps(Pass):
     * one that only moves data (transpositions, heads split) goes into the matrix product before or behind it, where
       that can go through memory in strides as well as without.
 
-    Symbols that no parameter of the group has alone are passed in a shape (figure 8).
+    Groups end before their program is longer than `LONGEST_PROGRAM`, or takes more buffers than a launch on the target
+    may. Symbols that no parameter of the group has alone are passed in a shape (figure 8).
 
     Before:
         @I.ir_module
@@ -124,7 +128,9 @@ class FuseOps(Pass):
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         mod = without_marks(mod, program_groups(mod))
-        return outline(mod, partial(_groups, relayouts=Relayouts() if self.relayouts else None))
+        relayouts = Relayouts() if self.relayouts else None
+        limit = buffer_limit(mod, ctx.target)
+        return outline(mod, partial(_groups, relayouts=relayouts, most_buffers=limit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +155,14 @@ class FusionReport:
     """One for each value and program that reads it, in the order of the block."""
 
 
-def explain_fusion(block: DataflowBlock, mod: IRModule, *, relayouts: bool = True) -> FusionReport:
-    """The groups that FuseOps makes of a block, with a reason for each pair of a value and a use of it."""
+def explain_fusion(
+    block: DataflowBlock, mod: IRModule, *, relayouts: bool = True, most_buffers: int | None = None
+) -> FusionReport:
+    """The groups that FuseOps makes of a block, with a reason for each pair of a value and a use of it. `most_buffers`
+    is how many a launch may take (`relaxpy.transform.buffer_limit`)."""
     graph = FusionGraph(block, mod)
-    partition = _Partition(graph, mod, Relayouts() if relayouts else None, explaining=True)
+    found = Relayouts() if relayouts else None
+    partition = _Partition(graph, mod, found, most_buffers, explaining=True)
     partition.run()
     decisions: list[Decision] = []
     for producer in range(len(graph.nodes)):
@@ -163,9 +173,11 @@ def explain_fusion(block: DataflowBlock, mod: IRModule, *, relayouts: bool = Tru
     return FusionReport(graph, list(partition.groups()), decisions)
 
 
-def _groups(block: DataflowBlock, mod: IRModule, *, relayouts: Relayouts | None) -> list[Region]:
+def _groups(
+    block: DataflowBlock, mod: IRModule, *, relayouts: Relayouts | None, most_buffers: int | None
+) -> list[Region]:
     graph = FusionGraph(block, mod)
-    partition = _Partition(graph, mod, relayouts)
+    partition = _Partition(graph, mod, relayouts, most_buffers)
     partition.run()
     regions: list[Region] = []
     for group in partition.groups():
@@ -194,6 +206,8 @@ class _Partition:
     graph: FusionGraph
     mod: IRModule
     relayouts: Relayouts | None
+    most_buffers: int | None = None
+    """How many buffers the program of a group may take; None: any number."""
     explaining: bool = False
     """Is `reasons` asked for?"""
     parent: list[int] = field(default_factory=list)
@@ -203,6 +217,8 @@ class _Partition:
     """Of each root: the nodes of its group."""
     length: list[int] = field(default_factory=list)
     """Of each root: how long the programs of its group are together."""
+    buffers: GroupBuffers | None = None
+    """Of each root: the buffers that the program of its group takes; counted where these are limited."""
     reasons: dict[int, str] = field(default_factory=dict)
     """Of nodes that were not merged with what follows: why, for people."""
 
@@ -213,6 +229,8 @@ class _Partition:
         self.kind = [node.kind for node in self.graph.nodes]
         self.members = [[node] for node in range(len(self.graph.nodes))]
         self.length = [node.length for node in self.graph.nodes]
+        if self.most_buffers is not None:
+            self.buffers = GroupBuffers(self.graph, self.mod)
         for injective in (False, True):
             for node in range(len(self.graph.nodes)):
                 self.visit(node, injective)
@@ -248,7 +266,25 @@ class _Partition:
         if reason:
             self.refuse(node, lambda: reason)
             return
+        need = self.need((node, *between, dominator.node))
+        if need is not None and need.buffers > (self.most_buffers or 0):
+            self.refuse(
+                node,
+                lambda: (
+                    f"with all that leads to {self.name(dominator.node)} it would take {need.buffers} buffers, and a "
+                    f"launch takes {self.most_buffers}"
+                ),
+            )
+            return
         self.merge(node, between, dominator.node)
+        if self.buffers is not None and need is not None:
+            self.buffers.needs[self.root(dominator.node)] = need
+
+    def need(self, nodes: Iterable[int]) -> Need | None:
+        """What the groups of these nodes take as one; None where that is not limited."""
+        if self.buffers is None:
+            return None
+        return self.buffers.together({self.root(node) for node in nodes}, self.root)
 
     def refuse(self, node: int, reason: Callable[[], str]) -> None:
         """Note why a node is not merged, for who asks."""

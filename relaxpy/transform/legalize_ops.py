@@ -31,10 +31,12 @@ from relaxpy.op.deduction import Deduction, Requirement
 from relaxpy.op.intrinsic import ScalarToTensor, TensorToScalar
 from relaxpy.op.memory import CheckDim
 from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.buffer_limit import buffer_limit
 from relaxpy.transform.rebuild import Rebuilder
 
 MOST_TENSORS = 32
-"""How many tensors a program joins: a choice among them is nested as deep, and takes more than that time to compile."""
+"""How many tensors a program joins: a choice among them is nested as deep, and takes more than that time to compile.
+Fewer where a launch on the target takes fewer buffers."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +78,17 @@ class LegalizeOps(Pass):
     name: ClassVar[str] = "legalize-ops"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        legalizer = _Legalizer(mod)
+        limit = buffer_limit(mod, ctx.target)
+        legalizer = _Legalizer(mod, MOST_TENSORS if limit is None else min(limit - 1, MOST_TENSORS))
         result = legalizer.run()
         return result.with_functions({**legalizer.programs, **result.functions})
 
 
 class _Legalizer(Rebuilder):
-    def __init__(self, mod: IRModule) -> None:
+    def __init__(self, mod: IRModule, most_tensors: int) -> None:
         super().__init__(mod)
+        self.most_tensors = max(most_tensors, 2)
+        """How many tensors a program joins."""
         self.programs: dict[str, Any] = {}
         self.program_names = FreshNames(mod)
         self.called: dict[Hashable, tuple[str, tuple[Dim, ...] | None]] = {}
@@ -100,7 +105,7 @@ class _Legalizer(Rebuilder):
                 self.require_sizes(op, value)
             return value
         groups = op.in_groups()
-        if groups is not None and len(tensors := self.tensors(value.args[0])) > MOST_TENSORS:
+        if groups is not None and len(tensors := self.tensors(value.args[0])) > self.most_tensors:
             return self.in_groups(value, tensors, *groups)
         deduction = Deduction(op, value, lambda e: deduce(e, self.mod), exact=True)
         out = deduction.run()
@@ -130,12 +135,12 @@ class _Legalizer(Rebuilder):
         have symbols of their own in the program that joins."""
         parts = [
             self.emit(
-                self.value(group(Tuple(tuple(tensors[i : i + MOST_TENSORS])), span=call.span))
+                self.value(group(Tuple(tuple(tensors[i : i + self.most_tensors])), span=call.span))
             )
-            for i in range(0, len(tensors), MOST_TENSORS)
+            for i in range(0, len(tensors), self.most_tensors)
         ]
         joined = join(Tuple(tuple(parts)), span=call.span)
-        if len(parts) > MOST_TENSORS:
+        if len(parts) > self.most_tensors:
             return self.value(joined)
         deduction = Deduction(join, joined, lambda e: deduce(e, self.mod), exact=True)
         out = deduction.run()

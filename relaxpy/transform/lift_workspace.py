@@ -10,6 +10,7 @@ from relaxpy.tir.lowering.workspace import Launches, allocated, lifted
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import is_scheduled
 from relaxpy.transform.base import Pass, PassContext
+from relaxpy.transform.buffer_limit import buffer_limit
 from relaxpy.transform.launches import with_launches
 
 
@@ -75,13 +76,14 @@ class LiftWorkspace(Pass):
     name: ClassVar[str] = "lift-workspace"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        found = {name: _lifted(program) for name, program in mod.prim_funcs.items()}
+        limit = buffer_limit(mod, ctx.target)
+        found = {name: _lifted(program, limit) for name, program in mod.prim_funcs.items()}
         return with_launches(mod, {name: one for name, one in found.items() if one is not None})
 
 
-def _lifted(program: object) -> Launches | None:
-    """With what a program of its author's arrangement allocates. In others the schedule rules decide which
-    intermediates are memory at all: see `relaxpy.backend.schedule_tensor_programs`."""
+def _lifted(program: object, most_buffers: int | None) -> Launches | None:
+    """With what a program of its author's arrangement allocates, as far as a launch may take it. In others the
+    schedule rules decide which intermediates are memory at all: see `relaxpy.backend.schedule_tensor_programs`."""
     if not isinstance(program, PrimFunc) or not is_scheduled(program.func):
         return None
-    return lifted(program, allocated(program.func))
+    return lifted(program, allocated(program.func), most_buffers)

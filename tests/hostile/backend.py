@@ -14,12 +14,14 @@ from relaxpy.backend import registry
 from relaxpy.backend.base import Backend, CompileOptions, KernelImages
 from relaxpy.backend.cpu.backend import CpuBackend
 from relaxpy.backend.cpu.compile import compile_object
+from relaxpy.backend.cpu.rules import CPU_RULES
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import Choices
-from relaxpy.backend.schedule import ScheduledKernel
+from relaxpy.backend.schedule import ScheduledKernel, launches_by_rules
 from relaxpy.runtime.bytecode import KernelInfo
 from relaxpy.target import Target
 from tests.hostile.device import hostile_devices
+from tests.hostile.memory import MOST_BUFFERS
 
 
 @cache
@@ -43,6 +45,10 @@ class HostileTarget(Target):
     def is_host_loadable(self) -> bool:
         return False
 
+    @property
+    def max_buffers_per_launch(self) -> int:
+        return MOST_BUFFERS
+
 
 class HostileBackend(Backend[HostileTarget]):
     """See the module."""
@@ -57,7 +63,7 @@ class HostileBackend(Backend[HostileTarget]):
         return ScheduledKernel(found.serial, found.serial, found.rule)
 
     def launches(self, program: Any, target: HostileTarget) -> Any:
-        return CpuBackend().launches(program, _processor())
+        return launches_by_rules(program, _processor(), CPU_RULES, target.max_buffers_per_launch)
 
     def compile(
         self,

@@ -1,4 +1,4 @@
-"""Targets of OpenCL: `opencl [-threads=N]`."""
+"""Targets of OpenCL: `opencl [-threads=N] [-max-buffers=N]`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ _THREADS = 64
 """Threads in a group, where nothing else is asked for: a multiple of what devices run in step."""
 _MOST = 256
 """What nearly every device can have in a group."""
+_BUFFERS = 48
+"""Every device takes 1024 bytes of arguments. A buffer is 16 of them, with the number of its first element; the rest is
+for sizes."""
+_FEWEST_BUFFERS = 4
 
 
 @dataclass(frozen=True)
@@ -25,18 +29,32 @@ class OpenCLTarget(Target):
     kind: str = KIND
     threads: int = _THREADS
     """In a group."""
+    max_buffers: int = _BUFFERS
+    """In a launch."""
 
     @classmethod
     def read(cls, text: str) -> OpenCLTarget:
         """Raises: BuildError (`target-option`)."""
-        options = options_of(text, ("threads",), "-threads=64")
+        options = options_of(text, ("threads", "max-buffers"), "-threads=64")
         given = options.get("threads", str(_THREADS))
         if not given.isdecimal() or not 1 <= int(given) <= _MOST:
             fail("target-option", f"-threads is a number from 1 to {_MOST}, got {given}")
-        return cls(threads=int(given))
+        buffers = options.get("max-buffers", str(_BUFFERS))
+        if not buffers.isdecimal() or int(buffers) < _FEWEST_BUFFERS:
+            fail(
+                "target-option",
+                f"-max-buffers is a number from {_FEWEST_BUFFERS} up, got {buffers}",
+            )
+        return cls(threads=int(given), max_buffers=int(buffers))
 
     def __str__(self) -> str:
-        return KIND if self.threads == _THREADS else f"{KIND} -threads={self.threads}"
+        threads = "" if self.threads == _THREADS else f" -threads={self.threads}"
+        buffers = "" if self.max_buffers == _BUFFERS else f" -max-buffers={self.max_buffers}"
+        return KIND + threads + buffers
+
+    @property
+    def max_buffers_per_launch(self) -> int:
+        return self.max_buffers
 
     @property
     def is_host_loadable(self) -> bool:

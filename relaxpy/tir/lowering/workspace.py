@@ -8,14 +8,15 @@ attribute `GIVEN`; one that only a schedule rule knows of is a parameter that it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from relaxpy.errors import PassError
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.dtype import DType
-from relaxpy.ir.module import BufferParam
+from relaxpy.ir.module import BufferParam, TensorProgram
 from relaxpy.tir.analyzer import equal
 from relaxpy.tir.extents import whole
 from relaxpy.tir.prim_func import GIVEN, PrimFunc, given_workspaces, read_symbols
@@ -46,12 +47,17 @@ class Launches:
     """Their shapes mention symbols of the whole program."""
 
 
-def lifted(program: PrimFunc, buffers: Sequence[Any]) -> Launches | None:
+def lifted(
+    program: PrimFunc, buffers: Sequence[Any], most_buffers: int | None = None
+) -> Launches | None:
     """The program, in one launch, with these buffers as parameters before the first that it writes: buffers that it
     allocates outside of loops, and such as only its schedule will use. None where there are none whose size is a
-    formula of the parameters' sizes."""
+    formula of the parameters' sizes. Where a launch may take only so many buffers, the first of them; the kernel
+    allocates the others."""
     func: Any = program.func
     known = [(b, shape) for b in buffers if (shape := _shape(program, b)) is not None]
+    if most_buffers is not None:
+        known = known[: max(most_buffers - buffer_count(program), 0)]
     if not known:
         return None
     given = [buffer for buffer, _ in known]
@@ -64,6 +70,11 @@ def lifted(program: PrimFunc, buffers: Sequence[Any]) -> Launches | None:
         made = made.with_attr(GIVEN, sorted(numbers))
     args = (*range(at), *range(count, count + len(given)), *range(at, count))
     return Launches((Launch(PrimFunc(made, program.span), args),), tuple(p for _, p in known))
+
+
+def buffer_count(program: TensorProgram) -> int:
+    """How many buffers a program is given."""
+    return sum(isinstance(param, BufferParam) for param in program.params)
 
 
 def _moved(numbers: Iterable[int], at: int, count: int) -> Iterator[int]:
@@ -171,7 +182,37 @@ def split(program: PrimFunc) -> Launches | None:
     wait for all threads, and whose kernels cannot allocate. What it allocates there is a workspace, but for what is
     small and used by one launch alone. None where it is one launch without workspaces, or where something else is
     between the statements."""
-    func: Any = program.func
+    stmts = _statements(program.func)
+    return None if stmts is None else _launches(program, [[stmt] for stmt in stmts], is_shared)
+
+
+def divided(program: PrimFunc, most_buffers: int) -> Launches | None:
+    """The program as launches that take at most so many buffers, as few as its statements in their order make: as long
+    as there is room the next one joins. None for what is one launch, its author's arrangement, or where something else
+    is between the statements. A statement that takes more by itself is a launch by itself."""
+    stmts = None if is_scheduled(program.func) else _statements(program.func)
+    if stmts is None or len(stmts) == 1:
+        return None
+    uses = [_used(stmt) for stmt in stmts]
+    given = {var for var in program.func.params if tirx.buffer.is_buffer_var(var)}
+    allocated_here = set(program.func.body.block.alloc_buffers)
+    users = Counter(var for used in uses for var in used if var in allocated_here)
+    runs: list[list[Any]] = []
+    seen = Counter[Any]()
+    for stmt, used in zip(stmts, uses, strict=True):
+        new = seen + Counter(var for var in used if var in given or var in allocated_here)
+        taken = sum(var in given or count < users[var] for var, count in new.items())
+        if runs and taken <= most_buffers:
+            runs[-1].append(stmt)
+            seen = new
+        else:
+            runs.append([stmt])
+            seen = Counter(var for var in used if var in given or var in allocated_here)
+    return _launches(program, runs, lambda _: False) if len(runs) > 1 else None
+
+
+def _statements(func: Any) -> list[Any] | None:
+    """The statements of a program's root block; None where there is no such block, or it does more than run them."""
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize) or len(body.iter_values) != 0:
         return None
@@ -179,11 +220,21 @@ def split(program: PrimFunc) -> Launches | None:
     if block.init is not None or block.match_buffers:
         return None
     stmts = list(block.body.seq) if isinstance(block.body, tirx.SeqStmt) else [block.body]
-    if not all(isinstance(stmt, tirx.For | s_tir.SBlockRealize) for stmt in stmts):
-        stmts = [block.body]
+    plain = all(isinstance(stmt, tirx.For | s_tir.SBlockRealize) for stmt in stmts)
+    return stmts if plain else [block.body]
+
+
+def _launches(
+    program: PrimFunc, runs: Sequence[Sequence[Any]], is_given: Callable[[Any], bool]
+) -> Launches | None:
+    """A launch for each run of statements. Workspaces are the buffers that several of them use, and of the others those
+    that are to be given to kernels. None for one launch without any."""
+    func: Any = program.func
+    stmts = [run[0] if len(run) == 1 else tirx.SeqStmt(list(run)) for run in runs]
     uses = [_used(stmt) for stmt in stmts]
-    users = {b: [n for n, used in enumerate(uses) if b in used] for b in block.alloc_buffers}
-    between = [b for b, found in users.items() if found and (len(found) > 1 or is_shared(b))]
+    allocated = func.body.block.alloc_buffers
+    users = {b: [n for n, used in enumerate(uses) if b in used] for b in allocated}
+    between = [b for b, found in users.items() if found and (len(found) > 1 or is_given(b))]
     if len(stmts) == 1 and not between:
         return None
     shapes = [_shape(program, buffer) for buffer in between]
