@@ -43,7 +43,7 @@ class Node:
     length: int = 0
     """Of its program (`relaxpy.tir.forms.cost.length`)."""
     escapes: bool = False
-    """Something outside the block uses it, or a value that keeps it whole (a tuple)."""
+    """Something outside the block uses it whole. Never said of a part of a program's results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +108,8 @@ class FusionGraph:
             source = self._numbers.get(value.tuple)
             if source is None or self.nodes[source].program is None:
                 return opaque
-            return Node(
-                binding,
-                PatternKind.ELEMENT_WISE,
-                None,
-                {source: PatternKind.ELEMENT_WISE},
-                escapes,
-            )
+            # One that is used outside does not end its group: it is one more output of the group's program.
+            return Node(binding, PatternKind.ELEMENT_WISE, None, {source: PatternKind.ELEMENT_WISE})
         if not isinstance(value, Call) or type(value.op) is not CallTIR:
             return opaque
         callee, args = value.args[0], value.args[1]

@@ -1,9 +1,10 @@
 """How many buffers the program of a fusion group takes in a launch.
 
 Some devices take few: WebGPU guarantees eight storage buffers (`maxStorageBuffersPerShaderStage`). A group's program
-takes each tensor that it reads from outside, each that something outside uses, and the memory that its programs hand on
-inside themselves, which becomes parameters when it is planned (`relaxpy.backend.schedule_tensor_programs`). Sizes and
-other numbers are no buffers.
+takes each tensor that it reads from outside, and each that something outside uses. Sizes and other numbers are no
+buffers. Memory that parts of a kernel hand on to each other does not count here: it becomes a parameter only where
+there is room (`relaxpy.tir.lowering.workspace.lifted`), or lies between launches that take fewer tensors than the
+whole.
 """
 
 from __future__ import annotations
@@ -15,11 +16,9 @@ from typing import TypeAlias
 
 from relaxpy.analysis.fusion_graph import FusionGraph
 from relaxpy.ir.annotation import Annotation, TensorType, TupleType
-from relaxpy.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
+from relaxpy.ir.expr import Call, Constant, DataflowVar, Expr, Tuple, TupleGetItem, Var
 from relaxpy.ir.module import IRModule
 from relaxpy.op.deduce import deduce
-from relaxpy.tir.lowering.workspace import handed_on
-from relaxpy.tir.prim_func import PrimFunc
 
 _Tensor: TypeAlias = tuple["int | Var | Constant", int]
 """What gives it, a node of the graph or a value from outside, and its number among the tensors of that."""
@@ -33,9 +32,8 @@ class Need:
     """Tensors from outside, and how many of the group's nodes read each."""
     used: Counter[int]
     """Nodes of the group with uses outside, and how many these are."""
-    workspaces: int
     buffers: int
-    """All of them."""
+    """Inputs and outputs."""
 
 
 class GroupBuffers:
@@ -45,13 +43,12 @@ class GroupBuffers:
         self._graph = graph
         self._mod = mod
         self._numbers = {node.binding.var: i for i, node in enumerate(graph.nodes)}
-        self._workspaces: dict[str, int] = {}
         self._tensors = [_count(deduce(node.binding.var, mod)) for node in graph.nodes]
         """How many tensors each node's value is."""
         reads = [Counter(set(self._reads(i))) for i in range(len(graph.nodes))]
         used = self._uses(reads)
         self.needs: list[Need] = [
-            self._need(read, Counter({i: used[i]}), self._lifted(i)) for i, read in enumerate(reads)
+            self._need(read, Counter({i: used[i]})) for i, read in enumerate(reads)
         ]
         """Of each root."""
 
@@ -69,12 +66,11 @@ class GroupBuffers:
                     used[source] -= count
                 else:
                     read[tensor] += count
-        return self._need(read, used, sum(part.workspaces for part in parts))
+        return self._need(read, used)
 
-    def _need(self, read: Counter[_Tensor], used: Counter[int], workspaces: int) -> Need:
+    def _need(self, read: Counter[_Tensor], used: Counter[int]) -> Need:
         used = +used
-        written = sum(self._tensors[node] for node in used)
-        return Need(read, used, workspaces, len(read) + written + workspaces)
+        return Need(read, used, len(read) + sum(self._tensors[node] for node in used))
 
     def _reads(self, number: int) -> Iterator[_Tensor]:
         """The tensors that a node's program reads."""
@@ -120,24 +116,13 @@ class GroupBuffers:
         used = Counter[int]()
         for number, node in enumerate(self._graph.nodes):
             whole = self._whole(number)
-            used[whole] += node.escapes
+            used[whole] += not isinstance(node.binding.var, DataflowVar)
             for source, _ in reads[number]:
                 if isinstance(source, int):
                     used[source] += 1
             if node.program is None and whole == number:
                 used.update({self._whole(source) for source in node.inputs})
         return used
-
-    def _lifted(self, number: int) -> int:
-        """How many buffers a node's program hands on to itself."""
-        name = self._graph.nodes[number].program
-        if name is None:
-            return 0
-        if name not in self._workspaces:
-            program = self._mod.functions[name]
-            assert isinstance(program, PrimFunc)
-            self._workspaces[name] = len(handed_on(program.func))
-        return self._workspaces[name]
 
 
 def _count(annotation: Annotation) -> int:

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from relaxpy.analysis.called_functions import called_functions
 from relaxpy.backend.registry import backend_of
-from relaxpy.backend.slots import calls, program_targets
-from relaxpy.errors import BuildError
+from relaxpy.backend.slots import bindings, program_targets
+from relaxpy.errors import BuildError, Span
 from relaxpy.ir.expr import Call, GlobalVar
 from relaxpy.ir.module import IRModule
 from relaxpy.op.memory import CallDPS
@@ -140,17 +140,19 @@ def _require_room(mod: IRModule, target: Target) -> None:
         if limit is not None and count > limit and name in called_functions(mod):
             raise BuildError(
                 "launch-buffers",
-                f'the tensor program "{name}" takes {count} buffers in a launch, and a launch on {found} at most {limit}',
-                span=program.span or _call_of(mod, name).span,
+                f'the tensor program "{name}" takes {count} buffers; a launch on {found} takes {limit} at most',
+                span=program.span or _call_of(mod, name),
                 help="divide it into programs that read and write fewer",
             )
 
 
-def _call_of(mod: IRModule, name: str) -> Call:
-    """The first call of a program."""
-    return next(
-        call
-        for function in mod.graph_functions.values()
-        for call in calls(function.body)
-        if isinstance(call.op, CallDPS) and call.args[0] == GlobalVar(name)
-    )
+def _call_of(mod: IRModule, name: str) -> Span | None:
+    """Where a program is called first."""
+    for function in mod.graph_functions.values():
+        for binding in bindings(function.body):
+            call = binding.value
+            if isinstance(call, Call) and isinstance(call.op, CallDPS):
+                callee = call.args[0]
+                if isinstance(callee, GlobalVar) and callee.name == name:
+                    return call.span or binding.span
+    return None

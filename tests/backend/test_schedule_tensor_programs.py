@@ -15,15 +15,16 @@ from relaxpy.backend.schedule_tensor_programs import ScheduleTensorPrograms
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.plan import memory_plan
 from relaxpy.build.tuning import Record, TuningRecords, record_key
+from relaxpy.errors import BuildError
 from relaxpy.ir.module import IRModule
 from relaxpy.target import Target
 from relaxpy.testing.before_after import check_example, read_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.tir.lowering.heap import heap_use
-from relaxpy.tir.lowering.workspace import source
+from relaxpy.tir.lowering.workspace import buffer_count, source
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform import LegalizeOps, LowerCallTIR
-from relaxpy.transform.base import Sequential
+from relaxpy.transform.base import PassContext, Sequential
 
 HOST = Target.host()
 PASS = "schedule-tensor-programs"
@@ -225,3 +226,44 @@ class Module:
         return y
 """)
     assert "lifted" not in ScheduleTensorPrograms()(mod).script()
+
+
+SPLIT = """
+@R.function
+def main(x: R.Tensor((20, "n"), "float32")):
+    y = R.split(x, 10, axis=0)
+    return y
+"""
+
+
+def test_programs_are_divided_for_devices_that_take_few_buffers() -> None:
+    """A launch for each run of loops that fits; processors take them whole."""
+
+    def lowered(target: str) -> IRModule:
+        mod = relaxpy.parse(SPLIT)
+        resolved = Target.parse(target)
+        steps = Sequential((LegalizeOps(), LowerCallTIR(), ScheduleTensorPrograms()))
+        return steps(mod, PassContext(resolved))
+
+    few = lowered("opencl -max-buffers=4")
+    assert {buffer_count(program) for program in few.prim_funcs.values()} == {2}
+    assert [buffer_count(program) for program in lowered("llvm").prim_funcs.values()] == [11]
+    x = np.arange(60, dtype=np.float32).reshape(20, 3)
+    for part, want in zip(interpret(few, "main", x), np.split(x, 10), strict=True):
+        np.testing.assert_array_equal(part, want)
+
+
+def test_a_program_that_takes_more_buffers_than_a_launch() -> None:
+    """The error is where the program is, or where it is called if relaxpy made it."""
+    text = """
+@R.function
+def main(x: R.Tensor(("n", 8), "float32"), w: R.Tensor((8,), "float32"), b: R.Tensor((8,), "float32")):
+    y = R.nn.layer_norm(x, w, b, axes=[-1])
+    return y
+"""
+    mod = relaxpy.parse(text, filename="norm.py")
+    with pytest.raises(BuildError) as caught:
+        relaxpy.build(mod, "opencl -max-buffers=4")
+    assert caught.value.code == "launch-buffers"
+    assert "takes 6 buffers; a launch on opencl -max-buffers=4 takes 4 at most" in str(caught.value)
+    assert "norm.py:4" in caught.value.render()

@@ -17,6 +17,8 @@ from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
 from relaxpy.testing.random_program import random_program
 from relaxpy.tir.forms.cost import length
+from relaxpy.tir.lowering.workspace import buffer_count
+from relaxpy.transform.base import PassContext
 from relaxpy.transform.bind_unknown_shapes import BindUnknownShapes
 from relaxpy.transform.fuse_ops import LONGEST_PROGRAM, PRIMITIVE, FuseOps, explain_fusion
 from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
@@ -432,6 +434,47 @@ def test_a_group_is_as_long_as_a_kernel_may_be() -> None:
     assert all("too long for one kernel" in reason for reason in reasons)
     assert len(reasons) == len(lengths) - 1
     same_numbers(mod, np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3))
+
+
+MANY = ", ".join(f'x{i}: R.Tensor(("n", "m"), "float32")' for i in range(40))
+
+
+@pytest.mark.parametrize("limit", [4, 5, 8])
+def test_a_group_takes_as_many_buffers_as_a_launch_may(limit: int) -> None:
+    """A sum of forty tensors becomes kernels that take no more, none but the last fewer."""
+    lines = ["v0 = R.negative(x0)"] + [f"v{i} = R.add(v{i - 1}, x{i})" for i in range(1, 40)]
+    mod = legal("\n".join([*lines, "gv = R.negative(v39)"]), MANY)
+    context = PassContext(relaxpy.Target.parse(f"opencl -max-buffers={limit}"))
+    fused = FuseTensorIR()(FuseOps()(mod, context), context)
+    counts = [buffer_count(program) for program in fused.prim_funcs.values()]
+    assert max(counts) == limit
+    block = mod["main"].body.blocks[0]
+    assert isinstance(block, DataflowBlock)
+    report = explain_fusion(block, mod, most_buffers=limit)
+    reasons = [d.reason for d in report.decisions if not d.fused]
+    assert len(reasons) == len(report.groups) - 1 >= 39 // (limit - 1)
+    assert all(f"buffers, and a launch takes {limit}" in reason for reason in reasons)
+    rng = np.random.default_rng(0)
+    args = [rng.random((2, 3), np.float32) for _ in range(40)]
+    np.testing.assert_array_equal(interpret(fused, "main", *args), interpret(mod, "main", *args))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_groups_of_random_programs_fit(seed: int) -> None:
+    """Fused programs take no more than the limit, and more of it than they need changes nothing: as processors, which
+    have none."""
+    program = random_program(seed)
+    mod = LegalizeOps()(BindUnknownShapes()(Normalize()(program.mod)))
+    plain = FuseOps()(mod)
+    wide = FuseOps()(mod, PassContext(relaxpy.Target.parse("opencl -max-buffers=100000")))
+    relaxpy.assert_structural_equal(wide, plain)
+    relaxpy.assert_structural_equal(FuseOps()(mod, PassContext(relaxpy.Target.host())), plain)
+    for limit in (4, 8):
+        context = PassContext(relaxpy.Target.parse(f"opencl -max-buffers={limit}"))
+        fused = FuseTensorIR()(FuseOps()(mod, context), context)
+        check_well_formed(fused)
+        for name, made in fused.prim_funcs.items():
+            assert buffer_count(made) <= limit or not name.startswith("fused_"), name
 
 
 def test_what_nothing_uses_may_be_an_error() -> None:

@@ -9,9 +9,12 @@ import relaxpy
 from relaxpy.analysis import check_well_formed
 from relaxpy.errors import PassError, RuntimeCheckError
 from relaxpy.ir import IRModule
+from relaxpy.target import Target
 from relaxpy.testing.before_after import check_example
 from relaxpy.testing.interpret import interpret
+from relaxpy.tir.lowering.workspace import buffer_count
 from relaxpy.transform import LegalizeOps, Normalize
+from relaxpy.transform.base import PassContext
 
 
 def legalize(text: str) -> IRModule:
@@ -114,3 +117,17 @@ def main(x: R.Tensor(("n",), "float32")):
     check_well_formed(mod)
     x = np.ones(3, np.float32)
     np.testing.assert_array_equal(interpret(mod, "main", x), x)
+
+
+@pytest.mark.parametrize("call", ["R.concat(({}), axis=0)", "R.stack(({}), axis=0)"])
+@pytest.mark.parametrize("limit", [4, 8])
+def test_many_tensors_are_joined_in_groups_that_a_launch_takes(call: str, limit: int) -> None:
+    """Inputs and the result count; groups of groups where there are so many. A processor takes more at once."""
+    params = ", ".join(f'x{i}: R.Tensor(("n",), "float32")' for i in range(30))
+    value = call.format(", ".join(f"x{i}" for i in range(30)))
+    mod = relaxpy.parse(f"@R.function\ndef main({params}):\n    y = {value}\n    return y\n")
+    legal = LegalizeOps()(mod, PassContext(Target.parse(f"opencl -max-buffers={limit}")))
+    assert max(map(buffer_count, legal.prim_funcs.values())) == limit
+    assert len(LegalizeOps()(mod, PassContext(Target.host())).prim_funcs) == 1
+    args = [np.full(2, i, np.float32) for i in range(30)]
+    np.testing.assert_array_equal(interpret(legal, "main", *args), interpret(mod, "main", *args))

@@ -9,7 +9,9 @@ from relaxpy.errors import BuildError
 from relaxpy.target import Target
 
 
-@pytest.mark.parametrize("text", ["opencl", "opencl -threads=16"])
+@pytest.mark.parametrize(
+    "text", ["opencl", "opencl -threads=16", "opencl -threads=16 -max-buffers=8"]
+)
 def test_text_parses_back(text: str) -> None:
     target = Target.parse(text)
     assert isinstance(target, OpenCLTarget)
@@ -25,6 +27,19 @@ def test_threads() -> None:
 def test_wrong_threads(given: str) -> None:
     with pytest.raises(BuildError, match="number from 1 to 256") as caught:
         Target.parse(f"opencl -threads={given}")
+    assert caught.value.code == "target-option"
+
+
+def test_buffers() -> None:
+    """Arguments of every device have 1024 bytes: 16 for each buffer, the others for sizes."""
+    assert Target.parse("opencl").max_buffers_per_launch == 48
+    assert Target.parse("opencl -max-buffers=8").max_buffers_per_launch == 8
+
+
+@pytest.mark.parametrize("given", ["3", "-1", "all"])
+def test_wrong_buffers(given: str) -> None:
+    with pytest.raises(BuildError, match="number from 4 up") as caught:
+        Target.parse(f"opencl -max-buffers={given}")
     assert caught.value.code == "target-option"
 
 

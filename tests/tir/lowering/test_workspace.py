@@ -10,6 +10,8 @@ import relaxpy
 from relaxpy.tir.lowering.workspace import (
     Launches,
     allocated,
+    buffer_count,
+    divided,
     handed_on,
     lifted,
     not_given,
@@ -204,3 +206,77 @@ class Module:
         "BufferParam",
         "ScalarParam",
     ]
+
+
+FOUR_STEPS = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def main({params}):
+        n = T.int64()
+        w = T.sblock_alloc_buffer((n,), "float32")
+        z = T.sblock_alloc_buffer((n,), "float32")
+        {steps}
+"""
+STEP = """
+        for i in range(n):
+            with T.sblock("{0}"):
+                v = T.axis.spatial(n, i)
+                {0}[v] = {1}[v] + {2}[v]
+"""
+
+
+def steps(*given: tuple[str, str, str]) -> PrimFunc:
+    """A program of five parameters and two buffers of its own, in these steps."""
+    params = ", ".join(f'{name}: T.Buffer(("n",), "float32")' for name in "abcop")
+    text = "".join(STEP.format(*step) for step in given).strip()
+    program = relaxpy.parse(FOUR_STEPS.format(params=params, steps=text))["main"]
+    assert isinstance(program, PrimFunc)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("given", "most", "want"),
+    [
+        # w is handed on between launches, z lies within one
+        ([("w", "a", "b"), ("z", "w", "c"), ("o", "z", "c"), ("p", "w", "o")], 4, [3, 4]),
+        ([("w", "a", "b"), ("z", "w", "c"), ("o", "z", "w"), ("p", "w", "o")], 4, [3, 4]),
+        ([("w", "a", "b"), ("z", "w", "c"), ("o", "z", "c"), ("p", "w", "o")], 3, [3, 3, 3]),
+        # more than there may be in one step: a launch by itself
+        ([("o", "a", "b"), ("p", "b", "c")], 2, [3, 3]),
+    ],
+)
+def test_a_program_is_divided_where_a_launch_is_full(
+    given: list[tuple[str, str, str]], most: int, want: list[int]
+) -> None:
+    """Statements join as long as there is room. What one launch alone uses of the program's own stays its own."""
+    found = divided(steps(*given), most)
+    assert found is not None
+    counts = [buffer_count(launch.program) for launch in found.launches]
+    assert counts == want
+    assert all(count <= max(most, 3) for count in counts)
+
+
+def test_what_is_not_divided() -> None:
+    """One step, all that fits, and what its author arranged."""
+    assert divided(steps(("o", "a", "b")), 2) is None
+    two = steps(("o", "a", "b"), ("p", "o", "c"))
+    assert divided(two, 5) is None
+    assert divided(two, 3) is not None
+    arranged = PrimFunc(two.func.with_attr("tirx.is_scheduled", True))
+    assert divided(arranged, 3) is None
+
+
+def test_workspaces_that_a_launch_has_no_room_for() -> None:
+    """The first ones are given to the program, the others it allocates."""
+    program = steps(("w", "a", "b"), ("z", "w", "c"), ("o", "z", "w"), ("p", "w", "o"))
+    spaces = handed_on(program.func)
+    assert [space.name for space in spaces] == ["w", "z"]
+    for most, count in ((None, 7), (7, 7), (6, 6)):
+        found = lifted(program, spaces, most)
+        assert found is not None
+        (launch,) = found.launches
+        assert buffer_count(launch.program) == count
+        assert len(not_given(launch.program.func, spaces)) in (0, 7 - count, 2)
+    assert lifted(program, spaces, 5) is None
+    assert lifted(program, spaces, 3) is None
