@@ -54,7 +54,7 @@ def enter(
             if not queues:
                 tensor = from_any(value, pattern.dtype)
                 return value if tensor is None else tensor
-            tensor = _adopted(value, queues)
+            tensor = _borrowed(value, queues)
             if tensor is None:
                 tensor = from_any(value, pattern.dtype)
             return value if tensor is None else _placed(tensor, pattern, queues)
@@ -92,17 +92,21 @@ def _placed(tensor: Tensor, pattern: Pattern, queues: Sequence[Queue]) -> Tensor
     return copied(placed, f"is on {tensor.device}, not on {wanted}", advice)
 
 
-def _adopted(value: Any, queues: Sequence[Queue]) -> Tensor | None:
+def _borrowed(value: Any, queues: Sequence[Queue]) -> Tensor | None:
     """A tensor over memory of one of the devices, if that is what a value is."""
+    from relaxpy.runtime.devices.dlpack import borrow  # which knows queues, and they this
+
     if len(queues) < 2 or isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
         return None
     kind, index = value.__dlpack_device__()
     for queue in queues:
         if not queue.is_host and (int(kind), index) == queue.device.dlpack:
             try:
-                return queue.runtime.adopt(value, queue)
+                return borrow(value, queue)
             except BufferError as error:
-                raise RuntimeCheckError("dlpack", str(error)) from error
+                name = type(value).__name__
+                message = f"a {name} did not give its memory: {error}"
+                raise RuntimeCheckError("dlpack", message) from error
     return None
 
 

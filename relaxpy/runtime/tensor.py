@@ -258,7 +258,7 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 # DLManagedTensorVersioned: version (2 × u32), manager_ctx, deleter, flags (u64), then the DLTensor.
 _VERSIONED_OFFSET = 32
 _FLAGS_OFFSET = 24
-_READ_ONLY, _IS_COPY = 1, 2
+READ_ONLY, IS_COPY = 1, 2
 
 
 def dlpack_record(capsule: object) -> DLTensor:
@@ -270,12 +270,12 @@ def dlpack_record(capsule: object) -> DLTensor:
     )
 
 
-def _flags(capsule: object) -> int:
+def dlpack_flags(capsule: object) -> int:
     """The flags of a DLPack capsule. Before version 1 it has none, and its memory may be read-only (jax's arrays are
     immutable): it counts as read-only, as in numpy."""
     name: bytes = _capsule_name(capsule)
     if not name.endswith(b"versioned"):
-        return _READ_ONLY
+        return READ_ONLY
     address: int = _capsule_pointer(capsule, name)
     return ctypes.c_uint64.from_address(address + _FLAGS_OFFSET).value
 
@@ -460,15 +460,15 @@ def _from_dlpack(value: Any) -> Tensor:
         return empty(shape, name)  # producers may give a null pointer, which kernels refuse
     pointer = record.data + record.byte_offset
     item = dtypes.info(name).itemsize
-    if strides is not None and not _is_compact(shape, strides):
+    if strides is not None and not is_compact(shape, strides):
         copy = "is not compact (it has strides)"
     elif pointer % item:
         copy = "is misaligned"
     else:
-        flags = _flags(capsule)
-        copy = copy or ("gives a copy of its memory" if flags & _IS_COPY else "")
+        flags = dlpack_flags(capsule)
+        copy = copy or ("gives a copy of its memory" if flags & IS_COPY else "")
         tensor = Tensor(pointer, shape, name, capsule)
-        if flags & _READ_ONLY:
+        if flags & READ_ONLY:
             tensor.owner = Fixed(capsule, True, "is read-only", _ARRAY)
         elif requires_grad:
             advice = "what is not differentiated: x.detach()"
@@ -502,7 +502,7 @@ def _no_memory(value: object, error: Exception) -> RuntimeCheckError:
     return RuntimeCheckError("dlpack", f"a {name} did not give its memory: {error}")
 
 
-def _is_compact(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def is_compact(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether the strides (in items) are those of row-major order; dimensions of 1 have any."""
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,45 @@ def test_a_saved_program(tmp_path: Any) -> None:
     assert again.slots[1].kind == "opencl"
     x = np.ones((2, 8), np.float16)
     np.testing.assert_allclose(relaxpy.VirtualMachine(again)["main"](x).numpy(), 1 / 8, rtol=1e-3)
+
+
+LAYERS = """
+@R.function
+def main(x: R.Tensor(("n", 16), "float32"), w: R.Tensor((16, 16), "float32")) -> R.Tensor(("n", 16), "float32"):
+    y = R.nn.softmax(R.matmul(x, w))
+    z = R.nn.relu(R.add(R.matmul(y, w), x))
+    v = R.nn.softmax(R.matmul(z, w))
+    return v
+"""
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_threads_on_queues(shared: bool) -> None:
+    """A queue each, or one together; every thread goes on with what another one has made."""
+    w = np.random.default_rng(0).standard_normal((16, 16), dtype=np.float32)
+    mod = relaxpy.parse(LAYERS)
+    vm = machine(mod, {"w": w})
+    host = relaxpy.VirtualMachine(relaxpy.build(mod, params={"w": w}))
+    made: list[tuple[Any, np.ndarray]] = []
+    for n in (3, 200, 1):
+        x = np.random.default_rng(n).standard_normal((n, 16), dtype=np.float32)
+        made.append((vm(x), host(x).numpy()))
+
+    def work(seed: int) -> None:
+        mine = vm if shared else vm.on(vm.open_queue())
+        rng = np.random.default_rng(seed)
+        for _ in range(8):
+            value, wanted = made[int(rng.integers(len(made)))]
+            out, expected = mine(value), host(wanted).numpy()
+            made.append((out, expected))
+            np.testing.assert_allclose(out.numpy(), expected, atol=2e-5)
+        mine.synchronise()
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(work, seed) for seed in range(3)]:
+            done.result()
+    for value, expected in made:
+        np.testing.assert_allclose(value.numpy(), expected, atol=2e-5)
 
 
 def test_the_file_is_the_same_in_every_build() -> None:

@@ -30,6 +30,8 @@ from relaxpy.runtime.devices.tensor import DeviceTensor
 from tests.hostile.memory import ALIGNMENT
 
 ROOT = Path(__file__).parents[2]
+PLACES = 32
+"""A buffer's number stands so many bits to the left in what DLPack calls its address."""
 
 
 class _Process:
@@ -91,6 +93,7 @@ class HostileRuntime(DeviceRuntime):
     """See the module. There are two of them."""
 
     kind: ClassVar[str] = "hostile"
+    dlpack_type: ClassVar[int] = 12
     offset_alignment = ALIGNMENT
     distinct_buffers = True
     processes: ClassVar[dict[int, _Process]] = {}
@@ -108,6 +111,7 @@ class HostileRuntime(DeviceRuntime):
         self.process = self.processes[index]
         self._downloads: dict[int, memoryview] = {}
         self._synchronising = threading.Lock()
+        self._default: int | None = None
 
     @classmethod
     def devices(cls) -> Sequence[str]:
@@ -166,6 +170,26 @@ class HostileRuntime(DeviceRuntime):
         self.process.tell(
             "put", queue, "copy", source, source_offset, target, target_offset, nbytes
         )
+
+    # DLPack
+
+    def address(self, handle: int) -> int:
+        return handle << PLACES
+
+    def wrap(self, address: int, nbytes: int) -> int:
+        if address % (1 << PLACES):
+            raise BufferError(f"memory of {self.kind} begins elsewhere")
+        return address >> PLACES
+
+    def stream(self, queue: int) -> int:
+        return queue
+
+    def queue_of(self, stream: int | None) -> int:
+        if stream is not None:
+            return stream
+        if self._default is None:
+            self._default = self.open_queue()
+        return self._default
 
     # Kernels
 

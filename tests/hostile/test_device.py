@@ -329,7 +329,7 @@ def test_memory_has_no_address() -> None:
     out = machine(main_of(CHAIN))(floats(1))
     with pytest.raises(RuntimeCheckError, match="has no address"):
         _ = out.pointer
-    with pytest.raises(BufferError):
+    with pytest.raises((BufferError, RuntimeError)):  # by numpy, which knows no such device
         np.from_dlpack(out)
 
 

@@ -23,11 +23,12 @@ from relaxpy.backend import place_values
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import frame, patterns, program, updates
 from relaxpy.runtime.bytecode import Const, Copy, IntOp, Kernel, Reg, Return
-from relaxpy.runtime.devices import apart, lines
+from relaxpy.runtime.devices import apart, dlpack, lines, tensor
 from relaxpy.runtime.devices import queue as queues
 from relaxpy.runtime.devices.cpu import device as cpu
 from relaxpy.transform import plan_memory
 from tests.hostile import test_device as device
+from tests.hostile import test_exchange as exchange
 from tests.hostile import test_queues as several
 from tests.hostile.backend import hostile_targets
 from tests.hostile.device import fail, set_policy
@@ -104,6 +105,13 @@ MUTATIONS = [
     Mutation(QUEUE, "_forget", "self._awaited.get(source) is awaited", "source in self._awaited"),
     Mutation(QUEUE, "behind", "failures if before is None else before.failures", "failures"),
     Mutation(program.Program, "constants_on", "queue.behind({tensor.queue for tensor in found})"),
+    Mutation(dlpack, "lend", "queue.behind({tensor.buffer.queue, *tensor.buffer.users})"),
+    Mutation(dlpack, "lend", "taker.behind({queue})"),
+    Mutation(dlpack, "lend", "tensor.buffer.users |= {taker, queue}"),
+    Mutation(dlpack, "borrow", "stream = runtime.stream(queue.raw)", "stream = None"),
+    Mutation(QUEUE, "borrowed", "self._returned.append", "len"),
+    Mutation(QUEUE, "_ask_for_errors", "self.behind(returned[-1][1])"),
+    Mutation(tensor.DeviceTensor, "__dlpack__", "self.copy() if copy or not self.writable else self", "self"),
     Mutation(queues.Buffer, "__init__", "= piece[2].users", "= set()"),
     Mutation(program.BoundProgram, "launched", "self.queues[info.slot].synchronise()"),
     # copies
@@ -269,6 +277,7 @@ RUNNING: list[Callable[[], None]] = [
     device.test_a_buffer_that_is_bound_twice_is_copied,
     device.test_copies_between_devices,
     *several.TESTS,
+    *exchange.TESTS,
 ]
 
 MIXED = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,10 +15,10 @@ import pytest
 import relaxpy
 from relaxpy.errors import RuntimeCheckError, UsageError
 from relaxpy.runtime import Queue, VirtualMachine
-from relaxpy.runtime.bytecode import HOST_SLOT, Const, Copy, IntOp, Return, Slot
+from relaxpy.runtime.bytecode import HOST_SLOT, Const, Copy, IntOp, Kernel, Reg, Return, Slot
 from tests.hostile.backend import hostile_targets
 from tests.hostile.device import HostileRuntime, fail, set_policy
-from tests.hostile.test_device import CHAIN, N, add, alloc, machine, main_of
+from tests.hostile.test_device import CHAIN, INCREASE, N, add, alloc, machine, main_of
 
 POLICIES = ("lazy", "others", 1)
 SIZE = IntOp("mul", (N, 4))
@@ -36,6 +37,12 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def planned() -> VirtualMachine:
     return machine(main_of(PLANNED, storages=[SIZE, SIZE]))
+
+
+def increasing() -> VirtualMachine:
+    """A function that adds 1 to its argument in place."""
+    code = main_of([Kernel(0, INCREASE, (Reg(0),), N), Return(0, 0)])
+    return machine(replace(code, params=(replace(code.params[0], updated=True),)))
 
 
 def beside(vm: VirtualMachine) -> VirtualMachine:

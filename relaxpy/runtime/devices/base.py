@@ -24,7 +24,6 @@ from relaxpy.runtime.devices.lines import DeviceLines
 if TYPE_CHECKING:
     from relaxpy.runtime.bytecode import KernelInfo
     from relaxpy.runtime.devices.queue import Queue
-    from relaxpy.runtime.devices.tensor import DeviceTensor
 
 RawQueue: TypeAlias = Any
 """A queue as its runtime made it."""
@@ -53,7 +52,8 @@ class DeviceRuntime(ABC):
     lines: ClassVar[type[DeviceLines]] = DeviceLines
     """Writes the lines of linked functions that touch the device's memory."""
     dlpack_type: ClassVar[int] = 0
-    """DLPack's number of this kind of device; 0: it has none, and tensors are not exchanged."""
+    """DLPack's number of this kind of device; 0: it has none, and tensors are not exchanged. Else the methods below are
+    those of the device."""
     offset_alignment: int = 1
     """A tensor begins at a multiple of so many bytes of its buffer."""
     distinct_buffers: bool = False
@@ -133,15 +133,20 @@ class DeviceRuntime(ABC):
     def launcher(self, kernel: Loaded, queue: RawQueue) -> Launcher:
         """What launches a loaded kernel in the queue. Several threads may call it at the same time."""
 
-    # DLPack
+    # DLPack (`relaxpy.runtime.devices.dlpack`), for devices that have a `dlpack_type`
 
-    def export(self, tensor: DeviceTensor, stream: Any) -> object:
-        """A DLPack capsule over the memory of a tensor, whose numbers are there for what is put into `stream` from here
-        on."""
-        del stream
+    def address(self, handle: Handle) -> int:
+        """How DLPack calls memory: the `data` of its tensors, on which nobody but the device's libraries can look."""
         raise BufferError(f"{self.kind} gives no memory to others: tensor.numpy() is a copy")
 
-    def adopt(self, value: Any, queue: Queue) -> DeviceTensor:
-        """A tensor over the memory of a DLPack producer on this device, for work of `queue`."""
-        del queue
-        raise BufferError(f"{self.kind} takes no memory of others: a {type(value).__name__}")
+    def wrap(self, address: int, nbytes: int) -> Handle:
+        """A handle for so many bytes that another library owns, which keeps them while we use the handle."""
+        raise BufferError(f"{self.kind} takes no memory of others")
+
+    def stream(self, queue: RawQueue) -> int | None:
+        """The number by which other libraries know a queue; None: they know none, and wait until their work is done."""
+        return None
+
+    def queue_of(self, stream: int | None) -> RawQueue | None:
+        """The queue that another library calls by this number, or by default (None); None: there are no numbers."""
+        return None

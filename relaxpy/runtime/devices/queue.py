@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
@@ -23,13 +24,15 @@ import numpy as np
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.device import Device
-from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime
+from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, RawQueue
 from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.patterns import describe
 from relaxpy.runtime.pool import Block, MemoryPool, Piece
 from relaxpy.runtime.tensor import ALIGNMENT, Array, Shape, Tensor, require_countable
 
 T = TypeVar("T")
+MOST_RETURNED = 64
+"""Pieces of others' memory that a queue keeps until it is asked for errors."""
 
 
 class _Awaited:
@@ -74,10 +77,11 @@ class Queue:
     is_host: ClassVar[bool] = False
     """Its tensors are memory of this process."""
 
-    def __init__(self, runtime: DeviceRuntime) -> None:
+    def __init__(self, runtime: DeviceRuntime, raw: RawQueue | None = None) -> None:
+        """A new queue, or one that another library has opened."""
         self.runtime = runtime
         self.device = Device(runtime.kind, runtime.index)
-        self.raw = self._ask(runtime.open_queue)
+        self.raw = self._ask(runtime.open_queue) if raw is None else raw
         self._frees = type(runtime).free is not DeviceRuntime.free
         self._asking = Lock()
         """Held while the runtime is asked for errors, so that two threads do not miss each other's."""
@@ -87,6 +91,9 @@ class Queue:
         """The last of them, if nobody was told who asked this queue."""
         self._last = ""
         """The last that somebody was told of."""
+        self._returned: deque[tuple[object, set[Queue]]] = deque()
+        """Memory of others that nothing refers to any more, and the queues that used it: given back when they are done.
+        """
         self._noting = Lock()
         self._awaited: dict[Queue, _Awaited] = {}
         """Queues that it has waited for since their errors were asked for."""
@@ -108,8 +115,12 @@ class Queue:
 
     def _ask_for_errors(self) -> None:
         """Wait for all work, and note what failed."""
+        returned: list[tuple[object, set[Queue]]] = []  # goes when this is done, with no lock held
         with self._asking:
             try:
+                while self._returned:
+                    returned.append(self._returned.popleft())
+                    self.behind(returned[-1][1])
                 self._ask(self.runtime.synchronise, self.raw)
             except RuntimeCheckError as error:
                 self._failed(error.message)
@@ -201,15 +212,26 @@ class Queue:
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Tensor:
         """An uninitialised tensor in memory of its own. Raises: RuntimeCheckError (`out-of-memory`)."""
-        return self._empty(shape, dtype)
+        return self.new(shape, dtype)
 
-    def _empty(self, shape: tuple[int, ...], dtype: str) -> DeviceTensor:
+    def new(self, shape: tuple[int, ...], dtype: str) -> DeviceTensor:
+        """As `empty`, on a device that is not the host."""
         nbytes = math.prod(shape) * dtypes.info(dtype).itemsize
         if not nbytes:
             require_countable(shape, dtype)
         buffer, _ = self.pool.allocate(nbytes)
         assert isinstance(buffer, Buffer)
         return DeviceTensor(buffer, 0, shape, dtype)
+
+    def borrowed(self, handle: Any, nbytes: int, owner: object) -> Buffer:
+        """A buffer over memory that `owner` keeps, which this queue and others use: it is given back at the first
+        question for errors when nothing refers to the buffer."""
+        if len(self._returned) >= MOST_RETURNED:
+            self._ask_for_errors()
+        memory = _Memory(handle, None)
+        buffer = Buffer((nbytes, 0, memory), self)
+        weakref.finalize(buffer, self._returned.append, (owner, memory.users)).atexit = False
+        return buffer
 
     def owns(self, tensor: Tensor) -> bool:
         """Whether a tensor is one of this queue."""
@@ -260,7 +282,7 @@ class Queue:
 
     def upload(self, tensor: Tensor, constant: bool = False) -> DeviceTensor:
         """A tensor of the host, copied here."""
-        made = self._empty(Shape(tensor.shape), tensor.dtype)
+        made = self.new(Shape(tensor.shape), tensor.dtype)
         made.constant = constant
         if tensor.nbytes:
             array: Any = tensor.numpy().reshape(-1).view(np.uint8)
@@ -270,7 +292,7 @@ class Queue:
 
     def copy(self, tensor: DeviceTensor) -> DeviceTensor:
         """A tensor of this device, in memory of its own."""
-        made = self._empty(tensor.shape, tensor.dtype)
+        made = self.new(tensor.shape, tensor.dtype)
         if tensor.nbytes:
             source, target = tensor.buffer.handle, made.buffer.handle
             self._ask(self.runtime.copy, self.raw, source, tensor.offset, target, 0, tensor.nbytes)

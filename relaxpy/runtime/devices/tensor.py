@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from relaxpy.errors import RuntimeCheckError
+from relaxpy.runtime.device import CPU, Device
 from relaxpy.runtime.tensor import Array, Fixed, Tensor, from_numpy
 
 if TYPE_CHECKING:
-    from relaxpy.runtime.device import Device
     from relaxpy.runtime.devices.queue import Buffer, Queue
 
 
@@ -82,7 +82,25 @@ class DeviceTensor(Tensor):
         seen.owner = self.owner
         return seen
 
-    def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> object:
-        """A DLPack capsule, where the device has that; `stream` is the consumer's."""
-        tensor = self.copy() if copy or self.constant else self
-        return self.queue.runtime.export(tensor, options.get("stream"))
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+        **options: Any,
+    ) -> object:
+        """A DLPack capsule over the same memory, where the device has that; a copy where that is read-only. What is put
+        into `stream` from here on finds the numbers. For the host (`dl_device`) it is a copy there.
+
+        Raises: BufferError; RuntimeCheckError (`device-failed`).
+        """
+        from relaxpy.runtime.devices.dlpack import lend  # which makes such tensors
+
+        if dl_device is not None and tuple(dl_device) != self.device.dlpack:
+            if tuple(dl_device) != CPU.dlpack or copy is False:
+                raise BufferError(f"the tensor is on {self.device}, and is not given elsewhere")
+            return self.to_host().__dlpack__(**options)
+        if copy is False and not self.writable:
+            raise BufferError("the tensor is read-only, and given as a copy only")
+        return lend(self.copy() if copy or not self.writable else self, stream, **options)

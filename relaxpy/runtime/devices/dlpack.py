@@ -1,0 +1,140 @@
+"""Tensors of a device for other libraries, and theirs for programs, by DLPack: the same memory, ordered by streams.
+
+A *stream* is a queue by the number that DLPack calls it. Who takes a tensor says in which stream it will use it, and
+who gives one has that stream wait for what is put into its queue: nobody waits on the host. Devices without such
+numbers (`DeviceRuntime.stream` is None) have their queue synchronised instead.
+
+Memory that was lent is not used again before its taker's stream is done with it; memory that was borrowed is given back
+when the queues that used it are done.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.devices.queue import Buffer, Queue
+from relaxpy.runtime.devices.tensor import DeviceTensor
+from relaxpy.runtime.tensor import (
+    IS_COPY,
+    READ_ONLY,
+    Fixed,
+    dlpack_flags,
+    dlpack_record,
+    is_compact,
+)
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.devices.base import DeviceRuntime
+
+NO_STREAM = -1
+"""What a taker says that takes care of the order itself."""
+
+_streams: WeakValueDictionary[tuple[DeviceRuntime, int | None], Queue] = WeakValueDictionary()
+"""Queues of other libraries that use memory of ours."""
+
+
+def lend(tensor: DeviceTensor, stream: int | None, **options: Any) -> object:
+    """A DLPack capsule over the memory of a tensor, whose numbers are there for what is put into `stream` from here on
+    (None: the device's default).
+
+    Raises: BufferError where the device gives no memory to others; RuntimeCheckError (`device-failed`).
+    """
+    queue, runtime = tensor.queue, tensor.queue.runtime
+    if not runtime.dlpack_type:
+        raise BufferError(f"{runtime.kind} gives no memory to others: tensor.numpy() is a copy")
+    address = runtime.address(tensor.buffer.handle)
+    queue.behind({tensor.buffer.queue, *tensor.buffer.users})
+    if stream != NO_STREAM:
+        taker = _queue_of(runtime, stream)
+        if taker is None:
+            queue.settle()
+        else:
+            taker.behind({queue})
+            tensor.buffer.users |= {taker, queue}
+    return _capsule(tensor, address, options)
+
+
+def _queue_of(runtime: DeviceRuntime, stream: int | None) -> Queue | None:
+    """The queue of a stream; None where the device has none. It is the same object while somebody uses it."""
+    found = _streams.get((runtime, stream))
+    if found is None:
+        raw = runtime.queue_of(stream)
+        if raw is None:
+            return None
+        found = _streams.setdefault((runtime, stream), Queue(runtime, raw))
+    return found
+
+
+class _Exported:
+    """Memory as numpy describes it, which puts it into a capsule and looks at none of it."""
+
+    def __init__(self, tensor: DeviceTensor, address: int) -> None:
+        self.owner = tensor.owner
+        self.buffer = tensor.buffer
+        item = dtypes.info(tensor.dtype).itemsize
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": tuple(tensor.shape),
+            "typestr": f"<u{item}" if item > 1 else "|u1",
+            "data": (address, False),
+        }
+
+
+def _capsule(tensor: DeviceTensor, address: int, options: dict[str, Any]) -> object:
+    """Numpy makes the capsule, and so frees it without needing Python; what is not the host's is written into it."""
+    capsule: object = np.asarray(_Exported(tensor, address)).__dlpack__(**options)
+    record, info = dlpack_record(capsule), dtypes.info(tensor.dtype)
+    record.device_type, record.device_id = tensor.device.dlpack
+    record.code, record.bits = info.code, info.bits
+    record.byte_offset = tensor.offset
+    return capsule
+
+
+def borrow(value: Any, queue: Queue) -> DeviceTensor:
+    """A tensor over the memory of a DLPack producer on the queue's device, for work of the queue.
+
+    Raises: BufferError for memory that the device does not take.
+    """
+    runtime = queue.runtime
+    stream = runtime.stream(queue.raw)
+    try:
+        capsule = value.__dlpack__(stream=stream, max_version=(1, 0))
+    except TypeError:  # a producer from before version 1
+        capsule = value.__dlpack__(stream=stream)
+    record = dlpack_record(capsule)
+    name = dtypes.BY_CODE.get((record.code, record.bits))
+    if name is None or record.lanes != 1:
+        raise BufferError(
+            f"DLPack type {record.code}:{record.bits}x{record.lanes} cannot be passed"
+        )
+    ndim = record.ndim
+    shape = tuple((ctypes.c_int64 * ndim).from_address(record.shape)) if ndim else ()
+    strides = (ctypes.c_int64 * ndim).from_address(record.strides) if record.strides else ()
+    if 0 in shape:
+        return queue.new(shape, name)
+    if strides and not is_compact(shape, tuple(strides)):
+        raise BufferError("it is not compact (it has strides): pass a compact copy")
+    if record.byte_offset % runtime.offset_alignment:
+        raise BufferError(
+            f"it begins at byte {record.byte_offset}, and on {runtime.kind} tensors begin at multiples of "
+            f"{runtime.offset_alignment}: pass a copy"
+        )
+    nbytes = dtypes.info(name).itemsize
+    for size in shape:
+        nbytes *= size
+    handle = runtime.wrap(record.data, record.byte_offset + nbytes)
+    buffer: Buffer = queue.borrowed(handle, record.byte_offset + nbytes, capsule)
+    tensor = DeviceTensor(buffer, record.byte_offset, shape, name)
+    flags = dlpack_flags(capsule)
+    if flags & READ_ONLY:
+        tensor.owner = Fixed(buffer, True, "is read-only", "a copy that may be written to")
+    elif flags & IS_COPY:
+        tensor.owner = Fixed(
+            buffer, False, "gives a copy of its memory", "a tensor of vm.upload(x)"
+        )
+    return tensor
