@@ -143,19 +143,20 @@ class Minimum(Binary):
 
 @define_op
 class Atan2(Binary):
-    """The angle in [-pi, pi] of the point (x2, x1), zeros and infinities with their signs."""
+    """The angle in [-pi, pi] of the point (x2, x1), zeros and infinities with their signs; of integers rounded towards
+    0."""
 
     name = "atan2"
-    takes = "floats"
+    in_float = True
     ufunc = np.arctan2
 
 
 @define_op
 class LogAddExp(Binary):
-    """log(exp(x1) + exp(x2)), without overflow."""
+    """log(exp(x1) + exp(x2)), without overflow; of integers rounded towards 0."""
 
     name = "log_add_exp"
-    takes = "floats"
+    in_float = True
     ufunc = np.logaddexp
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,6 +19,7 @@ from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Call, DataTypeImm, Expr, PrimValue, StringImm, Var
 from relaxpy.ir.known import KnownTensor, as_known, as_plain
 from relaxpy.op.unknown import (
+    dims_said,
     is_unranked,
     shape_variable,
     tensors_of,
@@ -119,6 +120,8 @@ class Deduction:
         self.shapes: Sequence[Var | None] = ()
         """The variables that are shapes among the arguments, where nothing else is known of them."""
         self.requirements: list[Requirement] = []
+        self.unknown: Set[SymVar] = frozenset()
+        """Symbols that stand for what is not known of the arguments."""
         self.tried = 0
         """How many combinations of ranks were tried."""
 
@@ -140,8 +143,13 @@ class Deduction:
 
     def _result(self, args: list[Annotation | None]) -> Annotation:
         taken = self._scalars_astensors_of(args) if self.op.scalar_args else args
-        dtypes = [a.dtype for a in tensors_of(taken)]
-        found = self._unknown_dtype(taken) if None in dtypes else self._unknown_shape(taken)
+        given = tensors_of(taken)
+        taken = list(map(dims_said, taken))
+        is_open = any(tensor.dtype is None for tensor in given)
+        found = self._unknown_dtype(taken) if is_open else self._unknown_shape(taken)
+        if len(given) == 1 and isinstance(given[0].shape, Var):  # its variable is its shape still
+            dims = tensors_of(taken)[0].dims
+            found = with_shape_variables(found, {dims: given[0].shape} if dims else {})
         found = self._on_device(found)
         return self._scalar(args, found) if self.op.scalar_result else found
 
@@ -255,6 +263,7 @@ class Deduction:
         known = [
             with_symbols(a, fresh, symbols, var) for a, var in zip(args, self.shapes, strict=True)
         ]
+        self.unknown = fresh
         given = [None if a is None else as_known(a) for a in known]
         result = as_plain(self.op.deduce(self, *given))
         for tensor in tensors_of([result]):
@@ -363,7 +372,7 @@ class Deduction:
 
     def same_dim(self, a: Dim, b: Dim, message: str, *, arg: str | None = None) -> Dim:
         """The two dimensions must be equal: refuse if they cannot be, check at run time if that
-        is unknown. Gives the more telling one (a constant)."""
+        is unknown. Gives the more telling one: a constant, or what is known."""
         verdict = equal_dims(a, b)
         if verdict is Verdict.MAYBE:
             verdict = equal(a, b)
@@ -373,7 +382,9 @@ class Deduction:
             self.requirements.append(
                 Requirement(dim_op("eq", a, b), f"{self.op.name}: {message}: {a} and {b}")
             )
-        return a if a.value is not None else b if b.value is not None else a
+        if a.value is None and (b.value is not None or not self.unknown.isdisjoint(a.vars)):
+            return b
+        return a
 
     def written(self, arg: str) -> str:
         """What the program calls an argument: the name of its variable, else the argument's own."""

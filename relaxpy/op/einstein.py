@@ -29,6 +29,7 @@ class Einsum(Op):
     operands are contracted from left to right."""
 
     name = "einsum"
+    of_data = True
     subscripts: str
 
     def deduce(self, d: Deduction, operands: TupleType) -> TensorType:

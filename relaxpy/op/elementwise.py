@@ -15,7 +15,7 @@ from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
-from relaxpy.op.precision import widened
+from relaxpy.op.precision import converted, widened
 
 _TAKES: dict[str, Callable[[DType], bool]] = {
     "numbers": lambda dtype: not dtype.is_bool,
@@ -37,6 +37,8 @@ class Elementwise(Op):
     """What the arguments must be: a key of `_TAKES`."""
     gives_bool: ClassVar[bool] = False
     """The result is bool, not of the arguments' dtype."""
+    in_float: ClassVar[bool] = False
+    """Integers are computed in float64, and the result is rounded towards 0."""
     ufunc: ClassVar[Callable[..., Any]]
     """The function on arrays, where `numpy` is not written out."""
 
@@ -88,11 +90,16 @@ class Elementwise(Op):
     def legalize(self, out: KnownTensor, *xs: te.Tensor) -> te.Tensor:
         def element(*i: Any) -> Any:
             values = [te.widen(te.broadcast(x, out.dims, i)) for x in xs]
+            if self.in_float and out.dtype.is_int:
+                values = [te.cast(value, DType("float64")) for value in values]
             return te.cast(self.scalar(*values), out.dtype)
 
         return te.compute(out.dims, element)
 
     def reference(self, *xs: np.ndarray) -> np.ndarray:
+        if self.in_float and DType(xs[0].dtype).is_int:
+            floats = [x.astype(np.float64) for x in xs]
+            return converted(np.asarray(self.numpy(*floats)), str(DType(xs[0].dtype)))
         found = np.asarray(self.numpy(*map(widened, xs)))
         return found.astype(bool if self.gives_bool else xs[0].dtype)
 
@@ -197,23 +204,34 @@ class Comparison(Binary):
 
 
 class Ternary(Elementwise):
-    """Of three tensors."""
+    """Of three tensors of one shape; 0-d tensors stand beside any."""
 
     scalar_args = True
     scalar_result = True
 
     def deduce(self, d: Deduction, x1: KnownTensor, x2: KnownTensor, x3: KnownTensor) -> TensorType:
-        return self.result(d, x1, x2, x3)
+        tensors = {s.name: x for s, x in zip(self.args, (x1, x2, x3), strict=True) if x.ndim > 0}
+        dims = next((x.dims for x in tensors.values()), ())
+        for name, x in tensors.items():
+            d.require(
+                x.ndim == len(dims),
+                f"{name} must have {len(dims)} dimensions, got {x.ndim}", arg=name, code="op-rank",
+            )  # fmt: skip
+            dims = tuple(
+                d.same_dim(a, b, "shapes differ", arg=name) for a, b in zip(dims, x.dims, strict=True)
+            )
+        return self.result(d, *(KnownTensor(dims if x.ndim else (), x.dtype) for x in (x1, x2, x3)))
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
-        yield sample(cls(), rand(3, 5), rand(5), rand(), dims="n m, m,")
-        yield sample(cls(), rand(3, 1), rand(1, 4), rand(1), dims="n 1, 1 m, 1")
-        half = [rand(n, 3, dtype="float16") for n in (2, 1, 2)]
-        yield sample(cls(), *half, dims="n 3, 1 3, n 3", rtol=2e-3, atol=1e-3)
+        yield sample(cls(), rand(3, 5), rand(3, 5), rand(), dims="n m, n m,")
+        yield sample(cls(), rand(), rand(4, 1), rand(4, 1), dims=",n 1, n 1")
+        half = [rand(2, 3, dtype="float16")] * 3
+        yield sample(cls(), *half, dims="n 3, n 3, n 3", rtol=2e-3, atol=1e-3)
         ints = rand(4, dtype="int32")
         yield sample(cls(), ints, ints, ints, dims="n, n, n")
         yield wrong(cls(), rand(3), rand(3), rand(4), code="shape-mismatch", match="3 and 4")
+        yield wrong(cls(), rand(3, 5), rand(5), rand(5), code="op-rank", match="2 dimensions")
         yield wrong(cls(), rand(3), rand(3), ints[:3], code="op-dtype", match="int32")
         flags = rand(3, dtype="bool")
         yield wrong(cls(), flags, flags, flags, code="op-dtype", match="numbers")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
+from relaxpy.ir.dim import Dim
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
@@ -27,7 +28,8 @@ class CrossEntropyWithLogits(Op):
     name = "nn.cross_entropy_with_logits"
 
     def deduce(self, d: Deduction, predictions: KnownTensor, labels: KnownTensor) -> TensorType:
-        d.need_float(predictions, "predictions")
+        for name, x in (("predictions", predictions), ("labels", labels)):
+            d.require(not x.dtype.is_bool, f"{name} must be numbers, got bool", arg=name, code="op-dtype")
         dtype = d.same_dtype(predictions, labels)
         d.require(
             predictions.ndim == labels.ndim,
@@ -91,8 +93,8 @@ class NllLoss(Op):
         self, d: Deduction, predictions: KnownTensor, targets: KnownTensor,
         weights: KnownTensor | None = None,
     ) -> TensorType:  # fmt: skip
-        check_nll(d, self.reduction, predictions, targets, weights)
-        return TensorType(targets.dims if self.reduction == "none" else (), predictions.dtype)
+        places = check_nll(d, self.reduction, predictions, targets, weights)
+        return TensorType(places if self.reduction == "none" else (), predictions.dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         predictions, targets, *_ = args
@@ -100,7 +102,8 @@ class NllLoss(Op):
         assert isinstance(targets, TensorType)
         if self.reduction != "none":
             return TensorType((), predictions.dtype)
-        return TensorType(None, predictions.dtype, targets.ndim)
+        ndim = targets.ndim if predictions.ndim < 0 else predictions.ndim - 1
+        return TensorType(targets.shape, predictions.dtype, ndim)
 
     def legalize(
         self, out: KnownTensor, predictions: te.Tensor, targets: te.Tensor,
@@ -171,8 +174,8 @@ def check_nll(
     predictions: KnownTensor,
     targets: KnownTensor,
     weights: KnownTensor | None,
-) -> None:
-    """Refuse arguments of `nn.nll_loss` that do not fit each other."""
+) -> tuple[Dim, ...]:
+    """Refuse arguments of `nn.nll_loss` that do not fit each other. Gives the dimensions of the targets."""
     d.need_float(predictions, "predictions")
     d.need_int(targets, "targets")
     d.require(
@@ -195,8 +198,11 @@ def check_nll(
     )
     axis = class_axis(predictions.ndim)
     places = predictions.dims[:axis] + predictions.dims[axis + 1 :]
-    for a, b in zip(places, targets.dims, strict=True):
-        d.same_dim(a, b, "sizes of predictions and targets differ", arg="targets")
+    message = "sizes of predictions and targets differ"
+    found = tuple(
+        d.same_dim(a, b, message, arg="targets")
+        for a, b in zip(places, targets.dims, strict=True)
+    )
     if weights is not None:
         d.same_dtype(predictions, weights)
         d.require(
@@ -205,6 +211,7 @@ def check_nll(
         d.same_dim(
             predictions.dims[axis], weights.dims[0], "numbers of classes differ", arg="weights"
         )
+    return found
 
 
 def class_axis(rank: int) -> int:

@@ -25,6 +25,7 @@ class MultiboxTransformLoc(Op):
     `threshold`."""
 
     name = "vision.multibox_transform_loc"
+    of_data = True
     clip: bool = False
     """Whether boxes are held between 0 and 1."""
     threshold: float = 0.0

@@ -163,8 +163,10 @@ class NonMaxSuppression(Op):
         return self.soft_nms_sigma > 0
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        data = args[0] if isinstance(args[0], TensorType) else TensorType()
+        boxes = TensorType(data.shape if data.ndim == 3 else None, data.dtype, 3)
         places = TensorType(None, "int32", 2)
-        return self._results(TensorType(None, _dtype(args), 3), places, places)
+        return self._results(boxes, places, places)
 
     def legalize(
         self, out: Annotation, data: te.Tensor, valid_count: te.Tensor, indices: te.Tensor

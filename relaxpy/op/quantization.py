@@ -53,7 +53,8 @@ class Quantization(Op):
         return TensorType(data.shape, self.out_dtype, vdevice=data.vdevice)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        return TensorType(None, self.out_dtype)
+        data = args[0] if isinstance(args[0], TensorType) else TensorType()
+        return TensorType(data.shape, self.out_dtype, data.ndim)
 
     def parameter(self, x: te.Tensor, out: KnownTensor, index: Sequence[Any]) -> Any:
         """The scale or zero point for element `index` of the result."""

@@ -16,7 +16,7 @@ from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
-from relaxpy.op.precision import narrowed, quotient, sum_dtype, widened
+from relaxpy.op.precision import converted, narrowed, quotient, sum_dtype, widened
 
 
 @dataclass(frozen=True)
@@ -150,13 +150,6 @@ class Prod(Reduction):
         yield sample(cls(), rand(2, 5, dtype="uint8", low=0, high=200), dims="n m")
 
 
-class FloatReduction(Reduction):
-    """A reduction that is defined on floats only."""
-
-    def check(self, d: Deduction, x: KnownTensor) -> None:
-        d.need_float(x, "x")
-
-
 @define_op
 class Mean(Reduction):
     """The mean. Means of integers are rounded towards 0. The mean of no elements is NaN for floats, and 0 for
@@ -199,12 +192,15 @@ class Mean(Reduction):
         yield sample(cls(axis=1), rand(3, 0, dtype="int32"), dims="n m")
 
 
-class Spread(FloatReduction):
-    """How far elements lie from their mean."""
+class Spread(Reduction):
+    """How far elements lie from their mean. Integers are computed in float64, and the result is rounded towards 0."""
 
     def variance(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         """The mean square of the distance from the mean, in wide precision."""
         average = Mean(self.axis, self.keepdims)
+        if DType(str(x.dtype)).is_int:
+            whole = x
+            x = te.compute(te.dims(x), lambda *i: te.cast(whole(*i), DType("float64")), "floats")
         center = average.mean(out, x)
 
         def square(element: Any, place: Sequence[Any], _: Any) -> Any:
@@ -215,7 +211,7 @@ class Spread(FloatReduction):
 
     def numpy_variance(self, x: np.ndarray) -> np.ndarray:
         """The same on an array, in wide precision."""
-        wide = widened(x)
+        wide = x.astype(np.float64) if DType(x.dtype).is_int else widened(x)
         distance = wide - Mean(self.axis, keepdims=True).reference(wide)
         return Mean(self.axis, self.keepdims).reference(distance * distance)
 
@@ -231,7 +227,7 @@ class Variance(Spread):
         return rounded(out, self.variance(out, x))
 
     def reference(self, x: np.ndarray) -> np.ndarray:
-        return narrowed(self.numpy_variance(x), x)
+        return converted(self.numpy_variance(x), str(DType(x.dtype)))
 
 
 @define_op
@@ -245,7 +241,7 @@ class Std(Spread):
         return rounded(out, te.compute(out.dims, lambda *i: te.sqrt(variance(*i)), "std"))
 
     def reference(self, x: np.ndarray) -> np.ndarray:
-        return narrowed(np.sqrt(self.numpy_variance(x)), x)
+        return converted(np.asarray(np.sqrt(self.numpy_variance(x))), str(DType(x.dtype)))
 
 
 class Extreme(Reduction):

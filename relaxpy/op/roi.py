@@ -28,6 +28,7 @@ FAR = float(1 << 30)
 class RegionOperator(Op):
     """The common part of both operators: deduction of the result, and the position of a region on the map."""
 
+    of_data = True
     layouts: ClassVar[tuple[str, ...]] = ("NCHW",)
     pooled_size: tuple[int, ...] | int
     spatial_scale: float

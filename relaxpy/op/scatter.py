@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from relaxpy.ir.annotation import TensorType, TupleType
+from relaxpy.ir.annotation import Annotation, TensorType, TupleType
 from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownTensor
@@ -322,6 +322,9 @@ class IndexPut(Op):
                 fits = dim_op("or", dim_op("eq", given, size), dim_op("eq", given, 1))
                 d.ensure(fits, f"values: {given} cannot be broadcast to {size}", arg="values")
         return TensorType(data.shape, data.dtype)
+
+    def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
+        return args[0] if isinstance(args[0], TensorType) else TensorType()
 
     @property
     def _reduction(self) -> str:

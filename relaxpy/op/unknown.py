@@ -88,17 +88,25 @@ def with_ranks(
 
 
 def without_ranks(found: Annotation) -> Annotation:
-    """The annotation without variables of shapes where it says of their rank what they do not say: only that."""
+    """The annotation with the ranks that variables of shapes say themselves."""
     if isinstance(found, TensorType) and isinstance(found.shape, Var):
-        known = getattr(found.shape.annotation, "ndim", -1)
-        shape = found.shape if found.ndim == known else None
-        return TensorType(shape, found.dtype, found.ndim, found.vdevice)
+        return TensorType(found.shape, found.dtype, vdevice=found.vdevice)
     if isinstance(found, TupleType):
         return TupleType(map(without_ranks, found.fields))
     return found
 
 
 # Shapes
+
+def dims_said(arg: Any) -> Any:
+    """The annotation with the dimensions that variables of shapes say, in place of these."""
+    if isinstance(arg, TupleType):
+        return TupleType(map(dims_said, arg.fields))
+    if isinstance(arg, TensorType) and isinstance(arg.shape, Var):
+        dims = getattr(arg.shape.annotation, "dims", None)
+        return arg if dims is None else TensorType(dims, arg.dtype, vdevice=arg.vdevice)
+    return arg
+
 
 _fresh: list[SymVar] = []
 """Symbols for what is not known. No result mentions them, so all deductions use the same: what is proved of them is
