@@ -117,6 +117,17 @@ class ShapeExpr(Expr):
         object.__setattr__(self, "span", span)
 
 
+class FloatOf(float):
+    """A number with a dtype: `T.float64(0.5)`. What computes with it makes a plain number."""
+
+    dtype: DType
+
+    def __new__(cls, value: Any, dtype: str) -> FloatOf:
+        found = super().__new__(cls, value)
+        found.dtype = DType(dtype)
+        return found
+
+
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class PrimValue(Expr):
     """A scalar (`R.prim_value(n + 1)`): integers are dimensions, floats and bools Python's. A comparison of
@@ -130,6 +141,8 @@ class PrimValue(Expr):
     ) -> None:
         if isinstance(value, bool):
             default = "bool"
+        elif isinstance(value, FloatOf):
+            value, default = float(value), value.dtype
         elif isinstance(value, float):
             default = "float32"
         else:

@@ -28,6 +28,7 @@ IsSeen = Callable[[Any, Any], Any]
 class AttentionLike(Op):
     """What all attention shares: scale, masks and the steps."""
 
+    of_data = True
     scale: float | None
     causal_mask: str | None
     window_size: int | None
@@ -72,9 +73,12 @@ class AttentionLike(Op):
         return TensorType((batch, length, heads, value.dims[3]), query.dtype)
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        query = args[0]
+        query, _, value, *_ = args
         assert isinstance(query, TensorType)
-        return TensorType(None, query.dtype, 4)
+        assert isinstance(value, TensorType)
+        if query.dims is None or value.dims is None:
+            return TensorType(None, query.dtype, 4)
+        return TensorType((*query.dims[:3], value.dims[3]), query.dtype)
 
     def is_seen(self, query: Any, key: Any, queries: Any, keys: Any, either: Any) -> list[Any]:
         """Conditions on the places of a query and a key in sequences of these lengths, where `causal_mask` makes

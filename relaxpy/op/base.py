@@ -46,6 +46,7 @@ from relaxpy.ir.expr import (
     Constant,
     DataTypeImm,
     Expr,
+    FloatOf,
     PrimValue,
     ShapeExpr,
     StringImm,
@@ -274,6 +275,8 @@ class Op(Operator):
                 return self._number(spec, value, dtype)
             if isinstance(value, (Dim, SymVar)):
                 return self._size(spec, Dim.of(value), dtype)
+        if spec.kind is ShapeType and isinstance(value, Tuple) and not value.fields:
+            return value if spec.optional else ShapeExpr(())  # TVM's word for no dimensions
         try:
             return as_expr(value, spec.kind)
         except TypeError:
@@ -418,6 +421,8 @@ def _plain_attr(value: Any) -> Any:
             return value.dtype
         case StringImm() | PrimValue():
             return _plain_attr(value.value)
+        case FloatOf():
+            return float(value)
         case Dim() if value.value is not None:
             return value.value
         case np.generic():

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -120,7 +121,7 @@ class Deduction:
         self.shapes: Sequence[Var | None] = ()
         """The variables that are shapes among the arguments, where nothing else is known of them."""
         self.requirements: list[Requirement] = []
-        self.unknown: Set[SymVar] = frozenset()
+        self.unknown: AbstractSet[SymVar] = frozenset()
         """Symbols that stand for what is not known of the arguments."""
         self.tried = 0
         """How many combinations of ranks were tried."""

@@ -218,7 +218,8 @@ class Ternary(Elementwise):
                 f"{name} must have {len(dims)} dimensions, got {x.ndim}", arg=name, code="op-rank",
             )  # fmt: skip
             dims = tuple(
-                d.same_dim(a, b, "shapes differ", arg=name) for a, b in zip(dims, x.dims, strict=True)
+                d.same_dim(a, b, "shapes differ", arg=name)
+                for a, b in zip(dims, x.dims, strict=True)
             )
         return self.result(d, *(KnownTensor(dims if x.ndim else (), x.dtype) for x in (x1, x2, x3)))
 

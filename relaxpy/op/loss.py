@@ -29,7 +29,9 @@ class CrossEntropyWithLogits(Op):
 
     def deduce(self, d: Deduction, predictions: KnownTensor, labels: KnownTensor) -> TensorType:
         for name, x in (("predictions", predictions), ("labels", labels)):
-            d.require(not x.dtype.is_bool, f"{name} must be numbers, got bool", arg=name, code="op-dtype")
+            d.require(
+                not x.dtype.is_bool, f"{name} must be numbers, got bool", arg=name, code="op-dtype"
+            )
         dtype = d.same_dtype(predictions, labels)
         d.require(
             predictions.ndim == labels.ndim,
@@ -103,7 +105,7 @@ class NllLoss(Op):
         if self.reduction != "none":
             return TensorType((), predictions.dtype)
         ndim = targets.ndim if predictions.ndim < 0 else predictions.ndim - 1
-        return TensorType(targets.shape, predictions.dtype, ndim)
+        return TensorType(targets.shape if ndim else (), predictions.dtype, ndim)
 
     def legalize(
         self, out: KnownTensor, predictions: te.Tensor, targets: te.Tensor,
@@ -200,8 +202,7 @@ def check_nll(
     places = predictions.dims[:axis] + predictions.dims[axis + 1 :]
     message = "sizes of predictions and targets differ"
     found = tuple(
-        d.same_dim(a, b, message, arg="targets")
-        for a, b in zip(places, targets.dims, strict=True)
+        d.same_dim(a, b, message, arg="targets") for a, b in zip(places, targets.dims, strict=True)
     )
     if weights is not None:
         d.same_dtype(predictions, weights)

@@ -301,6 +301,7 @@ class AllClassNonMaxSuppression(Op):
     number in each batch; the rest is zeros."""
 
     name = "vision.all_class_non_max_suppression"
+    of_data = True
     output_format: str = "onnx"
     legalize = None
     packed: ClassVar[str] = "relaxpy.all_class_non_max_suppression"

@@ -443,8 +443,7 @@ class BatchNorm(Op):
         axis = d.axis(self.axis, data.ndim)
         weights = {"gamma": gamma, "beta": beta}
         _check_channels(d, data, axis, **weights, moving_mean=moving_mean, moving_var=moving_var)
-        moving = TensorType(moving_mean.shape, data.dtype)
-        return TupleType((TensorType(data.shape, data.dtype), moving, moving))
+        return TupleType(TensorType(x.shape, data.dtype) for x in (data, moving_mean, moving_var))
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         data = args[0]

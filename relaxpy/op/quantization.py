@@ -10,6 +10,7 @@ import numpy as np
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.dim import dim_op
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.expr import Call, FloatOf, PrimValue
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
@@ -198,32 +199,47 @@ class Dequantize(Quantization):
 @define_op
 class OneHot(Op):
     """A new dimension of size `depth` at `axis`, `on_value` at the place that the index names and `off_value`
-    elsewhere, also everywhere for an index out of range. Of dtype bool, int64 or float32 as the values are."""
+    elsewhere, also everywhere for an index out of range."""
 
     name = "one_hot"
     on_value: bool | int | float
     off_value: bool | int | float
     depth: int
     axis: int = -1
+    dtype: DType | None = None
+    """Dtype of the result; None: bool, int64 or float32, as the values are."""
 
-    @property
-    def dtype(self) -> DType:
-        """The dtype of the result: the widest kind of the two values."""
+    @classmethod
+    def make(cls, *args: Any, **kwargs: Any) -> Call:
+        """The call; the result has the dtype of the values, where they have one: `T.float64(1.5)`."""
+        given = [*args[1:3], kwargs.get("on_value"), kwargs.get("off_value")]
+        dtypes = {x.dtype for x in given if isinstance(x, (FloatOf, PrimValue))}
+        if kwargs.get("dtype") is None and len(args) < 6 and len(dtypes) == 1:
+            dtype = dtypes.pop()
+            kwargs["dtype"] = None if dtype in ("float32", "int64", "bool") else dtype
+        return super().make(*args, **kwargs)
+
+    def dtype_of_values(self) -> DType:
+        """The dtype of the result: what is said, else the widest kind of the two values."""
         kinds = {type(self.on_value), type(self.off_value)}
-        return DType("float32" if float in kinds else "int64" if int in kinds else "bool")
+        return self.dtype or DType(
+            "float32" if float in kinds else "int64" if int in kinds else "bool"
+        )
 
     def deduce(self, d: Deduction, indices: KnownTensor) -> TensorType:
         d.need_int(indices, "indices")
         d.require(self.depth >= 0, f"depth cannot be {self.depth}", arg="depth")
         axis = d.axis(self.axis, indices.ndim + 1)
-        return TensorType((*indices.dims[:axis], self.depth, *indices.dims[axis:]), self.dtype)
+        return TensorType(
+            (*indices.dims[:axis], self.depth, *indices.dims[axis:]), self.dtype_of_values()
+        )
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        return TensorType(None, self.dtype)
+        return TensorType(None, self.dtype_of_values())
 
     def legalize(self, out: KnownTensor, indices: te.Tensor) -> te.Tensor:
         axis = self.axis % out.ndim
-        on, off = (te.const(value, str(self.dtype)) for value in (self.on_value, self.off_value))
+        on, off = (te.const(value, str(out.dtype)) for value in (self.on_value, self.off_value))
 
         def element(*i: Any) -> Any:
             index = te.cast(indices(*i[:axis], *i[axis + 1 :]), "int64")
@@ -235,12 +251,14 @@ class OneHot(Op):
         axis = self.axis % (indices.ndim + 1)
         places = np.arange(self.depth).reshape([-1] + [1] * (indices.ndim - axis))
         hit = np.expand_dims(indices.astype(np.int64), axis) == places
-        return np.where(hit, self.on_value, self.off_value).astype(self.dtype.numpy)
+        return np.where(hit, self.on_value, self.off_value).astype(self.dtype_of_values().numpy)
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(1, 0, 4), np.array([0, 3, 1, -1, 4, 2**40]), dims="n")
         yield sample(cls(1.5, -0.5, 3, 0), rand(2, 4, dtype="int32", low=0, high=3), dims="n m")
+        codes = rand(4, dtype="int32", low=0, high=3)
+        yield sample(cls(1.5, 0.1, 3, dtype=DType("float64")), codes, dims="n")
         yield sample(cls(True, False, 3, 1), rand(2, 4, dtype="uint8", low=0, high=3), dims="n m")
         yield sample(cls(1.0, 0.0, 0), rand(3, dtype="int64"), dims="n")
         yield sample(cls(1, 0, 3), np.array(2))

@@ -98,6 +98,7 @@ def without_ranks(found: Annotation) -> Annotation:
 
 # Shapes
 
+
 def dims_said(arg: Any) -> Any:
     """The annotation with the dimensions that variables of shapes say, in place of these."""
     if isinstance(arg, TupleType):

@@ -4,7 +4,8 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from relaxpy.errors import ScriptError
@@ -13,8 +14,24 @@ from relaxpy.op import call
 from relaxpy.op.base import as_expr
 from relaxpy.script.annotations import DimReader, as_annotation, as_dim
 from relaxpy.script.describe import describe
+from relaxpy.script.dialects.older_words import KEYWORDS
 
 
+def _older_keywords(make: Callable[..., Call]) -> Callable[..., Call]:
+    """`make`, which takes older names of its keywords as well: `out_sinfo` for `out_ty`."""
+
+    @functools.wraps(make)
+    def made(*args: Any, **kwargs: Any) -> Call:
+        older = [key for key in KEYWORDS if key in kwargs and KEYWORDS[key] not in kwargs]
+        return make(
+            *args,
+            **{KEYWORDS[key] if key in older else key: value for key, value in kwargs.items()},
+        )
+
+    return made
+
+
+@_older_keywords
 def call_tir(
     func: Any,
     args: Any,
@@ -26,6 +43,7 @@ def call_tir(
     return call.call_tir(gvar, args, _outputs("call_tir", out_ty), tir_vars)
 
 
+@_older_keywords
 def call_tir_inplace(
     func: Any,
     args: Any,
@@ -42,6 +60,7 @@ def call_tir_inplace(
     )
 
 
+@_older_keywords
 def call_tir_with_grad(
     func: Any,
     args: Any,
@@ -67,24 +86,28 @@ def call_tir_with_grad(
     return call.call_tir_with_grad(gvar, args, given, name, kwargs, tir_vars)
 
 
+@_older_keywords
 def call_dps_library(func: Any, args: Any, out_ty: Any = None) -> Call:
     """Call a library function that writes its outputs: `R.call_dps_library("lib.f", (x,), out_ty=R.Tensor(…))`."""
     name = _function_name("call_dps_library", func)
     return call.call_dps_library(name, args, _outputs("call_dps_library", out_ty))
 
 
+@_older_keywords
 def call_packed(func: Any, *args: Any, ty_args: Any = ()) -> Call:
     """Call a registered function by name; it may have side effects."""
     name = _function_name("call_packed", func)
     return call.call_packed(name, *args, ty_args=_annotations(ty_args))
 
 
+@_older_keywords
 def call_pure_packed(func: Any, *args: Any, ty_args: Any = ()) -> Call:
     """Call a registered function by name that has no side effects."""
     name = _function_name("call_pure_packed", func)
     return call.call_pure_packed(name, *args, ty_args=_annotations(ty_args))
 
 
+@_older_keywords
 def call_inplace_packed(
     func: Any, *args: Any, inplace_indices: Any = None, ty_args: Any = ()
 ) -> Call:

@@ -111,6 +111,12 @@ def const(value: Any, dtype: str | None = None) -> Constant | Call:
             help="in decorated code give R.const an array of numpy",
         )
     array = of_numbers(value)
+    wide = [v for v in array.flat if isinstance(v, int)] if array.dtype.kind == "O" else []
+    if wide and len(wide) == array.size:
+        largest = max(wide, key=abs)
+        raise ScriptError(
+            "bad-value", f"R.const: {_shortly(largest)} does not fit any dtype of integers"
+        )
     if array.dtype.kind in "OUSM":
         raise ScriptError("bad-value", f"a constant cannot be made of {type(value).__name__}")
     if dtype is None and not isinstance(value, (np.ndarray, np.generic)):

@@ -14,6 +14,7 @@ from typing import Any
 
 from relaxpy.errors import ScriptError
 from relaxpy.ir.dim import SymVar
+from relaxpy.ir.expr import FloatOf
 from relaxpy.ir.index_map import IndexMap
 from relaxpy.script.dims import DIM_FUNCTIONS
 
@@ -26,12 +27,11 @@ class ScalarDType:
 
     def __call__(self, value: Any = None, is_size_var: bool = False, **options: Any) -> Any:
         del is_size_var, options
-        if isinstance(value, str) and "float" in self.name:
-            return float(value)  # T.float32("inf")
+        is_number = isinstance(value, (bool, int, float)) or value in ("inf", "-inf", "nan")
+        if is_number and "float" in self.name:
+            return FloatOf(value, self.name)  # T.float32("inf")
         if value is None or (isinstance(value, str) and value.isidentifier()):
             return SymVar(str(value or ""), self.name).dim
-        if self.name.startswith("float"):
-            return float(value)
         if self.name == "bool":
             return bool(value)
         return value

@@ -133,6 +133,68 @@ def test_fields_of_a_tuple_are_on_the_device() -> None:
     assert parts.fields == (TensorType((2,), "int8", vdevice="llvm:0"),) * 2
 
 
+def test_a_variable_of_known_dimensions_is_these_dimensions() -> None:
+    n = SymVar("n")
+    s, t = Var("s", ShapeType((n, 4))), Var("t", ShapeType((n, 4)))
+    for shape in (s, t, (n, 4)):
+        found = deduce(call("add", TensorType(s, "int8"), TensorType(shape, "int8")))
+        assert found == TensorType((n, 4), "int8")
+    found = deduce(call("exp", TensorType(s, "float32")))
+    assert isinstance(found, TensorType)
+    assert found.shape is s
+
+
+def test_a_variable_says_more_than_a_rank() -> None:
+    s = Var("s", ShapeType())
+    arguments = TensorType(None, "float32", 4), TensorType(s, "float32")
+    found = deduce(call("grad.max_pool2d_backward", *arguments, pool_size=2))
+    assert isinstance(found, TensorType)
+    assert found.shape is s
+
+
+def test_known_dimensions_beside_unknown_ones() -> None:
+    predictions, targets = TensorType((2, 5, 3), "float32"), TensorType(None, "int64", 2)
+    for pair in (
+        (predictions, targets),
+        (TensorType(None, "float32", 3), TensorType((2, 3), "int8")),
+    ):
+        found = deduce(call("nn.nll_loss", *pair, reduction="none"))
+        assert found == TensorType((2, 3), "float32")
+
+
+def test_moving_mean_and_variance_keep_their_shapes() -> None:
+    one = [TensorType((3,), "float32")] * 3
+    data, moving = TensorType((2, 3, 4), "float32"), TensorType(None, "float32", 1)
+    assert deduce(call("nn.batch_norm", data, *one, moving, axis=1)) == TupleType(
+        (data, one[0], moving)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "attrs", "expected"),
+    [
+        (
+            "vision.roi_align", [TensorType((2, 3, 6, 8), "float16"), TensorType((5, 5))],
+            {"pooled_size": 2, "spatial_scale": 0.5}, TensorType((5, 3, 2, 2), "float16"),
+        ),
+        ("nn.attention", [TensorType((1, 3, 2, 4), "float16"), *[TensorType((1, 3, 2, 4))] * 2], {}, TensorType((1, 3, 2, 4), "float16")),
+        ("index_put", [TensorType((3, 4), "int8"), TupleType([TensorType()] * 2), TensorType()], {}, TensorType((3, 4), "int8")),
+        ("quantize", [TensorType((3, 4), "float32"), TensorType(), TensorType()], {}, TensorType((3, 4), "int8")),
+    ],
+)  # fmt: skip
+def test_what_is_known_of_data_is_known_of_the_result(
+    name: str, arguments: list[Annotation], attrs: dict[str, Any], expected: Annotation
+) -> None:
+    assert deduce(call(name, *arguments, **attrs)) == expected
+
+
+def test_ewise_fma_takes_one_shape() -> None:
+    known, unknown = TensorType((3, 4), "float32"), TensorType(None, "float32")
+    assert deduce(call("ewise_fma", known, unknown, unknown)) == known
+    with pytest.raises(DeduceError, match="2 dimensions, got 1"):
+        deduce(call("ewise_fma", known, known, TensorType((4,), "float32")))
+
+
 # Beside TVM
 
 

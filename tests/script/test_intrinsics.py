@@ -48,3 +48,22 @@ def test_a_constant_that_an_integer_dtype_does_not_hold(constant: str, value: st
 )
 def test_a_constant_that_fits(constant: str, printed: str) -> None:
     assert returned(f"R.const({constant})") == printed
+
+
+def test_a_constant_that_no_dtype_holds() -> None:
+    with pytest.raises(RelaxError, match=f"R.const: {2**64} does not fit any dtype"):
+        returned("R.const([2**64, 1])")
+
+
+@pytest.mark.parametrize(
+    ("scalar", "printed"),
+    [
+        ("T.float64(0.5)", 'R.prim_value(0.5, "float64")'),
+        ("T.float16(0.5)", 'R.prim_value(0.5, "float16")'),
+        ("T.float32(0.5)", "R.prim_value(0.5)"),
+        ('T.float64("inf")', 'R.prim_value(float("inf"), "float64")'),
+        ("0.5", "R.prim_value(0.5)"),
+    ],
+)
+def test_a_scalar_keeps_the_dtype_it_says(scalar: str, printed: str) -> None:
+    assert returned(f"R.prim_value({scalar})") == printed

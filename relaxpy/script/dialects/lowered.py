@@ -88,11 +88,11 @@ def view(
     """`R.memory.view(x, shape, dtype=…, offset=…)`; TVM: `(x, shape, dtype, relative_byte_offset)`."""
     data = options.pop("x", data)
     known = getattr(as_expr(data), "annotation", None)
-    if dtype is None:
+    if not _is_given(dtype):
         dtype = getattr(known, "dtype", None) or "float32"
-    if shape is None:
+    if not _is_given(shape):
         shape = ShapeExpr(getattr(known, "dims", None) or ())
-    if relative_byte_offset is not None:
+    if _is_given(relative_byte_offset):
         options["offset"] = _constant_offset("memory.view", relative_byte_offset)
     return View.make(data, _shape(shape), dtype=_dtype(dtype), **options)
 
@@ -131,6 +131,11 @@ def _dtype(value: Any) -> str:
     if isinstance(value, DataTypeImm):
         return str(value.dtype)
     return str(DType(value.value if isinstance(value, StringImm) else value))
+
+
+def _is_given(value: Any) -> bool:
+    """Is there an argument? TVM prints an empty tuple for one that is left out."""
+    return value is not None and not (isinstance(value, Tuple) and not value.fields)
 
 
 def _shape(value: Any) -> Expr:

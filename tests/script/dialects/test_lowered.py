@@ -175,6 +175,11 @@ def test_numpy_integers_are_integers() -> None:
         'if c:\n    R.print(x, format="{}")\nelse:\n    R.tuple()\nreturn x',
         'return R.sum(x, axis=T.IntImm("int64", 0))',
         'y: R.Tensor((4,), "void") = R.add(x, x)\nreturn y',
+        "return R.strided_slice(x, R.tuple(), R.tuple(), R.tuple(), assume_inbound=True)",
+        'return R.memory.view(x, R.shape([2]), R.dtype("float64"), R.tuple())',
+        "return R.memory.view(x, R.tuple(), R.tuple(), R.tuple())",
+        "return R.one_hot(R.const([1]), T.float64(1.5), T.float64(0.0), depth=4, axis=-1)",
+        "y: T.float64 = T.float64(0.5)\nreturn y",
     ],
 )
 def test_other_words_of_tvm(body: str) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 import relaxpy
 from relaxpy.errors import RelaxError
+from relaxpy.ir.expr import GlobalVar
+from relaxpy.script import relax as R
 
 TODAY = """
 @I.ir_module
@@ -62,3 +64,12 @@ def test_an_error_at_an_older_keyword_is_located_there() -> None:
         relaxpy.parse(text)
     assert "sinfo_args=R.Nothing" in str(caught.value)
     assert "^" in str(caught.value)
+
+
+def test_older_keywords_of_calls_from_python() -> None:
+    program, out = GlobalVar("f"), R.Tensor((4,), "float32")
+    older = R.call_tir(program, (), out_sinfo=out)
+    assert older.ty_args == R.call_tir(program, (), out_ty=out).ty_args == (out,)
+    assert R.call_packed("f", sinfo_args=out).ty_args == (out,)
+    with pytest.raises(TypeError):
+        R.call_tir(program, (), out_sinfo=out, out_ty=out)
