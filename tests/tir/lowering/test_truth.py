@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import relaxpy
+from relaxpy.target import Target
 from relaxpy.testing.interpret import interpret
 from relaxpy.tir.lowering.truth import chosen_by_truth
 from relaxpy.tir.tvm import tirx, tvm_ffi
+from tests.sweeps import quick_target, sweep
 
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 LOGICAL = ("logical_and", "logical_or", "logical_xor")
@@ -47,10 +49,12 @@ def module(dtype: str, use: str) -> str:
     return f"@I.ir_module\nclass Module:{functions}"
 
 
+@sweep
 @pytest.mark.parametrize(("dtype", "use"), list(itertools.product(("bfloat16", "float16"), USES)))
 def test_truth_as_numbers(dtype: str, use: str) -> None:
     mod = relaxpy.parse(module(dtype, use))
-    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    target = Target.host() if dtype == "bfloat16" else quick_target()
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, target=target))
     rng = np.random.default_rng(0)
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float16
     x = rng.standard_normal((3, 20)).astype(kind)

@@ -12,6 +12,7 @@ import relaxpy
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dtype import DType
 from relaxpy.op.base import OPS, Op
+from relaxpy.target import Target
 from relaxpy.tir.numerics.elementary import ELEMENTARY
 from relaxpy.tir.to_python import FUNCTIONS, to_python
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
@@ -19,6 +20,7 @@ from relaxpy.tir.walk import contains
 from relaxpy.tir.writer.elementary import value_written_out, written_out
 from tests.backend.support import HOST
 from tests.op.support import program_of, samples
+from tests.sweeps import quick_target, sweep
 
 TWO = ("pow", "atan2", "fmod", "hypot", "copysign", "nextafter")
 OPERATORS = {
@@ -79,8 +81,8 @@ def arguments(name: str, dtype: str) -> list[np.ndarray]:
     return [p.ravel().astype(x.dtype) for p in pairs]
 
 
-def run(source: str, *xs: np.ndarray) -> list[np.ndarray]:
-    exe = relaxpy.build(relaxpy.parse(source), target="llvm")
+def run(source: str, *xs: np.ndarray, target: Target = HOST) -> list[np.ndarray]:
+    exe = relaxpy.build(relaxpy.parse(source), target=target)
     return [found.numpy() for found in relaxpy.VirtualMachine(exe)["main"](*xs)]
 
 
@@ -91,14 +93,22 @@ def bits(x: np.ndarray) -> np.ndarray:
     return words
 
 
+def target_of(dtype: str) -> Target:
+    """Narrow floats are computed in float32, which LLVM has optimised once: quickly, unless the sweep is in full."""
+    return HOST if dtype in ("float64", "float32") else quick_target()
+
+
+@sweep
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", sorted(OPERATORS))
 def test_functions_of_t_are_the_operators(name: str, dtype: str) -> None:
     """The same bits at the edges."""
-    ours, operator = run(in_t(name, dtype, OPERATORS[name]), *arguments(name, dtype))
+    source, xs = in_t(name, dtype, OPERATORS[name]), arguments(name, dtype)
+    ours, operator = run(source, *xs, target=target_of(dtype))
     np.testing.assert_array_equal(bits(ours), bits(operator))
 
 
+@sweep
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", sorted({*ELEMENTARY} - {*OPERATORS}))
 def test_other_functions_of_t(name: str, dtype: str) -> None:
@@ -106,7 +116,7 @@ def test_other_functions_of_t(name: str, dtype: str) -> None:
     module, xs = in_t(name, dtype), arguments(name, dtype)
     if name == "ldexp":
         xs = [x[np.isfinite(x.astype(np.float64))] for x in xs]
-    found, _ = run(module, *xs)
+    found, _ = run(module, *xs, target=target_of(dtype))
     expected = np.empty_like(found)
     with np.errstate(all="ignore"):
         to_python(relaxpy.parse(module)["applied"].func)(*xs, expected)

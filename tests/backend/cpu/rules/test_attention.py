@@ -20,6 +20,7 @@ from relaxpy.op.attention import Attention, AttentionVarLen
 from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.prim_func import PrimFunc
+from tests.sweeps import quick_target, sweep
 
 TARGETS = ("llvm -opt-level=0", "llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64")
 """The first for all cases: LLVM's optimiser takes most of the time of a build."""
@@ -103,11 +104,13 @@ LENGTHS = ((0, 3), (3, 0), (1, 1), (1, 70), (7, 64), (16, 65), (17, 130), (33, 5
 
 @pytest.fixture(
     scope="module",
-    params=[*TARGETS[:2], *(pytest.param(t, marks=pytest.mark.slow) for t in TARGETS[2:])],
+    params=[*TARGETS[:2], *(pytest.param(t, marks=[pytest.mark.slow, sweep]) for t in TARGETS[2:])],
 )
 def kernels(request: pytest.FixtureRequest) -> Kernels:
-    """All cases, for other targets some, compiled together; of one the serial twin too."""
-    target = Target.parse(request.param)
+    """All cases, for other targets some, compiled together; of one the serial twin too. For other processors they are
+    quickly compiled, unless the sweep is in full."""
+    other = request.param in TARGETS[2:]
+    target = quick_target(request.param) if other else Target.parse(request.param)
     if not target.is_host_loadable:
         pytest.skip("this machine cannot run it")
     programs: dict[str, PrimFunc] = {}

@@ -22,6 +22,7 @@ from relaxpy.target import Target
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir.forms.convolution import read_convolution
 from relaxpy.tir.prim_func import PrimFunc
+from tests.sweeps import quick_target, sweep
 
 HOST = Target.host()
 OTHERS = ("llvm -mcpu=haswell", "llvm -mcpu=x86-64")
@@ -104,11 +105,12 @@ SIZES = ((1, 7, 7), (3, 7, 7), (0, 5, 5), (2, 4, 4), (1, 9, 56), (1, 37, 16), (2
 
 @pytest.fixture(
     scope="module",
-    params=["llvm", *(pytest.param(target, marks=pytest.mark.slow) for target in OTHERS)],
+    params=["llvm", *(pytest.param(each, marks=[pytest.mark.slow, sweep]) for each in OTHERS)],
 )
 def kernels(request: pytest.FixtureRequest) -> tuple[Kernels, dict[str, RowTiles]]:
-    """Every window as it is and, where it wants that, with its weight in tiles; how it wants them."""
-    target = Target.parse(request.param)
+    """Every window as it is and, where it wants that, with its weight in tiles; how it wants them. For other processors
+    quickly compiled, unless the sweep is in full."""
+    target = HOST if request.param == "llvm" else quick_target(request.param)
     programs: dict[str, PrimFunc] = {}
     wanted: dict[str, RowTiles] = {}
     for n, (name, (op, weight)) in enumerate(WINDOWS.items()):

@@ -30,6 +30,7 @@ from tests.backend.support import (
     sizes,
     tensor,
 )
+from tests.sweeps import quick_target, sweep
 
 
 def softmax(x: Any, *shape: Any) -> Any:
@@ -204,6 +205,7 @@ ALONG = {
 }
 
 
+@sweep
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("extents", [(2, 3, 1), (5, 1, 20)])
 def test_axes_of_one_in_any_place(extents: tuple[int, ...], symbolic: bool) -> None:
@@ -224,7 +226,7 @@ def test_axes_of_one_in_any_place(extents: tuple[int, ...], symbolic: bool) -> N
         for axis in range(3)
     )
     mod = relaxpy.parse(f"@I.ir_module\nclass Module:{functions}")
-    vm = relaxpy.VirtualMachine(relaxpy.build(mod))
+    vm = relaxpy.VirtualMachine(relaxpy.build(mod, target=HOST if symbolic else quick_target()))
     x = np.random.default_rng(0).standard_normal(extents).astype(np.float32)
     for name in vm.functions:
         wanted = np.asarray(interpret(mod, name, x))
