@@ -6,31 +6,26 @@ import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
-from relaxpy.build.pipeline import default_pipeline
-from relaxpy.cli.inputs import parse_inputs, read_arrays, read_sizes
-from relaxpy.cli.source import read_module
+from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.errors import UsageError
 from relaxpy.files import write_text
-from relaxpy.ir.dim import SymVar
-from relaxpy.ir.module import IRModule
-from relaxpy.ir.visitor import free_sym_vars
-from relaxpy.testing.bisect import Finding
-from relaxpy.testing.bisect import bisect as find
-from relaxpy.testing.random_arguments import argument_of
-from relaxpy.testing.values import Value
-from relaxpy.transform.base import Pass
-from relaxpy.transform.phases import Pipeline
+
+if TYPE_CHECKING:
+    from relaxpy.ir.dim import SymVar
+    from relaxpy.ir.module import IRModule
+    from relaxpy.testing.bisect import Finding
+    from relaxpy.testing.values import Value
+    from relaxpy.transform.base import Pass
 
 SIZES = (3, 5, 7, 2, 11, 13)
 """What symbols stand for where nothing is said: small, and different, so that mixed-up sizes are seen."""
 
 
 @click.command(
-    short_help="Find the pass that makes numbers wrong.",
     epilog="""
 \b
 Examples:
@@ -84,6 +79,7 @@ Inputs are written as for `relaxpy run`. The exit code is 1 if a step is found.
     type=click.Path(file_okay=False, path_type=Path),
     help="A folder for the modules before and after the pass.",
 )
+@json_option
 def bisect(
     file: str,
     function: str,
@@ -94,10 +90,20 @@ def bisect(
     pipeline_name: str | None,
     without: tuple[str, ...],
     dump: Path | None,
+    as_json: bool,
 ) -> None:
     """Name the first pass (then kernel) after which FUNCTION ("main" if not given) of the program in FILE gives
     something else than the reference interpreter, and the first variable that has another value.
     """
+
+    from rich.console import Console
+
+    from relaxpy.build.pipeline import default_pipeline
+    from relaxpy.cli.inputs import parse_inputs, read_arrays, read_sizes
+    from relaxpy.cli.source import read_module
+    from relaxpy.testing.bisect import bisect as find
+    from relaxpy.transform.phases import Pipeline
+
     mod = read_module(file)
     weights = {} if params is None else read_arrays(params)
     given, chosen = parse_inputs(inputs, seed), read_sizes(sizes, "--size")
@@ -121,24 +127,48 @@ def bisect(
             params=weights,
             progress=lambda text: status.update(text),
         )
+    if found is None and as_json:
+        print_json({"function": function, "found": None})
+        return
     if found is None:
         click.echo(
             f"{function}: all passes, the kernels and the virtual machine give what the interpreter does"
         )
         return
-    click.echo(str(found))
+    if as_json:
+        print_json({"function": function, "found": as_data(found)})
+    else:
+        click.echo(str(found))
     if dump is not None:
-        write(found, dump)
+        for path in write(found, dump):
+            click.echo(f"wrote {path}", err=as_json)
     sys.exit(1)
 
 
-def write(found: Finding, folder: Path) -> None:
+def as_data(found: Finding) -> dict[str, Any]:
+    """The finding for JSON."""
+    return {
+        "step": found.step.name,
+        "number": found.step.number,
+        "passes": found.count,
+        "before": found.before.name,
+        "problem": found.problem,
+        "function": found.function,
+        "variable": None if found.binding is None else found.binding.var.name,
+        "difference": found.difference,
+        "text": str(found),
+    }
+
+
+def write(found: Finding, folder: Path) -> list[Path]:
     """The modules before and after the step, as scripts."""
     folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
     for name, step in (("before", found.before), ("after", found.step)):
         path = folder / f"{name}.py"
         write_text(path, step.mod.script())
-        click.echo(f"wrote {path}")
+        written.append(path)
+    return written
 
 
 def arguments(
@@ -150,6 +180,10 @@ def arguments(
     params: Mapping[str, object],
 ) -> list[Value]:
     """Arguments of a function: those that are given, the others generated; none for parameters that are bound."""
+
+    from relaxpy.ir.visitor import free_sym_vars
+    from relaxpy.testing.random_arguments import argument_of
+
     function = mod.graph_function(name)
     names = [p.name for p in function.params]
     for key in given:
@@ -177,6 +211,9 @@ def arguments(
 
 def load_pipeline(text: str) -> Pass:
     """The pass that `MODULE:NAME` names; a function is called for it."""
+
+    from relaxpy.transform.base import Pass
+
     module_name, colon, name = text.partition(":")
     if not colon or not name.isidentifier():
         raise UsageError(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 import click
 
-from relaxpy.build.build_cache import BuildCache, Entry
+from relaxpy.cli.outputs import json_option, print_json
+
+if TYPE_CHECKING:
+    from relaxpy.build.build_cache import Entry
+
 
 _OFF = "the cache is off (RELAXPY_CACHE_SIZE is 0, or there is no home folder to keep it in)"
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 @click.group(
-    short_help="Builds and kernels kept on disk: show, clear, verify.",
     invoke_without_command=True,
     epilog="""
 \b
@@ -28,60 +32,102 @@ folder, RELAXPY_CACHE_SIZE another bound than 1 GiB (500M; 0 or off: no cache). 
 without.
 """,
 )
+@json_option
 @click.pass_context
-def cache(ctx: click.Context) -> None:
+def cache(ctx: click.Context, as_json: bool) -> None:
     """What builds keep on disk and use again: executables, and kernels one by one."""
     if ctx.invoked_subcommand is None:
-        ctx.invoke(show)
+        ctx.invoke(show, as_json=as_json)
 
 
 @cache.command()
-def show() -> None:
+@json_option
+def show(as_json: bool) -> None:
     """The folder, how much is in it, how often it helped."""
+
+    from relaxpy.build.build_cache import BuildCache
+
     kept = BuildCache.default()
     if kept is None:
-        click.echo(_OFF)
+        _tell_off(as_json)
         return
     entries = kept.entries()
+    hits, misses = kept.usage()
+    writable = os.access(_nearest(str(kept.folder)), os.W_OK)
+    if as_json:
+        print_json(
+            {
+                "folder": kept.folder,
+                "entries": len(entries),
+                "bytes": _size(entries),
+                "max_bytes": kept.max_bytes,
+                "hits": hits,
+                "misses": misses,
+                "oldest_used": entries[0].used if entries else None,
+                "writable": writable,
+            }
+        )
+        return
     click.echo(f"folder   {kept.folder}")
     click.echo(f"entries  {len(entries):,} builds and kernels")
     click.echo(f"size     {_bytes(_size(entries))} of at most {_bytes(kept.max_bytes)}")
-    hits, misses = kept.usage()
     share = f" ({hits / (hits + misses):.0%})" if hits + misses else ""
     click.echo(f"hits     {hits:,} of {hits + misses:,} kernels built{share}")
     if entries:
         click.echo(f"oldest   last used {_ago(entries[0].used)}")
-    if not os.access(_nearest(str(kept.folder)), os.W_OK):
+    if not writable:
         click.echo("The folder cannot be written: nothing new is kept.")
 
 
 @cache.command()
-def clear() -> None:
+@json_option
+def clear(as_json: bool) -> None:
     """Delete all entries."""
+
+    from relaxpy.build.build_cache import BuildCache
+
     kept = BuildCache.default()
     if kept is None:
-        click.echo(_OFF)
+        _tell_off(as_json)
         return
     before = kept.entries()
     deleted = kept.clear()
     left = kept.entries()
-    click.echo(f"deleted {_count(deleted)}, {_bytes(_size(before) - _size(left))}")
+    freed = _size(before) - _size(left)
+    if as_json:
+        print_json({"deleted": deleted, "bytes": freed, "left": len(left)})
+    else:
+        click.echo(f"deleted {_count(deleted)}, {_bytes(freed)}")
     if left:
         raise click.ClickException(f"{_count(len(left))} could not be deleted from {kept.folder}")
 
 
 @cache.command(short_help="Read every entry, delete damaged ones.")
-def verify() -> None:
+@json_option
+def verify(as_json: bool) -> None:
     """Read every entry, and delete those that are damaged; the next build compiles them again."""
+
+    from relaxpy.build.build_cache import BuildCache
+
     kept = BuildCache.default()
     if kept is None:
-        click.echo(_OFF)
+        _tell_off(as_json)
         return
     count = len(kept.entries())
     damaged = kept.verify()
+    if as_json:
+        print_json({"entries": count, "damaged": [entry.path for entry in damaged]})
+        return
     for entry in damaged:
         click.echo(f"damaged, deleted: {entry.path}")
     click.echo(f"{_count(count - len(damaged))} of {count:,} whole")
+
+
+def _tell_off(as_json: bool) -> None:
+    if as_json:
+        print_json({"folder": None})
+    else:
+        click.echo(_OFF)
 
 
 def _size(entries: list[Entry]) -> int:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
 import click
 
 import relaxpy
-from relaxpy.build.dump import DumpPasses
 from relaxpy.cli import STARTED
-from relaxpy.cli.inputs import read_arrays, read_sizes
-from relaxpy.cli.outputs import OutputFile
-from relaxpy.cli.source import read_module
+from relaxpy.cli.outputs import OutputFile, json_option, print_json
 
 
 @click.command(
     "compile",
-    short_help="Compile a program, once for all shapes.",
     epilog="""
 \b
 Examples:
@@ -73,6 +70,7 @@ The executable runs without the compiler: `relaxpy run`, or relaxpy.load(...) in
     help="A folder for the module after each pass, as scripts.",
 )
 @click.option("--no-cache", is_flag=True, help="Compile every kernel, kept ones too.")
+@json_option
 def compile_command(
     file: str,
     output: Path,
@@ -83,8 +81,14 @@ def compile_command(
     timings: bool,
     dump: Path | None,
     no_cache: bool,
+    as_json: bool,
 ) -> None:
     """Compile the program in FILE, once for all shapes it can take."""
+
+    from relaxpy.build.dump import DumpPasses
+    from relaxpy.cli.inputs import read_arrays, read_sizes
+    from relaxpy.cli.source import read_module
+
     limits = read_sizes(bounds, "--bound")
     mod = read_module(file)
     arrays = None if params is None else read_arrays(params)
@@ -102,6 +106,24 @@ def compile_command(
     exe.save(output, weights=weights)
     size = os.path.getsize(output)
     waited = time.perf_counter() - STARTED
+    if as_json:
+        found = {
+            "output": output,
+            "bytes": size,
+            "seconds": waited,
+            "compile_seconds": seconds,
+            "functions": [
+                {"name": function.name, "signature": str(exe.signature(function.name))}
+                for function in exe.functions
+                if function.public
+            ],
+        }
+        if dump is not None:
+            found["modules"] = instruments[0].written
+        if timings and exe.build_report is not None:
+            found["timings"] = asdict(exe.build_report)
+        print_json(found)
+        return
     click.echo(
         f"{output}: {size / 1024:,.1f} KiB, in {waited:.2f} s ({seconds:.2f} s of them to compile)"
     )

@@ -7,15 +7,19 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from importlib import metadata
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from relaxpy.backend.registry import backends, hidden
-from relaxpy.cli.probe import PROBES, Finding
+from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.version import __version__
+
+if TYPE_CHECKING:
+    from relaxpy.backend.registry import Listed
+    from relaxpy.cli.probe import Finding
 
 REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(\[[^\]]*\])?\s*(?P<spec>[^;]*?)\s*(;.*extra == ['\"](?P<extra>[\w-]+)['\"].*)?"
@@ -89,6 +93,9 @@ def packages() -> Iterator[Package]:
 
 def probe(target: str) -> Finding:
     """Run one probe in a process of its own; one that dies or hangs is a finding too."""
+
+    from relaxpy.cli.probe import Finding
+
     try:
         done = subprocess.run(
             [sys.executable, "-m", "relaxpy.cli.probe", target],
@@ -105,41 +112,111 @@ def probe(target: str) -> Finding:
 
 
 @click.command(
-    short_help="What works on this machine.",
     epilog="""
 \b
 Each target is really tried, in a process of its own: for llvm a kernel is compiled, run and its numbers compared.
 The exit code is 0 if relaxpy can compile and run on this CPU, and 1 otherwise.
 """,
 )
-def doctor() -> None:
+@json_option
+def doctor(as_json: bool) -> None:
     """Say which versions are installed, which targets work here, and how to get what is missing."""
-    healthy = show_packages()
-    click.echo("\nTargets")
-    findings = {}
-    others = {each.kind: each for each in backends() if each.package}
-    for target in dict.fromkeys((*PROBES, *others)):
-        finding = findings[target] = probe(target)
-        if target in others:
-            finding = replace(finding, found=f"{finding.found} ({others[target].package})")
-        mark = click.style("yes", fg="green") if finding.works else click.style("no ", fg="yellow")
-        click.echo(f"  {mark}  {target:<8} {finding.found}")
-        if finding.advice:
-            click.echo(f"                └ {finding.advice}")
-    for each in hidden():
-        mark = click.style("no ", fg="yellow")
-        click.echo(f"  {mark}  {each.kind:<8} of {each.package} is not used: relaxpy has its own")
-    healthy = healthy and findings["llvm"].works
-    click.echo(
-        "\n"
-        + (
-            "relaxpy works here."
-            if healthy
-            else "relaxpy does NOT work here: see the lines marked with no."
-        )
-    )
+    if as_json:
+        data = as_data()
+        print_json(data)
+        healthy = data["works"]
+    else:
+        healthy = show_packages()
+        click.echo("\nTargets")
+        for each in tried():
+            show_target(each)
+            healthy = healthy and (each.works or each.kind != "llvm")
+        for each in unused():
+            mark = click.style("no ", fg="yellow")
+            click.echo(
+                f"  {mark}  {each.kind:<8} of {each.package} is not used: relaxpy has its own"
+            )
+        verdict = "works here." if healthy else "does NOT work here: see the lines marked with no."
+        click.echo(f"\nrelaxpy {verdict}")
     if not healthy:
         raise click.exceptions.Exit(1)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of trying a kind of target."""
+
+    kind: str
+    works: bool
+    found: str
+    advice: str
+    package: str
+    """The package that brings it; "" for relaxpy itself."""
+
+
+def tried() -> Iterator[Tried]:
+    """Try each kind of target, relaxpy's own and those that packages bring."""
+    from relaxpy.backend.registry import backends
+    from relaxpy.cli.probe import PROBES
+
+    others = {each.kind: each.package for each in backends() if each.package}
+    for kind in dict.fromkeys((*PROBES, *others)):
+        finding = probe(kind)
+        yield Tried(kind, finding.works, finding.found, finding.advice, others.get(kind, ""))
+
+
+def unused() -> Sequence[Listed]:
+    """Backends of packages that are not used, since relaxpy has its own for that kind."""
+    from relaxpy.backend.registry import hidden
+
+    return hidden()
+
+
+def show_target(each: Tried) -> None:
+    """What came of a target: a line, and one for advice."""
+    mark = click.style("yes", fg="green") if each.works else click.style("no ", fg="yellow")
+    origin = f" ({each.package})" if each.package else ""
+    click.echo(f"  {mark}  {each.kind:<8} {each.found}{origin}")
+    if each.advice:
+        click.echo(f"                └ {each.advice}")
+
+
+def as_data() -> dict[str, Any]:
+    """All of it for JSON."""
+    known = list(packages()) if installed_version("relaxpy") is not None else []
+    targets = list(tried())
+    core = [package for package in known if package.extra is None]
+    works = all(package.fits for package in core) and all(
+        each.works for each in targets if each.kind == "llvm"
+    )
+    return {
+        "relaxpy": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": [package_data(package) for package in core],
+        "extras": [
+            {
+                "name": extra,
+                "use": use,
+                "complete": all(package.fits for package in known if package.extra == extra),
+                "packages": [package_data(p) for p in known if p.extra == extra],
+            }
+            for extra, use in EXTRAS.items()
+        ],
+        "weights": {"name": WEIGHTS, "version": installed_version(WEIGHTS)},
+        "targets": [asdict(each) for each in targets],
+        "unused": [{"kind": each.kind, "package": each.package} for each in unused()],
+        "works": works,
+    }
+
+
+def package_data(package: Package) -> dict[str, Any]:
+    return {
+        "name": package.name,
+        "spec": package.spec,
+        "version": package.version,
+        "fits": package.fits,
+    }
 
 
 def show_packages() -> bool:

@@ -7,17 +7,17 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from relaxpy.cli.outputs import OutputFile
+from relaxpy.cli.outputs import OutputFile, json_option, print_json
 from relaxpy.errors import UsageError
 from relaxpy.files import replacing, write_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.table import Table
 
 TABLE_SENTENCES = range(2, 9)
 """Numbers of sentences for which a similarity table fits a terminal."""
@@ -64,6 +64,7 @@ and length, and kept in a cache (RELAXPY_CACHE, else the folder that `relaxpy ca
     help="Cut sentences after N tokens (default: as the model says).",
 )
 @click.option("--no-cache", is_flag=True, help="Compile anew and keep nothing.")
+@json_option
 def embed(
     sentences: tuple[str, ...],
     file: str | None,
@@ -72,8 +73,19 @@ def embed(
     target: str,
     max_tokens: int | None,
     no_cache: bool,
+    as_json: bool,
 ) -> None:
     """Print or save the embeddings of SENTENCES (arguments, a file, or stdin)."""
+
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     if save is not None and save.suffix not in (".npy", ".json"):
         raise UsageError(
             "bad-output", f"cannot save as {str(save)!r}", help="end the name in .npy or .json"
@@ -113,10 +125,13 @@ def embed(
             markup=False,
             soft_wrap=True,
         )
-    if save is None:
+    if as_json:
+        print_json(rows(texts, result.vectors))
+    elif save is None:
         show(texts, result.vectors)
-    else:
+    if save is not None:
         write(save, texts, result.vectors)
+        click.echo(f"saved {save}", err=as_json)
     notes.print(
         f"{len(texts)} sentence{'s' * (len(texts) != 1)} × {result.vectors.shape[1]} numbers in "
         f"{(finished - loaded) * 1e3:.0f} ms (model ready after {loaded - start:.2f} s)",
@@ -169,6 +184,9 @@ def read_sentences(arguments: Sequence[str], file: str | None) -> list[str]:
 
 def show(texts: Sequence[str], vectors: np.ndarray) -> None:
     """Print the vectors' beginnings and, for a few sentences, how similar they are."""
+
+    from rich.console import Console
+
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     for i, (text, vector) in enumerate(zip(texts[:SHOWN], vectors[:SHOWN], strict=True), 1):
         numbers = " ".join(f"{number:+.4f}" for number in vector[:6])
@@ -182,6 +200,11 @@ def show(texts: Sequence[str], vectors: np.ndarray) -> None:
 
 def similarity_table(texts: Sequence[str], vectors: np.ndarray, width: int = 80) -> Table:
     """Cosines between all pairs, in `width` columns; a row's nearest other sentence is bold."""
+
+    import numpy as np
+    from rich.markup import escape
+    from rich.table import Table
+
     cosines = vectors @ vectors.T
     table = Table(title="similarity (cosine)", title_justify="left")
     table.add_column("", justify="right")
@@ -205,16 +228,23 @@ def similarity_table(texts: Sequence[str], vectors: np.ndarray, width: int = 80)
 
 def write(path: Path, texts: Sequence[str], vectors: np.ndarray) -> None:
     """Save as .npy (float32, one row a sentence) or .json (a list of sentence and embedding)."""
+
+    import numpy as np
+
     if path.suffix == ".npy":
         with replacing(path) as beside, beside.open("wb") as file:
             np.save(file, vectors)
     else:
-        rows = [
-            {"sentence": text, "embedding": [float(f"{number:.9g}") for number in vector]}
-            for text, vector in zip(texts, vectors, strict=True)
-        ]
-        write_text(path, json.dumps(rows, ensure_ascii=False, indent=1) + "\n")
-    click.echo(f"saved {path}")
+        text = json.dumps(rows(texts, vectors), ensure_ascii=False, indent=1)
+        write_text(path, f"{text}\n")
+
+
+def rows(texts: Sequence[str], vectors: np.ndarray) -> list[dict[str, Any]]:
+    """Sentences and vectors for JSON. Nine digits are what a float32 has."""
+    return [
+        {"sentence": text, "embedding": [float(f"{number:.9g}") for number in vector]}
+        for text, vector in zip(texts, vectors, strict=True)
+    ]
 
 
 def shorten(text: str, width: int) -> str:

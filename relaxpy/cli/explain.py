@@ -7,18 +7,11 @@ from pathlib import Path
 
 import click
 
-from relaxpy.build.pipeline import default_pipeline
-from relaxpy.build.progress import progress_bar
-from relaxpy.cli.inputs import read_arrays, read_sizes
 from relaxpy.cli.outputs import OutputFile
-from relaxpy.cli.source import read_module
-from relaxpy.explain import explain as explain_build
-from relaxpy.explain import page
 from relaxpy.files import write_text
 
 
 @click.command(
-    short_help="A page about what a build does.",
     epilog="""
 \b
 Examples:
@@ -67,6 +60,14 @@ def explain(
     """Write a page that shows what compiling the program in FILE does: the module after each pass, what was fused and
     why not, memory, kernels, time. A build that fails is shown as far as it came; the exit code is 1 then.
     """
+
+    from relaxpy.build.pipeline import default_pipeline
+    from relaxpy.build.progress import progress_bar
+    from relaxpy.cli.inputs import read_arrays, read_sizes
+    from relaxpy.cli.source import read_module
+    from relaxpy.explain import explain as explain_build
+    from relaxpy.explain import page
+
     mod = read_module(file)
     title = "stdin" if file == "-" else Path(file).name
     path = output or Path("program.html" if file == "-" else file).with_suffix(".html")

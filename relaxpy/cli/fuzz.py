@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from relaxpy.testing.file_mutations import Finding, mutate_files
-from relaxpy.testing.fuzz import Outcome
-from relaxpy.testing.fuzz import fuzz as outcomes_of
+from relaxpy.cli.outputs import json_option, print_json
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from relaxpy.testing.file_mutations import Finding
+    from relaxpy.testing.fuzz import Outcome
 
 
 @click.command(
-    short_help="Try random programs against the interpreter.",
     epilog="""
 \b
 Examples:
@@ -53,24 +55,30 @@ Examples:
     type=click.IntRange(min=1),
     help="Change so many executables instead, with right checksums, and load and run them.",
 )
-def fuzz(count: int, seed: int, jobs: int, keep: Path | None, files: int | None) -> None:
+@json_option
+def fuzz(
+    count: int, seed: int, jobs: int, keep: Path | None, files: int | None, as_json: bool
+) -> None:
     """Make random dynamic programs and check that every way to run them gives the same: the
     interpreter before and after each pass (of the usual pipeline, or of one with passes left out and
     moved), the kernels, the virtual machine in two threads, a fresh process.
 
     A program that fails is made small and shown. The exit code is 1 if there is one.
     """
+
+    from relaxpy.testing.fuzz import fuzz as outcomes_of
+
     if files is not None:
-        _fuzz_files(files, seed, jobs)
+        _fuzz_files(files, seed, jobs, as_json)
         return
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-    failed: list[int] = []
+    failed: list[Outcome] = []
     with _bar() as progress:
         task = progress.add_task("programs", total=count)
         for outcome in outcomes_of(count, seed, jobs):
             if outcome.failure is not None:
-                failed.append(outcome.seed)
+                failed.append(outcome)
                 progress.console.print(
                     report(outcome), markup=False, highlight=False, soft_wrap=True
                 )
@@ -79,14 +87,30 @@ def fuzz(count: int, seed: int, jobs: int, keep: Path | None, files: int | None)
                         outcome.program, encoding="utf-8"
                     )
             progress.update(task, advance=1, description=described(len(failed)))
-    click.echo(f"{count} programs from seed {seed}: {len(failed) or 'none'} failed")
+    if as_json:
+        failures = [
+            {"seed": each.seed, "failure": str(each.failure), "program": each.program}
+            for each in failed
+        ]
+        print_json({"programs": count, "seed": seed, "failed": failures})
+    else:
+        click.echo(f"{count} programs from seed {seed}: {len(failed) or 'none'} failed")
     if failed:
         where = f"; small programs are in {keep}" if keep is not None else ""
-        click.echo(f"again: relaxpy fuzz --count 1 --seed {failed[0]}{where}", err=True)
+        click.echo(f"again: relaxpy fuzz --count 1 --seed {failed[0].seed}{where}", err=True)
         sys.exit(1)
 
 
 def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -97,9 +121,12 @@ def _bar() -> Progress:
     return Progress(*columns, console=console, disable=not console.is_terminal)
 
 
-def _fuzz_files(files: int, seed: int, jobs: int) -> None:
+def _fuzz_files(files: int, seed: int, jobs: int, as_json: bool) -> None:
     """Changed executables: what loading and running them ended in. The exit code is 1 if that was anything but numbers
     and errors of relaxpy's."""
+
+    from relaxpy.testing.file_mutations import mutate_files
+
     found: list[Finding] = []
     ends: dict[str, int] = {}
     with _bar() as progress:
@@ -113,10 +140,15 @@ def _fuzz_files(files: int, seed: int, jobs: int) -> None:
             found.append(finding)
             text = f"seed {finding.seed}: {finding.what}"
             progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
-    click.echo(
-        f"{files} changed files from seed {seed}: {ends.get('refused', 0)} refused, "
-        f"{ends.get('error', 0)} stopped with an error, {ends.get('ran', 0)} ran; {len(found) or 'none'} failed"
-    )
+    if as_json:
+        kinds = {kind: ends.get(kind, 0) for kind in ("refused", "error", "ran")}
+        failures = [{"seed": each.seed, "failure": each.what} for each in found]
+        print_json({"files": files, "seed": seed, **kinds, "failed": failures})
+    else:
+        click.echo(
+            f"{files} changed files from seed {seed}: {ends.get('refused', 0)} refused, "
+            f"{ends.get('error', 0)} stopped with an error, {ends.get('ran', 0)} ran; {len(found) or 'none'} failed"
+        )
     if found:
         click.echo(f"again: relaxpy fuzz --files 1 --seed {found[0].seed}", err=True)
         sys.exit(1)

@@ -11,32 +11,50 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
+from relaxpy.cli.completion import COMPLETE_VARIABLE
 from relaxpy.errors import RelaxError
 from relaxpy.version import __version__
 
-COMMANDS = {
-    "show": "relaxpy.cli.show",
-    "compile": "relaxpy.cli.compile",
-    "run": "relaxpy.cli.run",
-    "embed": "relaxpy.cli.embed",
-    "plan": "relaxpy.cli.plan",
-    "fuzz": "relaxpy.cli.fuzz",
-    "bisect": "relaxpy.cli.bisect",
-    "tune": "relaxpy.cli.tune",
-    "explain": "relaxpy.cli.explain",
-    "profile": "relaxpy.cli.profile",
-    "cache": "relaxpy.cli.cache",
-    "doctor": "relaxpy.cli.doctor",
-}
-"""Command → module that defines it; imported when the command is asked for, so that the others cost nothing."""
 
-ATTRIBUTES = {"compile": "compile_command"}
-"""Commands whose function is not called like the command."""
+@dataclass(frozen=True)
+class Entry:
+    """Where a command is defined, and its line in `relaxpy --help`."""
+
+    summary: str
+    module: str = ""
+    """The default is the file of that name in this folder."""
+    function: str = ""
+    """The default is the command's name."""
+
+
+COMMANDS = {
+    "show": Entry("Parse, check and print a program."),
+    "compile": Entry("Compile a program, once for all shapes.", function="compile_command"),
+    "run": Entry("Run a compiled function."),
+    "embed": Entry("Turn sentences into vectors with a real model."),
+    "plan": Entry("Say how much memory a program takes."),
+    "profile": Entry("Where the time of a call goes."),
+    "explain": Entry("A page about what a build does."),
+    "tune": Entry("Measure which schedules are the fastest here."),
+    "bisect": Entry("Find the pass that makes numbers wrong."),
+    "fuzz": Entry("Try random programs against the interpreter."),
+    "ops": Entry("List the operators."),
+    "passes": Entry("List the passes of a build, in order."),
+    "targets": Entry("List what can be compiled for, and the devices that are here."),
+    "cache": Entry("Builds and kernels kept on disk: show, clear, verify."),
+    "doctor": Entry("What works on this machine."),
+    "completion": Entry("Print the completions of bash, zsh or fish."),
+}
+"""The commands in the order of `relaxpy --help`. The file of a command is imported when it is asked for, and
+imports what the command works with when it runs: help and completion take a tenth of a second, the compiler more."""
 
 
 _FAMILIAR = {
@@ -49,6 +67,20 @@ _FAMILIAR = {
 class LazyGroup(click.Group):
     """A group whose commands are imported on demand, listed in the order of `COMMANDS`."""
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        with _quiet_about_pipes():  # --help prints here
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _quiet_about_pipes():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -58,8 +90,31 @@ class LazyGroup(click.Group):
             near = near or difflib.get_close_matches(cmd_name, COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}"
             raise click.UsageError(f"no command {cmd_name!r}: {hint}", ctx=ctx)
-        module = importlib.import_module(COMMANDS[cmd_name])
-        return getattr(module, ATTRIBUTES.get(cmd_name, cmd_name))
+        entry = COMMANDS[cmd_name]
+        module = importlib.import_module(entry.module or f"relaxpy.cli.{cmd_name}")
+        return getattr(module, entry.function or cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=COMMANDS[name].summary) for name in names]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+READER_GONE = 141
+"""The exit code of a command whose output is not read to its end, as shells have it: 128 and SIGPIPE."""
+
+
+@contextmanager
+def _quiet_about_pipes() -> Iterator[None]:
+    """Inside, a reader that went away (`relaxpy ops | head`) ends the command."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise click.exceptions.Exit(READER_GONE) from None
 
 
 EPILOG = """
@@ -70,8 +125,10 @@ A tour:
   relaxpy compile mlp.py --target llvm -o mlp.rxe  compile it, once for all shapes
   relaxpy run mlp.rxe main --input 'x=f32[4,64]'   run it on generated numbers
   relaxpy embed "A sentence." "Another one."       embeddings from a real transformer
+  relaxpy ops softmax                              operators by name
 
-`relaxpy COMMAND --help` explains a command. RELAXPY_DEBUG=1 shows the traceback of a failure.
+`relaxpy COMMAND --help` explains a command, `--json` prints JSON where a command lists something.
+RELAXPY_DEBUG=1 shows the traceback of a failure, NO_COLOR=1 leaves colours out.
 """
 
 
@@ -125,21 +182,28 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+    # https://no-color.org; rich reads it itself.
+    color = False if os.environ.get("NO_COLOR") else None
     try:
         code = cli.main(
-            args=None if argv is None else list(argv), prog_name="relaxpy", standalone_mode=False
+            args=None if argv is None else list(argv),
+            prog_name="relaxpy",
+            complete_var=COMPLETE_VARIABLE,
+            standalone_mode=False,
+            color=color,
         )
         sys.stdout.flush()
     except BrokenPipeError:  # `relaxpy show ... | head`: the reader has what it wants
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        sys.exit(READER_GONE)
     except Exception as error:
         if os.environ.get("RELAXPY_DEBUG") == "1" and not isinstance(
             error, (click.ClickException, click.Abort)
         ):
             raise
         message, code = describe(error)
-        click.echo(click.style(message, fg="red") if code == 70 else message, err=True)
+        message = click.style(message, fg="red") if code == 70 else message
+        click.echo(message, err=True, color=color)
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         code = 130

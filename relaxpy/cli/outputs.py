@@ -1,11 +1,55 @@
-"""Files that commands write."""
+"""What commands write: lists, JSON, files."""
 
 from __future__ import annotations
 
+import difflib
+import fnmatch
+import json
+import math
 import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+"""The option of every command that lists something: the same content, for programs."""
+
+
+def print_json(value: object) -> None:
+    """Print `value`, made of what JSON has, and of paths. NaN and infinities are texts: "nan", "inf", "-inf"."""
+    click.echo(json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def first_sentence(doc: str | None) -> str:
+    """The first sentence of a docstring, in one line."""
+    text = " ".join((doc or "").split("\n\n")[0].split())
+    return re.split(r"(?<=\.) (?=[^a-z])", text, maxsplit=1)[0].removesuffix(":")
+
+
+def selected(pattern: str, names: Sequence[str]) -> list[str]:
+    """Names that match a shell's pattern, or contain a text without wildcards."""
+    wild = any(character in pattern for character in "*?[")
+    return fnmatch.filter(names, pattern) if wild else [name for name in names if pattern in name]
+
+
+def nothing_matches(kind: str, pattern: str, names: Iterable[str]) -> click.UsageError:
+    """The error where a pattern selects nothing."""
+    near = difflib.get_close_matches(pattern, list(names), n=3)
+    hint = f": did you mean {' or '.join(near)}?" if near else ""
+    return click.UsageError(f"no {kind} matches {pattern!r}{hint}")
 
 
 class OutputFile(click.Path):

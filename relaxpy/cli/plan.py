@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import relaxpy
-from relaxpy.build.plan import memory_plan
-from relaxpy.cli.inputs import read_arrays, read_sizes
-from relaxpy.cli.outputs import OutputFile
-from relaxpy.cli.source import is_executable, read_module
+from relaxpy.cli.outputs import OutputFile, json_option, print_json
 from relaxpy.errors import UsageError
 from relaxpy.files import write_text
 
+if TYPE_CHECKING:
+    from relaxpy.runtime.inspect.memory_plan import MemoryPlan
+
 
 @click.command(
-    short_help="Say how much memory a program takes.",
     epilog="""
 \b
 Examples:
@@ -45,6 +45,7 @@ Examples:
 @click.option("--target", "-t", default="llvm", show_default=True, help="As for `compile`.")
 @click.option("--svg", type=OutputFile(), help="Write the timeline to this file.")
 @click.option("--tensors", is_flag=True, help="List every tensor.")
+@json_option
 def plan(
     file: str,
     bounds: tuple[str, ...],
@@ -53,6 +54,7 @@ def plan(
     target: str,
     svg: Path | None,
     tensors: bool,
+    as_json: bool,
 ) -> None:
     """Say how much memory FILE takes, a program or an executable, and for what: planned for values inside a call,
     beside the least that any plan takes for them and what they would take unshared; results; weights; and what kernels
@@ -60,6 +62,11 @@ def plan(
 
     Kernels are not compiled, and nothing is allocated.
     """
+
+    from relaxpy.build.plan import memory_plan
+    from relaxpy.cli.inputs import read_arrays, read_sizes
+    from relaxpy.cli.source import is_executable, read_module
+
     limits, values = read_sizes(bounds, "--bound"), read_sizes(sizes, "--size")
     if is_executable(file):
         if limits or params is not None:
@@ -74,8 +81,11 @@ def plan(
         found = memory_plan(
             read_module(file), target, arrays, bounds=limits, sizes=values, inside_kernels=True
         )
-    click.echo(str(found))
-    if tensors:
+    if as_json:
+        print_json(as_data(found, tensors))
+    else:
+        click.echo(str(found))
+    if tensors and not as_json:
         for function in found.functions:
             for tensor in function.tensors:
                 where = f"storage {tensor.storage} at {tensor.offset}"
@@ -85,4 +95,45 @@ def plan(
                 )
     if svg is not None:
         write_text(svg, found.svg())
-        click.echo(f"{svg}: the timeline")
+        click.echo(f"{svg}: the timeline", err=as_json)
+
+
+def as_data(plan: MemoryPlan, tensors: bool) -> dict[str, Any]:
+    """The plan for JSON; sizes in bytes. Tensors where they are asked for."""
+    functions = []
+    for function in plan.functions:
+        row: dict[str, Any] = {
+            "name": function.name,
+            "sizes": function.sizes,
+            "planned": function.planned,
+            "least": function.least,
+            "unshared": function.unshared,
+            "workspace": function.workspace,
+            "results": function.unplanned,
+            "peak": function.peak,
+            "kernels": [
+                {
+                    "name": kernel.name,
+                    "bytes": kernel.nbytes(plan.threads) if kernel.known else None,
+                }
+                for kernel in function.kernels
+            ],
+        }
+        if tensors:
+            row["tensors"] = [
+                {
+                    "name": tensor.name,
+                    "bytes": tensor.nbytes,
+                    "storage": tensor.storage if tensor.storage >= 0 else None,
+                    "offset": tensor.offset,
+                    "instructions": [tensor.begin, tensor.end],
+                }
+                for tensor in function.tensors
+            ]
+        functions.append(row)
+    return {
+        "weights": plan.weights,
+        "peak": plan.peak,
+        "threads": plan.threads,
+        "functions": functions,
+    }

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 import relaxpy
-from relaxpy.build import build
-from relaxpy.cli.inputs import parse_inputs, read_arrays
-from relaxpy.cli.outputs import OutputFile
-from relaxpy.cli.run import load
-from relaxpy.cli.source import is_executable, read_module
-from relaxpy.files import write_text
+from relaxpy.cli.outputs import OutputFile, json_option, print_json
 
 
 @click.command(
-    short_help="Where the time of a call goes.",
     epilog="""
 \b
 Examples:
@@ -55,7 +48,7 @@ Inputs are written as for `relaxpy run`.
 )
 @click.option("--lines", is_flag=True, help="By line of the source too.")
 @click.option("--trace", type=OutputFile(), help="Write a Chrome trace.")
-@click.option("--json", "json_file", type=OutputFile(), help="Write both tables as JSON.")
+@json_option
 def profile(
     file: str,
     function: str,
@@ -65,12 +58,18 @@ def profile(
     repeat: int,
     lines: bool,
     trace: Path | None,
-    json_file: Path | None,
+    as_json: bool,
 ) -> None:
     """Run FUNCTION ("main" if not given) of an executable, or of a program that is compiled first, and print how long
     each kernel took, how many bytes it moved, how many floating-point operations it did, and how near that is to what
     this machine's memory and arithmetic allow.
     """
+
+    from relaxpy.build import build
+    from relaxpy.cli.inputs import parse_inputs, read_arrays
+    from relaxpy.cli.run import load
+    from relaxpy.cli.source import is_executable, read_module
+
     values = parse_inputs(inputs, seed)
     if file.endswith(".rxe") or is_executable(file):
         executable = load(file)
@@ -78,13 +77,14 @@ def profile(
         weights = None if params is None else read_arrays(params)
         executable = build(read_module(file), params=weights)
     found = relaxpy.VirtualMachine(executable).profile(function, repeat=repeat, **values)
-    click.echo(str(found))
-    if lines:
+    if as_json:
+        data = found.as_json()
+        print_json(data if lines else {k: v for k, v in data.items() if k != "lines"})
+    else:
+        click.echo(str(found))
+    if lines and not as_json:
         click.echo()
         click.echo(found.by_line())
     if trace is not None:
         found.save_trace(trace)
-        click.echo(f"wrote {trace}")
-    if json_file is not None:
-        write_text(json_file, json.dumps(found.as_json(), indent=1) + "\n")
-        click.echo(f"wrote {json_file}")
+        click.echo(f"wrote {trace}", err=as_json)

@@ -5,20 +5,17 @@ from __future__ import annotations
 import shlex
 import time
 from pathlib import Path
+from typing import Any
 
 import click
-import numpy as np
 
 import relaxpy
-from relaxpy.cli.inputs import parse_inputs
-from relaxpy.cli.outputs import OutputFile
+from relaxpy.cli.outputs import OutputFile, json_option, print_json
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.files import replacing
-from relaxpy.runtime.tensor import Shape, Tensor
 
 
 @click.command(
-    short_help="Run a compiled function.",
     epilog="""
 \b
 Inputs (repeat --input; names are those of the parameters):
@@ -64,6 +61,7 @@ Examples:
     type=click.IntRange(min=1),
     help="Run so often, and print the median time.",
 )
+@json_option
 def run(
     executable: str,
     function: str,
@@ -71,8 +69,14 @@ def run(
     save: Path | None,
     seed: int,
     repeat: int,
+    as_json: bool,
 ) -> None:
     """Run FUNCTION ("main" if not given) of EXECUTABLE and print what it returns."""
+
+    import numpy as np
+
+    from relaxpy.cli.inputs import parse_inputs
+
     if save is not None and save.suffix not in (".npy", ".npz"):
         raise UsageError(
             "bad-output", f"cannot save as {str(save)!r}", help="end the name in .npy or .npz"
@@ -102,12 +106,19 @@ def run(
         result = call(**values)
         seconds.append(time.perf_counter() - start)
     leaves = dict(flatten(result, ""))
-    for path, value in leaves.items():
-        click.echo(f"{path or 'result'}: {summary(value)}")
-    if repeat > 1:
+    if as_json:
+        data: dict[str, Any] = {"results": {k or "result": as_data(v) for k, v in leaves.items()}}
+        if repeat > 1:
+            data |= {"repeat": repeat, "median_seconds": float(np.median(seconds))}
+        print_json(data)
+    else:
+        for path, value in leaves.items():
+            click.echo(f"{path or 'result'}: {summary(value)}")
+    if repeat > 1 and not as_json:
         click.echo(f"median of {repeat}: {np.median(seconds) * 1e3:.3f} ms", err=True)
     if save is not None:
         save_results(save, leaves)
+        click.echo(f"saved {save}", err=as_json)
 
 
 def load(path: str) -> relaxpy.Executable:
@@ -123,6 +134,9 @@ def load(path: str) -> relaxpy.Executable:
 
 def flatten(value: object, path: str) -> list[tuple[str, object]]:
     """The leaves of a nested tuple with their paths: "0", "1.0", ...; "" for a value that is no tuple."""
+
+    from relaxpy.runtime.tensor import Shape
+
     if isinstance(value, tuple) and not isinstance(value, Shape):
         prefix = f"{path}." if path else ""
         return [leaf for i, item in enumerate(value) for leaf in flatten(item, f"{prefix}{i}")]
@@ -131,6 +145,11 @@ def flatten(value: object, path: str) -> list[tuple[str, object]]:
 
 def summary(value: object) -> str:
     """One value as text: dtype, shape and (some of) the numbers."""
+
+    import numpy as np
+
+    from relaxpy.runtime.tensor import Tensor
+
     if isinstance(value, Tensor):
         array = value.numpy()
         numbers = np.array2string(array, threshold=12, edgeitems=3, precision=6)
@@ -138,8 +157,26 @@ def summary(value: object) -> str:
     return repr(value)
 
 
+def as_data(value: object) -> Any:
+    """One value for JSON: a tensor with all of its numbers, those of small floats as float32."""
+    from relaxpy.runtime.tensor import Shape, Tensor
+
+    if isinstance(value, Tensor):
+        array = value.numpy()
+        numbers = array if array.dtype.kind in "biuf" else array.astype("float32")
+        return {"dtype": value.dtype, "shape": array.shape, "values": numbers.tolist()}
+    if isinstance(value, Shape):
+        return {"shape": tuple(value)}
+    return value if isinstance(value, (bool, int, float, str)) else repr(value)
+
+
 def save_results(path: Path, leaves: dict[str, object]) -> None:
     """Write the tensors, shapes and numbers among `leaves` to an .npy or .npz file."""
+
+    import numpy as np
+
+    from relaxpy.runtime.tensor import Tensor
+
     arrays = {
         name or "result": np.asarray(value.numpy() if isinstance(value, Tensor) else value)
         for name, value in leaves.items()
@@ -162,4 +199,3 @@ def save_results(path: Path, leaves: dict[str, object]) -> None:
             np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
         else:
             np.save(file, next(iter(arrays.values())))
-    click.echo(f"saved {path}")

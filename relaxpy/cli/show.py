@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 import relaxpy
-from relaxpy.analysis.called_functions import with_callees
-from relaxpy.cli.inputs import read_arrays, read_sizes
-from relaxpy.cli.source import is_executable, read_module
+from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.errors import UsageError
-from relaxpy.ir.module import IRModule
-from relaxpy.script import highlight
+
+if TYPE_CHECKING:
+    from relaxpy.ir.module import IRModule
+    from relaxpy.runtime import Executable
 
 
 @click.command(
-    short_help="Parse, check and print a program.",
     epilog="""
 \b
 Examples:
@@ -58,6 +59,7 @@ Examples:
     metavar="NAME=INT",
     help="As for `compile`, for the pipeline.",
 )
+@json_option
 def show(
     file: str,
     plain: bool,
@@ -68,12 +70,18 @@ def show(
     target: str | None,
     params: str | None,
     bounds: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Parse, check and print FILE: a program (decorated Python or TVMScript) or an executable.
 
     Only names of the script language and literals are evaluated: showing a file never runs it. What is wrong with
     the program is reported with its place, all mistakes at once. What passes make of a program is a program, too.
     """
+
+    from relaxpy.analysis.called_functions import with_callees
+    from relaxpy.cli.source import is_executable, read_module
+    from relaxpy.script import highlight
+
     if after is not None and before is not None:
         raise click.UsageError("--after and --before are two places: give one")
     compiled = after is not None or before is not None
@@ -87,14 +95,20 @@ def show(
                 "not-a-script",
                 f"{file} is a compiled program: --after, --before and --function take its source",
             )
-        highlight.show(relaxpy.load(file, any_cpu=True).as_text(kernels), "text", plain)
+        executable = relaxpy.load(file, any_cpu=True)
+        if as_json:
+            print_json(as_data(executable))
+        else:
+            highlight.show(executable.as_text(kernels), "text", plain)
         return
     mod = read_module(file)
     if compiled:
         mod = _at(mod, after, before, target or "llvm", params, bounds)
     if function is not None:
         mod = with_callees(mod, function)
-    if plain or not highlight.is_terminal():
+    if as_json:
+        print_json(as_data(mod))
+    elif plain or not highlight.is_terminal():
         highlight.show(mod.script(), "python", plain)
     else:
         mod.show()
@@ -109,8 +123,10 @@ def _at(
     bounds: tuple[str, ...],
 ) -> IRModule:
     """The module at a place of the target's pipeline."""
+
     # Loaded only where it is asked for: most of the command's start-up time would go into passes and backends.
     from relaxpy.build.pipeline import default_pipeline
+    from relaxpy.cli.inputs import read_arrays, read_sizes
     from relaxpy.shape.declare import with_bounds
     from relaxpy.transform.base import PassContext
 
@@ -120,3 +136,38 @@ def _at(
     arrays = {} if params is None else read_arrays(params)
     limits = read_sizes(bounds, "--bound")
     return part(with_bounds(mod, limits), PassContext(resolved, arrays))
+
+
+def as_data(shown: IRModule | Executable) -> dict[str, Any]:
+    """A program or an executable for JSON: its functions, what it is made of, and the text that is printed without
+    --json."""
+    from relaxpy.ir.module import IRModule
+
+    if isinstance(shown, IRModule):
+        functions = [
+            {"name": name, "parameters": [p.name for p in function.params], "kind": "graph"}
+            for name, function in shown.graph_functions.items()
+        ]
+        programs = [
+            {"name": name, "parameters": [p.name for p in program.params], "kind": "tensor program"}
+            for name, program in shown.prim_funcs.items()
+        ]
+        return {"kind": "program", "functions": functions + programs, "text": shown.script()}
+    return {
+        "kind": "executable",
+        "target": shown.target,
+        "functions": [
+            {
+                "name": function.name,
+                "parameters": [{"name": p.name, "type": p.annotation} for p in function.params],
+                "result": function.ret,
+                "public": function.public,
+            }
+            for function in shown.functions
+        ],
+        "kernels": [kernel.name for kernel in shown.kernels],
+        "object_bytes": sum(map(len, shown.objects)),
+        "constants": [{"dtype": c.dtype.name, "shape": c.shape} for c in shown.constants],
+        "libraries": shown.libraries,
+        "text": shown.as_text(),
+    }

@@ -5,21 +5,18 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from relaxpy.build.tune import TRIALS, Tuned, Tuner
-from relaxpy.build.tuning import TuningRecords
-from relaxpy.cli.inputs import read_arrays, read_sizes
-from relaxpy.cli.source import read_module
+from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.errors import UsageError
+
+if TYPE_CHECKING:
+    from relaxpy.build.tune import Tuned
 
 
 @click.command(
-    short_help="Measure which schedules are the fastest here.",
     epilog="""
 \b
 Examples:
@@ -48,7 +45,7 @@ Without --records they are the user's (RELAXPY_TUNING, or tuning.json beside the
 @click.option("--kernel", default="*", metavar="PATTERN", help="Only kernels whose names match.")
 @click.option(
     "--trials",
-    default=TRIALS,
+    default=32,
     show_default=True,
     type=click.IntRange(min=2),
     help="Settings that are tried of a kernel, at most.",
@@ -58,6 +55,7 @@ Without --records they are the user's (RELAXPY_TUNING, or tuning.json beside the
     type=click.Path(dir_okay=False, path_type=Path),
     help="The file to keep what is found in.",
 )
+@json_option
 def tune(
     file: str,
     sizes: tuple[str, ...],
@@ -65,11 +63,21 @@ def tune(
     kernel: str,
     trials: int,
     records: Path | None,
+    as_json: bool,
 ) -> None:
     """Try the settings of each kernel of the program in FILE, on this machine, and record the fastest.
 
     What is recorded after each kernel stays when the command is interrupted. Let nothing else run beside it.
     """
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from relaxpy.build.tune import Tuner
+    from relaxpy.build.tuning import TuningRecords
+    from relaxpy.cli.inputs import read_arrays, read_sizes
+    from relaxpy.cli.source import read_module
+
     path = records or TuningRecords.default_path()
     if path is None:
         raise UsageError(
@@ -110,6 +118,9 @@ def tune(
             known = known.with_record(done[-1].key, done[-1].record)
             known.write(path)
             progress.advance(task)
+    if as_json:
+        print_json({"records": path, "kernels": [as_data(tuned) for tuned in by_gain(done)]})
+        return
     show(done)
     better = sum(bool(t.record.choices) for t in done)
     click.echo(
@@ -117,13 +128,36 @@ def tune(
     )
 
 
+def by_gain(done: Sequence[Tuned]) -> list[Tuned]:
+    return sorted(done, key=lambda tuned: -tuned.speedup)
+
+
+def as_data(tuned: Tuned) -> dict[str, Any]:
+    """What came of a kernel, for JSON."""
+    before, after = tuned.record.microseconds
+    return {
+        "kernel": tuned.kernel,
+        "rule": tuned.rule,
+        "tried": tuned.settings,
+        "microseconds": before,
+        "best_microseconds": after,
+        "speedup": tuned.speedup,
+        "settings": dict(tuned.record.choices),
+        "sizes": [dict(size) for size in tuned.record.sizes],
+    }
+
+
 def show(done: Sequence[Tuned]) -> None:
     """What came of it, the greatest gain first."""
+
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for heading in ("kernel", "rule", "tried", "µs", "best", "faster", "settings"):
         right = heading in ("tried", "µs", "best", "faster")
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
-    for tuned in sorted(done, key=lambda t: -t.speedup):
+    for tuned in by_gain(done):
         before, after = tuned.record.microseconds
         settings = ", ".join(f"{k}={v}" for k, v in tuned.record.choices.items())
         table.add_row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -113,3 +114,15 @@ def test_errors(
     code, _, err = bisect(capsys, *args)
     assert code in (1, 2)
     assert message in err
+
+
+def test_json_says_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = bisect(capsys, "model.py", "--json")
+    assert (code, json.loads(out)) == (0, {"function": "main", "found": None})
+    planted = ("model.py", "--pipeline", "planted_passes:pipeline")
+    text = bisect(capsys, *planted)[1]
+    code, out, _ = bisect(capsys, *planted, "--json")
+    found = json.loads(out)["found"]
+    assert code == 1
+    assert (found["step"], found["function"], found["variable"]) == ("wrong", "main", "z")
+    assert found["text"] == text.rstrip("\n")

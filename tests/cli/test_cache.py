@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,31 @@ def test_a_size_that_is_none(
     code, _, err = run(capsys, "cache")
     assert code == 1
     assert "error[cache-size]: 'lots' is no size" in err
+
+
+def test_json_says_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = BuildCache(folder)
+    for i in range(3):
+        kept.put(bytes([i] * 32), bytes(2048))
+    text = run(capsys, "cache")[1]
+    shown = json.loads(run(capsys, "cache", "--json")[1])
+    assert shown == json.loads(run(capsys, "cache", "show", "--json")[1])
+    assert f"folder   {shown['folder']}\n" in text
+    assert f"entries  {shown['entries']} builds" in text
+    assert f"of at most {shown['max_bytes'] / 2**30:.1f} GiB" in text
+    assert (shown["hits"], shown["misses"], shown["writable"]) == (0, 0, True)
+    assert shown["bytes"] == sum(entry.size for entry in kept.entries())
+    damaged = kept.entries()[1].path
+    damaged.write_bytes(b"other")
+    verified = json.loads(run(capsys, "cache", "verify", "--json")[1])
+    assert verified == {"entries": 3, "damaged": [str(damaged)]}
+    cleared = json.loads(run(capsys, "cache", "clear", "--json")[1])
+    assert (cleared["deleted"], cleared["left"]) == (2, 0)
+
+
+@pytest.mark.parametrize("command", ["show", "clear", "verify"])
+def test_json_without_a_cache(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RELAXPY_CACHE_SIZE", "0")
+    assert json.loads(run(capsys, "cache", command, "--json")[1]) == {"folder": None}

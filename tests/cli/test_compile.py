@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -148,3 +149,28 @@ def test_a_file_for_each_pass(
     assert f"{len(files)} modules in" in out
     assert files[0].name == "00-written.py"
     assert run(capsys, "show", files[-1], "--plain")[0] == 0
+
+
+def test_json_says_the_same(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = (
+        "compile",
+        program,
+        "-o",
+        tmp_path / "m.rxe",
+        "--timings",
+        "--dump",
+        tmp_path / "passes",
+    )
+    text = run(capsys, *args)[1]
+    code, out, _ = run(capsys, *args, "--json")
+    assert code == 0
+    data = json.loads(out)
+    assert data["output"] == str(tmp_path / "m.rxe")
+    assert data["bytes"] == (tmp_path / "m.rxe").stat().st_size
+    assert [f"  {f['signature']}" in text for f in data["functions"]] == [True]
+    assert f"{len(data['modules'])} modules in" in text
+    (kernel,) = data["timings"]["kernels"]
+    assert kernel["name"] in text
+    assert all(name in text for name, _ in data["timings"]["steps"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
@@ -88,3 +89,26 @@ def test_a_probe_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_this_machine() -> None:
     """For real: a kernel is compiled in a process of its own, run and compared."""
     assert doctor.probe("llvm").works, doctor.probe("llvm")
+
+
+def test_json_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    findings = {"llvm": Finding(True, "znver5")}
+    monkeypatch.setattr(
+        doctor, "probe", lambda name: findings.get(name, Finding(False, "nothing", "get one"))
+    )
+    text = CliRunner().invoke(doctor.doctor).output
+    result = CliRunner().invoke(doctor.doctor, ["--json"])
+    assert result.exit_code == 0
+    data = json.loads(result.stdout)
+    assert data["works"] is True
+    assert [row["kind"] for row in data["targets"]][: len(PROBES)] == list(PROBES)
+    for row in data["targets"]:
+        assert f"{'yes' if row['works'] else 'no '}  {row['kind']:<8} {row['found']}" in text
+    for package in data["packages"]:
+        assert f"{package['name']:<24} {package['version']}" in text
+    for extra in data["extras"]:
+        assert f"{'yes' if extra['complete'] else 'no '}  {extra['name']:<8} {extra['use']}" in text
+
+    findings["llvm"] = Finding(False, "znver5", "it is broken")
+    result = CliRunner().invoke(doctor.doctor, ["--json"])
+    assert (result.exit_code, json.loads(result.stdout)["works"]) == (1, False)

@@ -140,3 +140,15 @@ def test_blank_lines_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_an_argument_that_is_not_text() -> None:
     with pytest.raises(RelaxError, match="not text in UTF-8"):
         read_sentences(["a\udc80"], None)
+
+
+def test_json_says_the_same(run: Callable[..., Result], tmp_path: Path) -> None:
+    """Sentences with their vectors, as --save writes them."""
+    file = tmp_path / "out.json"
+    result = run("aab", "ccc", "--json", "--save", str(file))
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    assert [row["sentence"] for row in rows] == ["aab", "ccc"]
+    assert rows == json.loads(file.read_text())
+    for row in rows:
+        assert " ".join(f"{number:+.4f}" for number in row["embedding"]) in run("aab", "ccc").stdout

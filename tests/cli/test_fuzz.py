@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from relaxpy.cli import fuzz as command
 from relaxpy.cli.main import cli
 from relaxpy.testing.differential import Failure
 from relaxpy.testing.file_mutations import Finding
@@ -33,7 +33,7 @@ def test_failures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             6, Failure("vm", "value", "1 of 1 elements differ"), "# call: main []\nprogram\n"
         )
 
-    monkeypatch.setattr(command, "outcomes_of", outcomes)
+    monkeypatch.setattr("relaxpy.testing.fuzz.fuzz", outcomes)
     folder = tmp_path / "found"
     result = CliRunner().invoke(cli, ["fuzz", "--count", "2", "--seed", "5", "--keep", str(folder)])
     assert result.exit_code == 1
@@ -57,8 +57,27 @@ def test_files_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     def findings(*_: object) -> Iterator[Finding]:
         yield Finding(8, "the process ended with -11")
 
-    monkeypatch.setattr(command, "mutate_files", findings)
+    monkeypatch.setattr("relaxpy.testing.file_mutations.mutate_files", findings)
     result = CliRunner().invoke(cli, ["fuzz", "--files", "5"])
     assert result.exit_code == 1
     assert "seed 8: the process ended with -11" in result.output
     assert "again: relaxpy fuzz --files 1 --seed 8" in result.output
+
+
+def test_json_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcomes(*_: object) -> Iterator[Outcome]:
+        yield Outcome(5)
+        yield Outcome(6, Failure("vm", "value", "1 of 1 elements differ"), "program\n")
+
+    monkeypatch.setattr("relaxpy.testing.fuzz.fuzz", outcomes)
+    result = CliRunner().invoke(cli, ["fuzz", "--count", "2", "--seed", "5", "--json"])
+    assert result.exit_code == 1
+    failure = {"seed": 6, "failure": "vm: 1 of 1 elements differ", "program": "program\n"}
+    assert json.loads(result.stdout) == {"programs": 2, "seed": 5, "failed": [failure]}
+
+    def findings(*_: object) -> Iterator[Finding]:
+        yield Finding(8, "the process ended with -11")
+
+    monkeypatch.setattr("relaxpy.testing.file_mutations.mutate_files", findings)
+    data = json.loads(CliRunner().invoke(cli, ["fuzz", "--files", "5", "--json"]).stdout)
+    assert data["failed"] == [{"seed": 8, "failure": "the process ended with -11"}]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import pty
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -12,6 +15,7 @@ import pytest
 
 from relaxpy.cli import main as cli
 from relaxpy.errors import RelaxError, UsageError
+from relaxpy.version import __version__
 
 
 def relaxpy(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -125,6 +129,93 @@ def test_broken_pipe_is_quiet() -> None:
     process.stderr.close()
     process.wait(timeout=60)
     assert err == ""
+
+
+def main_in(code: str, **env: str) -> subprocess.Popen[bytes]:
+    """A process that has imported the command, has run `code`, and says so on stdout before it runs the command."""
+    start = f"import sys\nfrom relaxpy.cli import main as cli\n{code}\nprint('ready', flush=True)\n"
+    return subprocess.Popen(
+        [sys.executable, "-c", f"{start}cli.main(sys.argv[1:])", "show", "-"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, **env},
+    )  # fmt: skip
+
+
+def test_interrupt_is_one_word() -> None:
+    """Ctrl-C, also while the compiler is imported: no traceback, and the exit code that shells give it."""
+    with main_in("") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip() == b"interrupted"
+
+
+@pytest.mark.parametrize("lines", [1, 20_000])
+def test_a_reader_that_has_enough(lines: int) -> None:
+    """`relaxpy COMMAND | head -1`, whether the rest fits the pipe or not."""
+    code = f"""
+import click
+@click.command()
+@click.argument("file")
+def lines(file):
+    sys.stdin.readline()
+    for _ in range({lines}):
+        click.echo("line")
+cli.LazyGroup.get_command = lambda *_: lines
+"""
+    with main_in(code) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.stdout.close()
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == cli.READER_GONE
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_no_color(no_color: str, coloured: bool) -> None:
+    """On a terminal a defect is red, but for those who want no colours."""
+    fail = "def fail(*_): raise ZeroDivisionError\ncli.LazyGroup.get_command = fail"
+    code = f"from relaxpy.cli import main as cli\n{fail}\ncli.main(['show'])"
+    terminal, theirs = pty.openpty()
+    env = {**os.environ, "NO_COLOR": no_color}
+    done = subprocess.run([sys.executable, "-c", code], stderr=theirs, env=env, check=False)
+    os.close(theirs)
+    shown = os.read(terminal, 10_000)
+    os.close(terminal)
+    assert done.returncode == 70
+    assert b"ZeroDivisionError" in shown
+    assert (b"\x1b[31m" in shown) is coloured
+
+
+HEAVY = ("tvm", "tvm_ffi", "numpy", "sympy", "rich", "relaxpy.ir", "relaxpy.runtime")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """Neither `relaxpy --help` nor the help of any command imports numpy, the compiler, or what they belong to."""
+    code = f"""
+import sys
+from relaxpy.cli.main import COMMANDS, main
+for args in ([], *([name] for name in COMMANDS)):
+    try:
+        main([*args, "--help"])
+    except SystemExit as stop:
+        assert not stop.code
+    heavy = [name for name in {HEAVY} if name in sys.modules]
+    assert not heavy, (args, heavy)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_version_is_told_once() -> None:
+    assert relaxpy("--version").stdout.split()[-1] == __version__
 
 
 def test_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

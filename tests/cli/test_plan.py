@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner, Result
 
 import relaxpy
 from relaxpy.cli.main import cli
+from relaxpy.runtime.inspect.memory_plan import shown
 
 TEXT = """
 @R.function
@@ -106,3 +108,23 @@ def test_sizes_are_names_and_numbers(program: Path, text: str) -> None:
 
 def test_no_file(tmp_path: Path) -> None:
     assert plan(tmp_path / "nothing.py").exit_code == 2
+
+
+def test_json_says_the_same(program: Path) -> None:
+    """The table's figures in bytes; tensors where they are asked for."""
+    args = (program, "--bound", "n=1024", "--tensors")
+    lines = plan(*args).stdout.splitlines()
+    data = json.loads(plan(*args, "--json").stdout)
+    (function,) = data["functions"]
+    assert (function["name"], function["sizes"]) == ("main", {"n": 1024})
+    columns = ("planned", "least", "unshared", "workspace", "results", "peak")
+    assert lines[1].split()[2:] == " ".join(shown(function[c]) for c in columns).split()
+    assert (
+        f"weights {shown(data['weights'])}, with the largest function {shown(data['peak'])}"
+        in lines
+    )
+    for tensor in function["tensors"]:
+        text = f"main.{tensor['name']}: {tensor['bytes']} bytes, "
+        assert any(line.startswith(text) for line in lines)
+    (without,) = json.loads(plan(*args[:-1], "--json").stdout)["functions"]
+    assert "tensors" not in without

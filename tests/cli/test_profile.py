@@ -64,3 +64,15 @@ def test_errors(
     code, _, err = run(capsys, "profile", *args)
     assert code in (1, 2)
     assert message in err
+
+
+def test_json_says_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both tables; stdout is JSON and nothing else."""
+    given = ["model.py", "--params", "w.npz", "--input", "x=f32[3,4]", "--repeat", "2", "--json"]
+    code, out, err = run(capsys, "profile", *given, "--lines", "--trace", "trace.json")
+    assert (code, err) == (0, "wrote trace.json\n")
+    data = json.loads(out)
+    assert (data["function"], data["repeat"]) == ("main", 2)
+    assert "matmul" in data["kernels"][0]["name"]
+    assert any("model.py:4" in row["name"] for row in data["lines"])
+    assert "lines" not in json.loads(run(capsys, "profile", *given)[1])

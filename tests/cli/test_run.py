@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -159,3 +160,29 @@ def test_inputs_that_are_missing_say_how_they_are_given(
     code, _, err = run(capsys, executable, "x=3")
     assert code == 1
     assert "write --input x=3" in err
+
+
+def test_json_says_the_same(
+    executable: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every result by its path, with all of its numbers; NaN is a text."""
+    np.save(tmp_path / "x.npy", np.array([[0.5, np.nan]], np.float32))
+    args = (executable, "main", "--input", f"x={tmp_path}/x.npy", "--input", "y=(2,3)")
+    code, out, _ = run(capsys, *args, "--json")
+    assert code == 0
+    x = {"dtype": "float32", "shape": [1, 2], "values": [[0.5, "nan"]]}
+    assert json.loads(out) == {"results": {"0": {"shape": [2, 3]}, "1.0": x, "1.1": x}}
+    assert "1.1: float32[1, 2]" in run(capsys, *args)[1]
+
+
+def test_json_with_repetitions_and_files(
+    executable: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """stdout is JSON and nothing else."""
+    file = tmp_path / "out.npy"
+    args = ("--input", "x=3", "--repeat", "2", "--save", str(file), "--json")
+    code, out, err = run(capsys, executable, "same", *args)
+    data = json.loads(out)
+    assert (code, data["results"], data["repeat"]) == (0, {"result": 3}, 2)
+    assert data["median_seconds"] > 0
+    assert f"saved {file}" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -225,3 +226,21 @@ def test_options_that_do_not_go_together(
         code, _, err = show(capsys, str(tmp_path / "x.rxe"), *options)
         assert code == 1
         assert "error[not-a-script]" in err
+
+
+def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a program and of an executable: the functions, and the text."""
+    file = tmp_path / "module.py"
+    file.write_text(PROGRAM)
+    data = json.loads(show(capsys, str(file), "--json")[1])
+    assert data["functions"] == [{"name": "main", "parameters": ["x"], "kind": "graph"}]
+    assert data["text"].strip() == show(capsys, str(file))[1].strip()
+
+    built = tmp_path / "module.rxe"
+    relaxpy.build(relaxpy.parse(PROGRAM)).save(built)
+    data, text = (show(capsys, str(built), *option)[1] for option in (["--json"], []))
+    data = json.loads(data)
+    (main_function,) = data["functions"]
+    assert main_function["parameters"][0]["name"] == "x"
+    assert f"# {len(data['kernels'])} kernel in {data['object_bytes']} bytes" in text
+    assert data["text"].strip() == text.strip()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from relaxpy import files
-from relaxpy.build.tune import Tuner
+from relaxpy.build.tune import TRIALS, Tuner
 from relaxpy.build.tuning import TuningRecords
 from relaxpy.cli.main import main
+from relaxpy.cli.tune import tune as command
 
 PROGRAM = """
 @R.function
@@ -83,3 +85,26 @@ def test_errors(
     code, _, err = tune(capsys, *args)
     assert code in (1, 2)
     assert message in err
+
+
+def test_json_says_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was recorded, kernel by kernel; the table has the same."""
+    code, out, _ = tune(
+        capsys, "model.py", "--at", "n=3", "--trials", "2", "--records", "r.json", "--json"
+    )
+    assert code == 0
+    data = json.loads(out)
+    assert data["records"] == "r.json"
+    records = TuningRecords.read("r.json").records.values()
+    assert {row["kernel"] for row in data["kernels"]} == {record.kernel for record in records}
+    for row in data["kernels"]:
+        (record,) = (record for record in records if record.kernel == row["kernel"])
+        assert (row["microseconds"], row["best_microseconds"]) == record.microseconds
+        assert row["settings"] == dict(record.choices)
+        assert row["sizes"] == [{"n": 3}]
+
+
+def test_as_many_trials_as_the_tuner_makes() -> None:
+    """The default is written in the command, which does not import the tuner before it runs."""
+    (option,) = (option for option in command.params if option.name == "trials")
+    assert option.default == TRIALS

@@ -1,0 +1,41 @@
+"""`relaxpy passes`: what a build does, step by step."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import click
+
+from relaxpy.cli.outputs import first_sentence, json_option, print_json
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  relaxpy passes                    for this machine's processor
+  relaxpy passes --target opencl    for another target
+  relaxpy passes --json
+
+The names are those of `explain --without` and `bisect --without`, and of the methods of a Pipeline.
+"""
+)
+@click.option("--target", "-t", default="llvm", show_default=True, help="What to compile for.")
+@json_option
+def passes(target: str, as_json: bool) -> None:
+    """List the passes that a program goes through, in order, by phase."""
+    from relaxpy.build.pipeline import default_pipeline
+
+    rows = [
+        {"phase": phase.name, "pass": step.name, "summary": first_sentence(step.__doc__)}
+        for phase in default_pipeline(target).phases
+        for step in phase.passes
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    width = max(len(row["pass"]) for row in rows)
+    for phase, members in groupby(rows, key=lambda row: row["phase"]):
+        click.echo(phase)
+        for row in members:
+            click.echo(f"  {row['pass']:<{width}}  {row['summary']}")
