@@ -255,14 +255,14 @@ class Bench:
     def _load(self, func: Any) -> tuple[Any, float]:
         from relaxpy.backend.cpu.compile import compile_object
         from relaxpy.backend.schedule import schedule_kernel
-        from relaxpy.runtime.bytecode import KernelInfo
+        from relaxpy.runtime.bytecode import KernelImage, KernelInfo
         from relaxpy.runtime.devices.cpu.kernels import load_kernels
 
         start = time.process_time()
         kernel = schedule_kernel(func, self.target)
         code = compile_object({"p": kernel.parallel, "s": kernel.serial}, self.target)
         seconds = time.process_time() - start
-        return load_kernels([code], [KernelInfo("matmul", "p", "s")])[0], seconds
+        return load_kernels([code], [KernelInfo("matmul", (KernelImage("p", "s"),))])[0], seconds
 
 
 def packed_product(dtype: str, out: str, target: Any) -> tuple[Any, Any]:

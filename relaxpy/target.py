@@ -5,6 +5,9 @@ compiles for it (`relaxpy.backend.registry`), and the backend reads the rest. A 
 the text leaves out is filled in from this machine, so that building on two machines never silently differs, and
 `str(target)` parses back to the same target.
 
+A target may have *alternatives*: `"llvm -mcpu=x86-64-v3,x86-64-v4"` compiles every kernel for either processor into one
+executable, and a machine runs the best that it can. Written out, alternatives are texts with `;` between them.
+
 This file is light: backends, and the compiler with them, are loaded when a target is parsed.
 """
 
@@ -52,6 +55,12 @@ class Target(ABC):
         """The machine that runs this process, compiled for with LLVM."""
         return Target.parse("llvm")
 
+    @property
+    def alternatives(self) -> tuple[Target, ...]:
+        """What each kernel is compiled for, what asks for most of a machine first: targets of one kind without
+        alternatives. Where there are several, what `self` says of itself beside that is what its last one says."""
+        return (self,)
+
     @abstractmethod
     def __str__(self) -> str:
         """The text, complete: everything that code for this target depends on."""
@@ -69,9 +78,14 @@ class Target(ABC):
         return None
 
     def facts(self) -> Mapping[str, str | int | bool | tuple[str, ...]]:
-        """What an executable remembers of the target: its kind and text, and whatever a loader has to compare with the
-        machine that it is on."""
+        """What an executable remembers of the target, for people: its kind and text, and more."""
         return {"kind": self.kind, "text": str(self)}
+
+    def requirement(self) -> tuple[str, str, tuple[str, ...]]:
+        """What a device must have to run code for this target, without its alternatives: a name for people, the
+        architecture ("": any) and the names of features, as the device's kind calls them
+        (`relaxpy.runtime.bytecode.Requirement`)."""
+        return str(self), "", ()
 
 
 def fail(code: str, message: str, help: str | None = None) -> NoReturn:
@@ -88,7 +102,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def first_word(text: str) -> str:
     """The kind that a target's text begins with; "" where it is empty."""
-    words = _words(text)
+    words = _words(text.partition(";")[0])
     return words[0] if words else ""
 
 

@@ -20,7 +20,7 @@ from relaxpy.target import Target
 if TYPE_CHECKING:
     from relaxpy.backend.knobs import Choice, Choices
     from relaxpy.backend.schedule import ScheduledKernel
-    from relaxpy.runtime.bytecode import KernelInfo, KernelMemory
+    from relaxpy.runtime.bytecode import KernelImage, KernelMemory
     from relaxpy.tir.lowering.workspace import Launches
     from relaxpy.tir.prim_func import PrimFunc
     from relaxpy.tir.tvm import tirx
@@ -41,13 +41,13 @@ class CompileOptions:
 class KernelImages:
     """Compiled kernels."""
 
-    images: tuple[bytes, ...]
-    """What a runtime loads. The same programs give the same bytes in every process; images of several kernels that are
+    objects: tuple[bytes, ...]
+    """What a runtime loads. The same programs give the same bytes in every process; objects of several kernels that are
     equal are stored once in an executable."""
-    kernels: Mapping[str, KernelInfo]
+    kernels: Mapping[str, KernelImage]
     """The kernels by the symbol that was given, as an executable describes them: their objects are indices into
-    `images`, their names and parameters are filled in by the build. The image knows a kernel by its own symbol, the
-    one given; where it has a `launch`, by `relaxpy.runtime.kernel_params.launched` of that."""
+    `objects`. The object knows a kernel by its own symbol, the one given; where it has a `launch`, by
+    `relaxpy.runtime.kernel_params.launched` of that."""
 
 
 class Backend(ABC, Generic[T]):

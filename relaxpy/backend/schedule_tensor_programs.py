@@ -28,7 +28,8 @@ class ScheduleTensorPrograms(Pass):
     same for programs whose author arranged the loops (figure 11 of the paper).
 
     Where a launch on the target takes a limited number of buffers, programs that need more are divided before: one
-    program for each run of their statements that fits.
+    program for each run of their statements that fits. Alternatives of a target share the memory that is planned: each
+    is given what it asks for, and does not use what only others do.
 
     Loops are written later, when a kernel is compiled and not in the cache: a program stays as readable as it was. Its
     attribute `relaxpy.workspaces` says which parameters are such memory. One that the text does not use is a buffer of
@@ -98,14 +99,23 @@ class ScheduleTensorPrograms(Pass):
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         target = ctx.target or Target.host()
         mod = with_launches(mod, _divided(mod, program_targets(mod, target), target))
-        own = program_targets(mod, target)
-        found = {
-            name: backend_of(own.get(name, target)).launches(program, own.get(name, target))
-            for name, program in _programs(mod)
-        }
-        made = with_launches(mod, {name: one for name, one in found.items() if one is not None})
-        _require_room(made, target)
-        return made
+        # Each alternative of a target finds what those before it were given, and asks for what it lacks.
+        for number in range(len(target.alternatives)):
+            mod = with_launches(mod, _launches(mod, target, number))
+        _require_room(mod, target)
+        return mod
+
+
+def _launches(mod: IRModule, target: Target, number: int) -> dict[str, Launches]:
+    """What alternative `number` of each program's target wants of the programs."""
+    found: dict[str, Launches] = {}
+    own = program_targets(mod, target)
+    for name, program in _programs(mod):
+        for alternative in own.get(name, target).alternatives[number : number + 1]:
+            launches = backend_of(alternative).launches(program, alternative)
+            if launches is not None:
+                found[name] = launches
+    return found
 
 
 def _programs(mod: IRModule) -> list[tuple[str, PrimFunc]]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 from relaxpy.analysis.well_formed import check_well_formed
-from relaxpy.backend.slots import on_host
 from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
 from relaxpy.build.kept_builds import find, keep, key_of
@@ -24,6 +24,7 @@ from relaxpy.ir.expr import Function
 from relaxpy.ir.garbage import garbage_kept
 from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
+from relaxpy.runtime.bytecode import KernelImage, KernelInfo, Requirement
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.inspect.build_report import BuildReport, KernelTime
 from relaxpy.shape.declare import with_bounds
@@ -52,7 +53,8 @@ def build(
     """Compile a module, once for all shapes that it can take.
 
     `target` is `"llvm"` for this machine's CPU with its features, or names another (`"llvm
-    -mcpu=x86-64-v3"`); the executable stores it resolved. `params` are arrays to bind to
+    -mcpu=x86-64-v3"`), or several: `"llvm -mcpu=x86-64-v3,x86-64-v4"` compiles every kernel for each, and a machine runs
+    the best that it can; the executable stores it resolved. `params` are arrays to bind to
     parameters by name (`"w"`, or `"main.w"`); they are not copied: leave them as they are until
     the executable is saved. `bounds` are the largest values of symbolic variables (`"n"`, or
     `"main.n"`), as `tir_var_upper_bound` declares them: where all sizes have one, memory is planned
@@ -195,52 +197,64 @@ def link(
         func = mod[name]
         assert isinstance(func, PrimFunc)
         programs[name] = func
-    kernels: dict[str, CompiledKernel] = {}
+    built: list[Built] = []
     slots = program.slots
     for slot, own in enumerate(slots.targets):
         here = {name: func for name, func in programs.items() if program.kernel_slots[name] == slot}
-        if here:
-            kernels |= compile_kernels(
+        # a program without tensors of a device runs on the host, whatever the rest is built for
+        wanted = target if len(slots.slots) == 1 else own or Target.host()
+        for alternative in wanted.alternatives if here else ():
+            kernels = compile_kernels(
                 here,
-                # a program without tensors of a device runs on the host, whatever the rest is built for
-                target if len(slots.slots) == 1 else own or Target.host(),
+                alternative,
                 build_cache=build_cache,
                 jobs=jobs,
                 check_arguments=check_arguments,
                 tuning=tuning,
                 progress=progress,
             )
-    kernels = {name: kernels[name] for name in programs}
+            built.append((alternative, kernels))
     clock.lap("kernels")
     sources = {name: func.listing(name) for name, func in programs.items()}
     clock.lap("listing")
-    images = list(dict.fromkeys(image for k in kernels.values() for image in k.images))
-    places = {image: place for place, image in enumerate(images)}
-    infos = [
-        replace(
-            kernel.info.moved(name, [places[image] for image in kernel.images]),
-            slot=program.kernel_slots[name],
-        )
-        for name, kernel in kernels.items()
-    ]
-    facts = target.facts()
-    if not on_host(target) and slots.targets[0] is None and 0 in program.kernel_slots.values():
-        facts = {
-            **Target.host().facts(),
-            **facts,
-        }  # what its kernels for the host need of a machine
+    requirements = tuple(
+        dict.fromkeys(Requirement(*alternative.requirement()) for alternative, _ in built)
+    )
+    objects: dict[bytes, int] = {}
+    infos = [_info(name, built, requirements, objects) for name in programs]
     return Executable(
         functions=tuple(program.functions),
         constants=tuple(program.constants),
-        kernels=tuple(infos),
+        kernels=tuple(replace(info, slot=program.kernel_slots[info.name]) for info in infos),
         libraries=tuple(program.libraries),
         packed=tuple(program.packed),
-        objects=tuple(images),
-        target=facts,
+        objects=tuple(objects),
+        target=target.facts(),
         slots=slots.slots,
+        requirements=requirements,
         sources=sources,
-        build_report=_report(clock, kernels, jobs),
+        build_report=_report(clock, built, jobs),
     )
+
+
+Built: TypeAlias = "tuple[Target, Mapping[str, CompiledKernel]]"
+"""A target without alternatives, and kernels that were compiled for it."""
+
+
+def _info(
+    name: str,
+    built: Sequence[Built],
+    requirements: Sequence[Requirement],
+    objects: dict[bytes, int],
+) -> KernelInfo:
+    """A kernel with an image for each target that it was compiled for. Objects are numbered as they come."""
+    found = [(target, kernels[name]) for target, kernels in built if name in kernels]
+    images: list[KernelImage] = []
+    for target, kernel in found:
+        places = [objects.setdefault(each, len(objects)) for each in kernel.objects]
+        needs = requirements.index(Requirement(*target.requirement()))
+        images.append(replace(kernel.info.image.moved(places), needs=needs))
+    return replace(found[0][1].info, name=name, images=tuple(images))
 
 
 def _checks(step: Pass) -> bool:
@@ -281,11 +295,16 @@ class Clock:
         self.lap(step.name)
 
 
-def _report(clock: Clock, kernels: Mapping[str, CompiledKernel], jobs: int | None) -> BuildReport:
-    """Kernels that are the same program are told once, by the first name."""
-    distinct = {kernel.symbol: (name, kernel) for name, kernel in reversed(list(kernels.items()))}
-    times = tuple(
-        KernelTime(name, kernel.rule, kernel.seconds, len(kernel.images[0]), kernel.cached)
-        for name, kernel in reversed(list(distinct.values()))
-    )
-    return BuildReport(tuple(clock.laps), times, jobs or default_jobs())
+def _report(clock: Clock, built: Sequence[Built], jobs: int | None) -> BuildReport:
+    """Kernels that are the same program are told once, by the first name; those that were compiled for several targets
+    once for each."""
+    times: list[KernelTime] = []
+    often = Counter(name for _, kernels in built for name in kernels)
+    for target, kernels in built:
+        suffix = f" ({target.requirement()[0]})"
+        distinct = {kernel.symbol: (name, kernel) for name, kernel in reversed([*kernels.items()])}
+        for name, kernel in reversed([*distinct.values()]):
+            shown = name + suffix if often[name] > 1 else name
+            size = len(kernel.objects[0])
+            times.append(KernelTime(shown, kernel.rule, kernel.seconds, size, kernel.cached))
+    return BuildReport(tuple(clock.laps), tuple(times), jobs or default_jobs())

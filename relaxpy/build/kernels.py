@@ -17,7 +17,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, pairwise
@@ -40,7 +40,7 @@ from relaxpy.runtime.bytecode import KernelInfo, KernelParam
 from relaxpy.runtime.codec import decode, encode
 from relaxpy.runtime.kernel_params import symbol_of
 from relaxpy.target import Target
-from relaxpy.tir.prim_func import PrimFunc
+from relaxpy.tir.prim_func import PrimFunc, given_workspaces
 
 _KERNEL_SOURCES = (
     *("errors.py", "ir", "tir", "shape", "analysis", "backend", "build/kernels.py"),
@@ -56,25 +56,26 @@ class CompiledKernel:
     """A tensor program as a target's backend compiled it."""
 
     info: KernelInfo
-    """As an executable describes it; its objects are indices into `images`, and its name is its symbol."""
+    """As an executable describes it, with one image, whose objects are indices into `objects`; its name is its
+    symbol."""
     rule: str
     """The schedule rule that arranged it."""
     seconds: float
     """What scheduling and compiling took."""
-    images: tuple[bytes, ...]
+    objects: tuple[bytes, ...]
     cached: bool = False
     """It came from the cache."""
 
     @property
     def symbol(self) -> str:
         """A name for what the program says; it ends with the digest of its parameters."""
-        return self.info.symbol
+        return self.info.image.symbol
 
     def encode(self) -> bytes:
         """As an entry of the cache."""
-        sizes = [len(image) for image in self.images]
+        sizes = [len(each) for each in self.objects]
         facts = (encode(self.info), self.rule, self.seconds, sizes)
-        return json.dumps(facts).encode() + b"\n" + b"".join(self.images)
+        return json.dumps(facts).encode() + b"\n" + b"".join(self.objects)
 
     @classmethod
     def decode(cls, data: memoryview) -> CompiledKernel:
@@ -82,8 +83,8 @@ class CompiledKernel:
         facts, code = bytes(data).split(b"\n", 1)
         info, rule, seconds, sizes = json.loads(facts)
         ends = list(accumulate(sizes, initial=0))
-        images = tuple(code[start:end] for start, end in pairwise(ends))
-        return cls(decode(info, KernelInfo), rule, seconds, images, cached=True)
+        objects = tuple(code[start:end] for start, end in pairwise(ends))
+        return cls(decode(info, KernelInfo), rule, seconds, objects, cached=True)
 
 
 Progress = Callable[[int, int, str], None]
@@ -215,7 +216,8 @@ def _compile(
     options = CompileOptions(check_arguments)
     try:
         compiled = backend_of(target).compile({symbol: scheduled}, target, options, called=name)
-        info = replace(compiled.kernels[symbol], params=params)
+        image = compiled.kernels[symbol]
+        info = KernelInfo(image.symbol, (image,), params)
     except (RelaxError, OSError, MemoryError):
         raise
     except Exception as error:
@@ -225,7 +227,7 @@ def _compile(
             help=f'this is a bug in the backend for "{target.kind}"',
         ) from error
     seconds += perf_counter() - start
-    return CompiledKernel(info, scheduled.rule, seconds, compiled.images)
+    return CompiledKernel(info, scheduled.rule, seconds, compiled.objects)
 
 
 def kernel_params(program: PrimFunc) -> tuple[KernelParam, ...]:
@@ -236,12 +238,16 @@ def kernel_params(program: PrimFunc) -> tuple[KernelParam, ...]:
         dims = param.shape if isinstance(param, BufferParam) else (param.var.dim,)
         for var in (var for dim in dims for var in dim.vars):
             numbers.setdefault(var.dim, len(numbers))
+    workspaces = given_workspaces(program.func)
     found: list[KernelParam] = []
     for position, param in enumerate(program.params):
         if isinstance(param, BufferParam):
             shape = tuple(int_expr(dim, numbers) for dim in param.shape)
-            written = position in program.written
-            found.append(KernelParam(str(param.dtype), shape, written=written))
+            access = "read"
+            if position in program.written:
+                looks = position in program.read and position not in workspaces
+                access = "read-write" if looks else "write"
+            found.append(KernelParam(str(param.dtype), shape, access=access))
         else:
             is_int = param.dtype.is_int
             found.append(

@@ -11,7 +11,7 @@ from relaxpy.build.codegen import generate
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
-from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.bytecode import KernelImage, KernelInfo
 from relaxpy.runtime.inspect.memory_plan import MemoryPlan, plan_of
 from relaxpy.shape.declare import with_bounds
 from relaxpy.target import Target
@@ -39,6 +39,8 @@ def memory_plan(
     check_well_formed(mod)
     resolved = Target.parse(target)
     backend = backend_of(resolved)
+    here = (each for each in resolved.alternatives if each.is_host_loadable)
+    alternative = next(here, resolved.alternatives[0])  # as `Executable.memory_plan`
     context = PassContext(resolved, dict(params or {}))
     kernels: list[KernelInfo] = []
     with deep_recursion():
@@ -47,8 +49,8 @@ def memory_plan(
         for name in program.kernels if inside_kernels else ():
             func = lowered[name]
             assert isinstance(func, PrimFunc)
-            scheduled = backend.schedule(func.func, resolved, {})
-            memory = backend.kernel_memory(scheduled, resolved)
-            kernels.append(KernelInfo(name, symbol="", serial_symbol="", memory=memory))
+            scheduled = backend.schedule(func.func, alternative, {})
+            memory = backend.kernel_memory(scheduled, alternative)
+            kernels.append(KernelInfo(name, (KernelImage("", "", memory=memory),)))
     weights = sum(array.nbytes for array in program.constants)
     return plan_of(program.functions, weights, sizes or {}, kernels)

@@ -101,6 +101,10 @@ class Tuner:
 
     def __post_init__(self) -> None:
         check_well_formed(self.mod)
+        alternatives = self.target.alternatives
+        here = (each for each in alternatives if each.is_host_loadable)
+        self.measured = next(here, alternatives[0])
+        """Of the target's alternatives the one that this machine runs."""
         self.tensor_level = tensor_level(self.mod, self.target, self.params, self.pipeline)
         self.sites = call_sites(self.tensor_level, self.sizes or [{}])
         self.programs: dict[str, PrimFunc] = {}
@@ -119,8 +123,8 @@ class Tuner:
     def tune(self, name: str, progress: Callable[[str], None] = lambda _: None) -> Tuned:
         """Measure one of `kernels()`. `progress` is told each setting."""
         program = self.programs[name]
-        trial = Trial(name, program, self.sites[name], self.target, self.seconds)
-        rules = backend_of(self.target).knobs(program.func, self.target)
+        trial = Trial(name, program, self.sites[name], self.measured, self.seconds)
+        rules = backend_of(self.measured).knobs(program.func, self.measured)
         own = next(iter(rules), "author")
         default = trial.measure({})
         tried: dict[float, Choices] = {default: {}}
@@ -140,7 +144,7 @@ class Tuner:
                 chosen, after = {}, before
         sizes = tuple({**site.sizes} for site in self.sites[name])
         record = Record(name, chosen, (round(before, 3), round(after, 3)), sizes)
-        return Tuned(name, own, trial.count, record, record_key(program, self.target))
+        return Tuned(name, own, trial.count, record, record_key(program, self.measured))
 
     def _settings(
         self,

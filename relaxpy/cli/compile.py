@@ -22,6 +22,7 @@ from relaxpy.cli.outputs import OutputFile, json_option, print_json
 Examples:
   relaxpy compile mlp.py -o mlp.rxe                                for this machine
   relaxpy compile mlp.py --target 'llvm -mcpu=haswell' -o mlp.rxe  for any CPU with AVX2
+  relaxpy compile mlp.py --target 'llvm -mcpu=haswell,znver4' -o mlp.rxe  for several, in one file
   relaxpy compile mlp.py --params mlp.npz -o mlp.rxe               with the weights bound by name
   relaxpy compile mlp.py --params mlp.safetensors --weights beside -o mlp.rxe
   relaxpy compile mlp.py -o mlp.rxe --timings                      and where the time went

@@ -75,6 +75,9 @@ IntExpr: TypeAlias = "Int64 | Heap | IntOp"
 Operand: TypeAlias = "Reg | Heap | Int64 | float | bool | str"
 
 
+ACCESSES = ("read", "write", "read-write")
+"""What a kernel does to a buffer."""
+
 HOST = 0
 """The slot of the processor that runs the machine."""
 
@@ -483,15 +486,32 @@ class KernelParam:
     """None: a scalar."""
     size: OrNone = -1
     """Of a scalar: the size that it is; -1: none."""
-    written: bool = False
-    """The kernel stores to it."""
+    access: Annotated[str, ACCESSES] = "read"
+    """What the kernel does to its memory: it only reads it, it writes to it whatever was there before, or it writes and
+    may look at what was there before."""
+
+    @property
+    def written(self) -> bool:
+        """The kernel stores to it."""
+        return self.access != "read"
 
 
 @dataclass(frozen=True, slots=True)
-class KernelInfo:
-    """A compiled tensor program: the symbols of its variants, and the object that holds them."""
+class Requirement:
+    """What a device must have to run code of a kernel. Names are those of the device's kind: for processors LLVM's."""
 
     name: str
+    """For people: what the code was built for."""
+    arch: str = ""
+    """The device's architecture, e.g. `x86_64`; "": any."""
+    features: tuple[str, ...] = ()
+    """E.g. `avx2`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelImage:
+    """Code of a kernel: the symbols of its variants, and the object that holds them."""
+
     symbol: str
     """Runs on all threads where that helps."""
     serial_symbol: str
@@ -502,18 +522,35 @@ class KernelInfo:
     """Set where the serial kernel is the parallel one in a library of its own."""
     memory: KernelMemory | None = None
     """None: not known."""
-    params: tuple[KernelParam, ...] | None = None
-    """Its parameters. Its code does not check its arguments, and `symbol` ends with the digest of these
-    (`relaxpy.runtime.kernel_params`). None: its code checks them itself."""
-    slot: Index = HOST
-    """Where it runs, and where its tensors live."""
     launch: tuple[IntExpr, ...] = ()
     """How it is launched, for a device that asks: the numbers that the device's runtime expects, e.g. of groups and of
     threads in each. `Heap(i)` in them is the kernel's own size number i, as in its parameters' shapes."""
+    needs: OrNone = -1
+    """Index into the executable's requirements: what a device must have to run it; -1: nothing."""
+
+    def moved(self, places: Sequence[int]) -> KernelImage:
+        """The image where object number i is at `places[i]`."""
+        alone = self.alone and replace(self.alone, object=places[self.alone.object])
+        return replace(self, object=places[self.object], alone=alone)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """A compiled tensor program: what it takes, and its code, perhaps several times, for devices that have more and for
+    devices that have less. All images take the same arguments and do the same."""
+
+    name: str
+    images: tuple[KernelImage, ...]
+    """A device runs the first whose requirement it meets."""
+    params: tuple[KernelParam, ...] | None = None
+    """Its parameters. Its code does not check its arguments, and the symbols end with the digest of these
+    (`relaxpy.runtime.kernel_params`). None: its code checks them itself."""
+    slot: Index = HOST
+    """Where it runs, and where its tensors live."""
 
     kind: ClassVar[str] = "kernel"
 
-    def moved(self, name: str, places: Sequence[int]) -> KernelInfo:
-        """The kernel under this name, where object number i is at `places[i]`."""
-        alone = self.alone and replace(self.alone, object=places[self.alone.object])
-        return replace(self, name=name, object=places[self.object], alone=alone)
+    @property
+    def image(self) -> KernelImage:
+        """The first of its images: the one that runs, once a machine has chosen (`relaxpy.runtime.images`)."""
+        return self.images[0]

@@ -26,7 +26,7 @@ _CLASSES: dict[str, type[Any]] = {
         bytecode.TensorPattern, bytecode.ShapePattern, bytecode.PrimPattern, bytecode.TuplePattern,
         bytecode.CallablePattern, bytecode.ObjectPattern,
         bytecode.Check, bytecode.Location, bytecode.Param, bytecode.FunctionCode, bytecode.Alone, bytecode.KernelMemory,
-        bytecode.KernelParam, bytecode.KernelInfo,
+        bytecode.KernelParam, bytecode.Requirement, bytecode.KernelImage, bytecode.KernelInfo,
     )
 }  # fmt: skip
 _FIELDS = {cls: tuple(field.name for field in fields(cls)) for cls in _CLASSES.values()}

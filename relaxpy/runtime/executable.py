@@ -11,6 +11,7 @@ import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -21,7 +22,14 @@ import numpy as np
 
 from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.bytecode import HOST_SLOT, FunctionCode, Index, KernelInfo, Slot
+from relaxpy.runtime.bytecode import (
+    HOST_SLOT,
+    FunctionCode,
+    Index,
+    KernelInfo,
+    Requirement,
+    Slot,
+)
 from relaxpy.runtime.codec import Malformed, decode, encode
 from relaxpy.runtime.container import (
     ALIGNMENT,
@@ -30,7 +38,8 @@ from relaxpy.runtime.container import (
     open_container,
     write_container,
 )
-from relaxpy.runtime.devices.cpu.features import missing_features
+from relaxpy.runtime.devices.cpu.features import missing_here
+from relaxpy.runtime.images import choose_images
 from relaxpy.runtime.inspect.build_report import BuildReport
 from relaxpy.runtime.inspect.listing import listing, signature
 from relaxpy.runtime.inspect.memory_plan import MemoryPlan, plan_of
@@ -54,14 +63,16 @@ class Executable:
     packed: tuple[str, ...] = ()
     """Names that `Packed` instructions index."""
     objects: tuple[bytes, ...] = ()
-    """What kernels are in: relocatable object files, one a kernel, with its variants; for another device what its
-    backend made (`KernelInfo.object`)."""
+    """What kernels are in: relocatable object files, one an image, with its variants; for another device what its
+    backend made (`KernelImage.object`)."""
     target: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What it was built for: `kind`, `mcpu`, `features` (LLVM names that the code needs)."""
+    """What it was built for: `kind`, `text`, `mcpu`."""
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     """Kernel → its script, for `as_text`."""
     slots: tuple[Slot, ...] = (HOST_SLOT,)
     """The devices that it needs; the first is the processor that runs the machine."""
+    requirements: tuple[Requirement, ...] = ()
+    """What the images of kernels need (`KernelImage.needs`)."""
     build_report: BuildReport | None = None
     """Where the time of the build went; not kept in files."""
 
@@ -109,7 +120,10 @@ class Executable:
         Raises: UsageError (`plan-sizes`) for a name that no function has, and for a variable with neither.
         """
         weights = sum(array.nbytes for array in self.constants)
-        return plan_of(self.functions, weights, {**(sizes or {}), **named}, self.kernels)
+        kernels = self.kernels
+        with suppress(ExecutableError):  # then it is planned for another machine
+            kernels = self.images_here()
+        return plan_of(self.functions, weights, {**(sizes or {}), **named}, kernels)
 
     def as_text(self, kernels: bool = False) -> str:
         """A listing to read: functions instruction by instruction; with `kernels` the tensor programs as well."""
@@ -127,27 +141,23 @@ class Executable:
         """Verify the bytecode now; errors name `file`."""
         vars(self)["unproved"] = verify(self, file)
 
-    def missing_features(self) -> tuple[str, ...]:
-        """Features that the code needs and this CPU lacks, in LLVM's spelling."""
-        return missing_features(self.target.get("features", ()))
+    def images_here(self, file: str = "") -> tuple[KernelInfo, ...]:
+        """The kernels, those for processors each with the image that runs on this machine. `file` is named in errors.
 
-    def require_host(self) -> None:
+        Raises: ExecutableError (`cpu-features`) where there is none.
+        """
+        hosts = {n: missing_here for n, slot in enumerate(self.slots) if slot.kind == "cpu"}
+        return choose_images(self.kernels, self.requirements, self.slots, hosts, file=file)
+
+    def require_host(self, file: str = "") -> None:
         """Raises: ExecutableError (`cpu-features`) if the kernels cannot run on this machine."""
-        own = [kernel for kernel in self.kernels if self.slots[kernel.slot].kind == "cpu"]
-        if not own:
-            return
-        built = _machine(self.objects[own[0].object])
+        where = f"{file}: " if file else ""
+        own = [info for info in self.images_here(file) if self.slots[info.slot].kind == "cpu"]
+        built = _machine(self.objects[own[0].image.object]) if own else ()
         if built and platform.machine().lower() not in built:
             raise ExecutableError(
                 "cpu-features",
-                f"the kernels are for {built[0]}, this machine is a {platform.machine()}",
-            )
-        missing = self.missing_features()
-        if missing:
-            raise ExecutableError(
-                "cpu-features",
-                f"the kernels need CPU features that this machine lacks: {', '.join(missing)}",
-                help="build for this machine, or for what all machines have: target='llvm -mcpu=x86-64-v3'",
+                f"{where}the kernels are for {built[0]}, this machine is a {platform.machine()}",
             )
 
     def save(
@@ -175,6 +185,7 @@ class Executable:
             "functions": encode(self.functions),
             "kernels": encode(self.kernels),
             "slots": encode(self.slots),
+            "requirements": encode(self.requirements),
             "libraries": list(self.libraries),
             "packed": list(self.packed),
             "target": _plain(self.target),
@@ -206,6 +217,7 @@ class Executable:
             constants=tuple(_constants(weights or container, meta["constants"])),
             kernels=meta["kernels"],
             slots=meta["slots"],
+            requirements=meta["requirements"],
             libraries=meta["libraries"],
             packed=meta["packed"],
             objects=_cut(container.read("object"), meta["objects"]),
@@ -237,7 +249,7 @@ def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
         raise ExecutableError("file-damaged", f"{file}: {error.message}") from error
     exe.verify(str(file))
     if not any_cpu:
-        exe.require_host()
+        exe.require_host(str(file))
     return exe
 
 
@@ -245,6 +257,7 @@ _META: dict[str, Any] = {
     "functions": tuple[FunctionCode, ...],
     "kernels": tuple[KernelInfo, ...],
     "slots": tuple[Slot, ...],
+    "requirements": tuple[Requirement, ...],
     "libraries": tuple[str, ...],
     "packed": tuple[str, ...],
     "target": dict[str, str | int | bool | None | tuple[str, ...]],
@@ -267,10 +280,9 @@ def decode_meta(meta: Any) -> dict[str, Any]:
         except Malformed as error:
             error.path.append(name)
             raise
-    features = found["target"].get("features", ())
     texts = [found["target"].get(name, "") for name in ("kind", "mcpu", "text")]
-    if not isinstance(features, tuple) or not all(isinstance(text, str) for text in texts):
-        raise ValueError("target: its kind, processor and text are texts, its features a list")
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("target: its kind, processor and text are texts")
     return found
 
 

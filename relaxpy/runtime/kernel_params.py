@@ -14,7 +14,7 @@ from typing import Any
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp, KernelInfo, KernelParam
+from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp, KernelImage, KernelInfo, KernelParam
 from relaxpy.runtime.codec import encode
 from relaxpy.runtime.integers import compute
 from relaxpy.runtime.patterns import describe, prim_fits
@@ -42,17 +42,21 @@ def launched(symbol: str, launch: Sequence[IntExpr]) -> str:
 
 def symbol_problem(info: KernelInfo) -> str:
     """Why the symbols of a kernel do not vouch for its parameters, or ""."""
-    ours = _OURS.fullmatch(info.symbol) is not None
+    return next(filter(None, (_problem(info, image) for image in info.images)), "")
+
+
+def _problem(info: KernelInfo, image: KernelImage) -> str:
+    ours = _OURS.fullmatch(image.symbol) is not None
     if ours and info.params is None:
         return "its parameters are missing"
     if info.params is not None and not (
-        ours and info.symbol.endswith(f"_{_digest(info.params, info.launch)}")
+        ours and image.symbol.endswith(f"_{_digest(info.params, image.launch)}")
     ):
         return "it was compiled with other parameters"
-    if info.serial_symbol not in (info.symbol, f"{info.symbol}_serial"):
+    if image.serial_symbol not in (image.symbol, f"{image.symbol}_serial"):
         return "its serial twin is another kernel"
-    alone = info.alone
-    if alone is not None and (alone.switch, alone.runner) != (f"{info.symbol}_alone", RUNNER):
+    alone = image.alone
+    if alone is not None and (alone.switch, alone.runner) != (f"{image.symbol}_alone", RUNNER):
         return "what makes it run alone is another function"
     return ""
 

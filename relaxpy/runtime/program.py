@@ -8,7 +8,7 @@ communicator of certain calls (`relaxpy.runtime.call_state`); so a call costs th
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.devices.tensor import DeviceTensor
 from relaxpy.runtime.frame import Allocate, record_of
+from relaxpy.runtime.images import choose_images
 from relaxpy.runtime.inspect.profile import ProfilingEmitter, Recorder
 from relaxpy.runtime.inspect.watch import Watch, allocate_guarded
 from relaxpy.runtime.integers import int64
@@ -71,20 +72,29 @@ class Program:
         devices: Sequence[Device],
         check_memory: bool = False,
         recorder: Recorder | None = None,
+        without_features: Collection[str] = (),
     ) -> None:
-        """`devices` are those of the executable's slots."""
+        """`devices` are those of the executable's slots; kernels that need a feature of `without_features` are not
+        chosen."""
         self.check_memory = check_memory
         self.recorder = recorder
         self.emitter = None if recorder is None else ProfilingEmitter
         self.executable = executable
+        self.without = without_features
         self.libraries = [library.find_library(name) for name in executable.libraries]
         self.packed = [library.find_function(name) for name in executable.packed]
         self.runtimes = [runtime_of(device.kind, device.index) for device in devices]
         """The runtime of each slot."""
         self._require_offsets()
-        self.devices = Devices(
-            tuple(runtime.lines for runtime in self.runtimes), tuple(executable.kernels)
+        self.chosen = choose_images(
+            executable.kernels,
+            executable.requirements,
+            executable.slots,
+            {slot: runtime.missing for slot, runtime in enumerate(self.runtimes)},
+            without_features,
         )
+        """The kernels, each with the image that runs."""
+        self.devices = Devices(tuple(runtime.lines for runtime in self.runtimes), self.chosen)
         self.kernels = self._loaded()
         """The kernels as their runtimes have loaded them, on no queue yet."""
         self.constants = [from_numpy(array, constant=True) for array in executable.constants]
@@ -128,7 +138,7 @@ class Program:
         kernels: list[Any] = [None] * len(exe.kernels)
         for runtime in dict.fromkeys(self.runtimes):
             mine = [i for i, info in enumerate(exe.kernels) if self.runtimes[info.slot] is runtime]
-            infos = [exe.kernels[i] for i in mine]
+            infos = [self.chosen[i] for i in mine]
             loaded = runtime.load(exe.objects, infos) if infos else ()
             for i, kernel in zip(mine, loaded, strict=True):
                 kernels[i] = kernel

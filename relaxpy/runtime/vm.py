@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NoReturn
 
@@ -33,14 +33,18 @@ class VirtualMachine:
     of this machine each of them is, `{"gpu": "opencl:1"}`, where it is not the first of its kind; `device` is short for
     that of the last slot. Arrays are copied to a device at each call; `upload` does it once.
 
+    Of kernels that were built for several processors (`target="llvm -mcpu=x86-64-v3,x86-64-v4"`) those run that use
+    most of what this one has, but for `without_features`: with `["avx512f"]` the AVX2 kernels run. `images` says for
+    what the kernels were built that run.
+
     Calls put their work into a queue of each device. Where two shall run at once, or a call shall be in order with
     other work of the caller's, `on` gives the same machine on other queues:
 
         side = vm.on({"gpu": vm.open_queue("gpu")})
         y = side["main"](x)
 
-    Raises: ExecutableError if a library function is not registered (`library-missing`), the CPU lacks a feature
-    (`cpu-features`) or the kernels cannot be linked (`object-code`).
+    Raises: ExecutableError if a library function is not registered (`library-missing`), the CPU or a device lacks a
+    feature (`cpu-features`, `device-features`) or the kernels cannot be linked (`object-code`).
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class VirtualMachine:
         *,
         devices: Mapping[int | str, Device | str] | None = None,
         check_memory: bool = False,
+        without_features: Collection[str] = (),
     ) -> None:
         if not isinstance(executable, Executable):
             raise UsageError(
@@ -59,7 +64,14 @@ class VirtualMachine:
             )
         executable.require_host()
         chosen = choose_devices(executable.slots, device, devices or {})
-        program = Program(executable, chosen, check_memory)
+        if isinstance(without_features, str):
+            raise UsageError(
+                "arguments",
+                f"without_features is a list of names, got the text {without_features!r}",
+                help=f"write without_features=[{without_features!r}]",
+            )
+        without = frozenset(without_features)
+        program = Program(executable, chosen, check_memory, without_features=without)
         self._bind(program, chosen, BoundProgram(program, program.open_queues()))
 
     def _bind(self, program: Program, devices: tuple[Device, ...], bound: BoundProgram) -> None:
@@ -144,7 +156,9 @@ class VirtualMachine:
                 exe.libraries,
                 exe.packed,
             )
-            program = Program(exe, self.devices, recorder=recorder)
+            program = Program(
+                exe, self.devices, recorder=recorder, without_features=self._bound.program.without
+            )
             bound = BoundProgram(program, self._bound.queues, self._bound.state.communicator)
             self._profiled = recorder, public_functions(bound)
         recorder, functions = self._profiled
@@ -165,6 +179,13 @@ class VirtualMachine:
     def device(self) -> Device:
         """Where the program runs: the device of its last slot, which is the host's if it has no other."""
         return self.devices[-1]
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """What the kernels that run were built for: names of `executable.requirements`, each once."""
+        requirements = self.executable.requirements
+        needs = dict.fromkeys(info.image.needs for info in self._bound.program.chosen)
+        return tuple(requirements[number].name for number in needs if number >= 0)
 
     def upload(self, value: Any, slot: int | str | None = None) -> Tensor:
         """A copy of an array, or of anything that a tensor can be made of, in the memory of a slot's device: what a

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from platform import machine
 from typing import Any
 
 import ml_dtypes
@@ -187,8 +188,9 @@ def write_corpus(folder: Path) -> list[Sample]:
         calls: Sequence[tuple[str, tuple[Any, ...]]],
         beside: bool = False,
         given: dict[str, Any] | None = None,
+        target: str = "llvm",
     ) -> None:
-        exe = build(parse(text), target="llvm", params=given)
+        exe = build(parse(text), target=target, params=given)
         exe.save(folder / f"{name}.rxe", weights="beside" if beside else "inside")
         found.append(Sample(name, folder / f"{name}.rxe", tuple(calls)))
 
@@ -215,6 +217,10 @@ def write_corpus(folder: Path) -> list[Sample]:
         [("main", (f32(6), 2)), ("main", (f32(6, 1), 2)), ("main", (f32(6), 2.5))],
     )
     add("weights", _WEIGHTS, [("main", (f32(3, 8),)), ("main", (f32(3, 7),))], True, params)
+    two = "llvm -mcpu=x86-64,native" if machine() in ("x86_64", "AMD64") else "llvm"
+    add("images", _CONDITION, [
+        ("main", (f32(3), yes)), ("main", (f32(0), ~yes)), ("main", (f32(3), f32(1))),
+    ], target=two)  # fmt: skip
     exe = _with_a_second_slot(build(parse(_CONDITION), target="llvm"))
     exe.save(folder / "slots.rxe")
     calls = [("main", (f32(3), yes)), ("main", (f32(0), ~yes)), ("main", (f32(3), f32(1)))]

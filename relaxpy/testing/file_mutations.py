@@ -252,7 +252,7 @@ def try_file(corpus: Sequence[Pieces], seed: int, folder: Path) -> str:
     try:
         exe = load(file)
     except ExecutableError as error:
-        if str(file) not in error.message and error.code != "cpu-features":
+        if str(file) not in error.message:
             return f"finding: an error without its file: {error.message}"
         return "refused"
     outcome = "ran"
@@ -404,6 +404,16 @@ def _type(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
         place[0][place[1]] = copy.deepcopy(rng.choice(values))
 
 
+def _image(new: Pieces, corpus: Sequence[Pieces], rng: random.Random) -> None:
+    """A field of a kernel, of its images, or of what those need becomes another, or changes its place."""
+    if not isinstance(new.meta, dict):
+        return
+    tables = {name: new.meta.get(name) for name in ("kernels", "requirements")}
+    only = Pieces(new.sample, tables, new.sections, new.weights)
+    rng.choice((_type, _number, _number, _text, _swap, _item))(only, corpus, rng)
+    new.meta |= only.meta
+
+
 def _number(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
     place = _any_place(new, rng, int)
     if place is not None:
@@ -546,5 +556,5 @@ def _section(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
 
 _CHANGES: tuple[tuple[Callable[[Pieces, Sequence[Pieces], random.Random], None], int], ...] = (
     (_type, 16), (_number, 36), (_text, 12), (_swap, 16), (_instruction, 20), (_likely, 40), (_item, 10), (_deep, 3),
-    (_splice, 5), (_section, 2),
+    (_splice, 5), (_section, 2), (_image, 12),
 )  # fmt: skip

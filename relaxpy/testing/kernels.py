@@ -40,13 +40,14 @@ class Kernels:
                 func = scheduled.parallel
             kernels[name] = ScheduledKernel(func, func, "alone")  # one variant is enough here
         compiled = backend.compile(kernels, target, CompileOptions())
-        self._load(compiled.images, list(compiled.kernels.values()))
+        infos = [KernelInfo(name, (image,)) for name, image in compiled.kernels.items()]
+        self._load(compiled.objects, infos)
 
     @classmethod
     def of(cls, executable: Executable) -> Kernels:
-        """The kernels of an executable."""
+        """The kernels of an executable, in the images that run here."""
         kernels = cls.__new__(cls)
-        kernels._load(executable.objects, executable.kernels)
+        kernels._load(executable.objects, executable.images_here())
         return kernels
 
     def _load(self, objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> None:

@@ -19,7 +19,7 @@ from relaxpy.tir.extents import with_parsed_extents
 from relaxpy.tir.regions import with_regions
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.tvm import te as _te
-from relaxpy.tir.walk import rewritten, walk
+from relaxpy.tir.walk import contains, rewritten, walk
 
 GIVEN = "relaxpy.workspaces"
 """Attribute of a PrimFunc: the numbers of the parameters that are workspaces of its own. What they hold before and
@@ -90,6 +90,12 @@ class PrimFunc(TensorProgram):
     def written(self) -> frozenset[int]:
         return _written(self.func)
 
+    @property
+    def read(self) -> frozenset[int]:
+        """Positions of the parameters whose numbers from before a call it may look at. A sum that begins in a block's
+        `init` does not look at them."""
+        return _read(self.func)
+
     @staticmethod
     def from_te(
         inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor], scalars: Sequence[SymVar] = ()
@@ -108,6 +114,41 @@ def _written(func: Any) -> frozenset[int]:
     walk(func.body, (tirx.BufferStore, lambda store: stored.append(store.buffer)))
     found = (i for i, param in enumerate(func.params) if any(param.same_as(s) for s in stored))
     return frozenset((*found, *given_workspaces(func)))
+
+
+@lru_cache(maxsize=4096)
+def _read(func: Any) -> frozenset[int]:
+    """Positions of the buffers that are loaded from, or handed to a function, or seen as something else; not counted
+    are the loads by which a block adds to what its own `init` has set."""
+    loads: list[Any] = []
+    given: list[Any] = []
+    sums: list[Any] = []
+
+    def block(node: Any) -> None:
+        given.extend(match.source.source for match in node.match_buffers)
+        if node.init is None or contains(node.body, s_tir.SBlock):
+            return
+        begun: list[Any] = []
+        walk(node.init, (tirx.BufferStore, lambda store: begun.append(store.buffer)))
+        own: list[Any] = []
+        walk(node.body, (tvm.ir.TensorLoad, lambda load: own.append(load.source)))
+        sums.extend(each for each in own if any(each.same_as(other) for other in begun))
+
+    walk(
+        func.body,
+        (tvm.ir.TensorLoad, lambda load: loads.append(load.source)),
+        (tvm.ir.Call, lambda call: given.extend(call.args)),
+        (s_tir.SBlock, block),
+    )
+
+    def count(param: Any, found: list[Any]) -> int:
+        return sum(param.same_as(each) for each in found)
+
+    return frozenset(
+        number
+        for number, param in enumerate(func.params)
+        if count(param, loads) > count(param, sums) or count(param, given)
+    )
 
 
 def given_workspaces(func: Any) -> tuple[int, ...]:

@@ -171,8 +171,8 @@ def test_rules_keep_their_names() -> None:
         ("softmax_lifted", "reduction")
     ]
     (kernel,) = exe.kernels
-    assert kernel.memory is not None
-    assert kernel.memory.shared == 0
+    assert kernel.image.memory is not None
+    assert kernel.image.memory.shared == 0
     assert kernel.params is not None
     assert [param.written for param in kernel.params] == [False, *[True] * (len(kernel.params) - 1)]
 

@@ -13,7 +13,7 @@ from relaxpy.backend import registry
 from relaxpy.backend.base import Backend, CompileOptions, KernelImages
 from relaxpy.backend.knobs import Choices
 from relaxpy.backend.schedule import ScheduledKernel
-from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.bytecode import KernelImage
 from relaxpy.target import Target
 from relaxpy.tir.to_python import to_python
 from tests.runtime import toy_device
@@ -50,11 +50,11 @@ class ToyBackend(Backend[ToyTarget]):
         options: CompileOptions,
         called: str = "",
     ) -> KernelImages:
-        infos: dict[str, KernelInfo] = {}
+        images: dict[str, KernelImage] = {}
         for number, (symbol, scheduled) in enumerate(kernels.items()):
             toy_device.FUNCTIONS[symbol] = to_python(scheduled.parallel)
-            infos[symbol] = KernelInfo(symbol, symbol, symbol, number)
-        return KernelImages(tuple(symbol.encode() for symbol in kernels), infos)
+            images[symbol] = KernelImage(symbol, symbol, number)
+        return KernelImages(tuple(symbol.encode() for symbol in kernels), images)
 
 
 @contextmanager

@@ -81,7 +81,8 @@ def test_parameters_bound() -> None:
 def test_another_cpu(target: str) -> None:
     mod = relaxpy.parse(MLP)
     exe = relaxpy.build(mod, target=target)
-    features = set(exe.target["features"])
+    (requirement,) = exe.requirements
+    features = set(requirement.features)
     assert "avx512f" not in features
     assert ("avx2" in features) == ("haswell" in target)
     x, w, b = arrays(9)

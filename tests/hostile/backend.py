@@ -18,7 +18,7 @@ from relaxpy.backend.cpu.rules import CPU_RULES
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import Choices
 from relaxpy.backend.schedule import ScheduledKernel, launches_by_rules
-from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.bytecode import KernelImage
 from relaxpy.target import Target
 from tests.hostile.device import hostile_devices
 from tests.hostile.memory import MOST_BUFFERS
@@ -74,8 +74,8 @@ class HostileBackend(Backend[HostileTarget]):
     ) -> KernelImages:
         variants = {symbol: scheduled.serial for symbol, scheduled in kernels.items()}
         code = compile_object(variants, _processor(), check_arguments=False, called=called)
-        infos = {symbol: KernelInfo(symbol, symbol, symbol, 0) for symbol in kernels}
-        return KernelImages((code,), infos)
+        images = {symbol: KernelImage(symbol, symbol) for symbol in kernels}
+        return KernelImages((code,), images)
 
 
 @contextmanager

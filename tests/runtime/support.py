@@ -16,11 +16,13 @@ from relaxpy.runtime.bytecode import (
     Instr,
     IntExpr,
     IntOp,
+    KernelImage,
     KernelInfo,
     Location,
     Match,
     Param,
     Pattern,
+    Requirement,
     TensorPattern,
 )
 
@@ -28,12 +30,12 @@ ADD1, ADD, BF16_COPY, HEAVY, IOTA, MATMUL = range(6)
 """Kernels of `KERNELS`, by index."""
 
 KERNELS = (
-    KernelInfo("add1", "add1", "add1_serial"),
-    KernelInfo("add", "add", "add"),
-    KernelInfo("bf16_copy", "bf16_copy", "bf16_copy"),
-    KernelInfo("heavy", "heavy", "heavy_serial"),
-    KernelInfo("iota", "iota", "iota"),
-    KernelInfo("matmul", "matmul", "matmul_serial"),
+    KernelInfo("add1", (KernelImage("add1", "add1_serial"),)),
+    KernelInfo("add", (KernelImage("add", "add"),)),
+    KernelInfo("bf16_copy", (KernelImage("bf16_copy", "bf16_copy"),)),
+    KernelInfo("heavy", (KernelImage("heavy", "heavy_serial"),)),
+    KernelInfo("iota", (KernelImage("iota", "iota"),)),
+    KernelInfo("matmul", (KernelImage("matmul", "matmul_serial"),)),
 )
 
 
@@ -178,8 +180,9 @@ def executable(*functions: FunctionCode, **fields: Any) -> Executable:
     """An executable of these functions with all test kernels."""
     from relaxpy.target import Target
 
-    target = {"kind": "llvm", "features": Target.host().required_features}
-    return Executable(functions, kernels=KERNELS, objects=(object_code(),), target=target, **fields)
+    needs = Requirement(*Target.host().requirement())
+    fields = {"kernels": KERNELS, "target": {"kind": "llvm"}, "requirements": (needs,), **fields}
+    return Executable(functions, objects=(object_code(),), **fields)
 
 
 def floats(*values: float) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -17,7 +17,7 @@ import pytest
 import relaxpy
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import Executable, VirtualMachine, load
-from relaxpy.runtime.bytecode import Alloc, Const, Heap, Kernel, MakeTuple, Reg, Return
+from relaxpy.runtime.bytecode import Alloc, Const, Heap, Kernel, MakeTuple, Reg, Requirement, Return
 from relaxpy.runtime.container import open_container, write_container
 from tests.runtime.support import ADD1, BF16_COPY, executable, f32, floats, function, times
 
@@ -209,7 +209,11 @@ def test_200_corruptions_are_200_clear_errors(tmp_path: Path) -> None:
 
 
 def test_another_cpu_is_refused(tmp_path: Path) -> None:
-    exe = replace(sample(), target={"kind": "llvm", "features": ("avx2", "avx1024f")})
+    needs = Requirement("future", "", ("avx2", "avx1024f"))
+    kernels = tuple(
+        replace(info, images=(replace(info.image, needs=0),)) for info in sample().kernels
+    )
+    exe = replace(sample(), kernels=kernels, requirements=(needs,))
     exe.save(tmp_path / "m.rx")
     with pytest.raises(ExecutableError, match="avx1024f") as caught:
         load(tmp_path / "m.rx")
@@ -264,7 +268,9 @@ def test_foreign_content_with_right_checksums(meta: bytes, tmp_path: Path) -> No
         ("functions", 3, "functions: expected a list, got 3"),
         ("kernels", [{"Heap": [0]}], r"kernels\[0\]: expected KernelInfo"),
         ("libraries", [3], r"libraries\[0\]: expected a text"),
-        ("target", {"features": "avx2"}, "its features a list"),
+        ("target", {"text": ("llvm",)}, "its kind"),
+        ("requirements", 3, "requirements: expected a list, got 3"),
+        ("requirements", [{"Requirement": ["a", "", [3]]}], r"expected a text"),
         ("target", {"kind": 3}, "its kind"),
         ("target", [], "target: expected an object"),
         ("objects", [-1], r"objects\[0\]: -1 is none of"),

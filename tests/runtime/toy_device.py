@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from relaxpy.errors import UsageError
-from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp, KernelInfo, KernelParam, Slot
+from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp, KernelImage, KernelInfo, KernelParam, Slot
 from relaxpy.runtime.devices import registry
 from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, Launcher
 from relaxpy.runtime.devices.tensor import DeviceTensor
@@ -160,7 +160,7 @@ class ToyRuntime(DeviceRuntime):
 
     def load(self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]) -> Sequence[str]:
         ToyRuntime.loads += 1
-        return [objects[info.object].decode() for info in kernels]
+        return [objects[info.image.object].decode() for info in kernels]
 
     def launcher(self, kernel: str, queue: ToyQueue) -> Launcher:
         name, function = kernel, FUNCTIONS[kernel]
@@ -202,14 +202,13 @@ def kernel(name: str, count: int, *, slot: int = 1, dtypes: Sequence[str] = ()) 
     types = dtypes or ["float32"] * count
     shapes: list[tuple[IntExpr, ...]] = [(N,) if dtype != "bool" else () for dtype in types]
     params = tuple(
-        KernelParam(dtype, shape, written=i == count - 1)
+        KernelParam(dtype, shape, access="write" if i == count - 1 else "read")
         for i, (dtype, shape) in enumerate(zip(types, shapes, strict=True))
     )
     launch = (IntOp("floordiv", (IntOp("add", (N, 63)), 64)), 64)
     symbol = symbol_of(name, params, launch)
-    return KernelInfo(
-        name, symbol, symbol, list(FUNCTIONS).index(name), None, None, params, slot, launch
-    )
+    image = KernelImage(symbol, symbol, list(FUNCTIONS).index(name), launch=launch)
+    return KernelInfo(name, (image,), params, slot)
 
 
 OBJECTS = tuple(name.encode() for name in FUNCTIONS)

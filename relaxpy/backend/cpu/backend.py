@@ -21,7 +21,7 @@ from relaxpy.backend.schedule import (
     launches_by_rules,
     schedule_by_rules,
 )
-from relaxpy.runtime.bytecode import Alone, KernelInfo, KernelMemory
+from relaxpy.runtime.bytecode import Alone, KernelImage, KernelMemory
 from relaxpy.tir.lowering.workspace import Launches
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
@@ -62,7 +62,7 @@ class CpuBackend(Backend[CpuTarget]):
         called: str = "",
     ) -> KernelImages:
         variants: dict[str, tirx.PrimFunc] = {}
-        infos: dict[str, KernelInfo] = {}
+        images: dict[str, KernelImage] = {}
         for symbol, scheduled in kernels.items():
             variants[symbol], serial, switch = scheduled.parallel, symbol, None
             if alone.shares_code(scheduled.parallel, target):
@@ -72,12 +72,12 @@ class CpuBackend(Backend[CpuTarget]):
                 serial = f"{symbol}_serial"
                 variants[serial] = scheduled.serial
             memory = self.kernel_memory(scheduled, target)
-            infos[symbol] = KernelInfo(symbol, symbol, serial, 0, switch, memory)
+            images[symbol] = KernelImage(symbol, serial, 0, switch, memory)
         code = compile_object(
             variants, target, check_arguments=options.check_arguments, called=called
         )
-        shares = any(info.alone is not None for info in infos.values())
-        return KernelImages((code, alone.runner_object()) if shares else (code,), infos)
+        shares = any(image.alone is not None for image in images.values())
+        return KernelImages((code, alone.runner_object()) if shares else (code,), images)
 
     def kernel_memory(self, scheduled: ScheduledKernel, target: CpuTarget) -> KernelMemory | None:
         return kernel_memory(scheduled.parallel)

@@ -8,6 +8,7 @@ time (`relaxpy.backend.cpu.arithmetic`), it is (ceil(N / width), ceil(K / group)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,14 +57,26 @@ class Packing:
         return packed.reshape(shape)
 
 
-def panel_width(arithmetic: Arithmetic) -> int:
-    """Columns of a panel."""
-    return PANEL_VECTORS * arithmetic.lanes
+def panel_width(arithmetics: Sequence[Arithmetic]) -> int:
+    """Columns of a panel that kernels of each of these arithmetics read: the narrowest in which all have whole vectors,
+    and the one with the shortest as many as it likes best."""
+    lanes = [each.lanes for each in arithmetics]
+    return max(PANEL_VECTORS * min(lanes), *lanes)
+
+
+def reads_panels(arithmetic: Arithmetic, width: int, group: int) -> bool:
+    """Whether kernels of this arithmetic read panels of this width in these groups: a panel is a power of two of their
+    vectors, so that a tile is some panels or a part of one."""
+    vectors, rest = divmod(width, arithmetic.lanes)
+    return group == arithmetic.group and not rest and vectors in (1, 2, 4, 8, 16)
 
 
 def wanted_packing(program: PrimFunc, target: CpuTarget) -> Packing | None:
     """Which parameter of a matrix product would better be packed: its right-hand factor, if that is a matrix of known
-    extents, as it is or transposed, and so wide that filling it up does not double it. None for everything else."""
+    extents, as it is or transposed, and so wide that filling it up does not double it. None for everything else.
+
+    All alternatives of a target read the same panels. Where they multiply groups of different lengths, there are none:
+    each reads the factor as it is, with its best instructions."""
     if target.kind != "llvm" or is_scheduled(program.func):
         return None
     form = matmul_of(program.func)
@@ -79,15 +92,17 @@ def wanted_packing(program: PrimFunc, target: CpuTarget) -> Packing | None:
     ):
         return None
     strides = loops.constant(depth.rhs), loops.constant(column.rhs)
-    arithmetic = Arithmetic.of_product(form, target)
-    width = panel_width(arithmetic)
+    arithmetics = [Arithmetic.of_product(form, each) for each in target.alternatives]
+    if len({each.group for each in arithmetics}) > 1:
+        return None
+    width = panel_width(arithmetics)
     if -(-columns // width) * width >= 2 * columns:
         return None
     param = next(i for i, p in enumerate(program.func.params) if p.same_as(form.rhs.buffer))
     for transposed in (False, True):
         wanted = (columns, rows) if transposed else (rows, columns)
         if shape == wanted and strides == ((1, rows) if transposed else (columns, 1)):
-            return Packing(param, width, transposed, arithmetic.group)
+            return Packing(param, width, transposed, arithmetics[0].group)
     return None
 
 

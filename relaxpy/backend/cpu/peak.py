@@ -18,7 +18,7 @@ from relaxpy.backend.cpu.rules import CPU_RULES
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.schedule import schedule_by_rules
 from relaxpy.op import te
-from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.bytecode import KernelImage, KernelInfo
 from relaxpy.runtime.devices.cpu.kernels import KernelHandles, ffi, load_kernels
 from relaxpy.runtime.devices.cpu.threads import num_threads
 from relaxpy.tir.prim_func import PrimFunc
@@ -64,7 +64,7 @@ def loaded(func: Any, target: CpuTarget) -> KernelHandles:
     """A program of loops as a kernel that can be called."""
     kernel = schedule_by_rules(func, target, {}, CPU_RULES)
     code = compile_object({"p": kernel.parallel, "s": kernel.serial}, target)
-    return load_kernels([code], [KernelInfo("limit", "p", "s")])[0]
+    return load_kernels([code], [KernelInfo("limit", (KernelImage("p", "s"),))])[0]
 
 
 def argument(array: np.ndarray) -> Any:

@@ -19,6 +19,10 @@ from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 
 
+TILE_HEIGHTS = (6, 8)
+"""Rows of tiles, for 16 vector registers and for 32."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowTiles:
     """What a convolution wants of its weight."""
@@ -51,8 +55,8 @@ class RowTiles:
 
 
 def tile_height(target: CpuTarget) -> int:
-    """Rows of a tile: with two vectors across all sums fit into the target's registers."""
-    return 8 if target.vector_registers >= 32 else 6
+    """Rows of a tile: with two vectors across all sums fit into the registers of each of the target's alternatives."""
+    return min(TILE_HEIGHTS[each.vector_registers >= 32] for each in target.alternatives)
 
 
 def wanted_tiles(program: PrimFunc, target: CpuTarget) -> RowTiles | None:

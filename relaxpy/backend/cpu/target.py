@@ -2,12 +2,15 @@
 
 Plain `"llvm"` becomes this machine's processor by name with the features that the operating system lets a process use,
 so that what is stored in an executable says exactly what the code needs.
+
+`-mcpu=a,b` and texts with `;` between them ask for code for each of several processors. They are kept in the order of
+what they ask for, and what plans for all of them (layouts of weights) looks at `alternatives`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from relaxpy.target import Target, fail, first_word, nearest, options_of
@@ -47,52 +50,104 @@ class CpuTarget(Target):
     opt_level: int = 3
     """How much LLVM optimises, from 0 to 3. At 0 it needs a quarter of the time, and kernels are several times
     slower: for those who try programs out."""
+    others: tuple[CpuTarget, ...] = ()
+    """More processors that kernels are compiled for, what asks for most first; this one asks for least."""
 
     @classmethod
     def read(cls, text: str) -> CpuTarget:
-        """Read `KIND [-mcpu=NAME] [-mattr=+a,-b] [-mtriple=TRIPLE] [-opt-level=0..3]`.
+        """Read `KIND [-mcpu=NAME[,NAME…]] [-mattr=+a,-b] [-mtriple=TRIPLE] [-opt-level=0..3]`, or several of them with
+        `;` between them.
 
-        `"llvm"` alone stands for this machine. Raises `BuildError` (codes `target-option`, `target-cpu`,
-        `target-feature`) for what it does not know, with the nearest name that it does.
+        `"llvm"` alone stands for this machine, and so does the name `native`. Raises `BuildError` (codes
+        `target-option`, `target-cpu`, `target-feature`) for what it does not know, with the nearest name that it does.
         """
+        parts = [part.strip() for part in text.split(";")]
+        if "" in parts:
+            fail("target-option", f'there is nothing beside a ";" in the target "{text}"')
+        found = [target for part in parts for target in cls._read_one(part)]
+        if len(found) == 1:
+            return found[0]
+        for number, target in enumerate(found):
+            if target in found[:number]:
+                fail(
+                    "target-option",
+                    f'the target "{text}" names {target.mcpu or target.kind} twice',
+                    "each alternative is named once",
+                )
+        kinds = {target.kind for target in found}
+        if kinds != {"llvm"}:
+            fail("target-option", f'alternatives are of the kind llvm, got "{text}"')
+        *others, last = sorted(found, key=lambda each: each._demand, reverse=True)
+        return replace(last, others=tuple(others))
+
+    @classmethod
+    def _read_one(cls, text: str) -> list[CpuTarget]:
+        """The targets of a text without `;`."""
         kind = first_word(text)
         options = options_of(text, _OPTIONS, "-mcpu=haswell")
         if kind == "c":
             if options:
                 fail("target-option", f'target "c" takes no options, got -{next(iter(options))}')
-            return cls("c")
+            return [cls("c")]
+        if kind not in KINDS:
+            fail(
+                "target-option",
+                f'"{text}" does not begin with llvm',
+                'every alternative is a whole target: "llvm -mcpu=haswell; llvm -mcpu=znver4"',
+            )
         triple = options.get("mtriple") or _host_triple()
-        mcpu = options.get("mcpu", "")
         level = options.get("opt-level", "3")
         if level not in ("0", "1", "2", "3"):
             fail("target-option", f"-opt-level is a number from 0 to 3, got {level}")
         _check_triple(triple)
-        if mcpu:
-            _check_cpu(mcpu, triple)
-            resolved = _parse_features(options.get("mattr", ""), mcpu, triple)
-            return cls(kind, mcpu, resolved, triple, int(level))
-        if "mtriple" in options and triple != _host_triple():
-            mcpu, own = "generic", ()
-        else:
-            mcpu, own = _host_cpu()
-        given = _parse_features(options.get("mattr", ""), mcpu, triple)
-        return cls(kind, mcpu, _merge_features((*own, *given)), triple, int(level))
+        found: list[CpuTarget] = []
+        for mcpu in options.get("mcpu", "").split(","):
+            own: tuple[str, ...] = ()
+            if mcpu and mcpu != "native":
+                _check_cpu(mcpu, triple)
+            elif mcpu or "mcpu" not in options:
+                if triple != _host_triple():
+                    if mcpu:
+                        fail("target-cpu", f'"native" is no processor for {triple}')
+                    mcpu = "generic"
+                else:
+                    mcpu, own = _host_cpu()
+            else:
+                fail("target-option", f'-mcpu lacks a name in "{text}"')
+            given = _parse_features(options.get("mattr", ""), mcpu, triple)
+            found.append(cls(kind, mcpu, _merge_features((*own, *given)), triple, int(level)))
+        return found
 
     @staticmethod
     def host() -> CpuTarget:
         return CpuTarget.read("llvm")
 
     def __str__(self) -> str:
+        found = self.alternatives[::-1]
+        if len({replace(each, mcpu="") for each in found}) == 1:
+            return self._text(",".join(each.mcpu for each in found))
+        return "; ".join(each._text(each.mcpu) for each in found)
+
+    def _text(self, mcpu: str) -> str:
         parts = [self.kind]
         if self.triple:
             parts.append(f"-mtriple={self.triple}")
-        if self.mcpu:
-            parts.append(f"-mcpu={self.mcpu}")
+        if mcpu:
+            parts.append(f"-mcpu={mcpu}")
         if self.features:
             parts.append(f"-mattr={','.join(self.features)}")
         if self.opt_level != 3:
             parts.append(f"-opt-level={self.opt_level}")
         return " ".join(parts)
+
+    @property
+    def alternatives(self) -> tuple[CpuTarget, ...]:
+        return (*self.others, replace(self, others=())) if self.others else (self,)
+
+    @property
+    def _demand(self) -> tuple[int, int]:
+        """How much it asks of a machine; the widest vectors first."""
+        return self.vector_bits, len(self.required_features)
 
     @cached_property
     def required_features(self) -> tuple[str, ...]:
@@ -134,10 +189,18 @@ class CpuTarget(Target):
         return _tvm_target(self)
 
     def facts(self) -> Mapping[str, str | int | bool | tuple[str, ...]]:
-        return {**super().facts(), "mcpu": self.mcpu, "features": self.required_features}
+        return {**super().facts(), "mcpu": ",".join(each.mcpu for each in self.alternatives[::-1])}
+
+    def requirement(self) -> tuple[str, str, tuple[str, ...]]:
+        return self.mcpu or self.kind, self.arch, self.required_features
 
     @property
     def is_host_loadable(self) -> bool:
+        """Whether code for one of its alternatives runs here."""
+        return any(each._is_loadable for each in self.alternatives)
+
+    @property
+    def _is_loadable(self) -> bool:
         if self.kind == "c":
             return True
         if self.arch != _host_triple().split("-", 1)[0]:

@@ -14,7 +14,7 @@ from relaxpy.backend.opencl.kernel_image import kernel_image
 from relaxpy.backend.opencl.target import KIND, OpenCLTarget
 from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.errors import BuildError, RelaxError
-from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.bytecode import KernelImage
 from relaxpy.runtime.kernel_params import launched
 from relaxpy.tir.lowering.workspace import Launches
 from relaxpy.tir.prim_func import PrimFunc
@@ -53,8 +53,8 @@ class OpenCLBackend(Backend[OpenCLTarget]):
         options: CompileOptions,
         called: str = "",
     ) -> KernelImages:
-        images: list[bytes] = []
-        infos: dict[str, KernelInfo] = {}
+        objects: list[bytes] = []
+        images: dict[str, KernelImage] = {}
         for symbol, scheduled in kernels.items():
             try:
                 image, launch = kernel_image(scheduled.parallel, symbol, target)
@@ -63,9 +63,9 @@ class OpenCLBackend(Backend[OpenCLTarget]):
             except Exception as error:
                 raise _refused(error, called or symbol, target, scheduled.parallel) from error
             own = launched(symbol, launch)
-            infos[symbol] = KernelInfo(own, own, own, len(images), launch=launch)
-            images.append(image.encode())
-        return KernelImages(tuple(images), infos)
+            images[symbol] = KernelImage(own, own, len(objects), launch=launch)
+            objects.append(image.encode())
+        return KernelImages(tuple(objects), images)
 
 
 def _refused(error: Exception, name: str, target: OpenCLTarget, func: tirx.PrimFunc) -> BuildError:

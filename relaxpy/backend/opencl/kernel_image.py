@@ -23,7 +23,7 @@ _EXTENSION = re.compile(r"#pragma OPENCL EXTENSION (cl_khr_\w+)")
 def kernel_image(
     func: tirx.PrimFunc, symbol: str, target: OpenCLTarget
 ) -> tuple[Image, tuple[IntExpr, ...]]:
-    """The image of a launch, and the numbers that it is launched with (`KernelInfo.launch`).
+    """The image of a launch, and the numbers that it is launched with (`KernelImage.launch`).
 
     Raises: BuildError (`kernel-compile`).
     """

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from relaxpy.runtime.devices.lines import DeviceLines
 
 if TYPE_CHECKING:
-    from relaxpy.runtime.bytecode import KernelInfo
+    from relaxpy.runtime.bytecode import KernelInfo, Requirement
     from relaxpy.runtime.devices.queue import Queue
 
 RawQueue: TypeAlias = Any
@@ -32,7 +32,7 @@ Handle: TypeAlias = Any
 Loaded: TypeAlias = Any
 """A kernel as its runtime has loaded it."""
 Launcher: TypeAlias = Callable[..., object]
-"""Launches a kernel: `launcher(launch, sizes, *args)` with the numbers of `KernelInfo.launch`, the kernel's own sizes
+"""Launches a kernel: `launcher(launch, sizes, *args)` with the numbers of `KernelImage.launch`, the kernel's own sizes
 in their order, and its arguments, `DeviceTensor`s and Python scalars."""
 
 
@@ -121,10 +121,16 @@ class DeviceRuntime(ABC):
 
     # Kernels
 
+    def missing(self, requirement: Requirement) -> Sequence[str]:
+        """What the device lacks of what an image needs; nothing: it can run it. A kind of device that says nothing here
+        has no features."""
+        return tuple(filter(None, (requirement.arch, *requirement.features)))
+
     @abstractmethod
     def load(self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]) -> Sequence[Loaded]:
-        """The kernels, all of them of this device, ready to be launched in any queue. `kernels[i].object` is the number
-        of its image in `objects`, as the device's backend wrote it.
+        """The kernels, all of them of this device, ready to be launched in any queue. `kernels[i].image` is the image
+        that was chosen, and `kernels[i].image.object` the number of its code in `objects`, as the device's backend
+        wrote it.
 
         Raises: ExecutableError (`object-code`) for images that cannot be loaded or lack a kernel.
         """

@@ -109,7 +109,7 @@ class DeviceLines:
         sizes = kernel_sizes(
             info, [self.dims_of(at, position) for position in range(len(args))], args
         )
-        launch = [self.to.formulas.over(expr, sizes) for expr in info.launch]
+        launch = [self.to.formulas.over(expr, sizes) for expr in info.image.launch]
         ordered = [sizes[number] for number in sorted(sizes)]
         self.to.launch(
             [Launch(at, f"launch{instr.index}", [_tuple(launch), _tuple(ordered), *args], tensors)]

@@ -61,8 +61,11 @@ def listing(exe: Executable, kernels: bool) -> str:
     if target.get("mcpu"):
         words.append(f"-mcpu={target['mcpu']}")
     lines = [f"# target: {' '.join(words)}"]
-    if target.get("features"):
-        lines.append(f"# needs: {', '.join(target['features'])}")
+    for number, requirement in enumerate(exe.requirements):
+        images = sum(i.needs == number for kernel in exe.kernels for i in kernel.images)
+        count = f"{images} image{'s' * (images != 1)}"
+        needs = ", ".join(requirement.features) or "no features"
+        lines.append(f"# {count} for {requirement.name}, of {requirement.arch}: {needs}")
     size = sum(map(len, exe.objects))
     count = f"{len(exe.kernels)} kernel{'s' * (len(exe.kernels) != 1)}"
     lines.append(f"# {count} in {size} bytes of object code")

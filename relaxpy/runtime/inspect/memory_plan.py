@@ -407,7 +407,7 @@ def _inside(
     shapes: Mapping[int, Sequence[int | None]],
     heap: Sequence[int | None],
 ) -> InsideKernel:
-    memory = info.memory
+    memory = info.image.memory
     if memory is None:
         return InsideKernel(info.name, known=False)
     sizes: list[int | None] = []

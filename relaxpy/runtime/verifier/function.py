@@ -116,7 +116,8 @@ class Function(KernelCalls):
                 array = self.exe.constants[index]
                 dims = tuple(map(number, array.shape))
                 dtype = dtypes.from_numpy(array.dtype)
-                self.define(dst, Value("tensor", dtype, dims, slot=self.home(slot)))
+                home = self.home(slot)
+                self.define(dst, Value("tensor", dtype, dims, slot=home, constant=True))
             case Match(src=src, pattern=pattern, check=check):
                 self.check(check)
                 self.match(self.read(src), pattern)
@@ -345,6 +346,7 @@ class Function(KernelCalls):
                 source.planned,
                 start=instr.shape,
                 slot=home,
+                constant=source.constant,
             ),
         )
 

@@ -102,6 +102,8 @@ class KernelCalls(State):
         value = self.values[self.regs[arg.index]]
         if value.kind not in ("", "tensor"):
             raise Refuted(f"argument {position} must be a tensor, got a {value.kind}")
+        if param.written and value.constant:
+            raise Refuted(f"argument {position} is written to, and is a constant")
         if value.dtype not in ("", param.dtype):
             raise Refuted(f"argument {position} must be of {param.dtype}, got {value.dtype}")
         if value.dims is not None:

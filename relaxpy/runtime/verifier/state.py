@@ -42,6 +42,8 @@ class Value:
     """Of a tensor whose shape kernels read from the heap: the first slot."""
     slot: int = -1
     """Where a tensor lives; -1: not known."""
+    constant: bool = False
+    """Certainly the memory of one of the executable's constants."""
 
 
 class Token:
@@ -242,4 +244,7 @@ class State:
         dtype = a.dtype if a.dtype == b.dtype else ""
         leaves = max(a.leaves, b.leaves)
         slot = a.slot if a.slot == b.slot else -1
-        return Value(a.kind, dtype, dims, fields, writable, planned, leaves, slot=slot)
+        constant = a.constant and b.constant
+        return Value(
+            a.kind, dtype, dims, fields, writable, planned, leaves, slot=slot, constant=constant
+        )

@@ -13,11 +13,12 @@ Machine code is trusted: a file may bring any. Its kernels' symbols vouch for wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from relaxpy.errors import ExecutableError
-from relaxpy.runtime.bytecode import HOST, Call, FunctionCode, Heap, KernelInfo
+from relaxpy.runtime.bytecode import HOST, Call, FunctionCode, Heap, KernelImage, KernelInfo
 from relaxpy.runtime.kernel_params import symbol_problem
 from relaxpy.runtime.verifier.function import Function
 from relaxpy.runtime.verifier.state import Refuted, formula, within
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 Unproved: TypeAlias = "frozenset[int]"
 """Instructions whose arguments are compared when they run: kernels, and what takes a place in memory."""
+
+_NAME = re.compile(r"[\w.+-]{0,64}", re.ASCII)
+"""Of architectures and features."""
 
 
 def verify(exe: Executable, file: str = "") -> tuple[Unproved, ...]:
@@ -38,6 +42,10 @@ def verify(exe: Executable, file: str = "") -> tuple[Unproved, ...]:
     names: set[str] = set()
     if not exe.slots or exe.slots[HOST].kind != "cpu":
         _fail(f"{where}its first slot is not the host's")
+    for index, requirement in enumerate(exe.requirements):
+        for word in (requirement.arch, *requirement.features):
+            if _NAME.fullmatch(word) is None:
+                _fail(f"{where}requirement {index}: {word!r} is no name of what a device has")
     for index, info in enumerate(exe.kernels):
         try:
             _kernel(exe, info)
@@ -90,26 +98,37 @@ def _fail(message: str) -> NoReturn:
 
 
 def _kernel(exe: Executable, info: KernelInfo) -> None:
+    if not info.images:
+        raise Refuted("it has no image")
     problem = symbol_problem(info)
     if problem:
         raise Refuted(problem)
-    within(info.object, exe.objects, "object")
     within(info.slot, exe.slots, "slot")
-    on_host = exe.slots[info.slot].kind == exe.slots[HOST].kind
-    if not on_host and (info.params is None or info.alone is not None):
-        raise Refuted(f"it is no kernel of {exe.slots[info.slot].name}: its parameters are missing")
-    if info.alone is not None:
-        within(info.alone.object, exe.objects, "object")
     params = info.params or ()
     for param in params:
+        if param.shape is None and param.written:
+            raise Refuted("it writes to a scalar")
         for dim in param.shape or ():
             formula(dim, lambda _: None)
+    for image in info.images:
+        _image(exe, info, image)
+
+
+def _image(exe: Executable, info: KernelInfo, image: KernelImage) -> None:
+    within(image.object, exe.objects, "object")
+    within(image.needs, exe.requirements, "requirement") if image.needs != -1 else None
+    on_host = exe.slots[info.slot].kind == exe.slots[HOST].kind
+    if not on_host and (info.params is None or image.alone is not None):
+        raise Refuted(f"it is no kernel of {exe.slots[info.slot].name}: its parameters are missing")
+    if image.alone is not None:
+        within(image.alone.object, exe.objects, "object")
+    params = info.params or ()
     known = {
         dim.index for param in params for dim in param.shape or () if isinstance(dim, Heap)
     } | {param.size for param in params}
-    for expr in info.launch:
+    for expr in image.launch:
         formula(expr, lambda size: _require_known(size, known))
-    memory = info.memory
+    memory = image.memory
     if memory is not None:
         for position, axis in memory.sizes:
             within(position, params, "parameter") if info.params is not None else None

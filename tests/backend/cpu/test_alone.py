@@ -15,7 +15,7 @@ import relaxpy
 from relaxpy.backend.cpu import alone
 from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.schedule import schedule_kernel
-from relaxpy.runtime.bytecode import Alone, KernelInfo
+from relaxpy.runtime.bytecode import Alone, KernelImage, KernelInfo
 from relaxpy.runtime.devices.cpu.kernels import Handle, KernelHandles, load_kernels
 from relaxpy.target import Target
 from relaxpy.tir.tvm import te, tirx
@@ -38,7 +38,9 @@ def program() -> tirx.PrimFunc:
 def handles() -> KernelHandles:
     """The kernel in both ways, of one object."""
     code = compile_object({"k": program(), **alone.switch("k")}, HOST)
-    info = KernelInfo("k", "k", "k", 0, Alone(alone.switch_symbol("k"), alone.RUNNER, 1))
+    info = KernelInfo(
+        "k", (KernelImage("k", "k", 0, Alone(alone.switch_symbol("k"), alone.RUNNER, 1)),)
+    )
     return load_kernels([code, alone.runner_object()], [info])[0]
 
 
@@ -84,12 +86,12 @@ def main(x: R.Tensor(("n", 64), "float32"), w: R.Tensor((64, 64), "float32")):
     return y
 """)
     (kernel,) = relaxpy.build(mod).kernels
-    assert kernel.alone is not None
-    assert kernel.symbol == kernel.serial_symbol
+    assert kernel.image.alone is not None
+    assert kernel.image.symbol == kernel.image.serial_symbol
     assert load_kernels(relaxpy.build(mod).objects, [kernel])
     foreign = Target.parse("llvm -mtriple=aarch64-unknown-linux-gnu -mcpu=generic")
     (kernel,) = relaxpy.build(mod, foreign).kernels
-    assert kernel.alone is None
+    assert kernel.image.alone is None
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:

@@ -24,6 +24,10 @@ LINUX = "-mtriple=x86_64-unknown-linux-gnu"
         "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76",
         "llvm -mtriple=aarch64-linux-gnu",
         "llvm -opt-level=0",
+        f"llvm {LINUX} -mcpu=x86-64-v3,x86-64-v4 -opt-level=0",
+        f"llvm {LINUX} -mcpu=x86-64-v3; llvm {LINUX} -mcpu=x86-64-v4 -mattr=+avx512vnni",
+        f"llvm {LINUX} -mcpu=haswell; llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76",
+        "llvm -mcpu=native",
     ],
 )
 def test_text_of_a_target_parses_back(text: str) -> None:
@@ -110,3 +114,38 @@ def test_targets_of_tvm_say_how_they_are_written() -> None:
     with pytest.raises(BuildError, match="got TVM's own Target") as caught:
         Target.parse(tvm.target.Target("llvm"))  # type: ignore[arg-type]
     assert '"llvm"' in str(caught.value.help)
+
+
+def test_alternatives() -> None:
+    """What asks for most comes first; the target itself says what the last one says."""
+    target = Target.parse(f"llvm {LINUX} -mcpu=x86-64-v4,x86-64-v2,x86-64-v3")
+    assert [each.requirement()[0] for each in target.alternatives] == [
+        "x86-64-v4", "x86-64-v3", "x86-64-v2",
+    ]  # fmt: skip
+    assert str(target) == f"llvm {LINUX} -mcpu=x86-64-v2,x86-64-v3,x86-64-v4"
+    assert target == Target.parse(f"llvm {LINUX} -mcpu=x86-64-v2,x86-64-v3,x86-64-v4")
+    assert target.alternatives[-1] == Target.parse(f"llvm {LINUX} -mcpu=x86-64-v2")
+    assert all(each.alternatives == (each,) for each in target.alternatives)
+    assert target != target.alternatives[-1]
+
+
+def test_alternatives_run_where_one_of_them_does() -> None:
+    assert Target.parse("llvm -mtriple=riscv64-linux-gnu -mcpu=generic; llvm").is_host_loadable
+    assert Target.parse("llvm -mcpu=native") == Target.host()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("llvm -mcpu=haswell,haswell", "names haswell twice"),
+        ("llvm -mcpu=haswell,", "lacks a name"),
+        ("llvm -mcpu=haswell,nehale", 'no processor "nehale"'),
+        ("llvm -mcpu=haswell;", 'nothing beside a ";"'),
+        ("llvm -mcpu=haswell; -mcpu=znver4", "does not begin with llvm"),
+        ("llvm; c", "of the kind llvm"),
+        ("llvm -mtriple=riscv64-linux-gnu -mcpu=native", '"native" is no processor'),
+    ],
+)
+def test_alternatives_that_are_refused(text: str, problem: str) -> None:
+    with pytest.raises(BuildError, match=problem):
+        Target.parse(text)

@@ -33,7 +33,7 @@ def test_images() -> None:
     kernels = {name: schedule_kernel(program(MATMUL).func, TARGET) for name in ("a", "b")}
     found = OpenCLBackend().compile(kernels, TARGET, CompileOptions())
     assert {name: info.object for name, info in found.kernels.items()} == {"a": 0, "b": 1}
-    assert [Image.decode(image).kernel for image in found.images] == ["a_kernel", "b_kernel"]
+    assert [Image.decode(image).kernel for image in found.objects] == ["a_kernel", "b_kernel"]
 
 
 def test_programs_that_may_fail() -> None:

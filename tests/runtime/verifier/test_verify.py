@@ -244,8 +244,9 @@ def test_sizes_that_may_not_agree() -> None:
 
 def test_a_constant_is_not_written_to() -> None:
     body = [Const(0, 1, 0), Kernel(0, FILL, (Reg(1), 1), N), Return(0, 1)]
-    exe = program(body)
-    assert "is written to, and may not be" in error_of(exe, floats(1))
+    for seen in ([], [View(0, 1, 1, 0, 1, "float32")]):
+        with pytest.raises(ExecutableError, match="argument 0 is written to, and is a constant"):
+            verify(program([body[0], *seen, *body[1:]]))
     fixed = np.zeros(2, np.float32)
     fixed.flags.writeable = False
     exe = program([Kernel(0, FILL, (Reg(0), 1), N), Return(0, 0)])
@@ -391,9 +392,11 @@ def test_many_digits_are_computed_when_it_runs() -> None:
     [
         ({"params": None}, "its parameters are missing"),
         ({"params": ()}, "compiled with other parameters"),
+        ({"images": ()}, "it has no image"),
         ({"symbol": "add1", "serial_symbol": "add1"}, "compiled with other parameters"),
         ({"serial_symbol": "k_serial"}, "its serial twin is another kernel"),
         ({"object": 7}, "there is no object 7"),
+        ({"needs": 7}, "there is no requirement 7"),
         ({"memory": KernelMemory(Heap(3), 0)}, "there is no size 3"),
         ({"memory": KernelMemory(0, 0, ((7, 0),))}, "there is no parameter 7"),
         ({"memory": KernelMemory(0, 0, ((0, 3),))}, "parameter 0 has no dimension 3"),
@@ -401,9 +404,13 @@ def test_many_digits_are_computed_when_it_runs() -> None:
 )
 def test_kernels_say_what_they_were_compiled_for(change: dict[str, Any], problem: str) -> None:
     exe = built()
-    kernels = (replace(exe.kernels[0], **change), *exe.kernels[1:])
+    kernel = exe.kernels[0]
+    if change.keys() & {"params", "images"}:
+        changed = replace(kernel, **change)
+    else:  # also where another image is right
+        changed = replace(kernel, images=(kernel.image, replace(kernel.image, **change)))
     with pytest.raises(ExecutableError, match=problem) as caught:
-        verify(replace(exe, kernels=kernels))
+        verify(replace(exe, kernels=(changed, *exe.kernels[1:])))
     assert "kernel 0 (twice)" in caught.value.message
 
 
@@ -414,8 +421,9 @@ def test_parameters_of_another_kernel() -> None:
     swapped = (replace(one, params=two.params), two)
     with pytest.raises(ExecutableError, match="compiled with other parameters"):
         verify(replace(exe, kernels=swapped))
-    symbol = two.symbol.split("_")[1].join([one.symbol.split("_")[0] + "_", ""])
-    forged = replace(one, params=two.params, symbol=symbol, serial_symbol=symbol)
+    symbol = one.image.symbol.split("_")[0] + "_" + two.image.symbol.split("_")[1]
+    image = replace(one.image, symbol=symbol, serial_symbol=symbol)
+    forged = replace(one, params=two.params, images=(image,))
     with pytest.raises(ExecutableError) as caught:
         VirtualMachine(replace(program([Return(0, 0)]), kernels=(forged, two)))
     assert caught.value.code == "object-code"

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from relaxpy.backend.arrangement import Arrangement
-from relaxpy.backend.cpu.row_tiles import tile_height
+from relaxpy.backend.cpu.row_tiles import TILE_HEIGHTS, tile_height
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import knob
@@ -72,8 +72,10 @@ def convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None
     if rows is not None and rows < LEAST_ROWS:
         return None
     height = tile_height(target)
-    if form.weight.panels is not None and form.weight.panels.width != height:
-        return None
+    if form.weight.panels is not None:
+        if form.weight.panels.width not in TILE_HEIGHTS or form.weight.panels.width > height:
+            return None
+        height = form.weight.panels.width  # lower where a processor with fewer registers reads it too
     lanes = target.lanes(SUMMED_IN[form.dtype])
     return Arrangement(lambda: loops.finished(func, _Writer(form, lanes, height).write()))
 

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 
 from relaxpy.backend.arrangement import Arrangement
 from relaxpy.backend.cpu.arithmetic import BITS, Arithmetic
-from relaxpy.backend.cpu.panels import PANEL_VECTORS, panel_width
+from relaxpy.backend.cpu.panels import PANEL_VECTORS, reads_panels
 from relaxpy.backend.cpu.rules.matmul_factors import Block, Factors, Left, Panel, RightRow
 from relaxpy.backend.cpu.rules.matmul_finish import Finish, Total, place_of
 from relaxpy.backend.cpu.target import CpuTarget
@@ -71,9 +71,7 @@ def matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
         return None
     arithmetic = Arithmetic.of_product(form, target)
     panels = form.panels
-    if panels is not None and (
-        panels.width != panel_width(arithmetic) or panels.group != arithmetic.group
-    ):
+    if panels is not None and not reads_panels(arithmetic, panels.width, panels.group):
         return None
 
     def write() -> PrimFunc:

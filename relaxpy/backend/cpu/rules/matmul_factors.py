@@ -146,7 +146,8 @@ class Factors:
         return row
 
     def _right_in_panels(self, panels: Panels, panel: Panel, block: Block) -> RightRow:
-        """A panel that may be wider than the factor's own: of those that do not exist the last one is read again."""
+        """A panel that may be wider than the factor's own: of those that do not exist the last one is read again. Or
+        narrower: a part of one."""
         p, each = self.program, panels.width // panel.lanes
         step = panels.width * self.group
         count = loops.ceildiv(self.form.column.extent, panels.width)
@@ -155,6 +156,8 @@ class Factors:
         for n in range(-(-len(panel.masks) // each)):
             exists = number if n == 0 else loops.minimum(number + n, count - 1)
             start = self.rhs_base + exists * panels.stride + block.start * step
+            if len(panel.masks) < each:
+                start = start + loops.floormod(panel.start, panels.width) * self.group
             starts.append(p.let(f"from{n}", loops.simplify(start)))
 
         def row(k: Expr) -> list[Expr]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.devices.base import DeviceRuntime, Launcher
+from relaxpy.runtime.devices.cpu.features import missing_here
 from relaxpy.runtime.devices.cpu.kernels import KernelHandles, load_kernels
 from relaxpy.runtime.devices.cpu.lines import CpuLines
 from relaxpy.runtime.devices.lines import DeviceLines
@@ -18,7 +19,7 @@ from relaxpy.runtime.pool import MemoryPool
 from relaxpy.runtime.tensor import Tensor, allocate
 
 if TYPE_CHECKING:
-    from relaxpy.runtime.bytecode import KernelInfo
+    from relaxpy.runtime.bytecode import KernelInfo, Requirement
 
 
 class CpuRuntime(DeviceRuntime):
@@ -65,6 +66,9 @@ class CpuRuntime(DeviceRuntime):
         nbytes: int,
     ) -> None:
         ctypes.memmove(target[1] + target_offset, source[1] + source_offset, nbytes)
+
+    def missing(self, requirement: Requirement) -> Sequence[str]:
+        return missing_here(requirement)
 
     def load(
         self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]

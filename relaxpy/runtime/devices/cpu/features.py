@@ -1,7 +1,7 @@
 """What this CPU can do, in LLVM's spelling of feature names, found without a compiler.
 
-An executable lists the features that its code needs (`target["features"]`); `relaxpy.runtime.load` compares them with
-`host_features()` and refuses a file that would die of an illegal instruction.
+An executable lists the features that its code needs (`Executable.requirements`); `relaxpy.runtime.load` compares them
+with `host_features()` and refuses a file that would die of an illegal instruction.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+
+from relaxpy.runtime.bytecode import Requirement
 
 # /proc/cpuinfo's name -> LLVM's, where they differ. Everything else is the same after `_` is replaced.
 _X86 = {
@@ -37,6 +39,9 @@ _MAC_ARM = {
     "FEAT_CRC32": "crc", "FEAT_RDM": "rdm", "FEAT_FCMA": "complxnum", "FEAT_JSCVT": "jsconv", "FEAT_LRCPC": "rcpc",
     "armv8_crc32": "crc",
 }  # fmt: skip
+
+_ARCHES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
+"""Other names of architectures."""
 
 
 @cache
@@ -104,3 +109,14 @@ def missing_features(needed: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         name for name in (item.lstrip("+") for item in needed) if name and name not in host
     )
+
+
+def missing_here(requirement: Requirement) -> tuple[str, ...]:
+    """What of a requirement this machine lacks: another architecture alone, or features."""
+    here, wanted = (
+        _ARCHES.get(each.lower(), each.lower())
+        for each in (platform.machine(), requirement.arch)
+    )
+    if wanted and here and wanted != here:
+        return (f"a processor of the architecture {requirement.arch}",)
+    return missing_features(requirement.features)

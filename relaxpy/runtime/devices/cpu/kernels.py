@@ -153,13 +153,13 @@ class KernelHandles:
     )
 
     def __init__(self, info: KernelInfo, library: Any, serial_library: Any) -> None:
-        self.info = info
-        self.serial = _handle(serial_library, info.serial_symbol, False)
-        self.serial_release = _handle(serial_library, info.serial_symbol, True)
+        self.info, image = info, info.image
+        self.serial = _handle(serial_library, image.serial_symbol, False)
+        self.serial_release = _handle(serial_library, image.serial_symbol, True)
         self.parallel, self.parallel_release = self.serial, self.serial_release
-        if info.symbol != info.serial_symbol or library is not serial_library:
-            self.parallel = _handle(library, info.symbol, False)
-            self.parallel_release = _handle(library, info.symbol, True)
+        if image.symbol != image.serial_symbol or library is not serial_library:
+            self.parallel = _handle(library, image.symbol, False)
+            self.parallel_release = _handle(library, image.symbol, True)
         self.serial_rate = 0.0
         """Seconds for a unit of work, measured; 0: not yet. Races between threads lose a sample, nothing else."""
         self.parallel_rate = 0.0
@@ -260,14 +260,15 @@ class KernelRow:
 
 
 def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[KernelHandles]:
-    """Link objects and look their kernels up.
+    """Link objects and look their kernels up, in the image that was chosen of each.
 
     Raises: ExecutableError (`object-code`) for objects that cannot be linked or lack a kernel.
     """
     if not infos:
         return []
     session = _session()
-    used = {info.object for info in infos}
+    images = [info.image for info in infos]
+    used = {image.object for image in images}
     if any(b"tvm.contrib." in objects[each] for each in used):
         # Sorting and its like are functions of TVM's larger runtime library, which kernels look up by name.
         _load(_library_folder(), "tvm_runtime_extra")
@@ -278,9 +279,9 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
             each: session.load_module(objects[each], cxx=os.devnull) for each in sorted(used)
         }
         seconds = {
-            info.object: session.load_module(objects[info.object], cxx=os.devnull)
-            for info in infos
-            if info.alone is not None
+            image.object: session.load_module(objects[image.object], cxx=os.devnull)
+            for image in images
+            if image.alone is not None
         }
     except Exception as error:
         raise ExecutableError(
@@ -288,12 +289,12 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
         ) from error
 
     kernels: list[KernelHandles] = []
-    for info in infos:
-        library = serial_library = libraries[info.object]
-        if info.alone is not None:
-            serial_library = seconds[info.object]
-            runner = _runner(objects[info.alone.object], info.alone.runner)
-            _handle(serial_library, info.alone.switch, False)(runner())
+    for info, image in zip(infos, images, strict=True):
+        library = serial_library = libraries[image.object]
+        if image.alone is not None:
+            serial_library = seconds[image.object]
+            runner = _runner(objects[image.alone.object], image.alone.runner)
+            _handle(serial_library, image.alone.switch, False)(runner())
         kernels.append(KernelHandles(info, library, serial_library))
     return kernels
 

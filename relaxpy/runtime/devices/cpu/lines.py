@@ -153,7 +153,7 @@ class CpuLines(DeviceLines):
         """Before a kernel that takes memory of a size that depends on its arguments: a size beyond `MUCH` is asked for,
         since a kernel that does not get it ends the process."""
         found = self.to.kernels[instr.index] if self.to.kernels else None
-        memory = None if found is None else found.memory
+        memory = None if found is None else found.image.memory
         if found is None or memory is None:
             return
         if all(isinstance(part, int) and part <= MUCH for part in (memory.shared, memory.each)):

@@ -21,7 +21,7 @@ from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, Launcher
 from relaxpy.runtime.devices.opencl.image import GRID, Image
 
 if TYPE_CHECKING:
-    from relaxpy.runtime.bytecode import KernelInfo
+    from relaxpy.runtime.bytecode import KernelInfo, Requirement
 
 INSTALL = (
     "install a driver of your GPU, or OpenCL for processors: pip install 'relaxpy[opencl]' "
@@ -124,20 +124,26 @@ class OpenCLRuntime(DeviceRuntime):
 
     # Kernels
 
+    def missing(self, requirement: Requirement) -> Sequence[str]:
+        """Features are the names of extensions."""
+        extensions = self._device.extensions.split()
+        arch = [requirement.arch] if requirement.arch else []
+        return [*arch, *(each for each in requirement.features if each not in extensions)]
+
     def load(
         self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]
     ) -> Sequence[_LoadedKernel]:
-        images = {info.object: self._image(info, objects[info.object]) for info in kernels}
+        images = {info.image.object: self._image(info, objects[info.image.object]) for info in kernels}
         extensions = set(self._device.extensions.split())
         for info in kernels:
-            missing = [e for e in images[info.object].extensions if e not in extensions]
+            missing = [e for e in images[info.image.object].extensions if e not in extensions]
             if missing:
                 raise ExecutableError(
                     "object-code",
                     f"the kernel {info.name!r} needs {', '.join(missing)}, which {self._name} has not",
                 )
         program = self._program(images, kernels)
-        return [self._loaded(program, images[info.object]) for info in kernels]
+        return [self._loaded(program, images[info.image.object]) for info in kernels]
 
     @staticmethod
     def _image(info: KernelInfo, data: bytes) -> Image:
@@ -157,7 +163,7 @@ class OpenCLRuntime(DeviceRuntime):
         except self._cl.Error as together:
             for info in kernels:
                 try:
-                    self._built(images[info.object].source)
+                    self._built(images[info.image.object].source)
                 except self._cl.Error as alone:
                     raise ExecutableError(
                         "object-code",

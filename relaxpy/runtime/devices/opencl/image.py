@@ -5,9 +5,9 @@ The line is a comment of JSON: the kernel's name, and its arguments in order. Ea
 * `{"memory": i}`: the memory of the program's argument number i; `{"first": i, "itemsize": n}` the number of its first
   element there, in elements of n bytes;
 * `{"scalar": i, "dtype": t}`: the program's argument number i, a number;
-* `{"size": i, "dtype": t}`: of the numbers of `KernelInfo.launch` the one with this index.
+* `{"size": i, "dtype": t}`: of the numbers of `KernelImage.launch` the one with this index.
 
-The first six numbers of `KernelInfo.launch` are groups of threads along three axes, and threads in a group.
+The first six numbers of `KernelImage.launch` are groups of threads along three axes, and threads in a group.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.knobs import Choices
 from relaxpy.backend.schedule import ScheduledKernel, schedule_by_rules
-from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.bytecode import KernelImage
 from relaxpy.target import Target, fail, options_of
 from relaxpy.transform.phases import Phase, Pipeline
 from relaxpy_abacus.check_rods import CheckRods
@@ -61,5 +61,5 @@ class AbacusBackend(Backend[AbacusTarget]):
     ) -> KernelImages:
         funcs = {symbol: scheduled.serial for symbol, scheduled in kernels.items()}
         code = compile_object(funcs, CpuTarget.read("llvm -opt-level=0"), called=called)
-        infos = {symbol: KernelInfo(symbol, symbol, symbol) for symbol in kernels}
-        return KernelImages((code,), infos)
+        images = {symbol: KernelImage(symbol, symbol) for symbol in kernels}
+        return KernelImages((code,), images)

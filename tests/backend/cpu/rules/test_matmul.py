@@ -14,7 +14,7 @@ from relaxpy.backend.cpu.compile import compile_object
 from relaxpy.backend.cpu.rules.matmul import matmul_program
 from relaxpy.backend.schedule import schedule_kernel
 from relaxpy.ir.dim import SymVar
-from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.bytecode import KernelImage, KernelInfo
 from relaxpy.runtime.devices.cpu.kernels import KernelHandles, load_kernels
 from relaxpy.target import Target
 from relaxpy.tir import te
@@ -119,7 +119,7 @@ class Kernels:
             assert kernel.rule == "matmul"
             serial = f"{name}_serial"
             code = compile_object({name: kernel.parallel, serial: kernel.serial}, self.target)
-            (self.known[name],) = load_kernels([code], [KernelInfo(name, name, serial)])
+            (self.known[name],) = load_kernels([code], [KernelInfo(name, (KernelImage(name, serial),))])
         return self.known[name]
 
     def __call__(self, name: str, inputs: Sequence[np.ndarray], shape: Shape) -> np.ndarray:

@@ -246,7 +246,7 @@ class M:
     x = np.random.default_rng(0).standard_normal((5, 7)).astype(np.float32)
     got = relaxpy.VirtualMachine(exe)["main"](x).numpy()
     np.testing.assert_array_equal(got, np.median(x, 1))
-    assert all(kernel.memory is not None and kernel.memory.shared == 0 for kernel in exe.kernels)
+    assert all(kernel.image.memory and kernel.image.memory.shared == 0 for kernel in exe.kernels)
 
 
 def test_users_rows_are_checked_and_run_in_parallel() -> None:

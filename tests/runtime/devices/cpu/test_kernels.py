@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from relaxpy.errors import ExecutableError
-from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.bytecode import KernelImage, KernelInfo
 from relaxpy.runtime.devices.cpu import kernels, threads
 from relaxpy.runtime.devices.cpu.kernels import (
     LARGE_WORK,
@@ -101,7 +101,7 @@ def test_large_calls_are_timed_and_right(heavy) -> None:
 
 def test_a_kernel_that_is_not_there() -> None:
     with pytest.raises(ExecutableError, match="no kernel none"):
-        load_kernels([object_code()], [KernelInfo("none", "none", "none")])
+        load_kernels([object_code()], [KernelInfo("none", (KernelImage("none", "none"),))])
 
 
 def test_one_thread_is_never_parallel(heavy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import Device
-from relaxpy.runtime.bytecode import KernelInfo
+from relaxpy.runtime.bytecode import KernelImage, KernelInfo
 from relaxpy.runtime.devices.opencl import device as opencl
 from relaxpy.runtime.devices.opencl.device import OpenCLRuntime
 from relaxpy.runtime.devices.opencl.image import Image
@@ -31,7 +31,7 @@ ARGS = (
     {"scalar": 1, "dtype": "float32"},
     {"first": 0, "itemsize": 4},
 )
-INFO = KernelInfo("twice", "twice", "twice")
+INFO = KernelInfo("twice", (KernelImage("twice", "twice"),))
 
 
 def runtime() -> OpenCLRuntime:

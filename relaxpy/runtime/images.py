@@ -1,0 +1,80 @@
+"""Which code of each kernel a machine runs: the first image whose requirement the device of its slot meets.
+
+A build for several processors compiles every kernel for each of them (`relaxpy.target.Target.alternatives`); the images
+of a kernel stand in the order in which they are preferred. The choice is made when an executable is linked, once, and
+costs calls nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from relaxpy.errors import ExecutableError
+from relaxpy.runtime.bytecode import KernelInfo, Requirement, Slot
+
+Missing: TypeAlias = Callable[[Requirement], Sequence[str]]
+"""What of a requirement a device lacks (`relaxpy.runtime.devices.base.DeviceRuntime.missing`)."""
+
+NOTHING = Requirement("")
+
+
+def choose_images(
+    kernels: Sequence[KernelInfo],
+    requirements: Sequence[Requirement],
+    slots: Sequence[Slot],
+    missing: Mapping[int, Missing],
+    without: Collection[str] = (),
+    file: str = "",
+) -> tuple[KernelInfo, ...]:
+    """The kernels, each with the image that is run. `missing` asks the device of a slot; kernels of slots that it has
+    none for keep all their images. Features in `without` count as missing. `file` is named in errors.
+
+    Raises: ExecutableError: `cpu-features`, `device-features` where a device meets no requirement of a kernel's images.
+    """
+    lacks: dict[tuple[int, int], tuple[str, ...]] = {}
+
+    def lack(slot: int, needs: int) -> tuple[str, ...]:
+        key = slot, needs
+        if key not in lacks:
+            requirement = requirements[needs] if needs >= 0 else NOTHING
+            refused = [each for each in requirement.features if each in without]
+            lacks[key] = tuple(dict.fromkeys((*missing[slot](requirement), *refused)))
+        return lacks[key]
+
+    found: list[KernelInfo] = []
+    for info in kernels:
+        if info.slot not in missing:
+            found.append(info)
+            continue
+        image = next((each for each in info.images if not lack(info.slot, each.needs)), None)
+        if image is None:
+            wanted = [(requirements[i.needs], lack(info.slot, i.needs)) for i in info.images]
+            raise _none_fits(slots[info.slot], wanted, file)
+        found.append(info if len(info.images) == 1 else replace(info, images=(image,)))
+    return tuple(found)
+
+
+def _none_fits(
+    slot: Slot, wanted: Sequence[tuple[Requirement, tuple[str, ...]]], file: str
+) -> ExecutableError:
+    where = f"{file}: " if file else ""
+    is_cpu = slot.kind == "cpu"
+    code = "cpu-features" if is_cpu else "device-features"
+    help = f'build for this machine: target="{"llvm" if is_cpu else slot.kind}"'
+    if is_cpu:
+        help += ', or for several: target="llvm -mcpu=x86-64-v2,x86-64-v3,x86-64-v4"'
+    if len(wanted) == 1:
+        lacked = ", ".join(wanted[0][1])
+        what = "CPU features that this machine lacks" if is_cpu else "what the device lacks"
+        return ExecutableError(code, f"{where}the kernels need {what}: {lacked}", help=help)
+    what = "this machine" if is_cpu else f"the device of the slot {slot.name!r}"
+    names = ", ".join(needs.name or needs.arch for needs, _ in wanted)
+    notes = [
+        f"{needs.name or 'one'} needs {', '.join(filter(None, (needs.arch, *needs.features)))}; "
+        f"not there: {', '.join(lacked)}"
+        for needs, lacked in wanted
+    ]
+    message = f"{where}the kernels have images for {names}, and {what} runs none of them"
+    return ExecutableError(code, message, notes=notes, help=help)
