@@ -431,7 +431,8 @@ def test_files_name_their_slots(tmp_path: Path) -> None:
 def test_a_launch_is_part_of_the_symbol() -> None:
     main = main_of([*add1(0, 0, 1), Return(0, 1)])
     exe = executable(main)
-    forged = replace(exe.kernels[0], launch=(1000, 1000))
+    image = replace(exe.kernels[0].image, launch=(1000, 1000))
+    forged = replace(exe.kernels[0], images=(image,))
     with pytest.raises(ExecutableError, match="compiled with other parameters"):
         VirtualMachine(replace(exe, kernels=(forged, *exe.kernels[1:])))
 
