@@ -53,8 +53,8 @@ def build(
     """Compile a module, once for all shapes that it can take.
 
     `target` is `"llvm"` for this machine's CPU with its features, or names another (`"llvm
-    -mcpu=x86-64-v3"`), or several: `"llvm -mcpu=x86-64-v3,x86-64-v4"` compiles every kernel for each, and a machine runs
-    the best that it can; the executable stores it resolved. `params` are arrays to bind to
+    -mcpu=x86-64-v3"`), or several: `"llvm -mcpu=x86-64-v3,x86-64-v4"` compiles every kernel for each, and a
+    machine runs the best that it can; the executable stores it resolved. `params` are arrays to bind to
     parameters by name (`"w"`, or `"main.w"`); they are not copied: leave them as they are until
     the executable is saved. `bounds` are the largest values of symbolic variables (`"n"`, or
     `"main.n"`), as `tir_var_upper_bound` declares them: where all sizes have one, memory is planned

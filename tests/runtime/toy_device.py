@@ -15,7 +15,15 @@ import numpy as np
 import pytest
 
 from relaxpy.errors import UsageError
-from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp, KernelImage, KernelInfo, KernelParam, Slot
+from relaxpy.runtime.bytecode import (
+    Heap,
+    IntExpr,
+    IntOp,
+    KernelImage,
+    KernelInfo,
+    KernelParam,
+    Slot,
+)
 from relaxpy.runtime.devices import registry
 from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, Launcher
 from relaxpy.runtime.devices.tensor import DeviceTensor

@@ -18,7 +18,6 @@ from relaxpy.tir.schedule import is_scheduled
 from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 
-
 TILE_HEIGHTS = (6, 8)
 """Rows of tiles, for 16 vector registers and for 32."""
 

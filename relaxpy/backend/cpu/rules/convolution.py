@@ -75,7 +75,9 @@ def convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None
     if form.weight.panels is not None:
         if form.weight.panels.width not in TILE_HEIGHTS or form.weight.panels.width > height:
             return None
-        height = form.weight.panels.width  # lower where a processor with fewer registers reads it too
+        height = (
+            form.weight.panels.width
+        )  # lower where a processor with fewer registers reads it too
     lanes = target.lanes(SUMMED_IN[form.dtype])
     return Arrangement(lambda: loops.finished(func, _Writer(form, lanes, height).write()))
 

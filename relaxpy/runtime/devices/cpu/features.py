@@ -114,8 +114,7 @@ def missing_features(needed: Iterable[str]) -> tuple[str, ...]:
 def missing_here(requirement: Requirement) -> tuple[str, ...]:
     """What of a requirement this machine lacks: another architecture alone, or features."""
     here, wanted = (
-        _ARCHES.get(each.lower(), each.lower())
-        for each in (platform.machine(), requirement.arch)
+        _ARCHES.get(each.lower(), each.lower()) for each in (platform.machine(), requirement.arch)
     )
     if wanted and here and wanted != here:
         return (f"a processor of the architecture {requirement.arch}",)

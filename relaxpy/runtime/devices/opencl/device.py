@@ -133,7 +133,9 @@ class OpenCLRuntime(DeviceRuntime):
     def load(
         self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]
     ) -> Sequence[_LoadedKernel]:
-        images = {info.image.object: self._image(info, objects[info.image.object]) for info in kernels}
+        images = {
+            info.image.object: self._image(info, objects[info.image.object]) for info in kernels
+        }
         extensions = set(self._device.extensions.split())
         for info in kernels:
             missing = [e for e in images[info.image.object].extensions if e not in extensions]

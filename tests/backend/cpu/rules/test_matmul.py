@@ -119,7 +119,9 @@ class Kernels:
             assert kernel.rule == "matmul"
             serial = f"{name}_serial"
             code = compile_object({name: kernel.parallel, serial: kernel.serial}, self.target)
-            (self.known[name],) = load_kernels([code], [KernelInfo(name, (KernelImage(name, serial),))])
+            (self.known[name],) = load_kernels(
+                [code], [KernelInfo(name, (KernelImage(name, serial),))]
+            )
         return self.known[name]
 
     def __call__(self, name: str, inputs: Sequence[np.ndarray], shape: Shape) -> np.ndarray:
