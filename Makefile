@@ -3,6 +3,7 @@
 # make test-fast   the subset that takes less than a minute
 # make test-slow   sweeps in full, of which make test runs a part: before a release, and after changes of many operators
 # make check       format, lint, types, tests: what a change must pass
+# make stubs       the stub files (.pyi) and the page of operators, from the table of operators
 # make bench-NAME  benchmarks/NAME.py: overhead, matmul, ops, embed, compile, ablation, equality, language (docs/benchmarks.md)
 # make clean       remove what the above made
 #
@@ -24,7 +25,7 @@ PIP := $(PY) -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 # A stamp that only a pattern rule asks for is no intermediate file: keep it.
 .SECONDARY:
-.PHONY: help demo test test-fast test-slow check format lint types clean
+.PHONY: help demo test test-fast test-slow check format lint types stubs clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -69,6 +70,10 @@ lint: $(VENV)/stamp-dev
 
 types: $(VENV)/stamp-dev
 	$(PY) -m pyright
+
+stubs: $(VENV)/stamp-test
+	@$(PY) -m relaxpy.testing.stubs
+	@$(PY) -m tests.docs.test_operators
 
 bench-%: $(VENV)/stamp-bench
 	$(PY) benchmarks/$*.py

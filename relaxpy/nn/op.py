@@ -13,13 +13,14 @@ from typing import Any
 
 from relaxpy.ir import PrimValue, StringImm, TensorType
 from relaxpy.ir.dim import Dim, DimLike
-from relaxpy.nn.apply import apply
 from relaxpy.nn.apply import index as index
 from relaxpy.nn.construction import Construction, caller_span
+from relaxpy.nn.function import function_on_tensors
 from relaxpy.nn.tensor import Tensor, Value
 from relaxpy.op import OPS
 from relaxpy.op.call import call_pure_packed
 from relaxpy.op.deduce import deduce
+from relaxpy.op.function import functions, names_below
 
 
 def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None = None) -> Tensor:
@@ -48,25 +49,23 @@ class Namespace:
         self._prefix = prefix
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
         return _lookup(self._prefix + name)
 
     def __dir__(self) -> list[str]:
-        cut = len(self._prefix)
-        return sorted(n[cut:] for n in OPS if n.startswith(self._prefix))
+        return names_below(self._prefix, functions())
+
+    def __repr__(self) -> str:
+        return f"nn.op.{self._prefix[:-1]}"
 
 
 def _lookup(name: str) -> Callable[..., Any] | Namespace:
-    if name in OPS:
-
-        def operator(*args: Any, **kwargs: Any) -> Any:
-            return apply(name, *args, **kwargs)
-
-        operator.__name__ = operator.__qualname__ = name
-        operator.__doc__ = OPS[name].__doc__
-        return operator
-    if any(known.startswith(f"{name}.") for known in OPS):
+    if name in functions():
+        return function_on_tensors(OPS[name])
+    if names_below(f"{name}.", functions()):
         return Namespace(f"{name}.")
-    near = difflib.get_close_matches(name, OPS, 1)
+    near = difflib.get_close_matches(name, functions(), 1)
     raise AttributeError(
         f"there is no operator {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
     )
@@ -79,4 +78,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({"check_range", "match_cast", *(name.split(".")[0] for name in OPS)})
+    return sorted({"check_range", "index", "match_cast", *names_below("", functions())})

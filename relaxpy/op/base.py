@@ -55,6 +55,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.op import Operator
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.parameters import argument, attributes
 
 OPS: dict[str, type[Op]] = {}
 """All operators by name; filled by `define_op`."""
@@ -124,6 +125,11 @@ def define_op(cls: OpClass) -> OpClass:
             raise TypeError(f"operator {cls.__name__} has no {required}")
     if cls.name in OPS:
         raise TypeError(f"operator {cls.name} is defined twice")
+    prefix, _, rest = cls.name.rpartition(".")
+    if prefix and cls.__module__ == f"{__package__}.{prefix}":
+        raise TypeError(
+            f"operator {cls.name}: relaxpy.op.{prefix} has {rest}; call its file otherwise"
+        )
     cls.args = _read_args(cls)
     OPS[cls.name] = cls
     return cls
@@ -188,6 +194,14 @@ class Op(Operator):
     @classmethod
     def attr_names(cls) -> tuple[str, ...]:
         return tuple(f.name for f in attr_fields(cls))
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        """The parameters of `make`, with types by their names in `relaxpy.op.function`."""
+        given = [
+            argument(spec.name, spec.kind, spec.optional, cls.scalar_args) for spec in cls.args
+        ]
+        return [*given, *attributes(cls, after=given)]
 
     @classmethod
     def make(cls, *args: Any, **kwargs: Any) -> Call:

@@ -4,6 +4,7 @@ of the runtime, no tensor programs."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from inspect import Parameter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,6 +35,7 @@ from relaxpy.op.base import (
     wrong,
 )
 from relaxpy.op.deduction import Deduction
+from relaxpy.op.parameters import argument, attributes
 
 
 @define_op
@@ -201,6 +203,16 @@ class Effect(Op):
     legalize = None
     fixed: ClassVar[int] = 0
     """How many arguments come before the values."""
+
+    @classmethod
+    def parameters(cls) -> list[Parameter]:
+        lead = [argument(a.name, a.kind, a.optional, False) for a in cls.args[: cls.fixed]]
+        values = Parameter("values", Parameter.VAR_POSITIONAL, annotation="ExprLike")
+        return [
+            *(each.replace(kind=Parameter.POSITIONAL_ONLY) for each in lead),
+            values,
+            *attributes(cls, after=[values]),
+        ]
 
     @classmethod
     def make(cls, *args: Any, **attrs: Any) -> Call:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import Parameter
 from typing import Any, ClassVar
 
 from relaxpy.errors import DeduceError
@@ -27,6 +28,7 @@ from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import Call, Expr
 from relaxpy.ir.op import Operator
 from relaxpy.op.base import OPS, as_expr, print_attr
+from relaxpy.op.parameters import attributes
 from relaxpy.shape.lattice import accepts, rounds, substitute
 
 
@@ -57,6 +59,12 @@ class Intrinsic(Operator):
             if f.default is dataclasses.MISSING or value != f.default:
                 shown.append(f"{f.name}={print_attr(value)}")
         return shown
+
+    @classmethod
+    def parameters(cls) -> list[Parameter]:
+        """The parameters of `make`, with types by their names in `relaxpy.op.function`."""
+        values = Parameter("args", Parameter.VAR_POSITIONAL, annotation="ExprLike")
+        return [values, *attributes(cls, after=[values])]
 
     @classmethod
     def make(cls, *args: Any, **attrs: Any) -> Call:

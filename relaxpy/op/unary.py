@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from inspect import Parameter
 from typing import Any
 
 import numpy as np
@@ -309,6 +310,11 @@ class Clip(Unary):
     name = "clip"
     min: int | float
     max: int | float
+
+    @classmethod
+    def parameters(cls) -> list[Parameter]:
+        x, *bounds = super().parameters()
+        return [x, *(bound.replace(annotation="ScalarLike") for bound in bounds)]
 
     @classmethod
     def make(cls, *args: Any, **kwargs: Any) -> Call:

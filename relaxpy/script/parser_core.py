@@ -39,6 +39,7 @@ from relaxpy.ir.module import TensorProgram
 from relaxpy.ir.python_operator import unreadable
 from relaxpy.op.base import OPS, as_expr
 from relaxpy.op.deduce import deduce
+from relaxpy.op.function import operator_of
 from relaxpy.script import calls
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
@@ -362,7 +363,7 @@ class CoreParser:
         except RelaxError as error:
             if error.span is not None and not isinstance(error, DeduceError):
                 raise error from None
-            raise self.at_argument(error, node, getattr(func, "__self__", func)) from None
+            raise self.at_argument(error, node, operator_of(func) or func) from None
         except Skip:
             raise
         except TypeError as error:

@@ -24,8 +24,8 @@ from relaxpy.ir.expr import (
     Tuple,
     TupleGetItem,
 )
-from relaxpy.ir.op import Operator
 from relaxpy.op.base import Op
+from relaxpy.op.function import operator_of
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
@@ -68,8 +68,7 @@ def namespace_member(base: Any, name: str) -> Any:
 
 def is_of_script(func: Any) -> bool:
     """Is this a function of the script language, which any text may call?"""
-    owner = getattr(func, "__self__", None)
-    if isinstance(owner, type) and issubclass(owner, Operator):
+    if operator_of(func) is not None:
         return True
     module = getattr(func, "__module__", None) or type(func).__module__
     if isinstance(func, type) and module == "builtins":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import typing
 from functools import lru_cache
 
+from relaxpy.op.function import function_of, names_below
 from relaxpy.script.annotations import Callable_ as Callable
 from relaxpy.script.annotations import Object, Prim, Shape, Tensor, Tuple
 from relaxpy.script.calls import (
@@ -74,9 +75,7 @@ class Namespace:
         return f"R.{self._prefix}"
 
     def __dir__(self) -> typing.Any:
-        start = f"{self._prefix}."
-        known = (*operators(), *SPELLINGS)
-        return sorted({n[len(start) :].split(".")[0] for n in known if n.startswith(start)})
+        return names_below(f"{self._prefix}.", operators())
 
 
 def operators() -> typing.Any:
@@ -87,14 +86,14 @@ def operators() -> typing.Any:
 
 
 def find(name: typing.Any) -> typing.Any:
-    """What `R.<name>` is: an operator's maker, or a namespace of operators. Raises `AttributeError`."""
+    """What `R.<name>` is: an operator's function, or a namespace of operators. Raises `AttributeError`."""
     table = operators()
     if name in SPELLINGS:
         return SPELLINGS[name]
     if name in R_NAMES:
         return globals()[R_NAMES[name]]
     if name in table:
-        return table[name].make
+        return function_of(table[name])
     return _namespace(name)
 
 
@@ -117,4 +116,4 @@ def __getattr__(name: typing.Any) -> typing.Any:
 
 
 def __dir__() -> typing.Any:
-    return [name for name in known_names() if "." not in name]
+    return sorted({*__all__, *names_below("", operators())})

@@ -1,4 +1,4 @@
-"""docs/operators.md is derived from the operators; `python -m tests.docs.test_operators` writes it."""
+"""docs/operators.md is derived from the operators; `make stubs` writes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[2] / "docs/operators.md"
 HEADER = """\
 # Operators
 
-Written from the classes in `relaxpy/op` by `python -m tests.docs.test_operators`. In script each is `R.NAME(…)`:
+Written from the classes in `relaxpy/op` by `make stubs`. In script each is `R.NAME(…)`:
 arguments first, then attributes (with their defaults), by position or by keyword.
 [Adding an operator](add_an_operator.md) says what a class has to say, [At the edges](edges.md) what happens where
 arithmetic ends.
@@ -126,7 +126,12 @@ def render() -> str:
     """The page: a table a file, operators by name; then where they stand beside TVM's."""
     own, theirs = own_operators(), tvm_names()
     jax = {name for file in FILES for name in oracle(file)}
-    parts = [HEADER]
+    return "".join([HEADER, listing(own), coverage(own, theirs, jax), missing(own, theirs)])
+
+
+def listing(own: list[type]) -> str:
+    """A table for each file, of its operators by name."""
+    parts: list[str] = []
     for name, ops in groupby(sorted(own, key=lambda op: (subject(op), op.name)), subject):
         parts.append(f"\n## `relaxpy/op/{name}.py`\n\n| operator | |\n|---|---|\n")
         for op in ops:
@@ -134,7 +139,7 @@ def render() -> str:
             summary = " ".join(text.split()).replace("|", "\\|")
             usage = op._usage().partition("R.")[2] if issubclass(op, Op) else op.name
             parts.append(f"| `R.{usage}` | {summary} |\n")
-    return "".join([*parts, coverage(own, theirs, jax), missing(own, theirs)])
+    return "".join(parts)
 
 
 def coverage(own: list[type], theirs: set[str], jax: set[str]) -> str:
@@ -184,7 +189,7 @@ def test_the_page_is_up_to_date() -> None:
     """Every operator is on the page as it is in the source."""
     with np.errstate(all="ignore"):
         text = render()
-    assert PAGE.read_text(encoding="utf-8") == text, "run: python -m tests.docs.test_operators"
+    assert PAGE.read_text(encoding="utf-8") == text, "run: make stubs"
 
 
 def test_no_operator_of_tvm_is_missing_without_a_reason() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from relaxpy import nn
@@ -13,7 +15,7 @@ def test_names_are_those_of_the_operators(name: str) -> None:
     found = nn.op
     for part in name.split("."):
         found = getattr(found, part)
-    assert found.__doc__ == OPS[name].__doc__
+    assert found.__doc__ == inspect.cleandoc(OPS[name].__doc__)
 
 
 def test_listing() -> None:

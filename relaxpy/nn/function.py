@@ -1,0 +1,41 @@
+"""The functions of `relaxpy.nn.op`, made of the operators' classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from relaxpy.nn.apply import apply
+from relaxpy.nn.tensor import Tensor
+from relaxpy.op import Op
+from relaxpy.op.function import describe_as
+
+
+@cache
+def function_on_tensors(cls: type[Op]) -> Callable[..., Any]:
+    """The function that applies an operator to tensors of `forward`."""
+
+    def operator(*args: Any, **kwargs: Any) -> Any:
+        return apply(cls.name, *args, **kwargs)
+
+    result = result_of(cls)
+    describe_as(operator, cls, "relaxpy.nn.op", result, _TYPES[result])
+    return operator
+
+
+def result_of(cls: type[Op]) -> str:
+    """The type of the result of an operator on tensors of `forward`, as its `deduce` declares it."""
+    declared = cls.deduce.__annotations__.get("return", "Annotation")
+    return _RESULTS.get(getattr(declared, "__name__", declared), "Any")
+
+
+_RESULTS = {
+    "TensorType": "Tensor",
+    "ShapeType": "Tensor",
+    "PrimType": "Tensor",
+    "TupleType": "tuple[Tensor, ...]",
+}
+"""Annotation of a result → what stands for it in `forward`."""
+_TYPES: dict[str, Any] = {"Tensor": Tensor, "tuple[Tensor, ...]": tuple[Tensor, ...], "Any": Any}
+"""The types of such results."""

@@ -1,0 +1,142 @@
+"""Written from the table of operators by `make stubs`; see relaxpy/testing/stubs.py."""
+
+from collections.abc import Sequence
+
+from relaxpy.ir.expr import Call
+from relaxpy.op.function import TensorLike
+
+def all_class_non_max_suppression(
+    boxes: TensorLike,
+    scores: TensorLike,
+    max_output_boxes_per_class: TensorLike,
+    iou_threshold: TensorLike,
+    score_threshold: TensorLike,
+    output_format: str = "onnx",
+) -> Call:
+    """Non-maximum suppression per class of boxes (B, N, 4) with scores (B, C, N): at most
+    `max_output_boxes_per_class` boxes of each class are selected, with a score above `score_threshold`, and an
+    IoU below `iou_threshold` with every selected box of a higher score. With `output_format` "onnx" the result
+    is a tuple of rows (batch, class, box), int64, in descending order of scores within a class, and their
+    number, (1,). With "tensorflow" it is a tuple of rows (class, box), (B, C * N, 2), their scores, and their
+    number in each batch; the rest is zeros.
+    """
+
+def get_valid_counts(
+    data: TensorLike,
+    score_threshold: float = 0.0,
+    id_index: int = 0,
+    score_index: int = 1,
+) -> Call:
+    """For each batch of boxes (B, N, E) a tuple: the number of valid boxes (with a score above
+    `score_threshold`, and a class that is not negative), int32; the valid boxes in their order, padded with
+    rows of -1; and their indices, padded with -1, int32.
+
+    id_index: Which number of a box is its class; negative: none.
+
+    score_index: Which number of a box is its score.
+    """
+
+def multibox_transform_loc(
+    cls_pred: TensorLike,
+    loc_pred: TensorLike,
+    anchor: TensorLike,
+    clip: bool = False,
+    threshold: float = 0.0,
+    variances: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+    keep_background: bool = True,
+    apply_softmax: bool = True,
+) -> Call:
+    """A tuple: boxes (ymin, xmin, ymax, xmax), (B, N, 4), decoded from offsets (x, y, w, h) to anchors (left,
+    top, right, bottom); and scores, (B, C, N), the softmax of the class predictions over the classes, 0 below
+    `threshold`.
+
+    clip: Whether boxes are held between 0 and 1.
+
+    variances: By what offsets are multiplied, for x, y, w, h.
+
+    keep_background: Whether class 0 has scores; else they are 0.
+
+    apply_softmax: Whether predictions are logits; else they are scores already.
+    """
+
+def non_max_suppression(
+    data: TensorLike,
+    valid_count: TensorLike,
+    indices: TensorLike,
+    max_output_size: int = -1,
+    iou_threshold: float = 0.5,
+    force_suppress: bool = False,
+    top_k: int = -1,
+    coord_start: int = 2,
+    score_index: int = 1,
+    id_index: int = 0,
+    return_indices: bool = True,
+    invalid_to_bottom: bool = False,
+    soft_nms_sigma: float = 0.0,
+    score_threshold: float = 0.0,
+) -> Call:
+    """Non-maximum suppression: of the first `valid_count` boxes of each batch, in descending order of scores,
+    those whose IoU with every selected box of their class is below `iou_threshold`. The result is a tuple of
+    their `indices` (B, N), padded with -1, and their number, (B, 1); without `return_indices` it is the boxes,
+    with rows of -1 for suppressed ones. With a positive `soft_nms_sigma` scores are lowered instead (soft NMS),
+    and the tuple begins with the boxes.
+
+    max_output_size: How many boxes of a batch stay at most; below 1: any number.
+
+    force_suppress: Whether boxes of other classes are suppressed, too.
+
+    top_k: How many boxes of a batch are looked at, best first; below 1: all.
+
+    coord_start: Which number of a box is the first of its four coordinates.
+
+    score_index: Which number of a box is its score.
+
+    id_index: Which number of a box is its class; negative: none.
+
+    invalid_to_bottom: Without `return_indices`: whether the boxes that stay come first.
+
+    soft_nms_sigma: Width of the bell curve by which overlapping boxes lose score; 0: they are dropped.
+
+    score_threshold: With `soft_nms_sigma`: below which score a box is dropped.
+    """
+
+def roi_align(
+    data: TensorLike,
+    rois: TensorLike,
+    pooled_size: Sequence[int] | int,
+    spatial_scale: float,
+    sample_ratio: int = -1,
+    aligned: bool = False,
+    layout: str = "NCHW",
+    mode: str = "avg",
+) -> Call:
+    """Each region of `rois` (image, x1, y1, x2, y2), pooled to `pooled_size`: each bin is the mean, or the
+    maximum, of data at evenly spaced points of the bin, interpolated bilinearly; points outside of data are
+    0.
+
+    pooled_size: Rows and columns of the result; one number for both.
+
+    spatial_scale: Size of data by that of the original.
+
+    sample_ratio: Places a part along an axis; below 1: as many as it has elements, rounded up (at most four times as many as data
+    has there).
+
+    aligned: Whether a region may be smaller than one place, as it is written.
+
+    mode: "avg" or "max".
+    """
+
+def roi_pool(
+    data: TensorLike,
+    rois: TensorLike,
+    pooled_size: Sequence[int] | int,
+    spatial_scale: float,
+    layout: str = "NCHW",
+) -> Call:
+    """Each region of `rois` (image, x1, y1, x2, y2), max-pooled to `pooled_size`; an empty bin is 0. The
+    corners of a region are rounded to integers, and belong to it.
+
+    pooled_size: Rows and columns of the result; one number for both.
+
+    spatial_scale: Size of data by that of the original.
+    """
