@@ -125,7 +125,8 @@ _INSTEAD = {
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_PACKAGES})
+    """The public names and packages."""
+    return sorted({*__all__, *_PACKAGES, *(name for name in globals() if name.startswith("__"))})
 
 
 class _Package(ModuleType):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -286,6 +287,34 @@ def test_runtime_stands_alone() -> None:
 def test_public_names_exist(name: str) -> None:
     """Every name of the public interface can be had, and is what its module calls so."""
     assert getattr(relaxpy, name).__name__ == name
+
+
+def public(names: list[str]) -> set[str]:
+    return {name for name in names if not name.startswith("__")}
+
+
+def test_dir_has_what_is_public() -> None:
+    """What `dir` lists is the public interface, nothing that files import for themselves, and all of it can be had."""
+    packages = {*relaxpy._PACKAGES}
+    assert public(dir(relaxpy)) == public(relaxpy.__all__) | packages
+    assert "__doc__" in dir(relaxpy)
+    for name in ("ir", "op", "runtime", "script", "transform", "analysis", "nn", "explain"):
+        package = importlib.import_module(f"relaxpy.{name}")
+        assert public(dir(package)) == public(package.__all__), name
+        assert all(getattr(package, each) is not None for each in dir(package)), name
+
+
+def test_public_names_have_docstrings() -> None:
+    """Each public class and function of these packages says what it is."""
+    owners = [relaxpy, *(importlib.import_module(f"relaxpy.{name}") for name in relaxpy._PACKAGES)]
+    missing = [
+        f"{owner.__name__}.{name}"
+        for owner in owners
+        for name in public(dir(owner))
+        if (inspect.isclass(value := getattr(owner, name)) or inspect.isroutine(value))
+        and not (value.__doc__ or "").strip()
+    ]
+    assert not missing, sorted(missing)
 
 
 def test_build_stays_the_function() -> None:

@@ -19,3 +19,7 @@ def _peak_flops() -> float:
 
 
 peak_is_measured_by(_peak_flops)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,3 +6,7 @@ from relaxpy.explain.explanation import Explanation, explain
 from relaxpy.explain.page import page
 
 __all__ = ["Explanation", "explain", "page"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

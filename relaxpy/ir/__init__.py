@@ -48,3 +48,7 @@ __all__ = [
     "Rewriter", "ScalarParam", "SeqExpr", "ShapeExpr", "ShapeType", "StringImm", "SymVar", "TensorProgram",
     "TensorType", "Tuple", "TupleGetItem", "TupleType", "Var", "VarBinding", "Visitor",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -49,6 +49,10 @@ class SymVar:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # A copy is another variable: its place in normal forms is of this process.
+        return SymVar, (self.name, self.dtype, self.signed)
+
     @property
     def dim(self) -> Dim:
         """This variable as a dimension."""
@@ -64,6 +68,9 @@ class DimOp:
     args: tuple[Dim, ...]
     depth: int
     """How many functions are inside of each other here; comparisons do not count."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickled_op, (self.op, *self.args)
 
     def __repr__(self) -> str:
         return _format_atom(self)
@@ -181,6 +188,10 @@ class Dim:
         if isinstance(other, SymVar):
             return self.symbol is other
         return NotImplemented
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Put together again from its atoms: terms are sorted by variables, which are others in a copy.
+        return _unpickled, (self.terms,)
 
     def __repr__(self) -> str:
         return self.format(lambda var: var.name)
@@ -434,6 +445,21 @@ def _atom(op: str, args: tuple[Dim, ...]) -> Dim:
         atom.key = (1, op, tuple(_dim_key(arg) for arg in args))
         atom = _ops.setdefault((op, args), atom)
     return _intern(((((atom, 1),), 1),))
+
+
+def _unpickled(terms: Terms) -> Dim:
+    """The sum of terms whose atoms are copies."""
+    found: dict[Monomial, int] = {}
+    for monomial, coefficient in terms:
+        found[_monomial(dict(monomial))] = coefficient
+    return _from_dict(found)
+
+
+def _unpickled_op(op: str, *args: Dim) -> Atom:
+    """The function `op` of dimensions that are copies."""
+    atom = dim_op(op, *args).atom
+    assert atom is not None, op
+    return atom
 
 
 def _split(dim: Dim, divisor: int) -> tuple[Dim, Dim]:

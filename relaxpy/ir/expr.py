@@ -9,7 +9,8 @@ of any other expression follows from it (`relaxpy.op.deduce`). `span` is where t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -259,7 +260,7 @@ def no_attrs() -> Mapping[str, Any]:
 _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Function(Expr):
     """A graph-level function. `ret` is its declared (or deduced) return annotation. `attrs` holds
     `global_symbol` for a function that is visible outside its module (its absence makes it
@@ -270,6 +271,20 @@ class Function(Expr):
     ret: Annotation
     pure: bool = True
     attrs: Mapping[str, Any] = field(default_factory=no_attrs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        return partial(Function, **{**parts, "attrs": dict(self.attrs)}), ()
+
+    def __repr__(self) -> str:
+        """Its parameters, in short; `print(function)` prints its script."""
+        symbol = self.attrs.get("global_symbol")
+        params = ", ".join(param.name for param in self.params)
+        return f"<relaxpy Function{f' {symbol}' if symbol else ''}({params})>"
+
+    def __str__(self) -> str:
+        """The script, with a few values of each large constant for its data."""
+        return services.print_function(self, abbreviated=True)
 
     @property
     def annotation(self) -> CallableType:

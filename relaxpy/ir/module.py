@@ -111,7 +111,7 @@ class VDevice:
 BaseFunc: TypeAlias = Function | TensorProgram | ExternFunc
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class IRModule:
     """Functions by global name, in the order of definition, and the module's own attributes.
     Immutable: the `with_…` methods give a new module."""
@@ -226,6 +226,14 @@ class IRModule:
         """The type of a graph-level function; None for a tensor program or external function."""
         function = self.functions.get(name)
         return function.annotation if isinstance(function, Function) else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = (dict(self.functions), dict(self.attrs), dict(self.global_infos), self.name)
+        return IRModule, (*parts, self.span)
+
+    def __repr__(self) -> str:
+        """The names of its functions; `print(mod)` prints its script."""
+        return f"<relaxpy IRModule {self.name}: {', '.join(self.functions) or 'no functions'}>"
 
     def __str__(self) -> str:
         """The script, with a few values of each large constant for its data."""

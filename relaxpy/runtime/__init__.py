@@ -35,3 +35,7 @@ __all__ = [
     "register_library",
     "set_num_threads",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, NoReturn
 
 from relaxpy.errors import RuntimeCheckError, UsageError
 from relaxpy.runtime.linked_function import LinkedFunction
@@ -98,6 +98,12 @@ class Function:
                 "arguments", f"{self.name} {'; '.join(problems)}", help=f"it is {self.signature}"
             )
         return tuple(bound[name] for name in names)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"the function {self.name} is of this process, and so neither pickled nor copied: "
+            "pickle the Executable that it came from"
+        )
 
     def __repr__(self) -> str:
         captured = f", {len(self.captured)} values captured" if self.captured else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -153,6 +153,10 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError("a 0-dimensional tensor has no length")
         return self.shape[0]
 
+    def __iter__(self) -> Iterator[Any]:
+        """Its parts along the first axis, as numpy gives them."""
+        return iter(self.numpy())
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
@@ -185,7 +189,17 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         return int(self.item())
 
     def __bool__(self) -> bool:
-        return bool(self.item())
+        return bool(self.numpy())
+
+    def __index__(self) -> int:
+        """The integer of a tensor without dimensions, where Python counts: `range(t)`."""
+        return self.numpy().__index__()
+
+    def __format__(self, spec: str) -> str:
+        """The number of a tensor without dimensions by a format: `f"{t:.3f}"`."""
+        return (
+            object.__format__(self, spec) if self.shape or not spec else format(self.item(), spec)
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device.dlpack

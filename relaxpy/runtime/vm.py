@@ -292,6 +292,12 @@ class VirtualMachine:
         """How much memory its queues have of which kind, in bytes, apart from weights, on all devices together."""
         return total(queue.pool.use() for queue in dict.fromkeys(self._bound.queues))
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a VirtualMachine is of this process, and so neither pickled nor copied: pickle its Executable, "
+            "or write it to a file with exe.save(path), and make a VirtualMachine of that"
+        )
+
     def __repr__(self) -> str:
         return f"<relaxpy VirtualMachine on {self.device}: {', '.join(self._functions)}>"
 

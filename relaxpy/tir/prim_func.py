@@ -26,13 +26,21 @@ GIVEN = "relaxpy.workspaces"
 after a run means nothing, and a schedule rule may use them for more than the program's text says."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PrimFunc(TensorProgram):
     """A TensorIR function. `func` is TVM's object; only `relaxpy.tir` and the schedule rules look
     at it."""
 
     func: Any
     span: Span | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        """Its parameters, in short; `print(program)` prints its script."""
+        names = ", ".join(str(param.name) for param in self.func.params)
+        return f"<relaxpy PrimFunc({names})>"
+
+    def __str__(self) -> str:
+        return self.script()
 
     @property
     def params(self) -> tuple[BufferParam | ScalarParam, ...]:

@@ -75,3 +75,7 @@ __all__ = [
     "function_pass",
     "module_pass",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import math
 import pickle
 
 import ml_dtypes
@@ -179,6 +180,48 @@ def test_values_show_themselves() -> None:
     assert int(taken(3)) == 3
     with pytest.raises(TypeError):
         len(taken(1.0))
+
+
+COMPUTED: dict[str, object] = {
+    "t + 1": [2, 3, 4], "10 - t": [9, 8, 7], "t * t": [1, 4, 9], "t / 2": [0.5, 1, 1.5], "-t": [-1, -2, -3],
+    "t // 2": [0, 1, 1], "t % 2": [1, 0, 1], "t ** 2": [1, 4, 9], "abs(-t)": [1, 2, 3], "t @ t": 14,
+    "t < 2": [True, False, False], "t == a": [True] * 3, "t != 1": [False, True, True], "t & 1": [1, 0, 1],
+    "~t": [-2, -3, -4], "divmod(t, 2)[1]": [1, 0, 1], "t[1:]": [2, 3], "t[0]": 1, "t[t > 1]": [2, 3],
+    "a + t": [2, 4, 6], "np.sum(t)": 6, "np.concatenate([t, t])": [1, 2, 3, 1, 2, 3], "np.exp(t * 0)": [1, 1, 1],
+    "list(t)": [1, 2, 3], "list(reversed(t))": [3, 2, 1], "2 in t": True, "5 in t": False, "len(t)": 3,
+    "sum(t)": 6, "max(t)": 3, "[*zip(t, a)]": [(1, 1), (2, 2), (3, 3)],
+    # without dimensions it is a number
+    "float(s)": 2.5, "int(i)": 3, "bool(s)": True, "s.item()": 2.5, "f'{s:.2f}'": "2.50", "f'{i:03d}'": "003",
+    "[10, 20, 30, 40][i]": 40, "list(range(i))": [0, 1, 2], "s > 2": True, "s + 1": 3.5, "math.sqrt(i * 3)": 3.0,
+}  # fmt: skip
+"""Python's operators and functions on results, as numpy means them."""
+
+
+@pytest.mark.parametrize("code", COMPUTED)
+def test_python_computes_with_results(code: str) -> None:
+    a = np.array([1, 2, 3])
+    names = {"t": taken(a), "a": a, "s": taken(2.5), "i": taken(3), "np": np, "math": math}
+    np.testing.assert_array_equal(eval(code, names), COMPUTED[code])
+
+
+@pytest.mark.parametrize(
+    ("code", "match"),
+    [
+        ("bool(t)", "ambiguous"),
+        ("float(t)", "size 1"),
+        ("range(t)", "integer"),
+        ("[1, 2][s]", "integer"),
+        ("list(s)", "0-d"),
+        ("len(s)", "0-dimensional"),
+        ("t.mean()", r"t\.numpy\(\)\.mean"),
+        ("t.tolist()", r"t\.numpy\(\)\.tolist"),
+        ("f'{t:.2f}'", "unsupported format"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(code: str, match: str) -> None:
+    names = {"t": taken(np.array([1, 2, 3])), "s": taken(2.5)}
+    with pytest.raises((TypeError, ValueError, AttributeError), match=match):
+        eval(code, names)
 
 
 def test_items_are_read_and_written_as_those_of_an_array() -> None:
