@@ -124,7 +124,9 @@ def atan(x: TensorLike) -> Tensor:
     """The angle in [-pi/2, pi/2] whose tangent is x."""
 
 def atan2(x1: Operand, x2: Operand) -> Tensor:
-    """The angle in [-pi, pi] of the point (x2, x1), zeros and infinities with their signs."""
+    """The angle in [-pi, pi] of the point (x2, x1), zeros and infinities with their signs; of integers rounded towards
+    0.
+    """
 
 def atanh(x: TensorLike) -> Tensor:
     """The number whose hyperbolic tangent is x: infinite at 1 and -1, NaN beyond."""
@@ -420,7 +422,7 @@ def log(x: TensorLike) -> Tensor:
     """The natural logarithm: -infinity of 0, NaN below."""
 
 def log_add_exp(x1: Operand, x2: Operand) -> Tensor:
-    """log(exp(x1) + exp(x2)), without overflow."""
+    """log(exp(x1) + exp(x2)), without overflow; of integers rounded towards 0."""
 
 def logical_and(x1: Operand, x2: Operand) -> Tensor:
     """Both are true."""
@@ -529,9 +531,12 @@ def one_hot(
     off_value: bool | int | float,
     depth: int,
     axis: int = -1,
+    dtype: DTypeLike | None = None,
 ) -> Tensor:
     """A new dimension of size `depth` at `axis`, `on_value` at the place that the index names and `off_value`
-    elsewhere, also everywhere for an index out of range. Of dtype bool, int64 or float32 as the values are.
+    elsewhere, also everywhere for an index out of range.
+
+    dtype: Dtype of the result; None: bool, int64 or float32, as the values are.
     """
 
 def ones(shape: ShapeLike, dtype: DTypeLike) -> Tensor:
