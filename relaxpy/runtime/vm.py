@@ -236,7 +236,7 @@ class VirtualMachine:
 
         Nothing is compiled or loaded again, and constants are shared. Results, and function values that calls return,
         stay on the queues of their call. Memory for intermediate values is that of the queues. Hold on to what this
-        gives: its functions are linked, in microseconds each, when it is made.
+        gives: its functions are linked once more, to other names, when it is made.
 
         Raises: UsageError (`device`) for a slot that is not there, a queue of another device than the slot's, and one
         queue for two slots.

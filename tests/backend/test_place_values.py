@@ -277,3 +277,22 @@ def test_storage_is_of_one_device() -> None:
 def test_host_modules_stay_as_they_are() -> None:
     mod = relaxpy.parse(MLP)
     assert PlaceValues()(mod) is mod
+
+
+def test_what_functions_of_any_device_give_stays_there(log: list[str]) -> None:
+    """It is matched, and used, where their arguments are."""
+    relaxpy.register_function("test.place.same", lambda x: x, anywhere=True)
+    relaxpy.register_function("test.place.pair", lambda x: (x, x), anywhere=True)
+    _, vm = built("""
+@R.function
+def main(x: R.Tensor(("n", 4), "float32")):
+    n = T.int64()
+    y = R.call_pure_packed("test.place.same", R.add(x, x), ty_args=R.Tensor((n, 4), "float32"))
+    p = R.call_pure_packed("test.place.pair", y, ty_args=R.Tuple(R.Tensor((n, 4), "float32"), R.Tensor((n, 4), "float32")))
+    return R.add(p[0], p[1])
+""")
+    x = np.ones((3, 4), np.float32)
+    out = vm(x)
+    assert is_on_toy(out)
+    np.testing.assert_array_equal(out.numpy(), 4 * x)
+    assert log.count("download") == 1
