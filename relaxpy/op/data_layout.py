@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,12 +19,21 @@ from relaxpy.op.deduction import Deduction
 
 T = TypeVar("T")
 
+_DIGITS = re.compile("[0-9]+")
+_PACKED = re.compile("([A-Z]+)([1-9][0-9]{0,8})c")
+"""A layout with some channels as the last axis."""
+
 
 @dataclass(frozen=True)
 class Layout:
     """The axes of a tensor by letters: N batch, C channels, D H W space; O and I the channels of a kernel."""
 
     letters: str
+
+    @staticmethod
+    def of(text: str) -> Layout:
+        """The layout that is written so; "NCHW4c" has the axes NCHWc, the last one with 4 channels."""
+        return Layout(_DIGITS.sub("", text))
 
     def named(self, values: Sequence[T]) -> dict[str, T]:
         """Values for each axis (dimensions, an index) by letter."""
@@ -36,6 +46,24 @@ class Layout:
     def moved(self, x: np.ndarray, to: str) -> np.ndarray:
         """An array of this layout under that of the letters `to`."""
         return x.transpose([self.letters.index(letter) for letter in to])
+
+
+def check_packed_layout(
+    d: Deduction, text: str, letters: str, arg: str, data: KnownTensor
+) -> Layout:
+    """As `check_layout`; some channels may be the last axis: "NCHW4c"."""
+    packed = _PACKED.fullmatch(text)
+    if packed is None:
+        return check_layout(d, text, letters, arg, data)
+    check_layout(d, packed[1], letters, arg, None)
+    d.require(
+        data.ndim == len(letters) + 1,
+        f"data must have {len(letters) + 1} dimensions ({text}), got {data.ndim}",
+        arg="data",
+        code="op-rank",
+    )
+    d.same_dim(data.dims[-1], Dim.of(int(packed[2])), f"layout {text}", arg="data")
+    return Layout.of(text)
 
 
 def check_layout(d: Deduction, text: str, letters: str, arg: str, x: KnownTensor | None) -> Layout:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -19,6 +18,7 @@ from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.data_layout import (
     Layout,
     check_layout,
+    check_packed_layout,
     check_padding,
     check_per_axis,
     inside,
@@ -40,25 +40,19 @@ class PoolLike(Op):
     def layouts(self) -> tuple[Layout, Layout]:
         """Of data and result; of a packed layout (NCHW4c) the letters."""
         texts = self.layout, self.layout if self.out_layout is None else self.out_layout
-        layout, out_layout = (Layout(_DIGITS.sub("", text)) for text in texts)
+        layout, out_layout = map(Layout.of, texts)
         return layout, out_layout
 
     def check_layouts(self, d: Deduction, data: KnownTensor) -> None:
-        letters, packed = f"NC{self.spatial}", _PACKED.fullmatch(self.layout)
-        if packed is None:
+        letters = f"NC{self.spatial}"
+        if not self.layout.endswith("c"):
             check_layout(d, self.layout, letters, "layout", data)
             if self.out_layout is not None:
                 check_layout(d, self.out_layout, letters, "out_layout", None)
             return
         same = self.out_layout in (None, self.layout)
         d.require(same, f"data of layout {self.layout} keeps it", arg="out_layout")
-        check_layout(d, packed[1], letters, "layout", None)
-        d.require(
-            data.ndim == len(letters) + 1,
-            f"data must have {len(letters) + 1} dimensions ({self.layout}), got {data.ndim}",
-            arg="data", code="op-rank",
-        )  # fmt: skip
-        d.same_dim(data.dims[-1], Dim.of(int(packed[2])), f"layout {self.layout}", arg="data")
+        check_packed_layout(d, self.layout, letters, "layout", data)
 
     def plain(self, x: np.ndarray) -> np.ndarray:
         """An array of the layout of data in layout NC and space, packed channels with the others."""
@@ -70,11 +64,10 @@ class PoolLike(Op):
 
     def result(self, value: np.ndarray) -> np.ndarray:
         """A result of layout NC and space in the layout wanted."""
-        packed = _PACKED.fullmatch(self.layout)
-        if packed is None:
+        if not self.layout.endswith("c"):
             return Layout(f"NC{self.spatial}").moved(value, self.layouts()[1].letters)
         batch, channels, *sizes = value.shape
-        size = int(packed[2])
+        size = int("".join(filter(str.isdigit, self.layout)))
         parts = value.reshape(batch, channels // size, size, *sizes)
         return Layout(f"NCc{self.spatial}").moved(parts, self.layouts()[1].letters)
 
@@ -82,11 +75,6 @@ class PoolLike(Op):
         (data,) = args
         assert isinstance(data, TensorType)
         return TensorType(None, data.dtype, len(self.layouts()[0].letters))
-
-
-_DIGITS = re.compile("[0-9]+")
-_PACKED = re.compile("([A-Z]+)([1-9][0-9]{0,8})c")
-"""A layout with some channels as the last axis."""
 
 
 class Window(NamedTuple):

@@ -22,7 +22,7 @@ from relaxpy.ir.expr import Expr
 from relaxpy.ir.known import KnownShape, KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import ArgSpec, Op, Sample, define_op, rand, sample, wrong
-from relaxpy.op.data_layout import Layout, check_layout, inside
+from relaxpy.op.data_layout import Layout, check_packed_layout, inside
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted
 
@@ -104,7 +104,7 @@ class Resize(Op):
 
     def deduce(self, d: Deduction, data: KnownTensor, size: KnownShape) -> TensorType:
         self.check_attributes(d)
-        check_layout(d, self.layout, f"NC{self.spatial}", "layout", data)
+        layout = check_packed_layout(d, self.layout, f"NC{self.spatial}", "layout", data)
         count = len(self.spatial)
         d.require(
             size.ndim == count, f"size must have {count} numbers, got {size.ndim}", arg="size"
@@ -115,7 +115,6 @@ class Resize(Op):
             f"method {self.method} makes fractions: the result cannot be {dtype}",
             arg="data", code="op-dtype", help='pass out_dtype="float32"',
         )  # fmt: skip
-        layout = Layout(self.layout)
         sizes = layout.named(data.dims)
         for letter, wanted in zip(self.spatial, size.dims, strict=True):
             d.ensure(
@@ -142,7 +141,7 @@ class Resize(Op):
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         data = args[0]
         assert isinstance(data, TensorType)
-        return TensorType(None, self.out_dtype or data.dtype, 2 + len(self.spatial))
+        return TensorType(None, self.out_dtype or data.dtype, len(Layout.of(self.layout).letters))
 
     @property
     def crops(self) -> bool:
@@ -171,7 +170,7 @@ class Resize(Op):
     # The tensor program
 
     def legalize(self, out: KnownTensor, data: te.Tensor, size: Sequence[Dim]) -> te.Tensor:
-        layout, taps = Layout(self.layout), _METHODS[self.method]
+        layout, taps = Layout.of(self.layout), _METHODS[self.method]
         sizes, dtype = layout.named(te.dims(data)), str(data.dtype)
         wide = self.wide(DType(dtype), DType(str(out.dtype)))
         axes = {
@@ -330,7 +329,7 @@ class Resize(Op):
 
     def reference(self, data: np.ndarray, size: Sequence[int]) -> np.ndarray:
         dtype = self.out_dtype or DType(data.dtype)
-        layout = Layout(self.layout)
+        layout = Layout.of(self.layout)
         x = data
         if self.method != "nearest_neighbor":
             x = data.astype(self.wide(DType(data.dtype), dtype).numpy)
@@ -424,6 +423,8 @@ class Resize(Op):
         yield sample(
             cls(roi, method="nearest_neighbor", coordinate_transformation_mode=crop), x, big
         )
+        packed = rand(2, 3, *(4, 3, 2)[: len(cls.spatial)], 4)
+        yield sample(cls(layout=f"NC{cls.spatial}4c"), packed, (5, 2, 3)[: len(cls.spatial)])
         last = cls(layout=f"N{cls.spatial}C", out_dtype=DType("float32"))
         channels_last = np.moveaxis(rand(*x.shape, dtype="uint8", low=0, high=255), 1, -1)
         yield sample(last, np.ascontiguousarray(channels_last), big, atol=1e-3)
@@ -434,6 +435,8 @@ class Resize(Op):
         yield wrong(cls(coordinate_transformation_mode="pixel"), x, big, code="op-arguments")
         yield wrong(cls((0.0, 1.0, 2.0)), x, big, code="op-arguments", match="roi")
         yield wrong(cls(layout="NHW"), x, big, code="op-arguments", match="layout")
+        packs = cls(layout=f"NC{cls.spatial}8c")
+        yield wrong(packs, packed, big, code="shape-mismatch", match="4 and 8")
         yield wrong(cls(), x[0], big, code="op-rank", match="data")
         yield wrong(cls(), x, (*big, 2), code="op-arguments", match="size")
         yield wrong(cls(), x[:, :, :0], big, code="shape-mismatch", match="no places")
