@@ -15,7 +15,6 @@ from typing import Any
 from relaxpy.analysis.independence import in_order, rows_at_once
 from relaxpy.backend.gpu.launches import outer_parallel
 from relaxpy.errors import BuildError
-from relaxpy.tir.forms.rows import read_rows
 from relaxpy.tir.forms.stages import equal_indices
 from relaxpy.tir.lowering.workspace import is_shared
 from relaxpy.tir.schedule import with_kind
@@ -110,10 +109,8 @@ class _Nest:
 
 
 def _read_nest(stmt: Stmt) -> _Nest | None:
-    """The statement as a nest; None where its iterations may depend on each other."""
+    """The statement as a nest of what its author calls independent and reduced over; None for other statements."""
     loops: list[Any] = []
-    rows = read_rows(stmt)
-    proved = rows is not None and all(loop.kind == tirx.ForKind.PARALLEL for loop in rows.loops)
     while isinstance(stmt, tirx.For) and stmt.kind in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL):
         loops.append(stmt)
         stmt = stmt.body
@@ -129,7 +126,7 @@ def _read_nest(stmt: Stmt) -> _Nest | None:
         if axis.iter_type not in kinds:
             return None
         walk(value, (tvm.ir.Var, kinds[axis.iter_type].add))
-    if apart & folded or not (proved if rows is not None else _is_independent(block)):
+    if apart & folded or (folded and not _has_one_element(block)):
         return None
     return _Nest(
         tuple(loop for loop in loops if loop.loop_var in apart),
@@ -139,21 +136,9 @@ def _read_nest(stmt: Stmt) -> _Nest | None:
 
 
 def _is_apart(nest: _Nest, func: tirx.PrimFunc) -> bool:
-    """Does each place along the independent axes write elements of its own? Its author says so, and may be wrong: where
-    the loops are not indices themselves, that is proved."""
-    block = nest.realize.block
-    own = _own_buffers(block)
-    values = dict(
-        zip([axis.var for axis in block.iter_vars], nest.realize.iter_values, strict=True)
-    )
+    """Does no place along the independent axes write what another reads or writes? Their author says so, and may be
+    wrong: it is proved, as for loops on processors."""
     wide = [loop.loop_var for loop in nest.apart if not _is_one(loop.extent)]
-
-    def is_plain(store: Any) -> bool:
-        along = [values.get(index) for index in store.indices if isinstance(index, tvm.ir.Var)]
-        return all(any(value is not None and value.same_as(var) for value in along) for var in wide)
-
-    if all(is_plain(store) for store in _stores(block.body) if store.buffer not in own):
-        return True
 
     def parallel(loop: Any) -> Any:
         among = any(loop.loop_var.same_as(var) for var in wide)
@@ -167,19 +152,20 @@ def _is_one(extent: Expr) -> bool:
     return isinstance(extent, tirx.IntImm) and int(extent.value) == 1
 
 
-def _is_independent(block: Any) -> bool:
-    """Does each place along the independent axes read nothing that another writes?"""
+def _has_one_element(block: Any) -> bool:
+    """Does a block that reduces work on one element of each buffer, wherever it is in what it reduces over? Then that
+    element can be a register."""
     folded = {axis.var for axis in block.iter_vars if axis.iter_type == tirx.IterVar.CommReduce}
     own = _own_buffers(block)
-    stores = _stores(block.body)
+    stores, loads = _stores(block.body), _loads(block.body)
     for buffer, indices in _first_stores(block).items():
         if buffer in own:
             continue
         places = [list(s.indices) for s in stores if s.buffer.same_as(buffer)]
-        read = [list(load.indices) for load in _loads(block.body) if load.source.same_as(buffer)]
-        if (read or folded) and not all(equal_indices(indices, other) for other in places + read):
+        places += [list(load.indices) for load in loads if load.source.same_as(buffer)]
+        if not all(equal_indices(indices, other) for other in places):
             return False
-        if (read or folded) and any(contains(i, tvm.ir.Var, folded.__contains__) for i in indices):
+        if any(contains(i, tvm.ir.Var, folded.__contains__) for i in indices):
             return False
     return True
 
