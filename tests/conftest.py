@@ -32,20 +32,27 @@ os.environ["RELAXPY_CACHE_DIR"] = os.environ["RELAXPY_TESTS_CACHE"]
 os.environ.pop("RELAXPY_CACHE_SIZE", None)
 
 
-WHOLE_PROGRAMS = ("cli", "docs", "e2e", "fuzz", "models", "op", "backend")
+WHOLE_PROGRAMS = (
+    *("cli", "docs", "e2e", "fuzz", "models", "op", "backend", "build", "hostile", "testing", "explain"),
+    *("tir/lowering", "tir/numerics", "tir/writer"),
+)  # fmt: skip
 """Folders of tests that build and run whole programs, or many kernels: all of them count as slow."""
 
+LONG = ("script/test_nesting.py", "runtime/test_updates.py", "runtime/devices/cpu/test_threads.py")
+"""Other files that take several seconds."""
 
 RANDOM = "test_random_programs"
 """Tests of this name, wherever they are, count as slow, too."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark these tests as slow."""
+    """Mark these tests as slow, and sweeps."""
     root = Path(__file__).parent
+    slow = tuple(f"{folder}/" for folder in WHOLE_PROGRAMS) + LONG
     for item in items:
-        folder = item.path.relative_to(root).parts[0]
-        if folder in WHOLE_PROGRAMS or item.name.startswith(RANDOM):
+        path = item.path.relative_to(root).as_posix()
+        sweep = item.get_closest_marker("sweep") is not None
+        if path.startswith(slow) or item.name.startswith(RANDOM) or sweep:
             item.add_marker(pytest.mark.slow)
 
 

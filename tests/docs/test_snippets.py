@@ -78,8 +78,9 @@ def check_excerpt(block: Block, namespace: dict[str, object]) -> None:
         assert line == "…" or line in rest, f"{line!r} is not (or not there) in\n{text}"
 
 
-def run_console(block: Block) -> None:
-    """Run the `$ relaxpy` lines of a block and compare what they print with what the page says."""
+def run_console(block: Block, cache: Path) -> None:
+    """Run the `$ relaxpy` lines of a block and compare what they print with what the page says. A page has a cache of
+    its own: it may empty it, and that of all tests is needed by others."""
     for session in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command, _, promised = session.partition("\n")
         words = shlex.split(command)
@@ -88,7 +89,7 @@ def run_console(block: Block) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "relaxpy", *words[1:]],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "RELAXPY_CACHE_DIR": str(cache)}, check=False,
         )  # fmt: skip
         if promised.strip():
             pattern = ".*".join(re.escape(part) for part in promised.strip().split("…"))
@@ -123,7 +124,7 @@ def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             if block.mark:
                 check_excerpt(block, namespace)
         else:
-            run_console(block)
+            run_console(block, tmp_path / "cache")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
