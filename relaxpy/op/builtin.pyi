@@ -1,7 +1,5 @@
 """Written from the table of operators by `make stubs`; see relaxpy/testing/stubs.py."""
 
-from collections.abc import Sequence
-
 from relaxpy.ir.expr import Call
 from relaxpy.op.function import TensorLike
 

@@ -90,8 +90,8 @@ def places(g: Body) -> bool:
     axis = g.rng.randrange(len(g.dims(x)))
     ends = [Dim.of(g.rng.choice((g.rng.choice(g.places), *(0, 1, -2)))) for _ in range(2)]
     step = g.rng.choice((1, 1, 1, 2, -1))
-    vectors = (ShapeExpr([Dim.of(value)]) for value in (axis, *ends, step))
-    g.emit(op.strided_slice(x, *vectors))
+    axes, begin, end, strides = (ShapeExpr([Dim.of(value)]) for value in (axis, *ends, step))
+    g.emit(op.strided_slice(x, axes, begin, end, strides))
     return True
 
 

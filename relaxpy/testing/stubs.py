@@ -68,7 +68,9 @@ def write(root: Path) -> list[str]:
 def _operators(prefix: str, spaces: list[str]) -> str:
     """The stub of `relaxpy.op`, or of a namespace in it."""
     table = _below(prefix)
-    lines = [HEADER, "from collections.abc import Sequence\n\n"]
+    lines = [HEADER]
+    if any("Sequence[" in p.annotation for cls in table for p in cls.parameters()):
+        lines.append("from collections.abc import Sequence\n\n")
     if not prefix:
         lines += [f"from relaxpy.op import {name} as {name}\n" for name in spaces]
         tree = _tree(sys.modules["relaxpy.op"])
@@ -90,7 +92,8 @@ def _script(operators: list[str], spaces: list[str]) -> str:
     lines += [_type_imports([cls for name in instructions for cls in _below(f"{name}.")])]
     lines += _reexports(tree, set(relax.__all__))
     lines += [_alias(tree, older, name) for older, name in R_NAMES.items()]
-    lines += ["\n", *_declared(tree)]
+    public = sorted({*dir(relax), *R_NAMES})
+    lines += [f"\n__all__ = [{', '.join(map(print_attr, public))}]\n", *_declared(tree)]
     for name in instructions:
         text = _namespace_class(name, [function_of(cls) for cls in _below(f"{name}.")])
         lines.append(re.sub(r"(?<=[:|] )str\b", "builtins.str", text))  # R.str is another

@@ -51,9 +51,14 @@ def declared(text: str) -> set[str]:
     ],
 )
 def test_a_stub_declares_what_is_there(path: str, module: object) -> None:
-    names = declared(stubs()[path])
+    text = stubs()[path]
+    names = declared(text)
     assert set(dir(module)) <= names
     assert all(hasattr(module, name) for name in names)
+    listed = [line for line in text.splitlines() if line.startswith("__all__ = ")]
+    for line in listed:  # an import under another name is public in a stub where it is listed
+        assert set(dir(module)) <= set(ast.literal_eval(line.removeprefix("__all__ = ")))
+    assert bool(listed) == (module is R)
 
 
 SOFTSIGN = '''
