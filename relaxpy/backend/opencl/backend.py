@@ -15,7 +15,6 @@ from relaxpy.backend.opencl.target import KIND, OpenCLTarget
 from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.errors import BuildError, RelaxError
 from relaxpy.runtime.bytecode import KernelImage
-from relaxpy.runtime.kernel_params import launched
 from relaxpy.tir.lowering.workspace import Launches
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.schedule import asserts
@@ -62,7 +61,7 @@ class OpenCLBackend(Backend[OpenCLTarget]):
                 raise
             except Exception as error:
                 raise _refused(error, called or symbol, target, scheduled.parallel) from error
-            own = launched(symbol, launch)
+            own = image.kernel
             images[symbol] = KernelImage(own, own, len(objects), launch=launch)
             objects.append(image.encode())
         return KernelImages(tuple(objects), images)

@@ -14,6 +14,7 @@ from relaxpy.ir.module import BufferParam
 from relaxpy.runtime.bytecode import IntExpr
 from relaxpy.runtime.devices.opencl.image import Argument, Image
 from relaxpy.runtime.dtype import info
+from relaxpy.runtime.kernel_params import launched
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tirx
 
@@ -23,7 +24,8 @@ _EXTENSION = re.compile(r"#pragma OPENCL EXTENSION (cl_khr_\w+)")
 def kernel_image(
     func: tirx.PrimFunc, symbol: str, target: OpenCLTarget
 ) -> tuple[Image, tuple[IntExpr, ...]]:
-    """The image of a launch, and the numbers that it is launched with (`KernelImage.launch`).
+    """The image of a launch, and the numbers that it is launched with (`KernelImage.launch`). The kernel has the
+    symbol that it is launched under as its name.
 
     Raises: BuildError (`kernel-compile`).
     """
@@ -41,9 +43,10 @@ def kernel_image(
             offsets.append({"first": arg.position, "itemsize": info(dtype).itemsize})
         else:
             args.append({"scalar": arg.position, "dtype": dtype})
-    source = opencl_source(with_offsets(kernel.func), target.to_tvm())
+    name = launched(symbol, launch)
+    func = kernel.func.with_attr("global_symbol", name)
+    source = opencl_source(with_offsets(func), target.to_tvm())
     extensions = tuple(dict.fromkeys(_EXTENSION.findall(source)))
-    name = str(kernel.func.attrs["global_symbol"])
     return Image(name, (*args, *offsets), source, extensions), tuple(launch)
 
 

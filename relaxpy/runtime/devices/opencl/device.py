@@ -18,7 +18,8 @@ import numpy as np
 
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime.devices.base import DeviceError, DeviceRuntime, Launcher
-from relaxpy.runtime.devices.opencl.image import GRID, Image
+from relaxpy.runtime.devices.opencl.image import GRID, Argument, Image
+from relaxpy.runtime.dtype import to_numpy
 
 if TYPE_CHECKING:
     from relaxpy.runtime.bytecode import KernelInfo, Requirement
@@ -145,16 +146,21 @@ class OpenCLRuntime(DeviceRuntime):
                     f"the kernel {info.name!r} needs {', '.join(missing)}, which {self._name} has not",
                 )
         program = self._program(images, kernels)
-        return [self._loaded(program, images[info.image.object]) for info in kernels]
+        return [self._loaded(program, info, images[info.image.object]) for info in kernels]
 
     @staticmethod
     def _image(info: KernelInfo, data: bytes) -> Image:
         try:
-            return Image.decode(data)
+            image = Image.decode(data)
         except (ValueError, KeyError, TypeError) as error:
             raise ExecutableError(
                 "object-code", f"the kernel {info.name!r} is no image of OpenCL: {error}"
             ) from error
+        if problem := image.misfit(info):
+            raise ExecutableError(
+                "object-code", f"the kernel {info.name!r} is in another one's image: {problem}"
+            )
+        return image
 
     def _program(self, images: dict[int, Image], kernels: Sequence[KernelInfo]) -> Any:
         """All kernels in one program; on failure, an error for the first that does not compile by itself."""
@@ -178,9 +184,10 @@ class OpenCLRuntime(DeviceRuntime):
     def _built(self, source: str) -> Any:
         return self._cl.Program(self._context, source).build([_OPTIONS])
 
-    def _loaded(self, program: Any, image: Image) -> _LoadedKernel:
+    def _loaded(self, program: Any, info: KernelInfo, image: Image) -> _LoadedKernel:
         loaded = _LoadedKernel(program, image)
-        self._kernel(loaded)  # one that is not there is told now
+        # One that is not there, or takes other arguments, is told now.
+        self._require_arguments(self._kernel(loaded), info, image)
         return loaded
 
     def _kernel(self, loaded: _LoadedKernel) -> Any:
@@ -210,6 +217,22 @@ class OpenCLRuntime(DeviceRuntime):
 
         return launch
 
+    def _require_arguments(self, kernel: Any, info: KernelInfo, image: Image) -> None:
+        """Give a kernel what it will be given: as many arguments, each as many bytes."""
+        if kernel.num_args != len(image.args):
+            problem = f"it has {kernel.num_args}, and {len(image.args)} are described"
+        else:
+            try:
+                kernel.set_args(*(None if "memory" in a else _number(a)(0) for a in image.args))
+            except self._cl.Error as error:
+                problem = _reason(error)
+            else:
+                return
+        raise ExecutableError(
+            "object-code",
+            f"the arguments of the kernel {info.name!r} are not as described: {problem}",
+        )
+
     # Errors
 
     @property
@@ -224,19 +247,24 @@ class OpenCLRuntime(DeviceRuntime):
             raise DeviceError(_reason(error)) from error
 
 
-def _getter(arg: Any) -> Callable[[Sequence[int], Sequence[Any]], Any]:
+def _getter(arg: Argument) -> Callable[[Sequence[int], Sequence[Any]], Any]:
     """What finds an argument of a kernel among the numbers of a launch and the arguments of its program."""
     match arg:
         case {"memory": place}:
             return lambda _, args: args[place].buffer.handle
         case {"first": place, "itemsize": itemsize}:
             return lambda _, args: np.int64(args[place].offset // itemsize)
-        case {"scalar": place, "dtype": dtype}:
-            kind = np.dtype(dtype).type
+        case {"scalar": place}:
+            kind = _number(arg)
             return lambda _, args: kind(args[place])
         case _:
-            place, kind = arg["size"], np.dtype(arg["dtype"]).type
+            place, kind = arg["size"], _number(arg)
             return lambda numbers, _: kind(numbers[place])
+
+
+def _number(arg: Argument) -> Callable[[Any], Any]:
+    """The type of an argument that is a number."""
+    return np.int64 if "first" in arg else to_numpy(str(arg["dtype"])).type
 
 
 def _pyopencl() -> Any:

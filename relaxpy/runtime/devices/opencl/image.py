@@ -15,7 +15,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from relaxpy.runtime import dtype as dtypes
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.bytecode import KernelInfo
 
 MARK = "// relaxpy: "
 """What the first line begins with."""
@@ -47,9 +52,32 @@ class Image:
         first, _, source = bytes(data).decode().partition("\n")
         if not first.startswith(MARK):
             raise ValueError("it does not begin with a description of its kernel")
-        header = json.loads(first.removeprefix(MARK))
+        try:
+            header = json.loads(first.removeprefix(MARK))
+        except RecursionError:
+            raise ValueError("the description of its kernel is too deep") from None
         args = tuple(map(_checked, header["args"]))
         return cls(str(header["kernel"]), args, source, tuple(map(str, header["extensions"])))
+
+    def misfit(self, info: KernelInfo) -> str:
+        """Why this is not the image of a kernel that a file describes so, or "". A kernel's symbol vouches for its
+        parameters and for the numbers of its launch (`relaxpy.runtime.kernel_params`), so it must be the image's."""
+        if self.kernel != info.image.symbol:
+            return f"it is the kernel {self.kernel!r}, and {info.image.symbol!r} is expected"
+        if len(info.image.launch) < GRID:
+            return f"it is launched with {len(info.image.launch)} numbers, and a grid is {GRID}"
+        scalars = [param.shape is None for param in info.params or ()]
+        for arg in self.args:
+            size, place = arg.get("size"), arg.get("scalar", arg.get("memory", arg.get("first", 0)))
+            if size is not None and not GRID <= size < len(info.image.launch):
+                return f"it takes number {size} of a launch, and {GRID} to {len(info.image.launch) - 1} are sizes"
+            if (
+                size is None
+                and info.params is not None
+                and not (place < len(scalars) and scalars[place] == ("scalar" in arg))
+            ):
+                return f"it takes {dict(arg)}, which is no argument of its program"
+        return ""
 
 
 _KINDS: tuple[frozenset[str], ...] = (
@@ -64,6 +92,8 @@ def _checked(arg: Any) -> Argument:
     if not isinstance(arg, dict) or frozenset(arg) not in _KINDS:
         raise ValueError(f"{arg!r} is no argument of a kernel")
     numbers: Sequence[Any] = [value for name, value in arg.items() if name != "dtype"]
-    if not all(isinstance(value, int) and value >= 0 for value in numbers):
+    known = all(type(value) is int and value >= 0 for value in numbers)
+    typed = isinstance(arg.get("dtype", "int64"), str) and arg.get("dtype", "int64") in dtypes.INFO
+    if not known or not typed or arg.get("itemsize") == 0:
         raise ValueError(f"{arg!r} is no argument of a kernel")
     return arg

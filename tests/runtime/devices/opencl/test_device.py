@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import Device
-from relaxpy.runtime.bytecode import KernelImage, KernelInfo
+from relaxpy.runtime.bytecode import Heap, KernelImage, KernelInfo, KernelParam
 from relaxpy.runtime.devices.opencl import device as opencl
 from relaxpy.runtime.devices.opencl.device import OpenCLRuntime
 from relaxpy.runtime.devices.opencl.image import Image
@@ -31,7 +32,11 @@ ARGS = (
     {"scalar": 1, "dtype": "float32"},
     {"first": 0, "itemsize": 4},
 )
-INFO = KernelInfo("twice", (KernelImage("twice", "twice"),))
+PARAMS = (KernelParam("float32", (Heap(0),)), KernelParam("float32", None))
+LAUNCH = (1, 1, 1, 4, 1, 1, Heap(0))
+INFO = KernelInfo("twice", (KernelImage("twice", "twice", launch=LAUNCH),), params=PARAMS)
+IMAGE = Image("twice", ARGS, TWICE)
+THRICE = TWICE.replace("twice", "thrice").replace("* by", "* by * 3")
 
 
 def runtime() -> OpenCLRuntime:
@@ -88,15 +93,49 @@ def test_an_empty_grid_runs_nothing() -> None:
     ("image", "message"),
     [
         (b"\x7fELF", "is no image of OpenCL"),
-        (Image("twice", ARGS, "__kernel void twice( {").encode(), "does not compile the kernel"),
-        (Image("thrice", ARGS, TWICE).encode(), "has no kernel 'thrice'"),
-        (Image("twice", ARGS, TWICE, ("cl_no_such",)).encode(), "needs cl_no_such, which"),
+        (IMAGE.encode()[:20], "is no image of OpenCL"),
+        (IMAGE.encode()[:-40], "does not compile the kernel 'twice'"),
+        (replace(IMAGE, source="Once upon a time").encode(), "does not compile the kernel 'twice'"),
+        (replace(IMAGE, source="").encode(), "has no kernel 'twice'"),
+        (Image("thrice", ARGS, THRICE).encode(), "is the kernel 'thrice', and 'twice' is expected"),
+        (replace(IMAGE, source=THRICE).encode(), "has no kernel 'twice'"),
+        (replace(IMAGE, args=ARGS[:3]).encode(), "it has 4, and 3 are described"),
+        (replace(IMAGE, args=(*ARGS, *ARGS)).encode(), "it has 4, and 8 are described"),
+        (
+            replace(IMAGE, args=(*ARGS[:2], {"scalar": 1, "dtype": "float64"}, ARGS[3])).encode(),
+            "arguments of the kernel 'twice' are not as described: .*ARG_SIZE",
+        ),
+        (replace(IMAGE, args=({"memory": 1}, *ARGS[1:])).encode(), "{'memory': 1}, which is no"),
+        (replace(IMAGE, args=({"memory": 2}, *ARGS[1:])).encode(), "{'memory': 2}, which is no"),
+        (
+            replace(IMAGE, args=(ARGS[0], {"size": 7, "dtype": "int64"}, *ARGS[2:])).encode(),
+            "takes number 7 of a launch, and 6 to 6 are sizes",
+        ),
+        (replace(IMAGE, extensions=("cl_no_such",)).encode(), "needs cl_no_such, which"),
     ],
 )
 def test_images_that_cannot_be_loaded(image: bytes, message: str) -> None:
     with pytest.raises(ExecutableError, match=message) as caught:
         runtime().load([image], [INFO])
     assert caught.value.code == "object-code"
+
+
+@needs_opencl
+def test_a_file_whose_images_are_swapped() -> None:
+    """A kernel would run instead of another one."""
+    first = replace(IMAGE, kernel="thrice", source=THRICE).encode()
+    image = KernelImage("thrice", "thrice", 1, launch=LAUNCH)
+    infos = [INFO, replace(INFO, name="thrice", images=(image,))]
+    runtime().load([IMAGE.encode(), first], infos)
+    with pytest.raises(ExecutableError, match="'twice' is in another one's image"):
+        runtime().load([first, IMAGE.encode()], infos)
+
+
+@needs_opencl
+def test_a_launch_without_a_grid() -> None:
+    info = replace(INFO, images=(KernelImage("twice", "twice", launch=(1, 1, 1)),))
+    with pytest.raises(ExecutableError, match="launched with 3 numbers, and a grid is 6"):
+        runtime().load([IMAGE.encode()], [info])
 
 
 @needs_opencl

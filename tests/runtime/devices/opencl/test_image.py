@@ -22,8 +22,14 @@ def test_round_trip() -> None:
         b'// relaxpy: {"kernel": "k", "args": [{"memory": -1}], "extensions": []}\n',
         b'// relaxpy: {"kernel": "k", "args": [{"address": 1}], "extensions": []}\n',
         b"// relaxpy: {]\n",
+        b"// relaxpy: " + b"[" * 100_000,
+        b"// relaxpy: []\n",
+        b'// relaxpy: {"kernel": "k", "args": [{"memory": true}], "extensions": []}\n',
+        b'// relaxpy: {"kernel": "k", "args": [{"first": 0, "itemsize": 0}], "extensions": []}\n',
+        b'// relaxpy: {"kernel": "k", "args": [{"size": 6, "dtype": []}], "extensions": []}\n',
+        b'// relaxpy: {"kernel": "k", "args": [{"size": 6, "dtype": "object"}], "extensions": []}\n',
     ],
 )
 def test_what_is_no_image(data: bytes) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises((ValueError, TypeError)):
         Image.decode(data)
