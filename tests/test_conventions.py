@@ -226,6 +226,22 @@ def test_backends_are_named_by_themselves_only() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_devices_are_named_by_their_backends_only() -> None:
+    """Whoever runs kernels asks `relaxpy.runtime.devices.registry`, or the runtime's public names: a folder of
+    relaxpy/runtime/devices is imported in relaxpy/runtime, and by the backend of its name."""
+    folders = {path.parent.name for path in (PACKAGE / "runtime/devices").glob("*/__init__.py")}
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in [*SOURCES, *MODEL_SOURCES]
+        if module_of(path).split(".")[:2] != ["relaxpy", "runtime"]
+        for name in sorted(imported_modules(path))
+        if name.startswith("relaxpy.runtime.devices.")
+        and (folder := name.split(".")[3]) in folders
+        and module_of(path).split(".")[:3] != ["relaxpy", "backend", folder]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_only_tir_imports_tvm() -> None:
     """The compiler comes in through relaxpy/tir, and nowhere else."""
     wrong = [

@@ -18,7 +18,7 @@ from relaxpy.analysis.index_facts import Facts, lanes
 from relaxpy.errors import BuildError
 from relaxpy.ir.module import CHECK_INDICES
 from relaxpy.ir.recursion import deep_recursion
-from relaxpy.tir.allowed import OUT_OF_RANGE
+from relaxpy.tir.allowed import OUT_OF_RANGE, REQUIRE_MEMORY
 from relaxpy.tir.forms.stages import is_choice
 from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
@@ -159,13 +159,19 @@ class _Checks:
         return checks
 
     def sizes(self, buffer: Any) -> list[Stmt]:
-        """Of memory that is allocated."""
-        checks: list[Stmt] = []
-        for dim, extent in enumerate(buffer.shape):
-            size: Expr = int64(extent)
+        """Of memory that is allocated: no size is negative, and one that elements of tensors say is to be had. (What
+        depends on the sizes of arguments is asked for by who calls the kernel.)"""
+        sizes = [int64(extent) for extent in buffer.shape]
+        checks = self.values(*sizes)
+        for dim, size in enumerate(sizes):
             if not self.facts.is_within(size, int64(0), size + int64(1)):
                 name = f"dimension {dim} of {buffer.name}"
                 checks.append(self.unless(int64(0) <= self.facts.known(size), name, -2, size, size))
+        known = [self.facts.known(size) for size in sizes]
+        if _has_loads(*known):
+            item = int64((tvm.DataType(str(buffer.ty.dtype)).bits + 7) // 8)
+            call = tirx.call_packed(REQUIRE_MEMORY, self.name, str(buffer.name), item, *known)
+            checks.append(tirx.Evaluate(call))
         return checks
 
     def regions(self, block: Any) -> list[Stmt]:

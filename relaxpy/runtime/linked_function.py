@@ -36,7 +36,7 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
 )
 from relaxpy.runtime.devices.cpu import threads
-from relaxpy.runtime.devices.cpu.kernels import HANDOVER_SECONDS, OutOfRange
+from relaxpy.runtime.devices.cpu.kernels import HANDOVER_SECONDS, OutOfMemory, OutOfRange
 from relaxpy.runtime.frame import Frame, release
 from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.inspect.watch import WatchedEmitter
@@ -230,8 +230,9 @@ class LinkedFunction:
                 how = "in function" if first else "called from"
                 error.notes = (*error.notes, f"{how} {self.code.name}{binding}{where}")
             return error
-        if isinstance(error, OutOfRange):
-            located = RuntimeCheckError("tir-bounds", f"{self.code.name}: {_last_line(error)}")
+        if isinstance(error, (OutOfRange, OutOfMemory)):
+            code = "tir-bounds" if isinstance(error, OutOfRange) else "out-of-memory"
+            located = RuntimeCheckError(code, f"{self.code.name}: {_last_line(error)}")
         else:
             code, what = self._what(instr, error)
             located = RuntimeCheckError(code, f"{self.code.name}: {what}: {_reason(error)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +14,8 @@ from relaxpy.backend.registry import backend_of
 from relaxpy.backend.schedule import ScheduledKernel
 from relaxpy.backend.verify import check_scheduled
 from relaxpy.runtime import dtype as dtypes
-from relaxpy.runtime.bytecode import KernelInfo
-from relaxpy.runtime.devices.cpu.kernels import load_kernels
+from relaxpy.runtime.bytecode import HOST_SLOT, KernelInfo
+from relaxpy.runtime.devices.registry import runtime_of
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.tensor import DLTensor
 from relaxpy.target import Target
@@ -51,7 +52,7 @@ class Kernels:
         return kernels
 
     def _load(self, objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> None:
-        handles = load_kernels(objects, infos) if infos else []
+        handles: Sequence[Any] = runtime_of(HOST_SLOT.kind, 0).load(objects, infos)
         self._handles = {
             info.name: handle.parallel for info, handle in zip(infos, handles, strict=True)
         }

@@ -23,6 +23,9 @@ from relaxpy.tir.walk import walk
 OUT_OF_RANGE = "relaxpy.out_of_range"
 """The runtime's function that a kernel calls where an index is out of range (`relaxpy.runtime.devices.cpu.kernels`)."""
 
+REQUIRE_MEMORY = "relaxpy.require_memory"
+"""That which it calls before it allocates memory of a size that is known only then."""
+
 
 @dataclass(frozen=True)
 class Refusal:

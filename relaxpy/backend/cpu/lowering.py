@@ -9,6 +9,7 @@ the end.
 
 from __future__ import annotations
 
+from relaxpy.tir.allowed import REQUIRE_MEMORY
 from relaxpy.tir.lowering.exact import sealed, unnamed, unsealed
 from relaxpy.tir.lowering.intrinsics import lower_intrinsics
 from relaxpy.tir.lowering.traps import without_traps
@@ -37,6 +38,33 @@ def _compact_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRM
 def _allocates(func: tirx.PrimFunc) -> bool:
     """Does a block of the function have buffers of its own?"""
     return contains(func.body, s_tir.SBlock, lambda block: len(block.alloc_buffers) > 0)
+
+
+@tvm.transform.module_pass(opt_level=0, name="relaxpy.ShareStorage")
+def _share_storage(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Buffers that are not in use at a time in one place, allocated at the beginning: not in programs that ask for
+    memory on their way, where a size may be no number before, and is memory that nobody has asked for yet."""
+    shared = {var: func for var, func in mod.functions.items() if not _asks_for_memory(func)}
+    if len(shared) == len(mod.functions):
+        return tirx.transform.StorageRewrite()(mod)
+    rewritten = tirx.transform.StorageRewrite()(tvm.IRModule(shared))
+    return tvm.IRModule({**dict(mod.functions.items()), **dict(rewritten.functions.items())})
+
+
+def _asks_for_memory(func: tirx.PrimFunc) -> bool:
+    """Does the function call `REQUIRE_MEMORY`?"""
+    return contains(func.body, tirx.AllocBuffer, _is_sized_late) and contains(
+        func.body, tvm.ir.Call, _requires_memory
+    )
+
+
+def _is_sized_late(stmt: tirx.AllocBuffer) -> bool:
+    return not all(isinstance(size, tirx.IntImm) for size in stmt.buffer.shape)
+
+
+def _requires_memory(call: tvm.ir.Call) -> bool:
+    is_packed = str(getattr(call.op, "name", "")).endswith("call_packed")
+    return is_packed and getattr(call.args[0], "value", "") == REQUIRE_MEMORY
 
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.WithoutTraps")
@@ -73,7 +101,7 @@ def block_passes() -> list[tvm.transform.Pass]:
         tirx.transform.NarrowDataType(32),
         s_tir.transform.LoopPartition(),
         tirx.transform.VectorizeLoop(True),
-        tirx.transform.StorageRewrite(),
+        _share_storage,
         s_tir.transform.HoistIfThenElse(),
         tirx.transform.UnrollLoop(),
         s_tir.transform.RenormalizeSplitPattern(),

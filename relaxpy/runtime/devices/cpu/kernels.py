@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import math
 import os
 import sys
 from collections import deque
@@ -84,7 +85,9 @@ def _session() -> Any:
     _load(folder, "tvm_runtime")
     orcjit = importlib.import_module("tvm_ffi_orcjit")
     tvm_ffi.register_error("OutOfRange", OutOfRange)
+    tvm_ffi.register_error("OutOfMemory", OutOfMemory)
     tvm_ffi.register_global_func("relaxpy.out_of_range", _out_of_range, override=True)
+    tvm_ffi.register_global_func("relaxpy.require_memory", _require_memory, override=True)
     configure = tvm_ffi.get_global_func("runtime.config_threadpool", allow_missing=True)
     if configure is not None:
         threads.library_loaded(configure)
@@ -102,6 +105,26 @@ class OutOfRange(RuntimeError):
 def _out_of_range(program: str, name: str, dim: int, index: int, extent: int) -> None:
     """Kernels call this, on the thread that called them."""
     raise OutOfRange(out_of_range(str(program), str(name), dim, index, extent))
+
+
+class OutOfMemory(MemoryError):
+    """A kernel was about to allocate memory that is not to be had."""
+
+
+def _require_memory(program: str, name: str, itemsize: int, *sizes: int) -> None:
+    """Kernels call this before they allocate a buffer: one that does not get its memory ends the process."""
+    nbytes = itemsize * math.prod(sizes)
+    if not _is_to_be_had(nbytes):
+        raise OutOfMemory(f"{program}: the {nbytes} bytes of {name} are not to be had")
+
+
+def _is_to_be_had(nbytes: int) -> bool:
+    """Whether the process can get so much memory."""
+    try:
+        np.empty(nbytes, np.uint8)
+    except (MemoryError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _library_folder() -> Path:
@@ -131,12 +154,10 @@ def require_memory(name: str, nbytes: int) -> None:
 
     Raises: RuntimeCheckError (`out-of-memory`).
     """
-    try:
-        np.empty(nbytes, np.uint8)
-    except (MemoryError, ValueError, OverflowError):
+    if not _is_to_be_had(nbytes):
         raise RuntimeCheckError(
             "out-of-memory", f"the kernel {name} cannot have the {nbytes} bytes that it takes"
-        ) from None
+        )
 
 
 class KernelHandles:
