@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.backend.places import HOST, Place, Places, Tree, leaves_of, packed_name, tree_of
-from relaxpy.backend.slots import TABLE, bindings, on_host, slots_of, vdevice_of, vdevices
+from relaxpy.backend.slots import TABLE, named_devices, on_host, slots_of, vdevice_of, vdevices
 from relaxpy.ir.annotation import Annotation, CallableType, TensorType, TupleType
 from relaxpy.ir.expr import (
     Binding,
@@ -127,37 +127,12 @@ def _declared(mod: IRModule, default: str) -> IRModule:
     """The module with the device that it is built for in its table, and the host, and those that annotations name."""
     table = list(mod.global_infos.get(TABLE, ()))
     known = {(v.target, v.device) for v in vdevices(mod)}
-    for name in (default, *_named(mod), HOST):
+    for name in (default, *(name for name, _ in named_devices(mod)), HOST):
         found = vdevice_of(name)
         if (found.target, found.device) not in known:
             known.add((found.target, found.device))
             table.append(found)
     return dataclasses.replace(mod, global_infos={**mod.global_infos, TABLE: tuple(table)})
-
-
-def _named(mod: IRModule) -> Iterator[str]:
-    """The devices that annotations and operators name."""
-    for function in mod.graph_functions.values():
-        for each in _values(function):
-            if isinstance(each, TensorType) and each.vdevice is not None:
-                yield each.vdevice
-            if isinstance(each, Call) and isinstance(each.op, ToVDevice):
-                yield each.op.dst_vdevice
-
-
-def _values(function: Function) -> Iterator[Annotation | Expr]:
-    """The values of a function's bindings, and annotations of it and in it, tuples taken apart."""
-    annotations = [*(param.annotation for param in function.params), function.ret]
-    for binding in bindings(function.body):
-        annotations.append(binding.var.annotation)
-        yield binding.value
-    while annotations:
-        annotation = annotations.pop()
-        if isinstance(annotation, TupleType):
-            annotations.extend(annotation.fields)
-        if isinstance(annotation, CallableType):
-            annotations.extend((*(annotation.params or ()), annotation.ret))
-        yield annotation
 
 
 class _Placer(Rebuilder):

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from relaxpy.ir.annotation import TensorType
+from relaxpy.errors import BuildError, Span
+from relaxpy.ir.annotation import Annotation, CallableType, TensorType, TupleType
 from relaxpy.ir.expr import Binding, Call, GlobalVar, If, SeqExpr, Var
 from relaxpy.ir.module import IRModule, VDevice
+from relaxpy.op.device import ToVDevice
 from relaxpy.op.memory import CallDPS
 from relaxpy.runtime.bytecode import HOST, HOST_SLOT, Slot
 from relaxpy.target import Target
@@ -57,7 +59,7 @@ def slots_of(mod: IRModule, target: Target | None = None) -> Slots:
             numbers[key] = HOST
             continue
         same = target is not None and vdevice.target == target.kind
-        own = target if same and target is not None else Target.parse(vdevice.target)
+        own = target if same and target is not None else _target(vdevice, mod)
         if on_host(own):
             numbers[key] = HOST
         elif key not in numbers:
@@ -66,6 +68,47 @@ def slots_of(mod: IRModule, target: Target | None = None) -> Slots:
             slots.append(Slot(name, own.device, vdevice.device))
             targets.append(own)
     return Slots(tuple(slots), tuple(targets), numbers)
+
+
+def _target(vdevice: VDevice, mod: IRModule) -> Target:
+    """What kernels for a virtual device are built for. Raises: BuildError, located where the module names it."""
+    try:
+        return Target.parse(vdevice.target)
+    except BuildError as error:
+        for name, span in named_devices(mod):
+            if span is not None and vdevice_of(name).target == vdevice.target:
+                error.located(span)
+                break
+        said = f'I.vdevice("{vdevice.target}", {vdevice.device})'
+        error.notes = (*error.notes, f"it is the target of a virtual device of the module: {said}")
+        raise
+
+
+def named_devices(mod: IRModule) -> Iterator[tuple[str, Span | None]]:
+    """The devices that annotations and operators name, and where."""
+    for function in mod.graph_functions.values():
+        for param in function.params:
+            yield from _named(param.annotation, param.span)
+        yield from _named(function.ret, function.span)
+        for binding in bindings(function.body):
+            value = binding.value
+            if isinstance(value, Call) and isinstance(value.op, ToVDevice):
+                yield value.op.dst_vdevice, value.span
+            yield from _named(binding.var.annotation, binding.span or value.span)
+
+
+def _named(annotation: Annotation, span: Span | None) -> Iterator[tuple[str, Span | None]]:
+    waiting = [annotation]
+    while waiting:
+        match waiting.pop():
+            case TensorType(vdevice=str(name)):
+                yield name, span
+            case TupleType(fields=fields):
+                waiting += fields
+            case CallableType(params=params, ret=ret):
+                waiting += (*(params or ()), ret)
+            case _:
+                pass
 
 
 def vdevice_of(name: str) -> VDevice:

@@ -42,8 +42,19 @@ def metadata(data: dict[str, str] | str) -> dict[str, str] | str:
 
 def vdevice(target: Any = "llvm", device: int = 0, memory_scope: str = "global") -> VDevice:
     """A virtual device: `I.vdevice("llvm", 0)`; the target is a text, or a dict of its options."""
-    text = json.dumps(target, sort_keys=True) if isinstance(target, dict) else str(target)
+    text = _target_text(target) if isinstance(target, dict) else str(target)
     return VDevice(text, int(device), str(memory_scope))
+
+
+def _target_text(target: dict[str, Any]) -> str:
+    """A target's options as a text: `{"kind": "llvm", "mcpu": "znver4"}` is `llvm -mcpu=znver4`."""
+    options = {name: value for name, value in target.items() if name != "kind"}
+    plain = all(
+        isinstance(value, (str, int)) and " " not in str(value) for value in options.values()
+    )
+    if "kind" not in target or not plain:
+        return json.dumps(target, sort_keys=True)
+    return " ".join([str(target["kind"]), *(f"-{name}={value}" for name, value in options.items())])
 
 
 def meta_var(value: Any) -> Any:
