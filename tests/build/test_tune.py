@@ -149,3 +149,12 @@ def test_another_target_has_records_of_its_own() -> None:
     assert record_key(program, Target.host()) != record_key(
         program, Target.parse("llvm -mcpu=x86-64")
     )
+
+
+def test_of_several_processors_the_one_that_is_here() -> None:
+    """Records are found by a build for them all."""
+    target = Target.parse("llvm -mtriple=riscv64-linux-gnu -mcpu=generic; llvm")
+    tuner = Tuner(MOD, [{"n": 3}], target, params={"w": W}, trials=1)
+    assert tuner.measured == Target.host()
+    (name, *_) = tuner.kernels()
+    assert tuner.tune(name).key == record_key(tuner.programs[name], Target.host())

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
 import pytest
 
+from relaxpy.build.kernels import kernel_params
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.module import BufferParam, ScalarParam, TensorProgram
+from relaxpy.script import parse
 from relaxpy.tir import te
 from relaxpy.tir.prim_func import PrimFunc, read_symbols
 from relaxpy.tir.tvm import tvm, tvm_ffi
@@ -71,3 +75,36 @@ def test_is_a_tensor_program() -> None:
 def test_immutable() -> None:
     with pytest.raises(AttributeError):
         scale().func = None  # type: ignore[misc]
+
+
+ACCESSES = """
+@T.prim_func(private=True)
+def program(
+    x: T.Buffer((4, 8), "float32"), total: T.Buffer((4,), "float32"), kept: T.Buffer((4,), "float32"),
+    changed: T.Buffer((4,), "float32"),
+):
+    for i, j in T.grid(4, 8):
+        with T.sblock("total"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                total[vi] = T.float32(0)
+            total[vi] = total[vi] + x[vi, vj]
+    for i in range(4):
+        with T.sblock("kept"):
+            vi = T.axis.spatial(4, i)
+            kept[vi] = x[vi, 0]
+    for i in range(4):
+        with T.sblock("changed"):
+            vi = T.axis.spatial(4, i)
+            changed[vi] = changed[vi] * T.float32(2)
+"""
+
+
+def test_what_is_read_and_written() -> None:
+    """A sum does not look at the numbers that were there before its `init`; an update does."""
+    program = parse(f"@I.ir_module\nclass M:\n{indent(ACCESSES, '    ')}").prim_funcs["program"]
+    assert isinstance(program, PrimFunc)
+    assert program.written == {1, 2, 3}
+    assert program.read == {0, 3}
+    accesses = [param.access for param in kernel_params(program)]
+    assert accesses == ["read", "write", "write", "read-write"]
