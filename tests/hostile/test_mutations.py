@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import relaxpy
+import relaxpy.testing.random_libraries
 from relaxpy.backend import place_values
 from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime import frame, patterns, program, updates
@@ -138,6 +139,12 @@ MUTATIONS = [
     # placement
     Mutation(PLACER, "moved", "isinstance(have, Place) and self.differs(have, wanted)", "False", builds=True),
     Mutation(PLACER, "condition", "self.differs(self.places.of(cond), HOST)", "False", builds=True),
+    Mutation(PLACER, "arm", "self.brought(seq.body, wanted)", "self.use(seq.body)", builds=True),
+    Mutation(PLACER, "arm", "BindingBlock(added),", "", builds=True),
+    Mutation(PLACER, "given", "self.brought(arg, tree) for", "self.use(arg) for", builds=True),
+    Mutation(PLACER, "callee", "self.owners.setdefault(name, slot) == slot", "True", builds=True),
+    Mutation(PLACER, "binding", "value = self.brought(binding.value, tree)", "value = self.use(binding.value)", builds=True),
+    Mutation(PLACER, "call", "call, [callee, self.brought(args[1], device), *args[2:]], device", "call, [callee, self.use(args[1]), *args[2:]], device", builds=True),
     Mutation(plan_memory, "_device", "return device", "return None", builds=True),
 ]  # fmt: skip
 
@@ -353,6 +360,71 @@ def _placed(policy: str | int) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+EXPLICIT = """
+@I.ir_module
+class Module:
+    I.module_global_infos({"vdevice": [I.vdevice("llvm", 0), I.vdevice("hostile", 0), I.vdevice("hostile", 1)]})
+
+    @T.prim_func
+    def bump(x: T.Buffer(("n", 8), "float32"), y: T.Buffer(("n", 8), "float32")):
+        n = T.int64()
+        for i, j in T.grid(n, 8):
+            with T.sblock("y"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                y[vi, vj] = x[vi, vj] + T.float32(1)
+
+    @R.function
+    def third(x: R.Tensor(("n", 8), "float32", "hostile:1")) -> R.Tensor(("n", 8), "float32", "llvm:0"):
+        n = T.int64()
+        cls = Module
+        y = R.call_tir(cls.bump, (x,), out_ty=R.Tensor((n, 8), "float32"))
+        return y
+
+    @R.function
+    def halved(x: R.Tensor(("n", 8), "float32")) -> R.Tensor(("n", 8), "float32", "hostile:1"):
+        n = T.int64()
+        y = R.call_dps_library("relaxpy.testing.halved", (x,), out_ty=R.Tensor((n, 8), "float32"))
+        return y
+
+    @R.function
+    def main(there: R.Tensor(("n", 8), "float32", "hostile:0"), here: R.Tensor(("n", 8), "float32", "llvm:0"),
+            free: R.Tensor(("n", 8), "float32"), c: R.Tensor((), "bool")) -> R.Tuple(
+            R.Tensor(("n", 8), "float32", "hostile:0"), R.Tensor(("n", 8), "float32", "llvm:0"),
+            R.Tensor(("n", 8), "float32", "hostile:1"), R.Tensor(("n", 8), "float32", "hostile:1")):
+        n = T.int64()
+        cls = Module
+        half = R.call_dps_library("relaxpy.testing.halved", (free,), out_ty=R.Tensor((n, 8), "float32"))
+        if c:
+            e = R.to_vdevice(free, "hostile:0")
+        else:
+            e = half
+        f = R.call_tir(cls.bump, (e,), out_ty=R.Tensor((n, 8), "float32"))
+        g = R.call_tir(cls.bump, (here,), out_ty=R.Tensor((n, 8), "float32"))
+        h = R.call_tir(cls.bump, (g,), out_ty=R.Tensor((n, 8), "float32"))
+        a = cls.third(h)
+        i = R.call_tir(cls.bump, (half,), out_ty=R.Tensor((n, 8), "float32", "hostile:1"))
+        return (f, a, half, i)
+"""
+"""Values say where they live: arms, arguments and results are on another device than where they are wanted."""
+
+
+def _placed_explicitly() -> None:
+    exe = relaxpy.build(relaxpy.parse(EXPLICIT), "llvm", cache=False)
+    vm = relaxpy.VirtualMachine(exe)
+    x, y, z = f32(5, 8), f32(5, 8) + 3, f32(5, 8) - 7
+    for truth in (True, False):
+        found = vm["main"](x, y, z, np.array(truth))
+        places = [(value.device.kind, value.device.index) for value in found]
+        assert places == [("hostile", 0), ("cpu", 0), ("hostile", 1), ("hostile", 1)], places
+        wanted = ((z if truth else z / 2) + 1, y + 3, z / 2, z / 2 + 1)
+        for one, other in zip(numbers(found), wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
+    half = vm["halved"](z)
+    assert (half.device.kind, half.device.index) == ("hostile", 1)
+    np.testing.assert_array_equal(half.numpy(), z / 2)
+    assert len(exe.kernels) == 3, [kernel.name for kernel in exe.kernels]
+
+
 def failures(mutation: Mutation | None) -> str:
     """The first test that fails, and how; "" if none does."""
     tests: list[Callable[[], None]] = []
@@ -362,7 +434,7 @@ def failures(mutation: Mutation | None) -> str:
                 lambda policy=policy, test=test: (set_policy(policy), test()) for test in RUNNING
             ]
         if mutation is None or mutation.builds:
-            tests.append(lambda policy=policy: _placed(policy))
+            tests += [lambda policy=policy: _placed(policy), _placed_explicitly]
     for test in tests:
         try:
             test()
