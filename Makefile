@@ -5,6 +5,7 @@
 # make check       format, lint, types, tests: what a change must pass
 # make stubs       the stub files (.pyi) and the page of operators, from the table of operators
 # make bench-NAME  benchmarks/NAME.py: overhead, matmul, ops, embed, compile, ablation, equality, language (docs/benchmarks.md)
+# make wheel-test build the wheel from a clean clone, try it in fresh environments (PYTHONS="python3.11 python3.13")
 # make clean       remove what the above made
 #
 # Needs Python 3.11 or newer and make, nothing else (no C compiler). Set-up goes into .venv, once: a stamp a set of
@@ -25,7 +26,7 @@ PIP := $(PY) -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 # A stamp that only a pattern rule asks for is no intermediate file: keep it.
 .SECONDARY:
-.PHONY: help demo test test-fast test-slow check format lint types stubs clean
+.PHONY: help demo test test-fast test-slow check format lint types stubs wheel-test clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -77,6 +78,9 @@ stubs: $(VENV)/stamp-test
 
 bench-%: $(VENV)/stamp-bench
 	$(PY) benchmarks/$*.py
+
+wheel-test: $(VENV)/stamp-dev
+	$(PY) -m tests.try_wheel $(PYTHONS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
