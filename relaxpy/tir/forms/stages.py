@@ -249,7 +249,9 @@ def rebuffer(expr: Expr, change: Mapping[Buffer, tuple[Buffer, int]]) -> Expr:
             return node
         buffer, dropped = change[node.source]
         indices = list(node.indices)[dropped:]
-        return tirx.BufferLoad(buffer, indices or [int64(0)])
+        if not indices and len(buffer.shape):
+            indices = [int64(0)]  # a scalar's memory, which has one element
+        return tirx.BufferLoad(buffer, indices)
 
     return rewritten(expr, (Load, load))
 

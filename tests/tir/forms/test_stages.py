@@ -152,3 +152,16 @@ class Module:
     program = mod["main"]
     assert isinstance(program, PrimFunc)
     assert [stage.name for stage in read_stages(program.func) or ()] == ["y"]
+
+
+def test_an_expensive_scalar_that_several_read_lives_in_the_output() -> None:
+    """Found by `relaxpy fuzz`, seed 963: a tensor without dimensions was read with an index."""
+    x, y = tensor(), tensor()
+    costly = compute((), lambda: tir_math.exp(x[()]), "costly")
+    less = compute((), lambda: y[()] < costly[()], "less")
+    out = compute((), lambda: tirx.Select(less[()], y[()], costly[()] + f32(1.0)), "out")
+    found = stages.stages_of(te.create_prim_func([x, y, out]))
+    assert found is not None
+    assert [stage.name for stage in found] == ["costly", "out"]
+    assert found[0].buffer.same_as(found[1].buffer)
+    assert all(not load.indices for load in found[1].reads(found[0].buffer))
