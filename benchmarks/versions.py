@@ -112,7 +112,7 @@ def embedder() -> Any:
     try:
         from relaxpy.models.sentence_embedding import SentenceEmbedder, default_checkpoint
     except ImportError:  # versions before models were a part of the package
-        from models.sentence_embedding import SentenceEmbedder, default_checkpoint
+        from relaxpy.models.sentence_embedding import SentenceEmbedder, default_checkpoint
 
     return SentenceEmbedder.from_checkpoint(default_checkpoint())
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import relaxpy
-from models.bert import SPEC, TINY, BertEncoder
 from relaxpy.errors import ExecutableError
+from relaxpy.models.bert import SPEC, TINY, BertEncoder
 from relaxpy.runtime import VirtualMachine
 from relaxpy.runtime.executable import Executable
 from relaxpy.testing.differential import outcome_of
