@@ -19,6 +19,7 @@ Where all was measured, results go to benchmarks/results/versions.json and into 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
@@ -110,11 +111,10 @@ def embedding(batch: int, tokens: int) -> Callable[[], Any]:
 @lru_cache
 def embedder() -> Any:
     try:
-        from relaxpy.models.sentence_embedding import SentenceEmbedder, default_checkpoint
+        models = importlib.import_module("relaxpy.models.sentence_embedding")
     except ImportError:  # versions before models were a part of the package
-        from relaxpy.models.sentence_embedding import SentenceEmbedder, default_checkpoint
-
-    return SentenceEmbedder.from_checkpoint(default_checkpoint())
+        models = importlib.import_module("models.sentence_embedding")
+    return models.SentenceEmbedder.from_checkpoint(models.default_checkpoint())
 
 
 def operator(key: str) -> Callable[[], Any]:
