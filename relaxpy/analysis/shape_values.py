@@ -92,6 +92,8 @@ def evaluate(op: Op, args: Sequence[Any]) -> Any:
     if isinstance(op, Prod):
         return _checked(_product(op, symbolic(args[0])))
     if type(op) in _ARITHMETIC:
+        if not any(isinstance(arg, np.ndarray) for arg in args):
+            raise NotKnownError  # scalars give a scalar, and no tensor
         return _checked(_ARITHMETIC[type(op)](*map(symbolic, args)))
     if not isinstance(op, MOVING):
         raise NotKnownError
@@ -103,8 +105,13 @@ def evaluate(op: Op, args: Sequence[Any]) -> Any:
     return tuple(map(_checked, result)) if isinstance(result, (tuple, list)) else _checked(result)
 
 
-def symbolic(values: np.ndarray | Sequence[Dim]) -> np.ndarray:
-    """An array of integers, or dimensions in order, as an array of `Dim`s. Raises `NotKnownError` for what is none."""
+def symbolic(values: np.ndarray | Sequence[Dim] | Dim | float | str) -> np.ndarray:
+    """An array of integers, dimensions in order, or a scalar as an array of `Dim`s. Raises `NotKnownError` for what is
+    none."""
+    if isinstance(values, (bool, float, str)):
+        raise NotKnownError
+    if isinstance(values, (int, Dim)):
+        return _array([Dim.of(values)], ())
     if not isinstance(values, np.ndarray):
         return _array(list(values), (len(values),))
     if values.dtype == object:

@@ -427,3 +427,20 @@ def test_hooks() -> None:
     assert seen == ["twice of 3", "done"]
     other = interpret(EVERYTHING, "main", *args, perturb=lambda a: a + 1)
     assert not np.allclose(exact[0], other[0])
+
+
+@pytest.mark.parametrize("known", ["", ', value="p"'])
+def test_integers_that_do_not_fit_are_refused_whether_they_have_names_or_not(known: str) -> None:
+    """Found by `relaxpy fuzz`, seed 1391: a product of scalars was modulo 2**64 until a pass had named its factors."""
+    mod = parse(f"""
+@R.function
+def main(x: R.Prim("int64"{known}), y: R.Prim("int64", value="q")):
+    z = R.multiply(x, y)
+    return z
+""")
+    run = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
+    assert interpret(mod, "main", 2, -(2**62)) == run(2, -(2**62)) == -(2**63)
+    for call in (run, lambda *args: interpret(mod, "main", *args)):
+        with pytest.raises(RuntimeCheckError) as caught:
+            call(2, -(2**63))
+        assert caught.value.code == "shape-arithmetic"

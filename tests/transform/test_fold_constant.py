@@ -154,6 +154,7 @@ PARAMS = 'x: R.Tensor(("n", "m", 6), "float32"), s: R.Shape(["k", 2])'
         ("t = R.shape_to_tensor(R.shape_of(x))\nv = R.prod(t, axis=[0], keepdims=True)\nu = R.concat((v, R.const([1], 'int64')))", "[m * n * 6, 1]"),
         ("t = R.split(R.shape_to_tensor(R.shape_of(x)), [1], axis=0)\nu = R.floor_divide(t[1], R.const(2, 'int64'))", "[m // 2, 3]"),
         ("t = R.size(x)\nu = R.reshape(t, (1,))", "[m * n * 6]"),
+        ("t = R.multiply(R.size(x), R.prim_value(3))\nu = R.reshape(t, (1,))", "[m * n * 18]"),
         ("t = R.shape_to_tensor(R.shape_of(x))\na = R.squeeze(R.strided_slice(t, axes=[0], begin=[1], end=[2]), axis=[0])\nu = R.stack((a, R.const(4, 'int64')))", "[m, 4]"),
         ("t = R.shape_to_tensor(s)\nu = R.maximum(R.flip(t, axis=0), R.const(3, 'int64'))", "[3, T.max(k, 3)]"),
     ],
