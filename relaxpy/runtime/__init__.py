@@ -1,8 +1,8 @@
 """Loads and runs executables. Needs numpy and tvm_ffi, never the compiler: `tvm` is not imported here.
 
-The house from below: `bytecode` is what a function consists of; `executable` holds functions, constants and kernels
-and keeps them in files; `kernels` links the object code; `link` turns functions into Python over `frame`s; `program`
-ties that together for one process; `vm` is what users call.
+The layers, lowest first. `bytecode` defines the instructions of a function. `executable` holds functions, constants and
+kernels, and stores them in files. `program` links an executable into this process: it loads kernels, and `link` turns
+functions into Python that runs on `frame`s. `vm` is the interface for users.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Non-maximum suppression whose result's size depends on the data, on numpy."""
+"""Non-maximum suppression with numpy. The size of its result depends on the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def all_class_non_max_suppression(
     score_threshold: Tensor,
     output_format: str,
 ) -> tuple[Tensor, ...]:
-    """The boxes that stay for each batch and class (`R.vision.all_class_non_max_suppression`)."""
+    """The boxes that are kept for each batch and class (`R.vision.all_class_non_max_suppression`)."""
     corners, values = _wide(boxes.numpy()), _wide(scores.numpy())
     batch, classes, count = values.shape
     most = int(max_output_boxes_per_class.numpy().reshape(-1)[0])
@@ -49,7 +49,7 @@ def _wide(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _rows(places: list[int], number: int) -> NDArray[np.int64]:
-    """A row (class, box) for each box."""
+    """A row (class, box) for each kept box."""
     found = np.array(places, np.int64)
     return np.stack([np.full_like(found, number), found], axis=1)
 
@@ -57,7 +57,7 @@ def _rows(places: list[int], number: int) -> NDArray[np.int64]:
 def _selected(
     boxes: NDArray[Any], scores: NDArray[Any], most: int, enough: float, least: float
 ) -> list[int]:
-    """The boxes that stay of one class, best first; of equal scores the first."""
+    """The kept boxes of one class, highest score first. Boxes with equal scores keep their order."""
     places = np.flatnonzero(scores > least)
     places = places[np.argsort(-scores[places], kind="stable")]
     low, high = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])

@@ -1,5 +1,5 @@
-"""Functions of the runtime that programs call by name: conversions between shapes and tensors, and operators whose
-result's size depends on the data, on numpy.
+"""Builtin functions that programs call by name: conversions between shapes and tensors, and operators on numpy whose
+result size depends on the data.
 
 `FUNCTIONS` is the table; `relaxpy.runtime.library` looks names up in it after what users have registered.
 """
@@ -20,7 +20,7 @@ from relaxpy.runtime.updates import require_updatable
 
 
 def shape_of(tensor: Tensor) -> Shape:
-    """The sizes of a tensor."""
+    """The shape of a tensor."""
     return Shape(tensor.shape)
 
 
@@ -63,12 +63,12 @@ def tensor_to_scalar(tensor: Tensor) -> Any:
 
 
 def copy(tensor: Tensor) -> Tensor:
-    """The same numbers in memory of their own."""
+    """A copy of a tensor in its own memory."""
     return tensor.copy()
 
 
 def writable(value: object) -> object:
-    """A value with copies in place of the constants of an executable: what a function may update gets these.
+    """Copies the constants in a value, so that a function may update it in place.
 
     Raises: RuntimeCheckError (`read-only`, `update-lost`) for a read-only array of the user's, or a copy of what came.
     """
@@ -83,7 +83,7 @@ def writable(value: object) -> object:
 
 
 def reshape(tensor: Tensor, shape: Shape) -> Tensor:
-    """The same numbers, in memory of their own, with another shape.
+    """A copy of a tensor with another shape.
 
     Raises: RuntimeCheckError (`shape-value`) if the number of items differs.
     """
@@ -103,8 +103,8 @@ def unique(
     return_counts: bool = False,
     axis: int | tuple[()] = (),
 ) -> Tensor | tuple[Tensor, ...]:
-    """The distinct items of a tensor as a 1-d tensor, or its distinct slices along an axis: sorted, or in the order of
-    their first appearance; then what else is asked for, in this order (`R.unique`)."""
+    """The distinct elements of a tensor as a 1-d tensor, or its distinct slices along an axis, sorted or in order of
+    first appearance. The optional outputs follow in the order of the parameters (`R.unique`)."""
     array = tensor.numpy()
     along = None if isinstance(axis, tuple) else int(axis)
     narrow = array.dtype.isbuiltin != 1  # of ml_dtypes: numpy cannot sort them
@@ -126,14 +126,14 @@ def unique(
 
 
 def nonzero(tensor: Tensor) -> Tensor:
-    """Indices of the items that are not zero: (number of dimensions, number of such items), int64; a 0-d tensor counts
-    as a vector of one."""
+    """Indices of the nonzero elements as an int64 tensor of shape (rank, number of such elements). A 0-d tensor is
+    treated as a vector of one element."""
     found = np.nonzero(np.atleast_1d(tensor.numpy()))
     return from_numpy(np.stack(found).astype(np.int64))
 
 
 def squeeze(tensor: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
-    """A copy without the named axes of size 1, or without all that have it.
+    """A copy without the named axes of size 1, or without all axes of size 1.
 
     Raises: RuntimeCheckError (`shape-value`) where a named axis is none, or has another size.
     """
@@ -148,7 +148,7 @@ def squeeze(tensor: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
 
 
 def dynamic_strided_slice(tensor: Tensor, begin: Tensor, end: Tensor, strides: Tensor) -> Tensor:
-    """The slice begin:end:stride along every axis, as numpy counts places.
+    """The slice begin:end:stride along every axis, with the index rules of numpy.
 
     Raises: RuntimeCheckError (`shape-value`) for a stride of 0.
     """
@@ -160,7 +160,7 @@ def dynamic_strided_slice(tensor: Tensor, begin: Tensor, end: Tensor, strides: T
 
 
 def null_value() -> None:
-    """The value of a program that gives none."""
+    """Returns None, for a program without a result."""
 
 
 def print_value(*values: object) -> None:
@@ -187,7 +187,7 @@ def assert_true(condition: object, values: tuple[object, ...], text: str) -> Non
 
 
 def check_range(tensor: Tensor, count: int, what: str) -> Tensor:
-    """The tensor itself, whose integers are at least 0 and below `count`.
+    """Returns the tensor if all its integers are at least 0 and below `count`.
 
     Raises: RuntimeCheckError (`index-range`) that names the first which is not, and its place.
     """
@@ -209,7 +209,7 @@ def zeros(shape: Shape, dtype: str) -> Tensor:
 
 
 def same(value: object, *marks: object) -> object:
-    """The value itself: marks on values say something while compiling only."""
+    """Returns the value. `marks` matter to the compiler only."""
     del marks
     return value
 
@@ -220,7 +220,7 @@ def tensor_shape(tensor: Tensor, axis: int) -> int:
 
 
 def tensor_stride(tensor: Tensor, axis: int) -> int:
-    """Elements from one index of an axis to the next, in a compact tensor."""
+    """The stride of an axis in elements, for a compact tensor."""
     return math.prod(tensor.shape[_axis(tensor, axis) + 1 :])
 
 
@@ -240,7 +240,7 @@ INSPECT: dict[str, Callable[..., Any]] = {
     "relaxpy.inspect.dtype_lanes": lambda _: 1,
     "relaxpy.inspect.offset": lambda _: 0,
 }
-"""What a tensor's record says of it (`R.inspect`)."""
+"""Reads a field of a tensor's DLTensor record (`R.inspect`)."""
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "vm.builtin.shape_of": shape_of,
@@ -273,5 +273,5 @@ ANYWHERE = frozenset(
         "vm.builtin.writable",
     }
 )
-"""Functions that take tensors of any device, and give such of the same one. The others take tensors of the host, and
-tensors of other devices are copied there first."""
+"""Functions that accept tensors of any device and return tensors on the same device. The other functions take host
+tensors; tensors of other devices are copied to the host first."""

@@ -1,4 +1,4 @@
-"""The register bytecode of an executable: what the compiler writes and every runtime reads.
+"""The register bytecode of an executable. The compiler writes it and every runtime reads it.
 
 A function has *registers* (values: tensors, tuples, shapes, scalars, closures, opaque objects)
 and one int64 *heap* (the paper's integer host tensor, §4.7), where symbolic dimensions and all
@@ -27,16 +27,16 @@ from typing import Annotated, ClassVar, TypeAlias
 
 from relaxpy.runtime.dtype import INFO
 
-# What a field may hold, beside its type: `relaxpy.runtime.codec` compares with it what a file says.
+# `relaxpy.runtime.codec` checks each field of a file against its type and the range in its `Annotated`.
 Index: TypeAlias = Annotated[int, range(1 << 31)]
-"""A number that counts from 0."""
+"""An index, from 0."""
 OrNone: TypeAlias = Annotated[int, range(-1, 1 << 31)]
-"""Such a number, or -1: none."""
+"""An index, or -1 for none."""
 Int64: TypeAlias = Annotated[int, range(-(1 << 63), 1 << 63)]
 Rank: TypeAlias = Annotated[int, range(-1, 65)]
-"""How many dimensions; -1: any."""
+"""The number of dimensions; -1: any."""
 Dims: TypeAlias = Annotated[int, range(65)]
-"""How many dimensions."""
+"""The number of dimensions."""
 DTypeName: TypeAlias = Annotated[str, frozenset(INFO)]
 AnyDType: TypeAlias = Annotated[str, frozenset({"", *INFO})]
 PrimDType: TypeAlias = Annotated[str, frozenset({"", "string", "str", *INFO})]
@@ -51,7 +51,7 @@ class Reg:
 
 @dataclass(frozen=True, slots=True)
 class Heap:
-    """An integer of the heap, as operand."""
+    """An operand that is an integer of the heap."""
 
     index: Index
 
@@ -64,8 +64,8 @@ INT_OPS = (
 
 @dataclass(frozen=True, slots=True)
 class IntOp:
-    """An integer operation; `op` is one of INT_OPS. floordiv and floormod round to minus
-    infinity; comparisons and logic give 0 or 1; select takes (condition, then, else)."""
+    """An integer operation; `op` is one of INT_OPS. floordiv and floormod round towards minus infinity. Comparisons and
+    logic give 0 or 1. select takes (condition, then, else)."""
 
     op: Annotated[str, INT_OPS]
     args: tuple[IntExpr, ...]
@@ -76,7 +76,7 @@ Operand: TypeAlias = "Reg | Heap | Int64 | float | bool | str"
 
 
 ACCESSES = ("read", "write", "read-write")
-"""What a kernel does to a buffer."""
+"""How a kernel accesses a buffer."""
 
 HOST = 0
 """The slot of the processor that runs the machine."""
@@ -84,20 +84,21 @@ HOST = 0
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A device that an executable's tensors and kernels belong to."""
+    """A device of an executable: the tensors and kernels in this slot belong to it."""
 
     name: str
-    """By which users choose its device."""
+    """The name by which users choose its device."""
     kind: str
-    """Of device, e.g. `cpu`."""
+    """The kind of device, e.g. `cpu`."""
     index: Index = 0
-    """Which one of that kind, where the user does not choose."""
+    """The number of the device among those of its kind, unless the user chooses another."""
 
 
 HOST_SLOT = Slot("host", "cpu")
 
 
-# Patterns: what a value must look like. A dimension is None (anything), an int, or Heap(i): store it there.
+# Patterns describe the values that a `Match` accepts. A dimension is None (any size), an int (this size), or Heap(i):
+# the size is stored there.
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class TensorPattern:
     ndim: Rank
     dtype: AnyDType
     slot: Index = HOST
-    """Where it lives."""
+    """The slot of its device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class ShapePattern:
 
 @dataclass(frozen=True, slots=True)
 class PrimPattern:
-    """A scalar of `dtype` ("" for any); its integer value may be bound or fixed."""
+    """A scalar of `dtype` ("" for any). Its integer value may be stored in the heap, or be a required number."""
 
     dtype: PrimDType
     value: None | Int64 | Heap = None
@@ -129,7 +130,7 @@ class PrimPattern:
 
 @dataclass(frozen=True, slots=True)
 class TuplePattern:
-    """A tuple of as many fields."""
+    """A tuple with one pattern for each field."""
 
     fields: tuple[Pattern, ...]
 
@@ -143,7 +144,7 @@ class CallablePattern:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPattern:
-    """Anything."""
+    """Any value."""
 
 
 Pattern: TypeAlias = (
@@ -153,7 +154,7 @@ Pattern: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a `Match` or an `Assert` is about, for its error message."""
+    """Describes a `Match` or an `Assert` for its error message."""
 
     what: str
     """"parameter", "return value", "match_cast", "result" (of a library or Python call) or
@@ -163,28 +164,28 @@ class Check:
     annotation: str
     """The annotation as script, e.g. `R.Tensor((n, n * 4), dtype="float32")`."""
     detail: str = ""
-    """For an `Assert`: the relation as script, e.g. `n * 4`, and where: `dimension 1`."""
+    """For an `Assert`: the right-hand side of the equation as script, e.g. `n * 4`, and its place, e.g. `dimension
+    1`."""
     symbols: tuple[tuple[str, Index], ...] = ()
-    """Symbolic variables that the annotation mentions and their heap slots: the bound values to
-    show."""
+    """The symbolic variables in the annotation and their heap slots. The error message shows their values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where an instruction comes from."""
+    """The source location of an instruction."""
 
     binding: str
-    """Name of the variable that is bound."""
+    """The name of the bound variable."""
     file: str = ""
     line: Index = 0
     column: Index = 0
     end_column: Index = 0
-    """0: not known, or on another line."""
+    """0: unknown, or on another line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instr:
-    """Base of all instructions."""
+    """Base class of all instructions."""
 
     loc: OrNone
     """Index into the function's `locations`."""
@@ -219,7 +220,7 @@ class Eval(Instr):
 
 @dataclass(frozen=True, slots=True)
 class Assert(Instr):
-    """Fail unless lhs (what came) = rhs (what the annotation says)."""
+    """Fail unless lhs (the actual size) equals rhs (the size that the annotation requires)."""
 
     lhs: IntExpr
     rhs: IntExpr
@@ -235,18 +236,17 @@ class Alloc(Instr):
     ndim: Dims
     dtype: DTypeName
     storage: OrNone
-    """Index of one of the function's `storages` (memory of the frame; the tensor never leaves the
-    call), or -1: memory of its own, which may leave the call."""
+    """Index of one of the function's `storages`: planned memory of the frame, and the tensor must not leave the call.
+    -1: the tensor owns its memory and may leave the call."""
     offset: Annotated[int, range(1 << 63)] = 0
     """Bytes from the storage's start to the tensor's."""
     slot: Index = HOST
-    """Where it lives; as its storage."""
+    """The slot of its device; the same as its storage's."""
 
 
 @dataclass(frozen=True, slots=True)
 class View(Instr):
-    """dst ← the memory of tensor src (compact), seen with shape heap[shape : shape + ndim] and
-    `dtype`."""
+    """dst ← a view of the compact tensor src with shape heap[shape : shape + ndim] and `dtype`."""
 
     dst: Index
     src: Index
@@ -254,13 +254,13 @@ class View(Instr):
     ndim: Dims
     dtype: DTypeName
     slot: Index = HOST
-    """Where src lives."""
+    """The slot of src."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy(Instr):
-    """dst ← tensor src in the memory of a slot: src itself where it lives there, else a new tensor with its numbers. A
-    machine may have to wait for it."""
+    """dst ← tensor src in the memory of a slot: src itself if it is there already, else a copy. May have to wait for
+    src."""
 
     dst: Index
     src: Index
@@ -269,7 +269,7 @@ class Copy(Instr):
 
 @dataclass(frozen=True, slots=True)
 class Read(Instr):
-    """dst ← the only item of the 0-d tensor src, of any slot, as a scalar. A machine may have to wait for it."""
+    """dst ← the only element of the 0-d tensor src, of any slot, as a scalar. May have to wait for src."""
 
     dst: Index
     src: Index
@@ -282,12 +282,12 @@ class Kernel(Instr):
     index: Index
     args: tuple[Operand, ...]
     work: IntExpr
-    """About how many scalar operations this call does; -1: unknown. Picks serial or parallel, GIL
-    kept or not."""
+    """The approximate number of scalar operations of this call; -1: unknown. Selects the serial or the parallel kernel,
+    and whether the GIL is released."""
     flops: IntExpr = -1
-    """Floating-point operations of this call; -1: unknown. For profiles, which alone evaluate it."""
+    """The number of floating-point operations of this call; -1: unknown. Evaluated by profiles only."""
     nbytes: IntExpr = -1
-    """Bytes that this call must move at least; likewise."""
+    """The minimum number of bytes that this call must move; -1: unknown. Evaluated by profiles only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +320,8 @@ class Call(Instr):
 
 @dataclass(frozen=True, slots=True)
 class Closure(Instr):
-    """dst ← functions[index] with the last len(captured) parameters filled in (none: a plain
-    function value)."""
+    """dst ← functions[index] with its last len(captured) parameters bound. Without captured values, it is the function
+    itself."""
 
     dst: Index
     index: Index
@@ -330,7 +330,7 @@ class Closure(Instr):
 
 @dataclass(frozen=True, slots=True)
 class Invoke(Instr):
-    """dst ← register `closure` called with args; it may be a closure or a Python callable."""
+    """dst ← the result of calling register `closure` with args. It is a closure or a Python callable."""
 
     dst: Index
     closure: Index
@@ -382,8 +382,8 @@ class Move(Instr):
 
 @dataclass(frozen=True, slots=True)
 class If(Instr):
-    """Run the next then_len instructions if register cond (a bool, or a 0-d bool tensor of the host) holds,
-    else the else_len after them; then go on behind both."""
+    """If register cond (a bool, or a 0-d bool tensor of the host) is true, run the next then_len instructions, else the
+    else_len instructions after them. Then continue after both arms."""
 
     cond: Index
     then_len: Index
@@ -392,14 +392,14 @@ class If(Instr):
 
 @dataclass(frozen=True, slots=True)
 class Kill(Instr):
-    """These registers are not read again."""
+    """These registers are dead: no later instruction reads them."""
 
     regs: tuple[Index, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Return(Instr):
-    """Leave the function with register src. The last instruction of a function; nowhere else."""
+    """Return register src. The last instruction of a function, and used nowhere else."""
 
     src: Index
 
@@ -412,13 +412,13 @@ INSTRUCTIONS: tuple[type[Instr], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter as the user sees it. Parameter i arrives in register i."""
+    """A parameter as declared by the user. Parameter i arrives in register i."""
 
     name: str
     annotation: str
-    """As script."""
+    """The annotation as script."""
     updated: bool = False
-    """The function writes to it."""
+    """The function updates it in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,80 +428,82 @@ class FunctionCode:
     name: str
     params: tuple[Param, ...]
     ret: str
-    """Return annotation as script."""
+    """The return annotation as script."""
     num_regs: Index
     heap_init: tuple[Int64, ...]
     storages: tuple[IntExpr, ...]
-    """Size in bytes of each piece of frame memory, over the heap."""
+    """Size in bytes of each storage of the frame, as a formula over the heap."""
     code: tuple[Instr, ...]
     checks: tuple[Check, ...]
     locations: tuple[Location, ...]
     public: bool = True
-    """May be called from Python by name."""
+    """Whether Python may call it by name."""
     storage_slots: tuple[Index, ...] = ()
-    """The slot of each storage; none at all: the host's."""
+    """The slot of each storage; empty: all on the host."""
 
     def storage_slot(self, storage: int) -> int:
-        """The slot that a storage belongs to."""
+        """The slot of a storage."""
         return self.storage_slots[storage] if self.storage_slots else HOST
 
     def place(self, instr: Instr) -> Location:
-        """Where an instruction comes from; without a name where that is not known."""
+        """The source location of an instruction; without a name if it is unknown."""
         known = 0 <= instr.loc < len(self.locations)
         return self.locations[instr.loc] if known else Location("")
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """How a second library of a kernel's object comes to run on the calling thread: `switch` is called with what
-    `runner` gives."""
+    """Runs the parallel code of a kernel serially: a second library links the same object, and `switch` makes its
+    parallel loops call the function that `runner` returns."""
 
     switch: str
     """A function of the kernel's object."""
     runner: str
     """A function of another object, without parameters."""
     object: Index
-    """Index of that object."""
+    """Index of the object with `runner`."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelMemory:
-    """Bytes that a run of a kernel takes from the heap at most, beside its arguments. `Heap(i)` in them is no slot but
-    a size of an argument: `sizes[i]` says which argument, and which of its dimensions (-1: the argument itself)."""
+    """The most heap memory in bytes that a run of a kernel allocates, beside its arguments. `Heap(i)` in these formulas
+    is not a heap slot but a size of an argument: `sizes[i]` is (argument, dimension), with dimension -1 for the
+    argument itself."""
 
     shared: IntExpr
-    """Taken once."""
+    """Allocated once."""
     each: IntExpr
-    """Taken by each thread that runs it."""
+    """Allocated by each thread that runs the kernel."""
     sizes: tuple[tuple[Index, OrNone], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class KernelParam:
-    """A parameter of a kernel. `Heap(i)` in its shape is no slot but the kernel's own size number i: what calls it must
-    give the same everywhere."""
+    """A parameter of a kernel. `Heap(i)` in its shape is not a heap slot but size number i of the kernel. All arguments
+    of a call must agree on it."""
 
     dtype: DTypeName
     shape: tuple[IntExpr, ...] | None
     """None: a scalar."""
     size: OrNone = -1
-    """Of a scalar: the size that it is; -1: none."""
+    """For a scalar: the number of the kernel's size that it holds; -1: none."""
     access: Annotated[str, ACCESSES] = "read"
-    """What the kernel does to its memory: it only reads it, it writes to it whatever was there before, or it writes and
-    may look at what was there before."""
+    """How the kernel accesses its memory. `read`: it only reads. `write`: it overwrites without reading. `read-write`:
+    it may read the old contents."""
 
     @property
     def written(self) -> bool:
-        """The kernel stores to it."""
+        """Whether the kernel writes to it."""
         return self.access != "read"
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a device must have to run code of a kernel. Names are those of the device's kind: for processors LLVM's."""
+    """The hardware that a kernel image requires. Feature names are those of the device's kind; for processors,
+    LLVM's."""
 
     name: str
-    """For people: what the code was built for."""
+    """The processor or device that the code was built for, for messages."""
     arch: str = ""
     """The device's architecture, e.g. `x86_64`; "": any."""
     features: tuple[str, ...] = ()
@@ -510,47 +512,48 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class KernelImage:
-    """Code of a kernel: the symbols of its variants, and the object that holds them."""
+    """Compiled code of a kernel for one kind of hardware: the symbols of its variants, and their object."""
 
     symbol: str
-    """Runs on all threads where that helps."""
+    """The parallel variant: runs on all threads where that is faster."""
     serial_symbol: str
-    """Runs on the calling thread; the same as `symbol` where the program is serial anyway, or where `alone` is set."""
+    """The serial variant: runs on the calling thread. The same as `symbol` if the program has no parallel loop, or if
+    `alone` is set."""
     object: Index = 0
     """Index into the executable's objects."""
     alone: Alone | None = None
-    """Set where the serial kernel is the parallel one in a library of its own."""
+    """Set if the serial variant is the parallel code in a library of its own."""
     memory: KernelMemory | None = None
-    """None: not known."""
+    """None: unknown."""
     launch: tuple[IntExpr, ...] = ()
-    """How it is launched, for a device that asks: the numbers that the device's runtime expects, e.g. of groups and of
-    threads in each. `Heap(i)` in them is the kernel's own size number i, as in its parameters' shapes."""
+    """The launch configuration for devices that need one, e.g. the numbers of groups and of threads in each. `Heap(i)`
+    is the kernel's size number i, as in its parameters' shapes."""
     needs: OrNone = -1
-    """Index into the executable's requirements: what a device must have to run it; -1: nothing."""
+    """Index into the executable's requirements: the hardware that it needs; -1: any."""
 
     def moved(self, places: Sequence[int]) -> KernelImage:
-        """The image where object number i is at `places[i]`."""
+        """This image with its objects renumbered: object i becomes `places[i]`."""
         alone = self.alone and replace(self.alone, object=places[self.alone.object])
         return replace(self, object=places[self.object], alone=alone)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """A compiled tensor program: what it takes, and its code, perhaps several times, for devices that have more and for
-    devices that have less. All images take the same arguments and do the same."""
+    """A compiled tensor program: its parameters, and one or more images for different hardware. All images take the
+    same arguments and compute the same result."""
 
     name: str
     images: tuple[KernelImage, ...]
-    """A device runs the first whose requirement it meets."""
+    """In order of preference: a device runs the first image whose requirement it meets."""
     params: tuple[KernelParam, ...] | None = None
-    """Its parameters. Its code does not check its arguments, and the symbols end with the digest of these
-    (`relaxpy.runtime.kernel_params`). None: its code checks them itself."""
+    """Its parameters. The code does not check its arguments; its symbols end with a digest of the parameters
+    (`relaxpy.runtime.kernel_params`). None: the code checks its arguments itself."""
     slot: Index = HOST
-    """Where it runs, and where its tensors live."""
+    """The slot where it runs and where its tensors are."""
 
     kind: ClassVar[str] = "kernel"
 
     @property
     def image(self) -> KernelImage:
-        """The first of its images: the one that runs, once a machine has chosen (`relaxpy.runtime.images`)."""
+        """The first image. After linking it is the only one: the image that runs (`relaxpy.runtime.images`)."""
         return self.images[0]

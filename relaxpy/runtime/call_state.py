@@ -1,8 +1,8 @@
-"""What a call runs on, for the functions that it calls: its queues, and whom it communicates with.
+"""The state of a call that registered functions may ask for: its queues and its communicator.
 
-Kernels need none of it: the handles that lines call are those of the call's queues already. A registered function that
-wants it says so when it is registered (`relaxpy.register_function(name, func, with_state=True)`), and gets it as its
-first argument. Others are called as ever.
+Kernels do not need it: a linked function calls handles that are bound to the call's queues already. A registered
+function receives it as its first argument if it was registered with `relaxpy.register_function(name, func,
+with_state=True)`. Other functions are called without it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CallState:
-    """See the module."""
+    """The queues and the communicator of a call."""
 
     queues: Mapping[str, Queue] = field(default_factory=dict[str, "Queue"])
-    """The queue of each slot by its name, but for the host, which has none. `queue.raw` is the queue as its device's
-    library knows it."""
+    """Slot name → queue, for all slots but the host, which has none. `queue.raw` is the queue in the device library's
+    own type."""
     communicator: object = None
-    """What `VirtualMachine.on` was given: it means something to collective functions alone."""
+    """The value given to `VirtualMachine.on`. Only collective functions use it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stateful:
-    """A function whose first argument is the state of the call that it is called by."""
+    """A function whose first argument is the state of the calling call."""
 
     func: Callable[..., Any]
 
@@ -41,5 +41,5 @@ class Stateful:
 
 
 def with_state(func: Callable[..., Any], state: CallState) -> Callable[..., Any]:
-    """A registered function as the lines of a call call it."""
+    """A registered function with the call's state bound, if it takes one."""
     return partial(func.func, state) if isinstance(func, Stateful) else func

@@ -1,7 +1,8 @@
 """Bytecode as JSON, and back.
 
-A dataclass is an object with one key, its class: `{"Kernel": [loc, index, args, work, flops, nbytes]}`, fields in
-order; a tuple is a list. Everything else is itself. Small enough to be read by a runtime in any language.
+A dataclass instance is an object with one key, its class: `{"Kernel": [loc, index, args, work, flops, nbytes]}`, with
+the fields in order. A tuple is a list. Other values are themselves. The format is small enough for a runtime in any
+language.
 
 A file may say anything. So `decode` compares every field with its annotation: the type, the class, and the range or
 the words that `Annotated` names. Each annotation becomes a reader once.
@@ -43,7 +44,7 @@ class Malformed(ValueError):
         super().__init__(problem)
         self.problem = problem
         self.path: list[str] = []
-        """Where, from the inside out."""
+        """The path to the field, innermost part first."""
 
     def __str__(self) -> str:
         where = "".join(reversed(self.path)).lstrip(".")
@@ -51,7 +52,7 @@ class Malformed(ValueError):
 
 
 def encode(value: Any) -> Any:
-    """A value of the bytecode as what `json.dumps` takes."""
+    """A bytecode value as data for `json.dumps`."""
     names = _FIELDS.get(type(value))
     if names is not None:
         return {type(value).__name__: [encode(getattr(value, name)) for name in names]}
@@ -62,7 +63,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any, annotation: Any) -> Any:
-    """The value that `encode` was given: one that fits `annotation`, a class of the bytecode or a type made of them.
+    """The inverse of `encode`: a value that fits `annotation`, a class of the bytecode or a type made of such classes.
 
     Raises: Malformed for anything else; RecursionError for what is nested deeper than Python's stack.
     """
@@ -71,7 +72,7 @@ def decode(value: Any, annotation: Any) -> Any:
 
 @cache
 def _reader(annotation: Any) -> Reader:
-    """The decoder of values of a type."""
+    """The decoder for a type."""
     if isinstance(annotation, str):
         annotation = ForwardRef(annotation)
     if isinstance(annotation, ForwardRef):
@@ -93,7 +94,7 @@ def _reader(annotation: Any) -> Reader:
 
 
 def _resolved(name: str) -> Any:
-    """The type that an annotation in quotes means, aliases in it resolved."""
+    """The type of a quoted annotation, with aliases resolved."""
     holder = type("holder", (), {"__annotations__": {"it": name}})
     return get_type_hints(holder, dict(vars(bytecode)), include_extras=True)["it"]
 
@@ -120,7 +121,7 @@ def _within(kind: type[Any], allowed: Container[Any]) -> Reader:
 
 
 def _either(kinds: tuple[Any, ...]) -> Reader:
-    """One of several types: objects are told apart by their class, the rest by what JSON says."""
+    """The decoder for a union: objects are distinguished by their class, other values by their JSON type."""
     objects: dict[str, Reader] = {}
     others: dict[type[Any], Reader] = {}
     expected: list[str] = []
@@ -163,9 +164,10 @@ def _either(kinds: tuple[Any, ...]) -> Reader:
 
 
 def _fields_of(cls: type[Any]) -> Reader:
-    """Reads the fields of a class, which are resolved when the first object of it is met: classes may nest."""
+    """The decoder for the fields of a class. The fields' types are resolved on first use, since classes may refer to
+    each other."""
     plan: list[tuple[int, int, Reader]] = []
-    """Of each field what an integer has to be, for speed, and what reads all else."""
+    """For each field: the range of integers to accept directly, for speed, and the decoder for all other values."""
     names = _FIELDS[cls]
 
     def read(args: Any) -> Any:
@@ -187,7 +189,7 @@ def _fields_of(cls: type[Any]) -> Reader:
 
 
 def _limits(annotation: Any) -> tuple[int, int]:
-    """From where to where an integer fits an annotation; nowhere for what is no range."""
+    """The half-open range of integers that an annotation allows; empty for an annotation without one."""
     if get_origin(annotation) is Annotated:
         allowed = get_args(annotation)[1]
         if isinstance(allowed, range):
@@ -215,7 +217,7 @@ def _sequence(kind: Any) -> Reader:
 
 
 def _record(kinds: tuple[Any, ...]) -> Reader:
-    """A tuple of so many items."""
+    """The decoder for a tuple of fixed length."""
     readers = [_reader(kind) for kind in kinds]
 
     def read(value: Any) -> Any:
@@ -227,7 +229,7 @@ def _record(kinds: tuple[Any, ...]) -> Reader:
 
 
 def _mapping(kind: Any) -> Reader:
-    """An object with texts as keys."""
+    """The decoder for an object with string keys."""
     reader = _reader(kind)
 
     def read(value: Any) -> Any:

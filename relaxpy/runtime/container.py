@@ -46,7 +46,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Where a section lies in its file."""
+    """The position of a section in its file."""
 
     name: str
     offset: int
@@ -56,11 +56,11 @@ class Section:
 
 
 Data: TypeAlias = "bytes | Sequence[bytes | NDArray[np.uint8]]"
-"""A section's bytes, whole or in pieces."""
+"""The bytes of a section, in one or more pieces."""
 
 
 def write_container(path: Path, sections: Mapping[str, Data]) -> dict[str, str]:
-    """Write a file. Same sections, same bytes. Returns each section's checksum in hexadecimal.
+    """Writes a file. The same sections give the same bytes. Returns the checksum of each section in hexadecimal.
 
     Raises: ExecutableError (`file-write`) where the file cannot be written; nothing is left behind then.
     """
@@ -93,7 +93,7 @@ def write_container(path: Path, sections: Mapping[str, Data]) -> dict[str, str]:
 
 
 def _destination(path: Path) -> Path:
-    """The regular file that is written: behind links; a device or pipe must not be replaced by a file.
+    """The regular file to write, with links resolved. A device or a pipe is not replaced by a file.
 
     Raises: OSError for what is there and is no regular file.
     """
@@ -106,7 +106,7 @@ def _destination(path: Path) -> Path:
 def _write_beside(
     path: Path, head: bytes, entries: Sequence[Section], sections: Mapping[str, Data]
 ) -> None:
-    """Readers see the old file or the new one."""
+    """Writes a temporary file and moves it into place, so that readers see either the old file or the new one."""
     with moved_to(path) as beside, beside.open("xb") as file:
         file.write(head)
         for entry in entries:
@@ -126,7 +126,7 @@ def _pad(length: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A file whose checksums have been found right."""
+    """A file whose checksums have been verified."""
 
     path: Path
     sections: dict[str, Section]
@@ -150,7 +150,7 @@ class Container:
         return data
 
     def map(self, name: str) -> NDArray[np.uint8]:
-        """A section's bytes mapped into memory, read-only; pages are read when they are touched."""
+        """A section mapped into memory, read-only. Pages are read when they are first accessed."""
         section = self.sections.get(name)
         if section is None:
             raise ExecutableError("file-damaged", f"{self.path} has no section {name!r}")
@@ -165,16 +165,16 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class MemoryContainer:
-    """Sections in memory, without checksums: whoever keeps them has to know that they are whole."""
+    """Sections in memory, without checksums. The caller must make sure that the memory is intact."""
 
     memory: NDArray[np.uint8]
     places: Mapping[str, tuple[int, int]]
-    """Section → where it begins and ends."""
+    """Section → its start and end."""
 
     @staticmethod
     def pieces(sections: Mapping[str, Data]) -> list[memoryview]:
-        """The sections as one run of bytes, in pieces: a line of JSON that tells where they are, then each at a
-        multiple of 64 bytes."""
+        """The sections as consecutive pieces: a line of JSON with their positions, then each section at a multiple of
+        64 bytes."""
         places: dict[str, tuple[int, int]] = {}
         pieces: list[memoryview] = []
         end = 0
@@ -189,7 +189,7 @@ class MemoryContainer:
 
     @classmethod
     def of(cls, memory: memoryview) -> MemoryContainer:
-        """The sections in what `pieces` gave, not copied, read-only. Raises ValueError for anything else."""
+        """The sections in the output of `pieces`, read-only, without a copy. Raises ValueError for any other bytes."""
         line, _, _ = bytes(memory[: 1 << 16]).partition(b"\n")
         return cls(np.frombuffer(memory[len(line) + 1 :].toreadonly(), np.uint8), json.loads(line))
 
@@ -198,13 +198,13 @@ class MemoryContainer:
         return self.map(name).tobytes()
 
     def map(self, name: str) -> NDArray[np.uint8]:
-        """A section's bytes, not copied."""
+        """A section without a copy."""
         begin, end = self.places[name]
         return self.memory[begin:end]
 
 
 def open_container(path: Path, what: str = "an executable") -> Container:
-    """Check a file, every byte of it.
+    """Opens a file and verifies all its checksums.
 
     Raises: ExecutableError: `file-read` (missing, no permission), `file-format` (not ours), `file-version`,
     `file-truncated`, `file-damaged` (names the section).
@@ -250,7 +250,7 @@ def open_container(path: Path, what: str = "an executable") -> Container:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A file to be read. A pipe would be waited for and a device does as it likes: neither is opened.
+    """Opens a file for reading. Pipes and devices are refused: a pipe would block.
 
     Raises: OSError, also for what is no regular file.
     """
@@ -262,7 +262,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def _table(path: Path, head: bytes, count: int, header: int, total: int) -> dict[str, Section]:
-    """The sections, which lie one behind the other and fill the file.
+    """The table of sections. They must be contiguous and fill the file.
 
     Raises: ExecutableError (`file-damaged`) for a table that says anything else.
     """
@@ -288,7 +288,7 @@ def _table(path: Path, head: bytes, count: int, header: int, total: int) -> dict
 
 
 def _check(file: BinaryIO, path: Path, section: Section) -> None:
-    """Read a section and compare its checksum."""
+    """Reads a section and verifies its checksum."""
     digest = hashlib.sha256()
     left = section.stored
     while left:

@@ -1,4 +1,4 @@
-"""Where tensors live and kernels run: the name of a device. What it can do is its runtime's
+"""The name of a device, on which tensors live and kernels run. Its operations are those of its `DeviceRuntime`
 (`relaxpy.runtime.devices.base`)."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from relaxpy.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of this machine: its kind and its number among those of that kind."""
+    """A device of this machine: its kind, and its number within that kind."""
 
     kind: str = "cpu"
     index: int = 0
@@ -59,5 +59,5 @@ CPU = Device("cpu", 0)
 
 
 def cpu(index: int = 0) -> Device:
-    """The CPU. There is one."""
+    """The CPU. There is only one."""
     return Device("cpu", index)

@@ -1,1 +1,1 @@
-"""Devices: where tensors live and kernels run. One folder a device."""
+"""Devices, on which tensors live and kernels run. One folder for each kind."""

@@ -1,4 +1,4 @@
-"""Launches on devices that take no buffer twice."""
+"""Launches on devices that do not accept the same buffer twice."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from relaxpy.runtime.devices.tensor import DeviceTensor
 
 
 def apart(launcher: Launcher, info: KernelInfo, queue: Queue) -> Launcher:
-    """`launcher`, given a copy in place of a tensor whose buffer another argument has. Of several tensors of a buffer
-    the one that the kernel writes to is itself; what is only read is as it was before the launch."""
+    """Wraps `launcher` for a device that accepts a buffer only once per launch. If several arguments are in one buffer,
+    all but one are copied first. The one that the kernel writes to is not copied."""
     written = {i for i, param in enumerate(info.params or ()) if param.written}
 
     def launch(numbers: tuple[int, ...], sizes: tuple[int, ...], *args: Any) -> None:

@@ -1,15 +1,15 @@
-"""What the virtual machine asks of a device: memory, copies, kernels, errors.
+"""The interface between the virtual machine and a device: memory, copies, kernels, errors.
 
-A device's memory is opaque: a *buffer* is a handle that means something to its `DeviceRuntime` alone, and a tensor is a
+The memory of a device is opaque. A *buffer* is a handle that only its `DeviceRuntime` understands, and a tensor is a
 buffer, an offset in bytes, a shape and an element type (`relaxpy.runtime.devices.tensor`). Work is put into a *queue*,
-which does it in order, some time: a function returns when it has put its work there, and what goes wrong later is told
-where the queue is synchronised. Memory belongs to a queue too, so that a piece may be used again at once: what uses it
-next comes behind what used it before (`relaxpy.runtime.devices.queue`).
+which runs it in order and asynchronously: a method returns when its work is in the queue, and later failures are
+reported when the queue is synchronised. Memory belongs to a queue too and can be reused at once, since later work of
+the same queue runs after earlier work (`relaxpy.runtime.devices.queue`).
 
-A kind of device is a class that derives from `DeviceRuntime`, in a package beside this file (`<kind>/device.py`, named
-`RUNTIME` there) or in any other that says so by an entry point of the group `relaxpy.devices`
-(`relaxpy.runtime.devices.registry`). At a call no method of it is called for a launch: it gives a handle for each
-kernel and queue when an executable is linked, and names the class that writes the lines which call it
+A kind of device is a class that derives from `DeviceRuntime`. It is in a package beside this file (`<kind>/device.py`,
+named `RUNTIME` there), or in another package that declares an entry point of the group `relaxpy.devices`
+(`relaxpy.runtime.devices.registry`). Launches at run time call none of its methods: when an executable is linked, the
+class provides a launcher for each kernel and queue, and the class that writes the code of the launches
 (`relaxpy.runtime.devices.lines`).
 """
 
@@ -26,38 +26,38 @@ if TYPE_CHECKING:
     from relaxpy.runtime.devices.queue import Queue
 
 RawQueue: TypeAlias = Any
-"""A queue as its runtime made it."""
+"""A queue in the type of its `DeviceRuntime`."""
 Handle: TypeAlias = Any
-"""Memory as its runtime made it."""
+"""Memory in the type of its `DeviceRuntime`."""
 Loaded: TypeAlias = Any
-"""A kernel as its runtime has loaded it."""
+"""A loaded kernel in the type of its `DeviceRuntime`."""
 Launcher: TypeAlias = Callable[..., object]
-"""Launches a kernel: `launcher(launch, sizes, *args)` with the numbers of `KernelImage.launch`, the kernel's own sizes
-in their order, and its arguments, `DeviceTensor`s and Python scalars."""
+"""Launches a kernel: `launcher(launch, sizes, *args)` with the numbers of `KernelImage.launch`, the kernel's sizes in
+order, and its arguments, `DeviceTensor`s and Python scalars."""
 
 
 class DeviceError(RuntimeError):
-    """What a `DeviceRuntime` raises where its device failed."""
+    """Raised by a `DeviceRuntime` when its device fails."""
 
 
 class DeviceRuntime(ABC):
-    """A device of this machine. Its methods may be called by several threads at the same time.
+    """A device of this machine. Several threads may call its methods at the same time.
 
     Methods raise DeviceError for what goes wrong, and MemoryError where there is no memory left; `relaxpy` makes
     located errors of them.
     """
 
     kind: ClassVar[str]
-    """How targets and slots call this kind of device."""
+    """The name of this kind of device in targets and slots."""
     lines: ClassVar[type[DeviceLines]] = DeviceLines
-    """Writes the lines of linked functions that touch the device's memory."""
+    """Writes the code of linked functions that accesses the device's memory."""
     dlpack_type: ClassVar[int] = 0
-    """DLPack's number of this kind of device; 0: it has none, and tensors are not exchanged. Else the methods below are
-    those of the device."""
+    """DLPack's device type number. 0: it has none, and tensors are not exchanged with other libraries. Other kinds
+    implement the DLPack methods below."""
     offset_alignment: int = 1
-    """A tensor begins at a multiple of so many bytes of its buffer."""
+    """The alignment in bytes of a tensor's offset in its buffer."""
     distinct_buffers: bool = False
-    """No buffer may be given to a launch twice, not even to be read."""
+    """Whether a launch must not receive the same buffer twice, even to read it."""
 
     def __init__(self, index: int) -> None:
         """The device of number `index`. Raises: UsageError (`device`) where there is none; its hint says what to
@@ -66,25 +66,25 @@ class DeviceRuntime(ABC):
 
     @classmethod
     def devices(cls) -> Sequence[str]:
-        """What the devices of this kind are that are here, by number, for people. Never raises."""
+        """A description of each device of this kind on this machine, in order of number. Never raises."""
         return ()
 
     # Queues
 
     @abstractmethod
     def open_queue(self) -> RawQueue:
-        """A new queue. It is closed when nothing refers to it."""
+        """Returns a new queue. It is closed when the last reference to it is gone."""
 
     @abstractmethod
     def synchronise(self, queue: RawQueue) -> None:
-        """Return when all work in the queue is done. Raises DeviceError for what failed since the last time."""
+        """Waits until all work in the queue is done. Raises DeviceError for failures since the last call."""
 
     @abstractmethod
     def wait(self, queue: RawQueue, other: RawQueue) -> None:
-        """What is put into `queue` from here on begins when the work that is in `other` now is done."""
+        """Work that is put into `queue` from now on starts after the work that is in `other` now."""
 
     def queue(self) -> Queue:
-        """A new queue with its memory, for a virtual machine."""
+        """Returns a new queue with its memory, for a virtual machine."""
         from relaxpy.runtime.devices.queue import Queue  # which knows tensors, and they this
 
         return Queue(self)
@@ -93,19 +93,19 @@ class DeviceRuntime(ABC):
 
     @abstractmethod
     def allocate(self, nbytes: int, queue: RawQueue) -> Handle:
-        """Memory of `nbytes` bytes, at least one, for work of the queue."""
+        """Allocates `nbytes` bytes, at least one, for work of the queue."""
 
     def free(self, handle: Handle, queue: RawQueue) -> None:  # noqa: B027
-        """Nothing refers to the memory any more, but work that is in the queue may use it still. Nothing to do where a
-        handle frees its memory itself."""
+        """Frees memory after the last reference is gone. Work in the queue may still use it. Does nothing if the handle
+        frees its memory itself."""
 
     @abstractmethod
     def upload(self, queue: RawQueue, target: Handle, offset: int, data: memoryview) -> None:
-        """Put a copy of bytes of the host into the queue. They may change as soon as this returns."""
+        """Enqueues a copy from the host. `data` may change as soon as this method returns."""
 
     @abstractmethod
     def download(self, queue: RawQueue, source: Handle, offset: int, data: memoryview) -> None:
-        """Put a copy to memory of the host into the queue. The machine synchronises before it looks there."""
+        """Enqueues a copy to the host. The machine synchronises the queue before it reads `data`."""
 
     @abstractmethod
     def copy(
@@ -117,42 +117,46 @@ class DeviceRuntime(ABC):
         target_offset: int,
         nbytes: int,
     ) -> None:
-        """Put a copy from one buffer of the device to another into the queue."""
+        """Enqueues a copy from one buffer of the device to another."""
 
     # Kernels
 
     def missing(self, requirement: Requirement) -> Sequence[str]:
-        """What the device lacks of what an image needs; nothing: it can run it. A kind of device that says nothing here
-        has no features."""
+        """The parts of a requirement that the device does not meet; empty if it can run the image. The default is for
+        devices without features."""
         return tuple(filter(None, (requirement.arch, *requirement.features)))
 
     @abstractmethod
     def load(self, objects: Sequence[bytes], kernels: Sequence[KernelInfo]) -> Sequence[Loaded]:
-        """The kernels, all of them of this device, ready to be launched in any queue. `kernels[i].image` is the image
-        that was chosen, and `kernels[i].image.object` the number of its code in `objects`, as the device's backend
-        wrote it.
+        """Loads all kernels of this device, so that they can be launched in any queue. `kernels[i].image` is the
+        selected image, and `kernels[i].image.object` the index of its code in `objects`, in the format of the device's
+        backend.
 
         Raises: ExecutableError (`object-code`) for images that cannot be loaded or lack a kernel.
         """
 
     @abstractmethod
     def launcher(self, kernel: Loaded, queue: RawQueue) -> Launcher:
-        """What launches a loaded kernel in the queue. Several threads may call it at the same time."""
+        """Returns a function that launches a loaded kernel in the queue. Several threads may call it at the same
+        time."""
 
     # DLPack (`relaxpy.runtime.devices.dlpack`), for devices that have a `dlpack_type`
 
     def address(self, handle: Handle) -> int:
-        """How DLPack calls memory: the `data` of its tensors, on which nobody but the device's libraries can look."""
+        """The address of memory for DLPack: the `data` field of its tensors. Only the device's libraries can
+        dereference it."""
         raise BufferError(f"{self.kind} gives no memory to others: tensor.numpy() is a copy")
 
     def wrap(self, address: int, nbytes: int) -> Handle:
-        """A handle for so many bytes that another library owns, which keeps them while we use the handle."""
+        """A handle for `nbytes` bytes that another library owns. That library keeps them alive as long as the handle is
+        in use."""
         raise BufferError(f"{self.kind} takes no memory of others")
 
     def stream(self, queue: RawQueue) -> int | None:
-        """The number by which other libraries know a queue; None: they know none, and wait until their work is done."""
+        """The queue as a DLPack stream number; None if queues have no numbers, and other libraries wait until their
+        work is done."""
         return None
 
     def queue_of(self, stream: int | None) -> RawQueue | None:
-        """The queue that another library calls by this number, or by default (None); None: there are no numbers."""
+        """The queue for a DLPack stream number (None: the default stream); None if queues have no numbers."""
         return None

@@ -1,11 +1,11 @@
-"""Tensors of a device for other libraries, and theirs for programs, by DLPack: the same memory, ordered by streams.
+"""Exchange of device tensors with other libraries by DLPack: without a copy, ordered by streams.
 
-A *stream* is a queue by the number that DLPack calls it. Who takes a tensor says in which stream it will use it, and
-who gives one has that stream wait for what is put into its queue: nobody waits on the host. Devices without such
-numbers (`DeviceRuntime.stream` is None) have their queue synchronised instead.
+A *stream* is DLPack's number for a queue. The consumer of a tensor names the stream in which it will use it, and the
+producer lets that stream wait for its own queue: the host does not wait. For devices without such numbers
+(`DeviceRuntime.stream` is None) the queue is synchronised instead.
 
-Memory that was lent is not used again before its taker's stream is done with it; memory that was borrowed is given back
-when the queues that used it are done.
+Exported memory is reused only after the consumer's stream is done with it. Imported memory is given back when the
+queues that used it are done.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from relaxpy.runtime.devices.base import DeviceRuntime
 
 NO_STREAM = -1
-"""What a taker says that takes care of the order itself."""
+"""A consumer's stream number for: do not synchronise."""
 
 _streams: WeakValueDictionary[tuple[DeviceRuntime, int | None], Queue] = WeakValueDictionary()
-"""Queues of other libraries that use memory of ours."""
+"""Queues of other libraries that use our memory."""
 
 
 def lend(tensor: DeviceTensor, stream: int | None, **options: Any) -> object:
-    """A DLPack capsule over the memory of a tensor, whose numbers are there for what is put into `stream` from here on
-    (None: the device's default).
+    """A DLPack capsule over the memory of a tensor. Work that is put into `stream` from now on sees its contents (None:
+    the device's default stream).
 
     Raises: BufferError where the device gives no memory to others; RuntimeCheckError (`device-failed`).
     """
@@ -60,7 +60,7 @@ def lend(tensor: DeviceTensor, stream: int | None, **options: Any) -> object:
 
 
 def _queue_of(runtime: DeviceRuntime, stream: int | None) -> Queue | None:
-    """The queue of a stream; None where the device has none. It is the same object while somebody uses it."""
+    """The queue of a stream; None if the device has none. The same object is returned while it is in use."""
     found = _streams.get((runtime, stream))
     if found is None:
         raw = runtime.queue_of(stream)
@@ -71,7 +71,7 @@ def _queue_of(runtime: DeviceRuntime, stream: int | None) -> Queue | None:
 
 
 class _Exported:
-    """Memory as numpy describes it, which puts it into a capsule and looks at none of it."""
+    """An array interface for numpy, which makes a capsule from it without reading the memory."""
 
     def __init__(self, tensor: DeviceTensor, address: int) -> None:
         self.owner = tensor.owner
@@ -86,7 +86,7 @@ class _Exported:
 
 
 def _capsule(tensor: DeviceTensor, address: int, options: dict[str, Any]) -> object:
-    """Numpy makes the capsule, and so frees it without needing Python; what is not the host's is written into it."""
+    """Numpy makes the capsule, so it is freed without Python. Then the device's fields are written into it."""
     capsule: object = np.asarray(_Exported(tensor, address)).__dlpack__(**options)
     record, info = dlpack_record(capsule), dtypes.info(tensor.dtype)
     record.device_type, record.device_id = tensor.device.dlpack

@@ -1,12 +1,12 @@
-"""The lines of linked functions that touch a device's memory.
+"""The code of linked functions that accesses a device's memory.
 
-`relaxpy.runtime.link` writes a function once, when it is linked. Where an instruction makes a tensor in a slot, sees
-one otherwise, or launches a kernel, it asks the lines of that slot's device. So a device is asked what to write, and at
-a call nothing but its lines runs.
+`relaxpy.runtime.link` writes the Python source of a function once, when it is linked. For an instruction that allocates
+a tensor in a slot, views or matches one, or launches a kernel, it asks the `DeviceLines` of that slot. So the device
+decides at link time which code to write, and at run time only that code runs.
 
-`DeviceLines` are right for every device: tensors are objects (`relaxpy.runtime.devices.tensor.DeviceTensor`), and a
-launch is a call of the handle that the device gave for the kernel. A device that knows better names a class of its own
-(`DeviceRuntime.lines`).
+The defaults of `DeviceLines` are correct for every device: tensors are objects
+(`relaxpy.runtime.devices.tensor.DeviceTensor`), and a launch calls the device's launcher of the kernel. A device may
+name a faster subclass (`DeviceRuntime.lines`).
 """
 
 from __future__ import annotations
@@ -36,58 +36,58 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel that is to be called."""
+    """A kernel launch that is to be written."""
 
     at: int
     handle: str
     args: list[str]
-    """What the handle is called with."""
+    """The arguments of the handle."""
     tensors: list[str]
-    """Those of them whose bytes the kernel reads or writes."""
+    """The arguments that are tensors whose memory the kernel accesses."""
     group: int = -1
-    """Its work group on the CPU; -1: always small."""
+    """The number of its `KernelGroup` on the CPU; -1: the work is always small."""
 
 
 class DeviceLines:
-    """Writes the lines of one slot of a function."""
+    """Writes the code of one slot of a function."""
 
     shared: ClassVar[bool] = False
-    """Slots of such devices have their memory in common, and are one."""
+    """Whether all slots of this kind share memory and are treated as one."""
 
     def __init__(self, emitter: Emitter, slot: int) -> None:
         self.to = emitter
         self.slot = slot
         self.queue = "" if self.shared else f", queue{slot}"
-        """The slot's queue as a last argument; none for the host's."""
+        """The slot's queue as a last argument; empty for the host."""
 
     # Tensors
 
     def own(self, at: int, instr: Alloc, dims: str) -> None:
-        """A tensor in memory of its own."""
+        """Allocate a tensor that owns its memory."""
         self.to.emit(f"r{instr.dst} = empty{self.slot}({dims}, {instr.dtype!r})")
 
     def stored(self, dst: int, value: Value, dims: str) -> None:
-        """The object of a tensor in planned storage."""
+        """Make the object of a tensor in planned storage."""
         place = f"f.buffers[{value.storage}], {value.offset}"
         self.to.emit(f"r{dst} = DeviceTensor({place}, {dims}, {value.dtype!r})")
 
     def view(self, at: int, instr: View, dims: str) -> None:
-        """A tensor over the memory of another one, which has an object."""
+        """Make a view of another tensor, which has an object."""
         self.to.emit(f"r{instr.dst} = r{instr.src}.view({dims}, {instr.dtype!r})")
 
     def constant(self, index: int) -> str:
-        """The object of a constant."""
+        """The object of a constant, as an expression."""
         return f"c{index}_{self.slot}"
 
     def is_tensor(self, src: str) -> str:
-        """A test that holds where `src` is no tensor of this slot."""
+        """A condition that is true if `src` is not a tensor of this slot."""
         return f"{src}.__class__ is not DeviceTensor or {src}.queue is not queue{self.slot}"
 
     def matched(self, at: int, src: str, sizes: Sequence[str]) -> None:
-        """A tensor of these sizes was matched."""
+        """Called after a tensor of these sizes was matched."""
 
     def copy(self, dst: int, src: int) -> None:
-        """A tensor's numbers, wherever they are, in this slot's memory."""
+        """Copy a tensor from any device to this slot's memory."""
         self.to.emit(f"r{dst} = copy_to{self.slot}(r{src})")
 
     # Kernels
@@ -116,7 +116,7 @@ class DeviceLines:
         )
 
     def dims_of(self, at: int, position: int) -> list[str] | None:
-        """The sizes of a kernel's argument as expressions; None: it is no register."""
+        """The sizes of a kernel's argument as expressions; None if it is not a register."""
         instr = self.to.code.code[at]
         assert isinstance(instr, Kernel)
         arg = instr.args[position]
@@ -132,24 +132,24 @@ class DeviceLines:
         return [f"{name}.shape[{axis}]" for axis in range(len(shape or ()))]
 
     def may_precede(self, at: int, instr: Instr) -> bool:
-        """Whether kernels that are not written yet may as well run after this instruction, or it is one more of
+        """Whether the pending kernels may run after this instruction instead of before it, or it is a kernel that joins
         them."""
         return True
 
     def flush(self) -> None:
-        """Write the kernels that are not written yet."""
+        """Write the pending kernels."""
 
     def stale(self, slot: int, scope: Scope) -> None:
-        """A slot of the heap may be written again: what was computed from it does not hold any more."""
+        """Called before a heap slot may be written again: expressions that were computed from it are stale."""
 
     def names(self, program: BoundProgram) -> Mapping[str, Any]:
-        """Names of the function's own that its lines use."""
+        """Names that the code of this function uses."""
         return {}
 
     @classmethod
     def position(cls, code: CodeType, local: Mapping[str, Any]) -> int:
-        """Which of several launches on lines of their own was running, counted from 0, in a frame that one line called;
-        -1: that frame is of something else."""
+        """The index of the running launch, from 0, in a frame that a single line called for several launches; -1 for
+        any other frame."""
         del code, local
         return -1
 
@@ -157,7 +157,7 @@ class DeviceLines:
 def kernel_sizes(
     info: KernelInfo, dims: Sequence[Sequence[str] | None], args: Sequence[str]
 ) -> dict[int, str]:
-    """Each size of a kernel as an expression: a dimension of an argument, or a scalar."""
+    """The expression of each size of a kernel: a dimension of an argument, or a scalar argument."""
     sizes: dict[int, str] = {}
     for param, shape, arg in zip(info.params or (), dims, args, strict=False):
         if param.shape is None:
@@ -171,7 +171,7 @@ def kernel_sizes(
 
 
 def slots_of(expr: IntExpr) -> set[int]:
-    """The numbers of the sizes in a formula."""
+    """The indices of the sizes in a formula."""
     if isinstance(expr, Heap):
         return {expr.index}
     return set[int]().union(*map(slots_of, expr.args)) if isinstance(expr, IntOp) else set()

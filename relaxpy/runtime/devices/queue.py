@@ -1,12 +1,12 @@
-"""A queue of a device with the memory that belongs to it: what a call has of each of its machine's slots.
+"""A queue of a device with its memory: the part of a device that the calls of a machine use.
 
-Memory that nothing refers to any more is given to the next that needs as much, while work in the queue may use it
-still: what is put into the same queue comes behind. A tensor that another queue gets to use is remembered in its
-buffer; before the memory is used again, its own queue waits for that one.
+Memory without references is reused by the next allocation of about the same size, even if work in the queue still uses
+it: work of the same queue runs in order. A buffer records the other queues that use it, and before its memory is
+reused, its own queue waits for them.
 
-Any number of threads may use a queue, and of each other's tensors. What failed is told where it is asked for, once for
-each queue: whoever waits for numbers meanwhile is told as well, and so is who reads from a queue that has waited for
-the one that failed.
+Any number of threads may use a queue, and tensors of other queues. A failure is reported where errors are asked for,
+once for each queue. A thread that was waiting for data when it happened is told as well, and so is a reader of another
+queue that has waited for the failed one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from relaxpy.runtime.tensor import ALIGNMENT, Array, Shape, Tensor, require_coun
 
 T = TypeVar("T")
 MOST_RETURNED = 64
-"""Pieces of others' memory that a queue keeps until it is asked for errors."""
+"""The most pieces of borrowed memory that a queue keeps until errors are next asked for."""
 
 
 class _Awaited:
-    """That a queue has waited for another one, of which so many errors had been told then."""
+    """Records that a queue has waited for another queue, and how many failures that queue had noted then."""
 
     __slots__ = ("failures",)
 
@@ -45,20 +45,20 @@ class _Awaited:
 
 
 class _Memory:
-    """Memory of a device; goes when nothing refers to it."""
+    """Memory of a device, freed with the last reference."""
 
     __slots__ = ("__weakref__", "handle", "users")
 
     def __init__(self, handle: Any, free: Callable[[], None] | None) -> None:
         self.handle = handle
         self.users: set[Queue] = set()
-        """Queues that use it, besides the one that it belongs to."""
+        """Other queues that use it, besides its own."""
         if free is not None:
             weakref.finalize(self, free).atexit = False
 
 
 class Buffer(Block):
-    """A buffer in use; goes back to its queue's memory when nothing refers to it."""
+    """A buffer in use. It returns to its queue's pool when the last reference is gone."""
 
     __slots__ = ("handle", "queue", "users")
 
@@ -66,41 +66,41 @@ class Buffer(Block):
         super().__init__(piece)
         self.queue = queue
         self.handle: Any = piece[2].handle
-        """The memory as its runtime knows it."""
+        """The memory in the type of its `DeviceRuntime`."""
         self.users: set[Queue] = piece[2].users
         """Other queues that use it."""
 
 
 class Queue:
-    """See the module."""
+    """A queue of a device and its memory."""
 
     is_host: ClassVar[bool] = False
-    """Its tensors are memory of this process."""
+    """Whether its tensors are in this process's memory."""
 
     def __init__(self, runtime: DeviceRuntime, raw: RawQueue | None = None) -> None:
-        """A new queue, or one that another library has opened."""
+        """Opens a new queue, or wraps one that another library has opened."""
         self.runtime = runtime
         self.device = Device(runtime.kind, runtime.index)
         self.raw = self._ask(runtime.open_queue) if raw is None else raw
         self._frees = type(runtime).free is not DeviceRuntime.free
         self._asking = Lock()
-        """Held while the runtime is asked for errors, so that two threads do not miss each other's."""
+        """Held while the runtime is asked for errors, so that each of two threads sees the errors the other
+        collects."""
         self._failures = 0
-        """How many errors were noted."""
+        """The number of failures so far."""
         self._untold = ""
-        """The last of them, if nobody was told who asked this queue."""
+        """The last failure, if it was not reported through this queue yet."""
         self._last = ""
-        """The last that somebody was told of."""
+        """The last failure that was reported."""
         self._returned: deque[tuple[object, set[Queue]]] = deque()
-        """Memory of others that nothing refers to any more, and the queues that used it: given back when they are done.
-        """
+        """Borrowed memory without references, and the queues that used it. It is given back when they are done."""
         self._noting = Lock()
         self._awaited: dict[Queue, _Awaited] = {}
-        """Queues that it has waited for since their errors were asked for."""
+        """Queues that this one has waited for since their errors were last asked for."""
         self.pool = MemoryPool(make=self.new_memory, block=self._buffer, again=self._is_free_again)
 
     def _ask(self, what: Callable[..., T], *args: Any) -> T:
-        """Call the runtime. Raises: RuntimeCheckError (`device-failed`)."""
+        """Calls the runtime. Raises: RuntimeCheckError (`device-failed`)."""
         try:
             return what(*args)
         except DeviceError as error:
@@ -109,12 +109,12 @@ class Queue:
     # Order
 
     def synchronise(self) -> None:
-        """Return when all work is done. Raises: RuntimeCheckError (`device-failed`) for what failed."""
+        """Waits until all work is done. Raises: RuntimeCheckError (`device-failed`) for failed work."""
         self._ask_for_errors()
         self._tell(self._failures)
 
     def _ask_for_errors(self) -> None:
-        """Wait for all work, and note what failed."""
+        """Waits for all work and records failures."""
         returned: list[tuple[object, set[Queue]]] = []  # goes when this is done, with no lock held
         with self._asking:
             try:
@@ -130,15 +130,15 @@ class Queue:
         self._untold = message
 
     def _tell(self, failures: int) -> None:
-        """Raises: RuntimeCheckError (`device-failed`) for an error that nobody was told of who asked this queue, and
-        for one that was noted behind the first so many, since somebody else may have been told of it meanwhile."""
+        """Raises: RuntimeCheckError (`device-failed`) for a failure that was not reported yet, and for one beyond the
+        first `failures`, which another thread may have been told of meanwhile."""
         message, self._untold = self._untold, ""
         self._last = message or self._last
         if message or self._failures > failures:
             raise RuntimeCheckError("device-failed", self._last)
 
     def behind(self, others: set[Queue]) -> None:
-        """What comes from here on comes behind the work that these have now."""
+        """Work of this queue from now on starts after the present work of the others."""
         for other in others:
             if other is not self:
                 failures = other._failures
@@ -148,8 +148,8 @@ class Queue:
                     self._awaited[other] = _Awaited(failures if before is None else before.failures)
 
     def settle(self, failures: int | None = None) -> None:
-        """Ask for the errors of all work that a result may come from: of this queue, and of those that it waited for,
-        and so on. `failures` is how many were noted when the result was asked for (None: it is now).
+        """Asks for the errors of all work that a result may depend on: of this queue, of the queues it waited for, and
+        so on. `failures` is the number of failures at the time when the result was requested (None: now).
 
         Raises: RuntimeCheckError (`device-failed`).
         """
@@ -174,7 +174,7 @@ class Queue:
         self._tell(failures)
 
     def _forget(self, source: Queue, awaited: _Awaited) -> None:
-        """The errors of a queue were asked for; those since it was waited for again, if it was, were not."""
+        """Removes the record of a wait whose errors were asked for, unless the queue was waited for again meanwhile."""
         with self._noting:
             if self._awaited.get(source) is awaited:
                 del self._awaited[source]
@@ -185,7 +185,8 @@ class Queue:
         return Buffer(piece, self)
 
     def _is_free_again(self, piece: Piece) -> bool:
-        """Let what uses a piece next come behind all that used it; whether that could be done."""
+        """Makes this queue wait for all queues that used a piece, so that it can be reused. Returns whether that
+        succeeded."""
         users: set[Queue] = piece[2].users
         try:
             self.behind(users)
@@ -195,7 +196,8 @@ class Queue:
         return True
 
     def new_memory(self, nbytes: int) -> tuple[Any, int]:
-        """Memory that no pool has; it has no address. Raises: RuntimeCheckError (`out-of-memory`)."""
+        """Allocates memory from the device, not from the pool. It has no address. Raises: RuntimeCheckError
+        (`out-of-memory`)."""
         try:
             if nbytes < 0:
                 raise MemoryError
@@ -207,15 +209,15 @@ class Queue:
         return _Memory(handle, free), 0
 
     def storage(self, nbytes: int) -> tuple[Any, int]:
-        """A buffer for the plan of a function."""
+        """Allocates a buffer for a storage of a frame."""
         return self.pool.storage(nbytes)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Tensor:
-        """An uninitialised tensor in memory of its own. Raises: RuntimeCheckError (`out-of-memory`)."""
+        """An uninitialised tensor that owns its memory. Raises: RuntimeCheckError (`out-of-memory`)."""
         return self.new(shape, dtype)
 
     def new(self, shape: tuple[int, ...], dtype: str) -> DeviceTensor:
-        """As `empty`, on a device that is not the host."""
+        """Like `empty`, on a device other than the host."""
         nbytes = math.prod(shape) * dtypes.info(dtype).itemsize
         if not nbytes:
             require_countable(shape, dtype)
@@ -224,8 +226,8 @@ class Queue:
         return DeviceTensor(buffer, 0, shape, dtype)
 
     def borrowed(self, handle: Any, nbytes: int, owner: object) -> Buffer:
-        """A buffer over memory that `owner` keeps, which this queue and others use: it is given back at the first
-        question for errors when nothing refers to the buffer."""
+        """A buffer over memory that `owner` keeps alive. It is given back when errors are next asked for after the last
+        reference to the buffer is gone."""
         if len(self._returned) >= MOST_RETURNED:
             self._ask_for_errors()
         memory = _Memory(handle, None)
@@ -234,13 +236,13 @@ class Queue:
         return buffer
 
     def owns(self, tensor: Tensor) -> bool:
-        """Whether a tensor is one of this queue."""
+        """Whether a tensor belongs to this queue."""
         return isinstance(tensor, DeviceTensor) and tensor.queue is self
 
     # Copies
 
     def take(self, value: Any) -> Tensor:
-        """A tensor of any device, in this queue's memory: itself if it lives there, else a copy.
+        """A tensor of any device in this queue's memory: the tensor itself if it is there, else a copy.
 
         Raises: RuntimeCheckError (`check`) for a value that is none.
         """
@@ -249,7 +251,7 @@ class Queue:
                 return value
             if value.queue.runtime is not self.runtime:
                 return self.upload(value.to_host())
-            # What its own queue does with it next comes behind the copy.
+            # Later work of its own queue starts after the copy.
             self.behind({value.queue, value.buffer.queue, *value.buffer.users})
             copied = self.copy(value)
             value.queue.behind({self})
@@ -259,7 +261,7 @@ class Queue:
         return self.upload(value)
 
     def enter(self, value: Tensor) -> Tensor:
-        """A tensor of a device that a caller passes: its memory is shared where it is this device's."""
+        """A device tensor as an argument from the caller. Its memory is shared if it is on this queue's device."""
         if not isinstance(value, DeviceTensor):
             return self.upload(value)
         if value.queue is self:
@@ -270,7 +272,8 @@ class Queue:
         return self.seen(value)
 
     def seen(self, value: DeviceTensor) -> DeviceTensor:
-        """A tensor of the device for work of this queue, which comes behind what made it already."""
+        """A device tensor for this queue over the same buffer. The queue must wait already for the work that produced
+        it."""
         if value.queue is self:
             return value
         value.buffer.users |= {self, value.queue}
@@ -281,7 +284,7 @@ class Queue:
         return seen
 
     def upload(self, tensor: Tensor, constant: bool = False) -> DeviceTensor:
-        """A tensor of the host, copied here."""
+        """A copy of a host tensor in this queue's memory."""
         made = self.new(Shape(tensor.shape), tensor.dtype)
         made.constant = constant
         if tensor.nbytes:
@@ -291,7 +294,7 @@ class Queue:
         return made
 
     def copy(self, tensor: DeviceTensor) -> DeviceTensor:
-        """A tensor of this device, in memory of its own."""
+        """A copy of a tensor of this device."""
         made = self.new(tensor.shape, tensor.dtype)
         if tensor.nbytes:
             source, target = tensor.buffer.handle, made.buffer.handle
@@ -299,7 +302,7 @@ class Queue:
         return made
 
     def download(self, tensor: DeviceTensor) -> Array:
-        """The numbers of a tensor, when they are there. Raises: RuntimeCheckError (`device-failed`)."""
+        """Waits for a tensor and copies it to a numpy array. Raises: RuntimeCheckError (`device-failed`)."""
         self.behind({tensor.queue, tensor.buffer.queue, *tensor.buffer.users})
         failures = self._failures
         array: Any = np.empty(tensor.nbytes, np.uint8)
@@ -312,7 +315,8 @@ class Queue:
 
 
 def _spoilt(waits: Sequence[tuple[Queue, Queue, _Awaited]]) -> dict[Queue, Queue]:
-    """Queues whose work came behind work of others that failed, each with one of these."""
+    """Queues that waited for a failed queue, directly or indirectly, each with one queue that it got the failure
+    from."""
     found: dict[Queue, Queue] = {}
     while True:
         more = {

@@ -1,4 +1,4 @@
-"""Which kinds of devices there are, and the one `DeviceRuntime` of each device.
+"""The registry of device kinds, and the one `DeviceRuntime` of each device.
 
 A kind is a package beside this file, whose module `device` names its class `RUNTIME`, or an entry point of the group
 `relaxpy.devices` in any installed package:
@@ -27,7 +27,8 @@ def _built_in() -> tuple[str, ...]:
 
 
 def _found() -> dict[str, EntryPoint]:
-    """Kinds of other packages. One that is here is not replaced; of two with a name the first counts."""
+    """Kinds of other packages. They do not replace kinds of this package. If two have the same name, the first is
+    used."""
     found: dict[str, EntryPoint] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
         if point.name not in _built_in():
@@ -36,7 +37,7 @@ def _found() -> dict[str, EntryPoint]:
 
 
 def kinds() -> tuple[str, ...]:
-    """The kinds of devices that this installation knows."""
+    """The kinds of devices of this installation."""
     return (*_built_in(), *_found())
 
 
@@ -67,12 +68,12 @@ def runtime_class(kind: str) -> type[DeviceRuntime]:
 
 @cache
 def runtime_of(kind: str, index: int) -> DeviceRuntime:
-    """The runtime of a device: the same object at every call. Raises: UsageError (`device`)."""
+    """The runtime of a device, one object for each device. Raises: UsageError (`device`)."""
     return runtime_class(kind)(index)
 
 
 def forget() -> None:
-    """Look for kinds and devices again: packages were installed since."""
+    """Clears the cache, so that kinds and devices of packages installed since are found."""
     for each in (_built_in, runtime_class, runtime_of):
         each.cache_clear()
 

@@ -1,4 +1,4 @@
-"""Tensors in the memory of a device that is not the host's."""
+"""Tensors in the memory of a device other than the host."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class DeviceTensor(Tensor):
-    """A compact tensor: a buffer of a device, and the byte in it where the tensor begins. Its numbers are there for
-    work of its queue; `.numpy()` waits for them and copies them."""
+    """A compact tensor in device memory: a buffer and the offset in bytes of the tensor in it. Work of its queue sees
+    its contents; `.numpy()` waits for them and copies them."""
 
     __slots__ = ("buffer", "offset", "queue")
 
@@ -60,7 +60,8 @@ class DeviceTensor(Tensor):
         return not self.constant and not (isinstance(self.owner, Fixed) and self.owner.read_only)
 
     def numpy(self) -> Array:
-        """A copy of its numbers, when they are there: read-only, since what is written to it would be lost.
+        """A read-only copy of the contents, after they have been computed. It is read-only because writes to it would
+        not reach the device.
 
         Raises: RuntimeCheckError (`device-failed`) for what failed on the device before.
         """
@@ -69,15 +70,15 @@ class DeviceTensor(Tensor):
         return array
 
     def to_host(self) -> Tensor:
-        """A copy of its numbers as a tensor of the host."""
+        """A copy of the contents as a host tensor."""
         return from_numpy(self.queue.download(self))
 
     def copy(self) -> DeviceTensor:
-        """The same numbers in memory of their own, on the same device."""
+        """A copy in memory of its own, on the same device."""
         return self.queue.copy(self)
 
     def view(self, shape: tuple[int, ...], dtype: str) -> DeviceTensor:
-        """The same memory seen with another shape and type."""
+        """A view of the same memory with another shape and type."""
         seen = DeviceTensor(self.buffer, self.offset, shape, dtype, self.queue, self.constant)
         seen.owner = self.owner
         return seen
@@ -90,8 +91,8 @@ class DeviceTensor(Tensor):
         copy: bool | None = None,
         **options: Any,
     ) -> object:
-        """A DLPack capsule over the same memory, where the device has that; a copy where that is read-only. What is put
-        into `stream` from here on finds the numbers. For the host (`dl_device`) it is a copy there.
+        """A DLPack capsule over the same memory if the device supports that; a copy if the memory is read-only. Work
+        that is put into `stream` from now on sees the contents. With the host as `dl_device` it is a copy on the host.
 
         Raises: BufferError; RuntimeCheckError (`device-failed`).
         """

@@ -1,5 +1,5 @@
-"""Matrix products by OpenBLAS, as library functions: `blas.matmul`, with `_nt` where the right side is stored
-transposed, `_bias` and `_relu` for what is done to the result in place.
+"""Matrix products by OpenBLAS as library functions: `blas.matmul`, with the suffix `_nt` if the right factor is stored
+transposed, and `_bias` and `_relu` for an epilogue that is applied to the result in place.
 
 The library is that of the package scipy-openblas32 (the extra `blas`), loaded with ctypes when a program first asks for
 one of the functions. It has threads of its own, as many as kernels may use.
@@ -23,14 +23,14 @@ from relaxpy.runtime.devices.cpu.threads import num_threads
 from relaxpy.runtime.tensor import Tensor
 
 ROW_MAJOR, NO_TRANS, TRANS = 101, 111, 112
-"""Of `cblas.h`."""
+"""Constants of `cblas.h`."""
 SPIN = "8"
-"""OpenBLAS's threads wait actively for 2^SPIN cycles after a call. Its own choice (26: 20 ms) would take a core from
-the kernel that comes next."""
+"""OpenBLAS's threads spin for 2^SPIN cycles after a call. Its default (26: 20 ms) would take a core from the next
+kernel."""
 
 
 def functions() -> Mapping[str, Callable[..., None]]:
-    """The library functions by name; none where OpenBLAS is not installed."""
+    """The library functions by name; empty if OpenBLAS is not installed."""
     if _library() is None:
         return {}
     return {
@@ -44,8 +44,8 @@ def functions() -> Mapping[str, Callable[..., None]]:
 
 
 def matmul(a: Tensor, b: Tensor, *rest: Tensor, transposed: bool, bias: bool, relu: bool) -> None:
-    """`relu(a @ b + bias)` into the last tensor: `a` (…, m, k), `b` (…, k, n) or, `transposed`, (…, n, k), what stands
-    before them broadcast, as the bias is. float32 or float64.
+    """Writes `relu(a @ b + bias)` to the last tensor. `a` has shape (…, m, k); `b` has shape (…, k, n), or (…, n, k) if
+    `transposed`. Batch dimensions are broadcast, and so is the bias. float32 or float64.
 
     Raises: RuntimeCheckError (`blas-argument`) for another type or shape.
     """
@@ -93,7 +93,7 @@ def _multiply(a: Tensor, b: Tensor, out: Tensor, transposed: bool, beta: float) 
 
 
 def _fits(a: Tensor, b: Tensor, out: Tensor, columns: int) -> bool:
-    """Has the product's tensor the shape that those of its factors give? OpenBLAS does not look."""
+    """Whether the output has the shape of the matrix product. OpenBLAS does not check it."""
     if len(b.shape) == 2 or a.shape[:-2] == b.shape[:-2]:
         return out.shape == (*a.shape[:-1], columns)
     try:
@@ -104,7 +104,7 @@ def _fits(a: Tensor, b: Tensor, out: Tensor, columns: int) -> bool:
 
 
 def _offsets(shape: tuple[int, ...], batch: tuple[int, ...]) -> list[int]:
-    """Which matrix of a tensor of this shape belongs to each of the batch, in order."""
+    """For each matrix of the broadcast batch, in order, the index of the tensor's matrix that it reads."""
     own = shape[:-2]
     numbers = np.arange(math.prod(own)).reshape(own)
     return np.broadcast_to(numbers, batch).reshape(-1).tolist()
@@ -122,7 +122,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 _threads: int | None = None
-"""How many threads OpenBLAS was last told to use."""
+"""The number of threads that OpenBLAS was last set to."""
 
 
 def _set_threads(library: ctypes.CDLL) -> None:
@@ -135,7 +135,7 @@ def _set_threads(library: ctypes.CDLL) -> None:
 
 @contextmanager
 def _environment(name: str, value: str) -> Iterator[None]:
-    """A variable that a library reads while it is loaded, unless the user has set it."""
+    """Sets an environment variable while a library is loaded, unless the user has set it."""
     before = os.environ.get(name)
     os.environ.setdefault(name, value)
     try:

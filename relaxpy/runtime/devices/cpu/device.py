@@ -1,4 +1,4 @@
-"""The processor that runs the virtual machine, as a device: its memory is this process's, and work is done at once."""
+"""The CPU that runs the virtual machine, as a device. Its memory is this process's, and its work is synchronous."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CpuRuntime(DeviceRuntime):
-    """See the module. A handle is memory with its address."""
+    """The runtime of the CPU. A handle is memory with its address."""
 
     kind: ClassVar[str] = "cpu"
     lines: ClassVar[type[DeviceLines]] = CpuLines
@@ -80,7 +80,7 @@ class CpuRuntime(DeviceRuntime):
 
 
 class HostQueue(Queue):
-    """The host's memory. Its tensors are `Tensor`s, with addresses."""
+    """The host's memory. Its tensors are `Tensor`s with addresses."""
 
     is_host: ClassVar[bool] = True
 

@@ -1,7 +1,7 @@
-"""What this CPU can do, in LLVM's spelling of feature names, found without a compiler.
+"""The features of this CPU by LLVM's names, found without a compiler.
 
-An executable lists the features that its code needs (`Executable.requirements`); `relaxpy.runtime.load` compares them
-with `host_features()` and refuses a file that would die of an illegal instruction.
+An executable lists the features that its code needs (`Executable.requirements`). `relaxpy.runtime.load` compares them
+with `host_features()` and refuses a file whose code would stop with an illegal instruction.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _MAC_ARM = {
 }  # fmt: skip
 
 _ARCHES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
-"""Other names of architectures."""
+"""Alternative names of architectures."""
 
 
 @cache
 def host_features() -> frozenset[str]:
-    """Features of this CPU as LLVM names them, e.g. `avx2`, `avx512f`, `neon`; empty where they cannot be found."""
+    """The features of this CPU by LLVM's names, e.g. `avx2`, `avx512f`, `neon`; empty if they cannot be determined."""
     if sys.platform == "darwin":
         return _features_macos()
     try:
@@ -74,7 +74,7 @@ def _translate(
 
 
 def _features_macos() -> frozenset[str]:
-    """From sysctl: `hw.optional.*` on Apple silicon, `machdep.cpu.*features` on Intel."""
+    """The features that sysctl reports: `hw.optional.*` on Apple silicon, `machdep.cpu.*features` on Intel."""
     try:
         command = ["/usr/sbin/sysctl", "hw.optional", "machdep.cpu"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
@@ -98,10 +98,9 @@ def features_from_sysctl(text: str) -> frozenset[str]:
 
 
 def missing_features(needed: Iterable[str]) -> tuple[str, ...]:
-    """Those of `needed` (LLVM names, with or without a leading `+`) that this CPU lacks, in order.
+    """The features in `needed` (LLVM names, with or without a leading `+`) that this CPU lacks, in order.
 
-    A feature that this machine's kernel does not report by any name is not known to be absent where no feature is
-    known at all; then nothing is missing.
+    If the features of this CPU cannot be determined, none is reported as missing.
     """
     host = host_features()
     if not host:
@@ -112,7 +111,8 @@ def missing_features(needed: Iterable[str]) -> tuple[str, ...]:
 
 
 def missing_here(requirement: Requirement) -> tuple[str, ...]:
-    """What of a requirement this machine lacks: another architecture alone, or features."""
+    """The unmet parts of a requirement on this machine: only the architecture if that differs, else the missing
+    features."""
     here, wanted = (
         _ARCHES.get(each.lower(), each.lower()) for each in (platform.machine(), requirement.arch)
     )

@@ -1,20 +1,20 @@
-"""Compiled kernels: loading them from an object file, and choosing how each call runs.
+"""Loads compiled kernels from object files, and selects how each call runs.
 
-The object is linked by `tvm_ffi_orcjit` against TVM's small runtime library; neither the compiler nor a C compiler
-takes part, and `tvm` is not imported.
+The objects are linked by `tvm_ffi_orcjit` against TVM's small runtime library. Neither TVM's compiler nor a C compiler
+is needed, and `tvm` is not imported.
 
-A kernel has up to four handles: the parallel program and its serial twin, each keeping or releasing the interpreter's
-lock (GIL) while it runs. Which one depends on the work of a call:
+A kernel has up to four handles: its parallel and its serial variant, each either keeping or releasing Python's global
+interpreter lock (GIL). The work of a call selects one:
 
-* small: the serial twin, keeping the GIL: launching threads costs more than the work;
+* small: serial, keeping the GIL, since starting threads costs more than the work;
 * medium: parallel, keeping the GIL;
-* large: as medium, but timed; where a call is expected to take long the GIL is released, so that other Python threads
-  go on.
+* large: like medium, but timed. If a call is expected to take long, the GIL is released so that other Python
+  threads can run.
 
-Getting the GIL back from a busy thread costs up to 5 ms (`sys.getswitchinterval`), and while the GIL is released that
-thread takes a core from the kernel's workers; keeping it, a call beside a busy thread takes at most twice its time. So
-only kernels that would hold other threads up for long let go of it. For the same reason large kernels in a row run
-without a look at what other threads want (`KernelRow`).
+Getting the GIL back from a busy thread takes up to 5 ms (`sys.getswitchinterval`), and while it is released the busy
+thread takes a core from the kernel's workers. If the GIL is kept, a call beside a busy thread takes at most twice its
+time. So only kernels that would block other threads for long release it. For the same reason, consecutive large kernels
+run as a row that does not offer the GIL in between (`KernelRow`).
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ if TYPE_CHECKING:
 Handle: TypeAlias = Callable[..., object]
 
 SMALL_WORK = 1 << 15
-"""Below this many scalar operations a kernel runs on the calling thread."""
+"""Calls with fewer scalar operations run on the calling thread."""
 LARGE_WORK = 1 << 18
-"""From this many on, a call is timed: its microseconds are nothing beside the kernel's."""
+"""Calls with at least this many scalar operations are timed. The clock's overhead is negligible beside them."""
 LONG_SECONDS = 50e-3
 """A kernel that is expected to take longer releases the GIL."""
 SHORT_SECONDS = 5e-3
-"""A kernel that is expected to take less is called as it is, and timed once in `SAMPLE` calls only."""
+"""A kernel that is expected to take less time keeps the GIL, and only one of `SAMPLE` calls is timed."""
 SAMPLE = 32
 HANDOVER_SECONDS = 20e-3
-"""A kernel or a call that takes longer on one thread is worth handing to the launcher thread: with a third, busy
-thread about, the two of them wait for the GIL twice."""
+"""A kernel or call that takes longer on one thread is handed to the launcher thread. If a third thread is busy, the
+handover waits for the GIL twice."""
 
 
 @cache
 def ffi() -> ModuleType:
-    """`tvm_ffi`, imported without torch.
+    """Imports `tvm_ffi` without torch.
 
     It imports torch wherever that is installed (1 s, 200 MB), for conversions that the runtime does through DLPack.
     """
@@ -75,7 +75,7 @@ def ffi() -> ModuleType:
 
 @cache
 def _session() -> Any:
-    """The linker, with TVM's runtime library loaded so that kernels find its functions.
+    """The linker session. TVM's runtime library is loaded into it, so that kernels find its functions.
 
     Raises: ExecutableError (`runtime-library`) where the library is not installed.
     """
@@ -91,35 +91,36 @@ def _session() -> Any:
     configure = tvm_ffi.get_global_func("runtime.config_threadpool", allow_missing=True)
     if configure is not None:
         threads.library_loaded(configure)
-    # Kernels have no constructors that do anything, so the linker's own runtime for those is left out. It frees memory
-    # of the process with the C library's `free` itself, which ends the process where another allocator is preloaded.
+    # Kernels have no constructors with effects, so the linker's own runtime for constructors is left out. That runtime
+    # frees memory of the process with the C library's `free`, which aborts the process if another allocator is
+    # preloaded.
     session = orcjit.ExecutionSession(orc_rt=None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))  # at exit threads may still run kernels
     return session
 
 
 class OutOfRange(RuntimeError):
-    """A kernel was about to use an index that is outside of its buffer."""
+    """A kernel would have used an index outside of its buffer."""
 
 
 def _out_of_range(program: str, name: str, dim: int, index: int, extent: int) -> None:
-    """Kernels call this, on the thread that called them."""
+    """The callback for an index out of range, called on the thread that called the kernel."""
     raise OutOfRange(out_of_range(str(program), str(name), dim, index, extent))
 
 
 class OutOfMemory(MemoryError):
-    """A kernel was about to allocate memory that is not to be had."""
+    """A kernel would have allocated memory that is not available."""
 
 
 def _require_memory(program: str, name: str, itemsize: int, *sizes: int) -> None:
-    """Kernels call this before they allocate a buffer: one that does not get its memory ends the process."""
+    """The callback before a kernel allocates a buffer. A failed allocation inside the kernel would end the process."""
     nbytes = itemsize * math.prod(sizes)
     if not _is_to_be_had(nbytes):
         raise OutOfMemory(f"{program}: the {nbytes} bytes of {name} are not to be had")
 
 
 def _is_to_be_had(nbytes: int) -> bool:
-    """Whether the process can get so much memory."""
+    """Whether the process can allocate so much memory."""
     try:
         np.empty(nbytes, np.uint8)
     except (MemoryError, ValueError, OverflowError):
@@ -128,7 +129,7 @@ def _is_to_be_had(nbytes: int) -> bool:
 
 
 def _library_folder() -> Path:
-    """Where the `tvm` package keeps its libraries, without importing it."""
+    """The folder of the `tvm` package's libraries, found without importing it."""
     spec = importlib.util.find_spec("tvm")
     if spec is None or not spec.submodule_search_locations:
         raise ExecutableError(
@@ -141,7 +142,7 @@ def _library_folder() -> Path:
 
 @cache
 def _load(folder: Path, name: str) -> ctypes.CDLL:
-    """A library of TVM's, its symbols visible to kernels; stays loaded."""
+    """Loads a library of TVM for the life of the process, with its symbols visible to kernels."""
     file = {"darwin": f"lib{name}.dylib", "win32": f"{name}.dll"}.get(sys.platform, f"lib{name}.so")
     try:
         return ctypes.CDLL(str(folder / file), ctypes.RTLD_GLOBAL)
@@ -150,7 +151,7 @@ def _load(folder: Path, name: str) -> ctypes.CDLL:
 
 
 def require_memory(name: str, nbytes: int) -> None:
-    """Ask for the memory that a kernel is going to take, and give it back.
+    """Checks that the memory a kernel is going to allocate is available.
 
     Raises: RuntimeCheckError (`out-of-memory`).
     """
@@ -161,7 +162,7 @@ def require_memory(name: str, nbytes: int) -> None:
 
 
 class KernelHandles:
-    """The ways to call one kernel, and what its calls have cost so far."""
+    """The variants of one kernel, and the measured cost of its calls."""
 
     __slots__ = (
         "info",
@@ -182,11 +183,11 @@ class KernelHandles:
             self.parallel = _handle(library, image.symbol, False)
             self.parallel_release = _handle(library, image.symbol, True)
         self.serial_rate = 0.0
-        """Seconds for a unit of work, measured; 0: not yet. Races between threads lose a sample, nothing else."""
+        """Measured seconds per unit of work; 0: not measured. A race between threads only loses a sample."""
         self.parallel_rate = 0.0
 
     def run(self, work: int, *args: Any) -> None:
-        """One call of about `work` scalar operations, on as many threads as the calling thread may use."""
+        """Runs one call of about `work` scalar operations, on as many threads as the calling thread may use."""
         if self.parallel is not self.serial:
             if threads.may_launch():
                 self._run_parallel(work, *args)
@@ -203,7 +204,7 @@ class KernelHandles:
             self.serial_rate = (perf_counter() - start) / work
 
     def is_short(self, work: int, parallel: bool) -> bool:
-        """Whether a call of `work` is known to take less than `SHORT_SECONDS`."""
+        """Whether measurements predict that a call of `work` takes less than `SHORT_SECONDS`."""
         alone = self.parallel is self.serial or not parallel
         rate = self.serial_rate if alone else self.parallel_rate
         return 0.0 < rate * work < SHORT_SECONDS
@@ -212,7 +213,7 @@ class KernelHandles:
         start = perf_counter()
         if self.parallel_rate * work > LONG_SECONDS:
             self.parallel_release(*args)
-            # The time includes getting the GIL back, so it only ever lowers the estimate.
+            # The time includes reacquiring the GIL, so it may only lower the estimate.
             self.parallel_rate = min(self.parallel_rate, (perf_counter() - start) / work)
         else:
             self.parallel(*args)
@@ -220,7 +221,7 @@ class KernelHandles:
 
 
 class KernelGroup:
-    """The kernels of a function whose calls have the same work: one decision serves them all."""
+    """The kernels of a function whose calls have the same amount of work. One decision selects the variant of all."""
 
     def __init__(self, kernels: Sequence[KernelHandles]) -> None:
         self.kernels = tuple(kernels)
@@ -229,7 +230,7 @@ class KernelGroup:
         self._turn = 0
 
     def pick(self, work: int) -> tuple[Handle, ...]:
-        """A handle for each kernel, for calls of `work` scalar operations (-1: unknown)."""
+        """The selected handle of each kernel, for calls of `work` scalar operations (-1: unknown)."""
         if 0 <= work < SMALL_WORK:
             return self.serial
         if 0 <= work < LARGE_WORK:
@@ -247,21 +248,22 @@ _consume = deque[object](maxlen=0).extend
 
 
 class KernelRow:
-    """Kernels that run one after the other, as one: the interpreter is not asked between them what it has to do.
+    """Consecutive kernels that run as one call, without returning to the interpreter loop in between.
 
-    It would hand its lock to a busy thread 5 ms after it got it, wherever the call is, and wait as long to get it back:
-    a call of 5 ms waits in most cases, and twice as often as if only its end were a place to do so. A row that is
-    expected to hold the lock for more than `LONG_SECONDS` is cut into pieces. Ctrl-C is heeded behind a piece.
+    The interpreter would hand the GIL to a busy thread 5 ms after it got it, at any point of the call, and wait as long
+    to get it back. A call of 5 ms would wait in most cases: twice as often as with a single switch point at its end. A
+    row that is expected to hold the GIL for more than `LONG_SECONDS` is split. Ctrl-C takes effect at the end of each
+    part.
     """
 
     __slots__ = ("rate",)
 
     def __init__(self) -> None:
         self.rate = 0.0
-        """Seconds for a unit of work; 0: not measured yet. May include time that other threads took."""
+        """Seconds per unit of work; 0: not measured. May include the time of other threads."""
 
     def __call__(self, work: int, calls: tuple[tuple[Any, ...], ...]) -> None:
-        """Make `calls`, each a handle and its arguments, of `work` scalar operations in all."""
+        """Runs `calls`, each a handle and its arguments, with `work` scalar operations in total."""
         left = iter(calls)
         count = len(calls)
         expected = self.rate * work
@@ -274,14 +276,14 @@ class KernelRow:
 
     @classmethod
     def position(cls, code: CodeType, local: Mapping[str, Any]) -> int:
-        """Which of its calls was running, in a frame of `__call__`; -1: it is a frame of something else."""
+        """The index of the running call in a frame of `__call__`; -1 for a frame of any other function."""
         if code is not cls.__call__.__code__:
             return -1
         return len(local["calls"]) - length_hint(local["left"]) - 1
 
 
 def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[KernelHandles]:
-    """Link objects and look their kernels up, in the image that was chosen of each.
+    """Links the objects and looks up the kernels' symbols, using the selected image of each.
 
     Raises: ExecutableError (`object-code`) for objects that cannot be linked or lack a kernel.
     """
@@ -294,8 +296,8 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
         # Sorting and its like are functions of TVM's larger runtime library, which kernels look up by name.
         _load(_library_folder(), "tvm_runtime_extra")
     try:
-        # Each is a library of its own: two of one library must not both have initialisers (as they have without
-        # optimisation). A C++ compiler would only be asked for its standard library, which kernels do not use.
+        # Each object is a library of its own: one library cannot contain two initialisers, which kernels have without
+        # optimisation. A C++ compiler would only be needed to find its standard library, which kernels do not use.
         libraries = {
             each: session.load_module(objects[each], cxx=os.devnull) for each in sorted(used)
         }
@@ -322,13 +324,13 @@ def load_kernels(objects: Sequence[bytes], infos: Sequence[KernelInfo]) -> list[
 
 @cache
 def _runner(object_code: bytes, symbol: str) -> Handle:
-    """A function whose library stays loaded, since others call code of it that they know by address only."""
+    """A function whose library stays loaded, since other code calls into it by address."""
     library = _session().load_module(object_code, keep_module_alive=True, cxx=os.devnull)
     return _handle(library, symbol, False)
 
 
 def _handle(library: Any, symbol: str, release_gil: bool) -> Handle:
-    """A function of a library, of which calls keep the GIL or release it."""
+    """A function of a library. Its calls either keep or release the GIL."""
     try:
         handle = library.get_function(symbol)
     except Exception as error:

@@ -1,9 +1,9 @@
-"""The lines of linked functions on the CPU.
+"""The code that linked functions run for tensors and kernels on the CPU.
 
-A tensor that only kernels touch is a record `t<i>` of the frame and costs nothing at a call; `d<i>` is the address in
-it. Kernels in a row run as one where their work is large (`relaxpy.runtime.devices.cpu.kernels.KernelRow`); lines
-between them that no kernel can tell apart, of sizes, memory and handles, come before them. The choice between serial
-and parallel kernels is made once for each distinct formula of work (and not once a kernel), where its sizes are first
+A tensor that only kernels access is a record `t<i>` of the frame and costs nothing at run time; `d<i>` is the address
+in it. Consecutive kernels with large work run as one row (`relaxpy.runtime.devices.cpu.kernels.KernelRow`): independent
+code between them, for sizes, memory and handles, is moved before the row. The choice between the serial and the
+parallel variant is made once for each distinct formula of work, not once for each kernel, as soon as its sizes are
 known.
 """
 
@@ -45,20 +45,21 @@ if TYPE_CHECKING:
     from relaxpy.runtime.program import BoundProgram
 
 MUCH = 1 << 30
-"""Bytes that a kernel may take without asking whether they are there."""
+"""Kernels that allocate more bytes than this check first that the memory is available."""
 MAX_ROW = 64
-"""Kernels of a row. Its arguments are on the frame's stack, which takes memory at each level of a recursion."""
+"""The most kernels in a row. The arguments are on the frame's stack, which takes memory at each level of a
+recursion."""
 
 
 class CpuLines(DeviceLines):
-    """See the module."""
+    """Writes the code for a slot on the CPU."""
 
     shared: ClassVar[bool] = True
 
     def __init__(self, emitter: Emitter, slot: int) -> None:
         super().__init__(emitter, slot)
         self.pending: list[Launch] = []
-        """Kernels that are not written yet, because the next one may be of their row."""
+        """Kernels that are not written yet, since the next kernel may join their row."""
         self.rows = 0
         self.group_exprs: list[IntExpr] = []
         self.group_kernels: list[list[int]] = []
@@ -150,8 +151,8 @@ class CpuLines(DeviceLines):
         self.pending.append(Launch(at, name, args, args, -1 if always_small else group))
 
     def _reserve(self, at: int, instr: Kernel) -> None:
-        """Before a kernel that takes memory of a size that depends on its arguments: a size beyond `MUCH` is asked for,
-        since a kernel that does not get it ends the process."""
+        """Before a kernel that allocates memory of a size that depends on its arguments, check a size above `MUCH`: a
+        failed allocation inside a kernel ends the process."""
         found = self.to.kernels[instr.index] if self.to.kernels else None
         memory = None if found is None else found.image.memory
         if found is None or memory is None:
@@ -170,7 +171,7 @@ class CpuLines(DeviceLines):
         self.to.emit(f"if {taken} > {MUCH}: reserve({found.name!r}, {taken})")
 
     def _size(self, arg: Operand, value: Value | None, axis: int) -> str:
-        """A dimension of an argument, or the argument itself."""
+        """A dimension of an argument, or a scalar argument itself."""
         if axis < 0 or not isinstance(arg, Reg) or value is None:
             return self.to.operand(arg)
         if value.shape >= 0:
@@ -183,16 +184,16 @@ class CpuLines(DeviceLines):
             case Kernel():
                 return self.to.slot_of(instr) == self.slot and len(self.pending) < MAX_ROW
             case Eval(dst=slot):
-                # A slot that is written again may be a size of theirs.
+                # A slot that is written again may be one of the sizes of the pending kernels.
                 return slot not in self.to.slots_set
             case Alloc(dst=dst, storage=storage):
-                # Storage is checked once, before anything lies in it, unless its size changes.
+                # Storage is checked once, before the first tensor in it, unless its size changes.
                 if storage >= 0:
                     return (
                         not self.to.slots_change
                         or self.to.storage_group[storage] in self.to.plan.fixed
                     )
-                # A register that is written again may own memory of theirs.
+                # A register that is written again may own memory that pending kernels use.
                 record = f"t{self.to.info.defines[at].record}"
                 used = any(record in launch.args for launch in self.pending)
                 return dst not in self.to.registers_set and not used
@@ -205,7 +206,7 @@ class CpuLines(DeviceLines):
                 return False
 
     def flush(self) -> None:
-        """Write the pending kernels: as a row where one of them is large, else one by one."""
+        """Write the pending kernels: as a row if one of them is large, else one by one."""
         emit = self.to.emit
         pending, self.pending = self.pending, []
         if len(pending) < 2:
@@ -231,7 +232,7 @@ class CpuLines(DeviceLines):
             for group, size in sizes.items()
         )
         self.to.depth += 1
-        # One line a kernel, right behind this one: an error is located by counting from here.
+        # One line for each kernel, directly after this one: an error is located by counting from here.
         emit(f"row{self.rows}({work}, (")
         for launch in pending:
             self.to.at = launch.at

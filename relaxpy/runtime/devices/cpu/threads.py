@@ -1,11 +1,12 @@
-"""How many threads a kernel may use, and who may start them.
+"""The number of threads that a kernel may use, and the threads that may launch parallel kernels.
 
-TVM's thread pool belongs to the Python thread that first launches a parallel kernel on it, and lives as long as the
-process. So only two threads launch: the main thread, and one launcher thread of ours to which other threads hand large
-kernels, or whole calls, while it is idle; otherwise they run a kernel's serial twin. However many threads come and go,
-the process has at most two pools.
+TVM's thread pool belongs to the Python thread that first launches a parallel kernel on it, and lives until the process
+ends. So only two threads launch: the main thread, and one launcher thread. Other threads hand large kernels, or whole
+calls, to the launcher thread while it is idle, and run the serial variant otherwise. The process therefore never has
+more than two pools.
 
-The pool reads its settings from the environment when its library is loaded: `configure_environment` runs before that.
+The pool reads its settings from the environment when its library is loaded, so `configure_environment` runs before
+that.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _requested: int | None = None
 _configure: Callable[[int, int], Any] | None = None
 """TVM's `config_threadpool`, once the library is loaded. It acts on the pool of the thread that calls it."""
 _configured: dict[int, int] = {}
-"""Launching thread → number of threads that its pool was last told."""
+"""Launching thread → the number of threads that its pool was last set to."""
 
 
 def _from_environment() -> int:
@@ -44,7 +45,8 @@ def _from_environment() -> int:
 
 
 def num_threads() -> int:
-    """How many threads a parallel kernel uses: `set_num_threads`, else RELAXPY_NUM_THREADS, else the processors.
+    """The number of threads of a parallel kernel: from `set_num_threads`, else RELAXPY_NUM_THREADS, else the number of
+    processors.
 
     Raises: UsageError (`num-threads`) if the variable is not a positive number.
     """
@@ -52,7 +54,7 @@ def num_threads() -> int:
 
 
 def set_num_threads(count: int) -> None:
-    """Let parallel kernels use `count` threads from now on, in all virtual machines of the process.
+    """Sets the number of threads of parallel kernels, for all virtual machines of the process.
 
     Raises: UsageError (`num-threads`) unless `count` is a positive int.
     """
@@ -65,7 +67,8 @@ def set_num_threads(count: int) -> None:
 
 
 def configure_environment() -> None:
-    """Set what TVM's pool reads when it is loaded: no pinning, little spinning, as many threads as processors."""
+    """Sets the environment variables that TVM's pool reads when it is loaded: no pinning, little spinning, as many
+    threads as processors."""
     room = max(num_threads(), os.cpu_count() or 1)
     os.environ["TVM_NUM_THREADS"] = str(room)
     os.environ.setdefault("TVM_BIND_THREADS", "0")
@@ -73,13 +76,13 @@ def configure_environment() -> None:
 
 
 def library_loaded(configure: Callable[[int, int], Any]) -> None:
-    """Tell this module TVM's `config_threadpool(mode, count)`."""
+    """Receives TVM's `config_threadpool(mode, count)` once the library is loaded."""
     global _configure
     _configure = configure
 
 
 def may_launch() -> bool:
-    """Whether the calling thread may run parallel kernels; its pool has the right size afterwards."""
+    """Whether the calling thread may launch parallel kernels. If so, its pool has the right size afterwards."""
     if not is_launching_thread():
         return False
     me = get_ident()
@@ -92,7 +95,7 @@ def may_launch() -> bool:
 
 
 class _Launcher:
-    """A thread that runs one job at a time for other threads, started when the first job comes."""
+    """A thread that runs one job at a time for other threads. It starts with the first job."""
 
     def __init__(self) -> None:
         self.ident: int | None = None
@@ -100,7 +103,8 @@ class _Launcher:
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def run(self, func: Callable[..., T], args: tuple[Any, ...]) -> tuple[bool, T | None]:
-        """(True, func(*args)), run there while this thread waits, exceptions included; (False, None) if it is busy."""
+        """Runs func(*args) on the launcher thread and waits: (True, result), or its exception. (False, None) if it is
+        busy."""
         if not self._idle.acquire(blocking=False):
             return False, None
         try:
@@ -146,24 +150,25 @@ _main_thread = threading.main_thread().ident
 
 
 def run_elsewhere(func: Callable[..., T], args: tuple[Any, ...]) -> tuple[bool, T | None]:
-    """(True, func(*args)) from the launcher thread; (False, None), having done nothing, if it has work already."""
+    """Runs func(*args) on the launcher thread: (True, result). If that thread is busy, does nothing: (False, None)."""
     if num_threads() < 2:
         return False, None
     return _launcher.run(func, args)
 
 
 def is_launching_thread() -> bool:
-    """Whether the calling thread is one of the two that run parallel kernels."""
+    """Whether the calling thread is one of the two that launch parallel kernels."""
     me = get_ident()
     return me == _main_thread or me == _launcher.ident
 
 
 def _after_fork() -> None:
-    """A child process has none of the parent's threads."""
+    """Resets the state in a child process, which has none of the parent's threads."""
     global _launcher, _main_thread
     _launcher = _Launcher()
     me = get_ident()
-    # A thread that has launched keeps its pool, whose workers are gone: it must not launch again.
+    # A thread that has launched keeps its pool, but the pool's workers do not exist in the child: it must not launch
+    # again.
     _main_thread = None if _main_thread is None or me in _configured else me
     _configured.clear()
 

@@ -1,1 +1,1 @@
-"""OpenCL devices: GPUs, and processors by PoCL."""
+"""OpenCL devices: GPUs, and CPUs through PoCL."""

@@ -1,8 +1,8 @@
-"""OpenCL devices through pyopencl (`pip install 'relaxpy[opencl]'`, which brings PoCL: OpenCL on processors).
+"""OpenCL devices through pyopencl (`pip install 'relaxpy[opencl]'`, which brings PoCL: OpenCL on CPUs).
 
-A handle is a `cl.Buffer`, a queue a `cl.CommandQueue` in order. Kernels arrive as OpenCL C and are compiled by the
-device's driver when an executable is loaded: all of them in one program, which takes the driver a fraction of the time
-that one program each does.
+A handle is a `cl.Buffer`, and a queue is an in-order `cl.CommandQueue`. Kernels are OpenCL C and are compiled by the
+device's driver when an executable is loaded, all of them in one program: one program for each kernel would take the
+driver several times as long.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ INSTALL = (
     "(on Debian also: apt install pocl-opencl-icd)"
 )
 _OPTIONS = "-cl-std=CL1.2"
-"""Of the driver's compiler. None that lets it change what floats give."""
+"""Options of the driver's compiler. None of them lets it change floating-point results."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LoadedKernel:
-    """A kernel of a program that the driver has compiled."""
+    """A kernel in a program that the driver has compiled."""
 
     program: Any
     image: Image
 
 
 class OpenCLRuntime(DeviceRuntime):
-    """See the module. Devices are numbered over all platforms, GPUs before processors."""
+    """The runtime of an OpenCL device. Devices are numbered over all platforms, GPUs before CPUs."""
 
     kind: ClassVar[str] = "opencl"
 
@@ -163,7 +163,8 @@ class OpenCLRuntime(DeviceRuntime):
         return image
 
     def _program(self, images: dict[int, Image], kernels: Sequence[KernelInfo]) -> Any:
-        """All kernels in one program; on failure, an error for the first that does not compile by itself."""
+        """Compiles all kernels in one program. On failure, raises an error for the first kernel that does not compile
+        alone."""
         if not images:
             return None
         try:
@@ -186,7 +187,7 @@ class OpenCLRuntime(DeviceRuntime):
 
     def _loaded(self, program: Any, info: KernelInfo, image: Image) -> _LoadedKernel:
         loaded = _LoadedKernel(program, image)
-        # One that is not there, or takes other arguments, is told now.
+        # Report a missing kernel or a mismatch of its arguments now, not at the first launch.
         self._require_arguments(self._kernel(loaded), info, image)
         return loaded
 
@@ -199,8 +200,8 @@ class OpenCLRuntime(DeviceRuntime):
             ) from error
 
     def launcher(self, kernel: _LoadedKernel, queue: Any) -> Launcher:
-        """A kernel's arguments are state of its object: each queue has an object of its own, which is locked, since
-        several threads may share the queue."""
+        """OpenCL stores the arguments of a launch in the kernel object. So each queue has its own kernel object, with a
+        lock, since several threads may share the queue."""
         cl, lock = self._cl, threading.Lock()
         own = self._kernel(kernel)
         get = [_getter(arg) for arg in kernel.image.args]
@@ -218,7 +219,7 @@ class OpenCLRuntime(DeviceRuntime):
         return launch
 
     def _require_arguments(self, kernel: Any, info: KernelInfo, image: Image) -> None:
-        """Give a kernel what it will be given: as many arguments, each as many bytes."""
+        """Checks that the kernel takes as many arguments as it will get, each of the right size."""
         if kernel.num_args != len(image.args):
             problem = f"it has {kernel.num_args}, and {len(image.args)} are described"
         else:
@@ -248,7 +249,8 @@ class OpenCLRuntime(DeviceRuntime):
 
 
 def _getter(arg: Argument) -> Callable[[Sequence[int], Sequence[Any]], Any]:
-    """What finds an argument of a kernel among the numbers of a launch and the arguments of its program."""
+    """Returns a function that finds an argument of a kernel among the numbers of a launch and the program's
+    arguments."""
     match arg:
         case {"memory": place}:
             return lambda _, args: args[place].buffer.handle
@@ -263,7 +265,7 @@ def _getter(arg: Argument) -> Callable[[Sequence[int], Sequence[Any]], Any]:
 
 
 def _number(arg: Argument) -> Callable[[Any], Any]:
-    """The type of an argument that is a number."""
+    """The numpy type of a numeric argument."""
     return np.int64 if "first" in arg else to_numpy(str(arg["dtype"])).type
 
 
@@ -303,7 +305,7 @@ def _no_memory(cl: Any) -> tuple[int, ...]:
 
 
 def _reason(error: Exception) -> str:
-    """What a driver said, without pyopencl's repetitions."""
+    """A driver's error message without pyopencl's repetitions."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "error:" in line]
     return (telling or lines or [type(error).__name__])[0]

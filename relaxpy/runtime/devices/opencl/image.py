@@ -1,4 +1,4 @@
-"""Kernel images of OpenCL: OpenCL C, with a first line that says how the kernel is called.
+"""Kernel images of OpenCL: OpenCL C whose first line describes the call of the kernel.
 
 The line is a comment of JSON: the kernel's name, and its arguments in order. Each is one of
 
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
     from relaxpy.runtime.bytecode import KernelInfo
 
 MARK = "// relaxpy: "
-"""What the first line begins with."""
+"""The prefix of the first line."""
 GRID = 6
-"""How many numbers of a launch are its grid."""
+"""How many numbers of a launch describe its grid."""
 
 Argument = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Image:
-    """A kernel as OpenCL C."""
+    """A kernel in OpenCL C."""
 
     kernel: str
     """Its name in the text."""
     args: tuple[Argument, ...]
     source: str
     extensions: tuple[str, ...] = ()
-    """Of OpenCL that a device must have."""
+    """The OpenCL extensions that a device must have."""
 
     def encode(self) -> bytes:
-        """As it is in a file."""
+        """The image as the bytes of a file."""
         header = {"kernel": self.kernel, "args": self.args, "extensions": self.extensions}
         return f"{MARK}{json.dumps(header)}\n{self.source}".encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Image:
-        """An image of a file. Raises: ValueError for what is none."""
+        """Reads an image from the bytes of a file. Raises: ValueError for other bytes."""
         first, _, source = bytes(data).decode().partition("\n")
         if not first.startswith(MARK):
             raise ValueError("it does not begin with a description of its kernel")
@@ -60,8 +60,9 @@ class Image:
         return cls(str(header["kernel"]), args, source, tuple(map(str, header["extensions"])))
 
     def misfit(self, info: KernelInfo) -> str:
-        """Why this is not the image of a kernel that a file describes so, or "". A kernel's symbol vouches for its
-        parameters and for the numbers of its launch (`relaxpy.runtime.kernel_params`), so it must be the image's."""
+        """The reason why this image does not fit the kernel's description in a file, or "". A kernel's symbol contains
+        a digest of its parameters and of its launch (`relaxpy.runtime.kernel_params`), so the image must have that
+        symbol."""
         if self.kernel != info.image.symbol:
             return f"it is the kernel {self.kernel!r}, and {info.image.symbol!r} is expected"
         if len(info.image.launch) < GRID:
