@@ -1,4 +1,4 @@
-"""Element types as the runtime sees them: name, DLPack code, width, numpy type.
+"""Element types of the runtime: name, DLPack code, width, numpy type.
 
 The table is the runtime's own, so that it loads without the compiler. Types that numpy lacks come from `ml_dtypes`,
 which is imported when the first of them is met.
@@ -18,14 +18,14 @@ from relaxpy.errors import RuntimeCheckError
 
 @dataclass(frozen=True, slots=True)
 class DTypeInfo:
-    """What the runtime needs to know of an element type."""
+    """The properties of an element type that the runtime needs."""
 
     name: str
     code: int
     """DLPack type code."""
     bits: int
     itemsize: int
-    """Bytes an element."""
+    """Bytes per element."""
 
 
 # DLPack codes: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool, 7.. the float8 family (dlpack.h, DLDataTypeCode).
@@ -68,7 +68,7 @@ def to_numpy(name: str) -> np.dtype[Any]:
 
 @cache
 def from_numpy(dtype: np.dtype[Any]) -> str:
-    """Our name of a numpy type, whatever its byte order.
+    """The name of a numpy type, for either byte order.
 
     Raises: RuntimeCheckError (`dtype`) for strings, objects, records, complex numbers.
     """
@@ -79,5 +79,5 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
 
 
 def is_native(array: NDArray[Any]) -> bool:
-    """Whether the items are in this machine's byte order."""
+    """Whether the elements are in this machine's byte order."""
     return array.dtype.isnative

@@ -1,7 +1,8 @@
-"""What the compiler makes and the virtual machine runs: functions, constants, kernels, and what they need.
+"""An executable, the output of the compiler and the input of the virtual machine: functions, constants, kernels and
+requirements.
 
-An `Executable` is immutable and shared: any number of virtual machines and threads use one. `save` and `load` keep it
-in a file of relaxpy's own format (`relaxpy.runtime.container`); same executable, same bytes.
+An `Executable` is immutable, and any number of virtual machines and threads may share one. `save` and `load` store it
+in a file of relaxpy's own format (`relaxpy.runtime.container`); the same executable gives the same bytes.
 """
 
 from __future__ import annotations
@@ -47,34 +48,34 @@ from relaxpy.runtime.tensor import Array
 from relaxpy.runtime.verifier.verify import Unproved, verify
 
 _MACHINES = {62: ("x86_64", "amd64"), 183: ("aarch64", "arm64")}
-"""ELF's machine number → names that Python has for it."""
+"""ELF's machine number → Python's names for the architecture."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Executable:
-    """A compiled module. Fields are not to be changed; constants are read-only once it has been saved and loaded."""
+    """A compiled module. Do not change its fields. Its constants are read-only once it has been saved and loaded."""
 
     functions: tuple[FunctionCode, ...]
     constants: tuple[Array, ...] = ()
-    """numpy arrays, of `ml_dtypes` where numpy has no such type."""
+    """Arrays of numpy, with a type of `ml_dtypes` if numpy has no such type."""
     kernels: tuple[KernelInfo, ...] = ()
     libraries: tuple[str, ...] = ()
     """Names that `Library` instructions index."""
     packed: tuple[str, ...] = ()
     """Names that `Packed` instructions index."""
     objects: tuple[bytes, ...] = ()
-    """What kernels are in: relocatable object files, one an image, with its variants; for another device what its
-    backend made (`KernelImage.object`)."""
+    """The code of the kernels: relocatable object files, one for each image, with its variants. For other devices, the
+    format of their backend (`KernelImage.object`)."""
     target: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What it was built for: `kind`, `text`, `mcpu`."""
+    """The target of the build: `kind`, `text`, `mcpu`."""
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     """Kernel → its script, for `as_text`."""
     slots: tuple[Slot, ...] = (HOST_SLOT,)
-    """The devices that it needs; the first is the processor that runs the machine."""
+    """The devices that it needs. The first is the CPU that runs the virtual machine."""
     requirements: tuple[Requirement, ...] = ()
-    """What the images of kernels need (`KernelImage.needs`)."""
+    """The hardware requirements that kernel images refer to (`KernelImage.needs`)."""
     build_report: BuildReport | None = None
-    """Where the time of the build went; not kept in files."""
+    """The time of each step of the build; not stored in files."""
 
     def __repr__(self) -> str:
         names = ", ".join(code.name for code in self.functions if code.public)
@@ -109,12 +110,12 @@ class Executable:
         )
 
     def signature(self, name: str) -> str:
-        """What the function `name` takes and gives, as script."""
+        """The parameters and the result of the function `name`, as script."""
         return signature(self.function(name))
 
     def memory_plan(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> MemoryPlan:
-        """How much memory calls take with these values of symbolic variables, `memory_plan(n=2048)` or
-        `memory_plan({"main.n": 2048})`; what is not given is at its upper bound
+        """The memory that calls need with these values of symbolic variables: `memory_plan(n=2048)` or
+        `memory_plan({"main.n": 2048})`. Variables without a value are taken at their upper bound
         (`relaxpy.runtime.inspect.memory_plan`).
 
         Raises: UsageError (`plan-sizes`) for a name that no function has, and for a variable with neither.
@@ -126,12 +127,13 @@ class Executable:
         return plan_of(self.functions, weights, {**(sizes or {}), **named}, kernels)
 
     def as_text(self, kernels: bool = False) -> str:
-        """A listing to read: functions instruction by instruction; with `kernels` the tensor programs as well."""
+        """A readable listing of the functions, one line per instruction; with `kernels` also the tensor programs."""
         return listing(self, kernels)
 
     @cached_property
     def unproved(self) -> tuple[Unproved, ...]:
-        """For each function the instructions that are checked when it runs (`relaxpy.runtime.verifier.verify`).
+        """For each function the instructions that are checked at run time, because the verifier could not prove them
+        safe (`relaxpy.runtime.verifier.verify`).
 
         Raises: ExecutableError (`bytecode`) for bytecode that does not hold together.
         """
@@ -142,7 +144,7 @@ class Executable:
         vars(self)["unproved"] = verify(self, file)
 
     def images_here(self, file: str = "") -> tuple[KernelInfo, ...]:
-        """The kernels, those for processors each with the image that runs on this machine. `file` is named in errors.
+        """The kernels; those for CPUs only with the image that runs on this machine. Errors name `file`.
 
         Raises: ExecutableError (`cpu-features`) where there is none.
         """
@@ -163,7 +165,7 @@ class Executable:
     def save(
         self, path: str | os.PathLike[str], weights: Literal["inside", "beside"] = "inside"
     ) -> None:
-        """Write the executable to a file; with `weights="beside"` the constants to `<path>.weights`.
+        """Writes the executable to a file; with `weights="beside"` the constants go to `<path>.weights`.
 
         Raises: ExecutableError (`file-write`), UsageError (`weights`).
         """
@@ -179,7 +181,8 @@ class Executable:
         write_container(file, sections)
 
     def sections(self) -> dict[str, Any]:
-        """What a container holds of the executable, weights not copied; `from_sections` reads them."""
+        """The sections of the container that stores the executable, without copying the weights. `from_sections` is the
+        inverse."""
         table, pieces = _lay_out(self.constants)
         meta: dict[str, Any] = {
             "functions": encode(self.functions),
@@ -205,8 +208,8 @@ class Executable:
         weights: Container | None = None,
         meta: Any = None,
     ) -> Executable:
-        """The executable whose `sections` these are, weights (in another container, if it is given) not copied; `meta`
-        is that section, if it has been read.
+        """The executable with these `sections`, without copying the weights, which may be in a container of their own.
+        `meta` is the decoded section `meta`, if the caller has read it already.
 
         Raises: ValueError, RecursionError for other sections.
         """
@@ -227,7 +230,8 @@ class Executable:
 
 
 def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
-    """Read an executable that `Executable.save` wrote. Every checksum is compared first; weights are mapped, not read.
+    """Reads an executable that `Executable.save` wrote. All checksums are verified first. Weights are mapped into
+    memory, not read.
 
     `any_cpu`: read it also where its kernels cannot run, to look at it.
 
@@ -242,7 +246,7 @@ def load(path: str | os.PathLike[str], *, any_cpu: bool = False) -> Executable:
         weights = _open_weights(beside, file) if beside is not None else None
         exe = Executable.from_sections(container, weights, meta)
     except (ValueError, RecursionError) as error:
-        # Checksums are right, so some other program wrote this.
+        # The checksums are right, so another program wrote this file.
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ExecutableError("file-damaged", f"{file} cannot be understood: {reason}") from error
     except RuntimeCheckError as error:  # an element type that this machine has no tensors of
@@ -264,11 +268,11 @@ _META: dict[str, Any] = {
     "constants": tuple[dict[str, str | int | tuple[Index, ...]], ...],
     "objects": tuple[Index, ...],
 }
-"""The type of each part of the section `meta`."""
+"""The type of each entry of the section `meta`."""
 
 
 def decode_meta(meta: Any) -> dict[str, Any]:
-    """The parts of the section `meta`, each checked against its type. Raises: ValueError."""
+    """The entries of the section `meta`, each checked against its type. Raises: ValueError."""
     if not isinstance(meta, dict):
         raise ValueError("the section 'meta' is no object")
     found: dict[str, Any] = {}
@@ -287,7 +291,7 @@ def decode_meta(meta: Any) -> dict[str, Any]:
 
 
 def _beside(meta: Any) -> dict[str, str] | None:
-    """The file that keeps the weights, if it is not the executable itself. Raises: ValueError."""
+    """The entry about the weights file, if the weights are not in the executable. Raises: ValueError."""
     wanted = meta.get("weights") if isinstance(meta, dict) else None
     if wanted is None:
         return None
@@ -298,7 +302,7 @@ def _beside(meta: Any) -> dict[str, str] | None:
 
 
 def _cut(data: bytes, lengths: Sequence[int]) -> tuple[bytes, ...]:
-    """Consecutive pieces, which are all of `data`. Raises: ValueError."""
+    """Splits `data` into consecutive pieces of these lengths, which must cover all of it. Raises: ValueError."""
     ends = list(accumulate(lengths, initial=0))
     if ends[-1] != len(data):
         raise ValueError(f"the objects have {ends[-1]} bytes, their section {len(data)}")
@@ -348,7 +352,8 @@ def _weights_path(file: Path) -> Path:
 def _constants(
     container: Container | MemoryContainer, table: Sequence[dict[str, Any]]
 ) -> list[Array]:
-    """Arrays over the mapped section. Raises: ValueError, RuntimeCheckError for a table that does not fit it."""
+    """Arrays over the mapped weights section. Raises: ValueError, RuntimeCheckError for a table that does not fit
+    it."""
     memory = container.map("weights")
     arrays: list[Array] = []
     for number, entry in enumerate(table):
@@ -364,7 +369,7 @@ def _constants(
 
 
 def _lay_out(constants: tuple[Array, ...]) -> tuple[list[dict[str, Any]], list[bytes | Array]]:
-    """Where each constant goes in the weights section, and the section in pieces, each constant aligned."""
+    """The table of positions in the weights section, and the section in pieces, with each constant aligned."""
     table: list[dict[str, Any]] = []
     pieces: list[bytes | Array] = []
     offset = 0
@@ -389,12 +394,12 @@ def _plain(target: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _json(value: Any) -> bytes:
-    # In ASCII: the name of a file may have characters that UTF-8 has not.
+    # In ASCII, since the name of a file may contain characters that UTF-8 cannot encode.
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
 def _machine(object_code: bytes) -> tuple[str, ...]:
-    """The machine names that an ELF object is for; empty for another format."""
+    """Python's names for the machine of an ELF object; empty for another format."""
     if object_code[:4] != b"\x7fELF":
         return ()
     return _MACHINES.get(int.from_bytes(object_code[18:20], "little"), ())

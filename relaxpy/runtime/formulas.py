@@ -1,4 +1,4 @@
-"""Formulas over the integer heap as lines of Python: constant parts computed, deep ones piece by piece."""
+"""Writes formulas over the integer heap as Python: constant parts are folded, and deeply nested ones are split."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from relaxpy.runtime.intervals import INT64, Interval, fits, interval, within
 
 _LAZY = ("select", "and", "or")
 _MOST_PARENTHESES = 40
-"""Of a formula on one line, one in the other."""
+"""The deepest nesting of a formula on one line."""
 
 
 class Formulas:
-    """Writes the formulas of one function. A slot of the heap is a local variable `s<i>`."""
+    """Writes the formulas of one function. Heap slot i is the local variable `s<i>`."""
 
     def __init__(
         self,
@@ -24,15 +24,15 @@ class Formulas:
         emit: Callable[[str], None],
         temp: Callable[[], str],
     ) -> None:
-        """`written` are the slots that instructions write, the others are constants; `emit` takes lines that
-        come before the one with the formula, `temp` gives names for them."""
+        """`written` are the slots that instructions write; the others are constants. `emit` writes lines that precede
+        the line with the formula; `temp` gives names for them."""
         self._code = code
         self._written = written
         self._emit = emit
         self._temp = temp
 
     def fold(self, expr: IntExpr) -> IntExpr:
-        """The expression with constant slots replaced by their numbers, and constant parts computed."""
+        """The formula with constant slots replaced by their values and constant parts folded."""
         if isinstance(expr, Heap):
             return expr if expr.index in self._written else self._code.heap_init[expr.index]
         if isinstance(expr, IntOp):
@@ -43,18 +43,19 @@ class Formulas:
                 except ZeroDivisionError:
                     pass  # fails when it is reached, with its place
                 else:
-                    # What no slot holds is computed at run time: a product of many has any number of digits.
+                    # A number that does not fit a slot is computed at run time: a product of many numbers can have any
+                    # length.
                     if fits_int64(value):
                         return value
             return IntOp(expr.op, args)
         return expr
 
     def text(self, expr: IntExpr) -> str:
-        """The formula as Python that computes with integers of any number of bits."""
+        """The formula as Python with integers of arbitrary precision."""
         return self._text(self.fold(expr), None)[0]
 
     def over(self, expr: IntExpr, sizes: Mapping[int, str]) -> str:
-        """A formula as Python, in which `Heap(i)` is no slot but the expression `sizes[i]`."""
+        """A formula as Python in which `Heap(i)` is not a heap slot but the expression `sizes[i]`."""
         if isinstance(expr, Heap):
             return sizes[expr.index]
         if isinstance(expr, IntOp):
@@ -62,18 +63,18 @@ class Formulas:
         return repr(expr)
 
     def checked(self, expr: IntExpr, slots: Mapping[int, Interval]) -> str:
-        """The formula as Python that fails where an operation overflows, if slots are in these intervals."""
+        """The formula as Python that raises if an operation overflows 64 bits, given the intervals of the slots."""
         return self._text(self.fold(expr), slots)[0]
 
     def either(self, condition: str, then: Callable[[], str], other: Callable[[], str]) -> str:
-        """The Python of one of two formulas. Lines that one of them needs run only if it is chosen."""
+        """The Python of a choice between two formulas. Lines that only one of them needs run only if it is chosen."""
         return self._chosen(condition, [self._captured(then), self._captured(other)])
 
     def _text(
         self, expr: IntExpr, slots: Mapping[int, Interval] | None
     ) -> tuple[str, int, Interval]:
-        """A folded formula as Python, how many parentheses deep it is (Python reads 200), and in which interval. Deep
-        ones are computed piece by piece, on lines of their own."""
+        """A folded formula as Python, its nesting depth (Python allows 200 parentheses), and its interval. Deeply
+        nested parts are computed on lines of their own."""
         if isinstance(expr, Heap):
             found = INT64 if slots is None else slots.get(expr.index, INT64)
             return f"s{expr.index}", 0, found
@@ -97,7 +98,8 @@ class Formulas:
     def _lazy(
         self, expr: IntOp, slots: Mapping[int, Interval] | None
     ) -> tuple[str, int, list[Interval]]:
-        """An operation that computes an operand only if those before it ask for it: so do the lines that it needs."""
+        """An operation with short-circuit evaluation: an operand, and the lines that it needs, run only if the operands
+        before it require that."""
         first = self._text(expr.args[0], slots)
         found = [first]
         pieces: list[list[str]] = []
@@ -122,7 +124,7 @@ class Formulas:
         return name, 0, intervals
 
     def _chosen(self, condition: str, choice: list[tuple[list[str], str]]) -> str:
-        """One of two formulas, given with the lines that they need."""
+        """A choice between two formulas, each given with the lines that it needs."""
         (before, then), (others, other) = choice
         if not before and not others:
             return f"({then} if {condition} else {other})"
@@ -143,7 +145,7 @@ class Formulas:
 
     @contextmanager
     def _captured_in(self, lines: list[str]) -> Iterator[None]:
-        """Lines that are emitted inside go into this list."""
+        """Redirects emitted lines to this list."""
         emit, self._emit = self._emit, lines.append
         try:
             yield

@@ -1,11 +1,11 @@
-"""The memory of one call: shape heap, tensor records, planned storage.
+"""The memory of one call: the shape heap, tensor records, and planned storage.
 
-A frame is made once and used by one call at a time. Its records are what kernels take: runtime tensors whose `shape`
-points into the frame's int64 heap, so that new sizes are bound by writing the heap and nothing else. A record is a
-`tvm_ffi.Tensor`, the argument that a kernel accepts fastest, with its `DLTensor` written by us; it owns no memory.
+A frame is made once and used by one call at a time. Its records are the arguments of kernels: runtime tensors whose
+`shape` points into the frame's int64 heap, so that new sizes are bound by writing to the heap only. A record is a
+`tvm_ffi.Tensor`, the argument type with the lowest overhead, whose `DLTensor` we fill in ourselves. It owns no memory.
 
-Planned storage grows to what a call needs and stays; storages whose sizes are the same expression are one group with
-one capacity and one check.
+Planned storage grows to the size that a call needs, and is kept. Storages with the same size expression form one group,
+with one capacity and one check.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.devices.cpu.kernels import ffi
 from relaxpy.runtime.tensor import Array, Tensor, allocate
 
-# An ffi object starts with its header (reference counts, type index, deleter); a tensor's DLTensor follows (c_api.h).
+# An ffi object starts with a header (reference counts, type index, deleter). In a tensor the DLTensor follows
+# (c_api.h).
 _OBJECT_HEADER = 24
 _DLTensorWords = ctypes.c_int64 * 6
 """`DLTensor` as words: data, device, (ndim, type), shape, strides, byte offset. One assignment instead of seven."""
 
 
 Allocate: TypeAlias = Callable[[int], tuple[Any, int]]
-"""As `relaxpy.runtime.tensor.allocate`: so many bytes of memory, their owner (which has `nbytes`) and address (0 where
-memory has none)."""
+"""Like `relaxpy.runtime.tensor.allocate`: given a size in bytes, returns an owner (with `nbytes`) and the address of
+the memory, or 0 if it has no address."""
 
 
 @cache
 def _seed() -> Array:
-    """The array that every record is made from, and never points to afterwards."""
+    """The array that each record is created from. Afterwards the record does not point to it."""
     return np.zeros(1, np.uint8)
 
 
 def new_record(ndim: int, dtype: str, shape_address: int, data: int = 0) -> tuple[Any, int]:
-    """A tensor for kernels and the address of its data pointer, whose memory and shape belong to someone else."""
+    """A tensor for kernels, and the address of its data pointer. Others own its memory and its shape."""
     record = ffi().from_dlpack(_seed())
     address: int = record.__chandle__() + _OBJECT_HEADER
     info = dtypes.info(dtype)
@@ -53,7 +54,7 @@ def new_record(ndim: int, dtype: str, shape_address: int, data: int = 0) -> tupl
 
 
 def record_bytes(record: Any) -> int:
-    """How many bytes the tensor of a record holds."""
+    """The size in bytes of a record's tensor."""
     words = _DLTensorWords.from_address(record.__chandle__() + _OBJECT_HEADER)
     ndim, bits = words[2] & 0xFFFF, words[2] >> 40 & 0xFF
     return math.prod((ctypes.c_int64 * ndim).from_address(words[3])) * ((bits + 7) // 8)
@@ -71,7 +72,7 @@ class _OwnRecord:
 
 
 def record_of(tensor: Tensor) -> Any:
-    """A record for a tensor that no frame has one for; made once a tensor. Valid while the tensor lives."""
+    """A record for a tensor without one in a frame. It is created once per tensor, and valid as long as the tensor."""
     own = tensor._record
     if own is None:
         own = tensor._record = _OwnRecord(tensor)
@@ -80,39 +81,40 @@ def record_of(tensor: Tensor) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class RecordPlan:
-    """A record of a function's frames."""
+    """A record in the frames of a function."""
 
     ndim: int
     dtype: str
     shape: int
     """Heap slot where its shape starts."""
     storage: int
-    """The storage it lies in; -1: its pointer is written by the code."""
+    """The storage that holds its data; -1: the function's code sets the pointer."""
     offset: int = 0
-    """Bytes from the storage's start."""
+    """Offset in bytes in the storage."""
 
 
 @dataclass(slots=True)
 class FramePlan:
-    """What the frames of a function look like."""
+    """The layout of a function's frames."""
 
     heap: list[int]
     records: list[RecordPlan] = field(default_factory=list[RecordPlan])
     groups: list[list[int]] = field(default_factory=list[list[int]])
-    """Storages by equal size."""
+    """Storages grouped by size expression."""
     fixed: dict[int, int] = field(default_factory=dict[int, int])
-    """Group → its size in bytes, where that is a constant."""
+    """Group → its size in bytes, if that is constant."""
     slots: list[int] = field(default_factory=list[int])
-    """For each group the slot in whose memory it lies; those after the end in the host's."""
+    """The slot of each group's memory; groups beyond the end are on the host."""
 
     def names(self) -> list[str]:
-        """Local variables that `Frame.locals` fills: `h` the heap, `caps`, `t<i>` records, `d<i>` their pointers."""
+        """Local variables that `Frame.locals` assigns: `h` the heap, `caps`, `t<i>` records, `d<i>` their data
+        pointers."""
         pointers = [f"d{i}" for i, record in enumerate(self.records) if record.storage < 0]
         return ["h", "caps", *(f"t{i}" for i in range(len(self.records))), *pointers]
 
 
 class Frame:
-    """See the module."""
+    """The memory of one call."""
 
     __slots__ = (
         "_allocators",
@@ -126,7 +128,7 @@ class Frame:
     )
 
     def __init__(self, plan: FramePlan, allocators: Sequence[Allocate] = (allocate,)) -> None:
-        """`allocators` allocate in the memory of each slot."""
+        """`allocators[slot]` allocates in the memory of that slot."""
         slots = [*plan.slots, *[0] * (len(plan.groups) - len(plan.slots))]
         self._allocators = [allocators[slot] for slot in slots]
         self._heap = (ctypes.c_int64 * max(1, len(plan.heap)))(*plan.heap)
@@ -135,11 +137,11 @@ class Frame:
         self._groups = plan.groups
         self._cells: list[list[tuple[ctypes.c_int64, int]]] = [[] for _ in range(count)]
         self.buffers: list[Any] = [None] * count
-        """Owner of each storage."""
+        """The owner of each storage's memory."""
         self.pointers = [0] * count
-        """Address of each storage."""
+        """The address of each storage."""
         self.caps = [-1] * len(plan.groups)
-        """Capacity of each group in bytes; -1: nothing allocated yet."""
+        """The capacity of each group in bytes; -1: not allocated yet."""
         tensors: list[Any] = []
         pointers: list[ctypes.c_int64] = []
         for record in plan.records:
@@ -156,7 +158,7 @@ class Frame:
             self.grow(group, nbytes)
 
     def grow(self, group: int, nbytes: int) -> None:
-        """Give each storage of the group `nbytes` bytes or more. What was in them is lost."""
+        """Gives each storage of the group at least `nbytes` bytes. The contents are lost."""
         if self.caps[group] > 0:
             nbytes = max(
                 nbytes, self.caps[group] * 5 // 4
@@ -171,11 +173,11 @@ class Frame:
 
     @property
     def nbytes(self) -> int:
-        """Planned memory that the frame holds."""
+        """The planned memory that the frame holds."""
         return sum(buffer.nbytes for buffer in self.buffers if buffer is not None)
 
 
 def release(frames: list[Frame], frame: Frame, keep: int = 16) -> None:
-    """Put a frame back, unless a deep recursion has left enough of them."""
+    """Returns a frame to the free list, unless a deep recursion has left enough frames there."""
     if len(frames) < keep:
         frames.append(frame)

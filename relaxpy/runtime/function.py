@@ -11,16 +11,16 @@ from relaxpy.runtime.patterns import enter, leave
 
 
 class Function:
-    """A callable function of a program, with the values that a closure has captured.
+    """A callable function of a program, with the captured values if it is a closure.
 
     Arguments are numpy arrays, anything with DLPack, `Tensor`s, numbers, tuples, shapes as tuples of ints, and
     functions, as the parameters' annotations say; positional or by name. What comes back is a `Tensor`, `Shape`,
     scalar, function or a tuple of such.
 
-    Aliasing: an argument that is returned is the caller's object if that was a `Tensor`, and a `Tensor` over the
-    caller's memory otherwise; a `memory.view` of an argument shares its memory,
-    a reshape of it does not; a returned constant is a copy; a value that is
-    returned twice is one object. Everything else is memory of its own, which later calls do not touch.
+    Aliasing: a returned argument is the caller's object if that was a `Tensor`, and otherwise a `Tensor` over the
+    caller's memory. A `memory.view` of an argument shares its memory; a reshape does not. A returned constant is a
+    copy. A value that is returned twice is one object. All other results own their memory, and later calls do not
+    change them.
     """
 
     __slots__ = ("arity", "captured", "linked")
@@ -29,7 +29,7 @@ class Function:
         self.linked = linked
         self.captured = captured
         self.arity = len(linked.code.params) - len(captured)
-        """Number of parameters that are left."""
+        """The number of parameters that are not captured."""
 
     @property
     def name(self) -> str:
@@ -37,7 +37,7 @@ class Function:
 
     @property
     def source(self) -> str:
-        """The Python that runs: a line an instruction, each with its binding."""
+        """The Python code of the function, one line per instruction, with bindings as comments."""
         return self.linked.source
 
     @property
@@ -75,7 +75,7 @@ class Function:
             raise
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """All arguments in order.
+        """All arguments, in the order of the parameters.
 
         Raises: UsageError (`arguments`) for too many, missing, unknown or doubled ones.
         """
@@ -111,7 +111,7 @@ class Function:
 
 
 class Signature:
-    """What a function takes and gives, as script; `inspect()` is Python's object of the same."""
+    """The parameters and the result of a function, as script. `inspect()` is the corresponding `inspect.Signature`."""
 
     def __init__(self, linked: LinkedFunction, arity: int) -> None:
         self.name = linked.code.name
@@ -142,12 +142,12 @@ class Signature:
 
 
 def takes(wanted: int, given: int) -> str:
-    """The problem of a function that is called with too many arguments."""
+    """The error text for a function that is called with too many arguments."""
     return f"takes {_arguments(wanted)}, got {given}"
 
 
 def wrong_count(name: str, wanted: int, given: int) -> RuntimeCheckError:
-    """A function value, called inside a program with another number of arguments than it has parameters."""
+    """The error for a function value that a program calls with the wrong number of arguments."""
     return RuntimeCheckError(
         "arity",
         f"{name} takes {_arguments(wanted)}, a function value of it was called with {given}",

@@ -1,4 +1,4 @@
-"""The Python that a function of an executable became."""
+"""The generated Python code of a function of an executable."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from relaxpy.runtime.nesting import Arm
 
 @dataclass(slots=True)
 class Listing:
-    """The Python source of a function, and what its names mean."""
+    """The generated Python code of a function, and the values that its names refer to."""
 
     name: str
     lines: list[str]
     origin: list[int]
-    """Line (from 0) → instruction, -1 for the frame around them."""
+    """Line (from 0) → instruction; -1 for lines that belong to no instruction."""
     plan: FramePlan
     devices: tuple[DeviceLines, ...]
-    """What wrote the lines of its slots."""
+    """The writers of each slot's code."""
     generator: bool
     arms: list[Arm]
-    """Branches at every 80th level, inner ones first: what is compiled in pieces."""
+    """Branches at every 80th nesting level, inner ones first. They are compiled separately."""
     comments: dict[int, str]
-    """Line (from 0) → the binding that it is of."""
+    """Line (from 0) → the binding that it belongs to."""
     texts: list[str]
-    """The texts that the names `q<i>` are bound to."""
+    """The strings that the names `q<i>` are bound to."""
 
     @property
     def text(self) -> str:
-        """The lines with their comments, for people."""
+        """The lines with their comments, for users."""
         lines = list(self.lines)
         for line, comment in self.comments.items():
             lines[line] += f"  # {printable(comment)}"
@@ -38,7 +38,7 @@ class Listing:
 
 
 def printable(text: str) -> str:
-    """A text on one line, with escapes for what is no visible character."""
+    """A text on one line, with escapes for non-printable characters."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

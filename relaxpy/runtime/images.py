@@ -1,8 +1,7 @@
-"""Which code of each kernel a machine runs: the first image whose requirement the device of its slot meets.
+"""Selects the image of each kernel: the first one whose requirement the device of its slot meets.
 
-A build for several processors compiles every kernel for each of them (`relaxpy.target.Target.alternatives`); the images
-of a kernel stand in the order in which they are preferred. The choice is made when an executable is linked, once, and
-costs calls nothing.
+A build for several CPUs compiles each kernel for each of them (`relaxpy.target.Target.alternatives`). The images of a
+kernel are in order of preference. The choice is made once, when an executable is linked, and costs nothing at run time.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from relaxpy.errors import ExecutableError
 from relaxpy.runtime.bytecode import KernelInfo, Requirement, Slot
 
 Missing: TypeAlias = Callable[[Requirement], Sequence[str]]
-"""What of a requirement a device lacks (`relaxpy.runtime.devices.base.DeviceRuntime.missing`)."""
+"""The parts of a requirement that a device does not meet (`relaxpy.runtime.devices.base.DeviceRuntime.missing`)."""
 
 NOTHING = Requirement("")
 
@@ -28,8 +27,8 @@ def choose_images(
     without: Collection[str] = (),
     file: str = "",
 ) -> tuple[KernelInfo, ...]:
-    """The kernels, each with the image that is run. `missing` asks the device of a slot; kernels of slots that it has
-    none for keep all their images. Features in `without` count as missing. `file` is named in errors.
+    """The kernels, each with the image that runs. `missing` has a function for the device of each slot; kernels of
+    other slots keep all their images. Features in `without` count as missing. Errors name `file`.
 
     Raises: ExecutableError: `cpu-features`, `device-features` where a device meets no requirement of a kernel's images.
     """

@@ -1,8 +1,8 @@
-"""Formulas over the integer heap: what they mean, and as Python.
+"""Formulas over the integer heap: their definition, and their translation to Python.
 
-Every operation takes and gives int64. A result that needs more bits is an error (OverflowError), and so is a division
-by zero (ZeroDivisionError). Operands are computed from the left, and only those that are needed: of `select` the
-condition and what it chooses, of `and` and `or` those up to the first that decides. `evaluate` is the definition.
+All operations are on int64. A result that overflows is an error (OverflowError), and so is a division by zero
+(ZeroDivisionError). Operands are evaluated from left to right, with short-circuit evaluation of `select`, `and` and
+`or`. `evaluate` is the definition.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 """The range of int64."""
 ARITY = {"not": 1, "select": 3, "min": -2, "max": -2, "and": -2, "or": -2}
-"""How many operands an integer operation takes, if not two; -2: two or more."""
+"""The number of operands of operations that do not have two; -2: two or more."""
 
 
 def compute(op: str, args: Sequence[int]) -> int:
-    """The exact result of an integer operation on numbers. ZeroDivisionError as Python raises it."""
+    """The exact result of an integer operation on numbers. Raises ZeroDivisionError as Python does."""
     return _FUNCTIONS[op](*args)
 
 
 def evaluate(expr: IntExpr, slot: Callable[[int], int]) -> int:
-    """The value of a formula; `slot` gives what a heap slot holds.
+    """The value of a formula; `slot` returns the value of a heap slot.
 
     Raises: OverflowError, ZeroDivisionError.
     """
@@ -67,12 +67,12 @@ def evaluate(expr: IntExpr, slot: Callable[[int], int]) -> int:
 
 
 def fits_int64(value: int) -> bool:
-    """Whether a slot of the heap can hold it."""
+    """Whether a number fits a slot of the heap."""
     return SMALLEST <= value <= LARGEST
 
 
 def int64(value: int) -> int:
-    """The value, if it is one of 64 bits. Raises: OverflowError."""
+    """Returns the number if it fits 64 bits. Raises: OverflowError."""
     if SMALLEST <= value <= LARGEST:
         return value
     raise OverflowError("it does not fit into 64 bits")
@@ -98,7 +98,7 @@ def python_op(op: str, args: list[str]) -> str:
 
 
 def slots_of(expr: IntExpr) -> Iterator[int]:
-    """The heap slots that occur in a formula."""
+    """The heap slots of a formula."""
     if isinstance(expr, Heap):
         yield expr.index
     elif isinstance(expr, IntOp):
@@ -107,7 +107,7 @@ def slots_of(expr: IntExpr) -> Iterator[int]:
 
 
 def by_slot(exprs: Sequence[IntExpr]) -> dict[int, set[int]]:
-    """Slot → which of the formulas it occurs in."""
+    """Slot → the indices of the formulas that contain it."""
     found: dict[int, set[int]] = {}
     for at, expr in enumerate(exprs):
         for slot in slots_of(expr):

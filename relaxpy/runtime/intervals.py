@@ -1,9 +1,9 @@
-"""Between which numbers formulas are, and where no overflow has to be looked for.
+"""Interval analysis of formulas, to find operations that cannot overflow.
 
-A formula is computed in 64 bits, and an operation whose result needs more is an error. Python's integers have any
-number of bits, so the linked code compares. It need not where sizes are small: `SlotRanges` chooses a limit up to which
-no formula of a function can overflow. What a `Match` binds is compared with the limit, once; only a call with larger
-sizes compares at every operation.
+Formulas are computed in 64 bits, and an operation that overflows is an error. Python's integers have arbitrary
+precision, so the linked code compares results with the limits of 64 bits. For small sizes it need not: `SlotRanges`
+finds a limit up to which no formula of a function can overflow. Sizes that a `Match` binds are compared with this limit
+once, and only calls with larger sizes check every operation.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from relaxpy.runtime.integers import LARGEST, SMALLEST, slots_of
 from relaxpy.runtime.operands import pattern_slots
 
 Interval: TypeAlias = "tuple[int, int]"
-"""The smallest and the largest number."""
+"""The smallest and the largest value."""
 
 INT64: Interval = (SMALLEST, LARGEST)
 _LIMITS = tuple((1 << bits) - 1 for bits in (40, 31, 24, 20, 15))
-"""Limits of sizes to choose from: of what has three factors, 20 bits each leave room for some more."""
+"""Candidate limits for sizes. With 20 bits, a product of three sizes leaves room for further factors."""
 
 
 def interval(op: str, args: list[Interval]) -> Interval:
-    """Between which numbers the exact result of an operation is."""
+    """The interval of the exact result of an operation, given those of its operands."""
     lows, highs = [low for low, _ in args], [high for _, high in args]
     match op:
         case "add":
@@ -41,7 +41,7 @@ def interval(op: str, args: list[Interval]) -> Interval:
             most = max(abs(lows[0]), abs(highs[0]))
             return -most, most
         case "floormod":
-            # as large as the divisor at most, and of its sign
+            # The remainder has the sign of the divisor and is smaller in magnitude.
             return min(lows[1] + 1, 0), max(highs[1] - 1, 0)
         case "min":
             return min(lows), min(highs)
@@ -54,20 +54,20 @@ def interval(op: str, args: list[Interval]) -> Interval:
 
 
 def fits(found: Interval) -> bool:
-    """Are all numbers between these of 64 bits?"""
+    """Whether an interval is inside the range of int64."""
     return found[0] >= SMALLEST and found[1] <= LARGEST
 
 
 def within(found: Interval) -> Interval:
-    """Those of the numbers that are of 64 bits."""
+    """The part of an interval that is inside the range of int64."""
     return min(max(found[0], SMALLEST), LARGEST), max(min(found[1], LARGEST), SMALLEST)
 
 
 class SlotRanges:
-    """Between which numbers the heap slots of a function are."""
+    """The intervals of a function's heap slots."""
 
     def __init__(self, code: FunctionCode, fold: Callable[[IntExpr], IntExpr]) -> None:
-        """`fold` puts the numbers of constant slots into a formula."""
+        """`fold` replaces constant slots in a formula by their values."""
         self.evals: dict[int, list[IntExpr]] = {}
         self.matched: set[int] = set()
         self.formulas = list(map(fold, code.storages))
@@ -81,33 +81,33 @@ class SlotRanges:
             elif isinstance(instr, Assert):
                 self.formulas += [fold(instr.lhs), fold(instr.rhs)]
         self.any = self._ranges(None)
-        """For sizes of any number: slot → interval."""
+        """Slot → interval, for sizes of any value."""
         open_ = [expr for expr in self.formulas if not self.proved(expr, self.any)]
         self.guarded = frozenset(self._origins(open_))
-        """Slots that a `Match` binds, and whose numbers have to be small for formulas not to overflow."""
+        """Slots that a `Match` binds, and whose values must be small to exclude overflow."""
         self.limit = 0
-        """The largest number that is small."""
+        """The largest value that is small."""
         self.small = self.any
-        """For small sizes: slot → interval."""
+        """Slot → interval, for small sizes."""
         for limit in _LIMITS if self.guarded else ():
             self.limit, self.small = limit, self._ranges(limit)
             if all(self.proved(expr, self.small) for expr in open_):
                 break
 
     def _ranges(self, limit: int | None) -> dict[int, Interval]:
-        """The intervals of what is written; `limit` is that of guarded slots."""
+        """The intervals of the written slots. `limit` is the upper bound of guarded slots."""
         found: dict[int, Interval] = {}
         for slot in self.matched:
             small = limit is not None and slot in self.guarded and slot not in self.evals
             found[slot] = (0, limit) if small and limit is not None else INT64
         for slot, exprs in self.evals.items():
-            # A slot that is written in several places may hold what any of them has left.
+            # A slot that several instructions write may hold the value of any of them.
             once = len(exprs) == 1 and slot not in self.matched
             found[slot] = within(self.of(exprs[0], found)) if once else INT64
         return found
 
     def of(self, expr: IntExpr, slots: dict[int, Interval]) -> Interval:
-        """Between which numbers a formula is, if it does not overflow."""
+        """The interval of a formula, provided that it does not overflow."""
         if isinstance(expr, Heap):
             return slots.get(expr.index, INT64)
         if isinstance(expr, IntOp):
@@ -121,7 +121,7 @@ class SlotRanges:
         return fits(self.of(expr, slots)) and all(self.proved(arg, slots) for arg in expr.args)
 
     def _origins(self, formulas: list[IntExpr]) -> Iterator[int]:
-        """The slots that values bind, of which these formulas are made."""
+        """The slots bound by `Match` that these formulas depend on."""
         todo = list(formulas)
         seen: set[int] = set()
         while todo:

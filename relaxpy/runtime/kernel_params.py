@@ -1,7 +1,7 @@
-"""The parameters of a kernel, as a file declares them, and their digest in the kernel's symbol.
+"""The parameters of a kernel as a file declares them, and the digest of them in the kernel's symbol.
 
 Kernels do not check their arguments. So the symbol of a kernel ends with a digest of the parameters that it was
-compiled with: a file that declares others names a symbol that its object code does not have.
+compiled for. A file that declares other parameters refers to a symbol that is not in its object code.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from relaxpy.runtime.patterns import describe, prim_fits
 from relaxpy.runtime.tensor import Tensor
 
 DIGITS = 24
-"""Of each part of a symbol."""
+"""The number of digits of each part of a symbol."""
 RUNNER = "relaxpy_run_alone"
-"""The function of the object that serial twins share (`Alone.runner`)."""
+"""The function of the object that is shared by serial variants (`Alone.runner`)."""
 
 _OURS = re.compile(rf"k[0-9a-f]{{{DIGITS}}}_[0-9a-f]{{{DIGITS}}}")
 
 
 def symbol_of(program: str, params: Sequence[KernelParam], launch: Sequence[IntExpr] = ()) -> str:
-    """The symbol of the kernel that is compiled from this text, takes these parameters, and is launched so."""
+    """The symbol of a kernel that is compiled from this text, with these parameters and this launch configuration."""
     return f"k{hashlib.sha256(program.encode()).hexdigest()[:DIGITS]}_{_digest(params, launch)}"
 
 
 def launched(symbol: str, launch: Sequence[IntExpr]) -> str:
-    """The symbol of a kernel that is launched so, from the one that its text and parameters give it: for backends,
-    which know the launch when they have arranged the program."""
+    """Adds the digest of a launch configuration to the symbol that text and parameters give. For backends, which know
+    the launch configuration after scheduling."""
     head, _, digest = symbol.rpartition("_")
     return f"{head}_{_with_launch(digest, launch)}"
 
 
 def symbol_problem(info: KernelInfo) -> str:
-    """Why the symbols of a kernel do not vouch for its parameters, or ""."""
+    """The reason why a kernel's symbols do not match its parameters, or ""."""
     return next(filter(None, (_problem(info, image) for image in info.images)), "")
 
 
@@ -74,8 +74,8 @@ def _with_launch(digest: str, launch: Sequence[IntExpr]) -> str:
 
 
 def require_fit(info: KernelInfo, args: Sequence[Any]) -> None:
-    """Compare arguments with the parameters of a kernel, sizes included. Of a tensor without memory only type and shape
-    count (`relaxpy.runtime.line_functions.shown`).
+    """Compares arguments, including their sizes, with the parameters of a kernel. For a tensor without memory, only
+    type and shape count (`relaxpy.runtime.line_functions.shown`).
 
     Raises: RuntimeCheckError (`check`).
     """
@@ -112,8 +112,8 @@ def require_fit(info: KernelInfo, args: Sequence[Any]) -> None:
 
 
 def _fit_plainly(params: Sequence[KernelParam], args: Sequence[Any]) -> bool:
-    """Whether the arguments are tensors that fit, whose sizes are numbers and the kernel's own: most are, and this
-    takes half the time."""
+    """A fast path that takes half the time: whether all arguments are tensors that fit, with shapes of numbers and
+    plain sizes. That holds for most kernels."""
     sizes: dict[int, int] = {}
     for param, arg in zip(params, args, strict=True):
         if arg.__class__ is not Tensor or param.shape is None or arg.dtype != param.dtype:
@@ -138,7 +138,7 @@ def _is_float(dtype: str) -> bool:
 
 
 def evaluate(expr: IntExpr, sizes: dict[int, int]) -> int | None:
-    """A formula of a kernel's sizes; None where one of them is not known, or it divides by 0."""
+    """The value of a formula over a kernel's sizes; None if a size is unknown or it divides by 0."""
     if isinstance(expr, Heap):
         return sizes.get(expr.index)
     if isinstance(expr, IntOp):

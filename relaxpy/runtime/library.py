@@ -1,13 +1,14 @@
-"""Functions that programs call by name: libraries (destination passing) and functions that return a value.
+"""Functions that programs call by name: library functions in destination-passing style, and functions that return a
+value.
 
-A library function takes tensors and writes its outputs, which are its last arguments (`call_dps_library`); a registered
-function returns its result (`call_packed`). Either is a Python function, which gets `relaxpy.runtime.Tensor`s, or a
-`tvm_ffi.Function`. Names are resolved when a virtual machine is made; a name that was not registered is also looked for
-among `tvm_ffi`'s global functions, but for those that TVM is made of.
+A library function takes tensors and writes its outputs, which are its last arguments (`call_dps_library`). A registered
+function returns its result (`call_packed`). Both are Python functions on `relaxpy.runtime.Tensor`s, or
+`tvm_ffi.Function`s. Names are resolved when a virtual machine is created. An unregistered name is also looked up among
+`tvm_ffi`'s global functions, except for TVM's own internals.
 
-A library must not keep a tensor that it was given: the memory may be another tensor's in the next instruction.
+A library function must not keep references to its tensors: the next instruction may reuse their memory.
 
-A function that wants to know on which queues its call runs, or the call's communicator, is registered `with_state`
+A function that needs the queues or the communicator of its call is registered with `with_state`
 (`relaxpy.runtime.call_state`).
 """
 
@@ -36,17 +37,17 @@ EXTRAS: dict[str, str] = {
     "torch.": "torch",
     "jax.": "jax",
 }
-"""Beginning of a library function's name → the extra of relaxpy that brings it."""
+"""Prefix of a library function's name → the extra of relaxpy that provides it."""
 
 PROVIDERS: dict[str, Callable[[], Mapping[str, AnyFunction]]] = {"blas.": blas.functions}
-"""Beginning of a library function's name → what gives all of that beginning, asked when the first is looked for; none
-where what they need is not installed."""
+"""Prefix of a library function's name → a function that returns all library functions with this prefix. It is called on
+first use, and returns none if its dependencies are not installed."""
 
 _NOT_FOR_PROGRAMS = frozenset(
     "codegen device_api ffi instrument ir node prim relax relaxpy rpc runtime s_tir schedule script sym target te"
     " tirx topi transform tvm_ffi_orcjit".split()
 )
-"""Beginnings of the names under which TVM registers what it is made of: some of these load and write files."""
+"""Prefixes of the names of TVM's internal functions, some of which load and write files."""
 
 _libraries: dict[str, AnyFunction] = {}
 _functions: dict[str, AnyFunction] = {**builtins.FUNCTIONS, **shape_heap.FUNCTIONS}
@@ -64,10 +65,11 @@ def register_library(
 def register_library(
     name: str, func: Any = None, *, extra: str | None = None, with_state: bool = False
 ) -> Any:
-    """Make `func(*inputs, *outputs)` the library function `name`, replacing an earlier one; a decorator without `func`.
+    """Registers `func(*inputs, *outputs)` as the library function `name`, replacing an earlier one. Without `func` it
+    is a decorator.
 
-    `extra` is the extra of relaxpy that brings functions of this name, for the message where it is missing. With
-    `with_state` the function is in Python, and its first argument is the state of the call
+    `extra` is the extra of relaxpy that provides functions of this name, for the message if it is missing. With
+    `with_state`, `func` is a Python function whose first argument is the state of the call
     (`relaxpy.runtime.CallState`).
 
     Raises: UsageError (`library-name`) for a name or function of the wrong kind.
@@ -89,10 +91,10 @@ def register_function(
 def register_function(
     name: str, func: Any = None, *, anywhere: bool = False, with_state: bool = False
 ) -> Any:
-    """Make `func(*args) -> value` the function `name` of `call_packed`; a decorator without `func`.
+    """Registers `func(*args) -> value` as the function `name` of `call_packed`. Without `func` it is a decorator.
 
-    Its tensors are copied to the host first, unless it says that it takes them `anywhere`, and gives tensors of the
-    device that its arguments are on. A module is built by what is said then. With `with_state` it is in Python, and its
+    Its tensor arguments are copied to the host first. With `anywhere` it takes tensors of any device and returns
+    tensors on the same device; this is read when a module is built. With `with_state`, it is a Python function whose
     first argument is the state of the call (`relaxpy.runtime.CallState`).
 
     Raises: UsageError (`library-name`) for a name or function of the wrong kind.
@@ -106,7 +108,7 @@ def register_function(
 
 
 def runs_anywhere(name: str) -> bool:
-    """Whether the function `name` takes tensors of any device, and gives such of the same one."""
+    """Whether the function `name` accepts tensors of any device and returns tensors on the same device."""
     return name in _anywhere
 
 
@@ -143,7 +145,7 @@ def find_library(name: str) -> AnyFunction:
 
 
 def find_function(name: str) -> AnyFunction:
-    """The function `name` of `call_packed`. Raises as `find_library`."""
+    """The function `name` of `call_packed`. Raises the same errors as `find_library`."""
     func = _find(_functions, name, "function", "relaxpy.register_function")
     return _with_tensors(func) if isinstance(func, ffi().Function) else func
 
@@ -170,7 +172,8 @@ def _help(table: dict[str, AnyFunction], name: str, register: str) -> str:
 
 
 def _with_records(func: AnyFunction) -> AnyFunction:
-    """A library function of `tvm_ffi`, given tensors as records: no copy, and no claim to the memory."""
+    """Wraps a library function of `tvm_ffi`: its tensors are passed as records, without a copy and without
+    ownership."""
 
     def call(*args: Any) -> Any:
         return func(*(record_of(arg) if isinstance(arg, Tensor) else arg for arg in args))
@@ -179,7 +182,7 @@ def _with_records(func: AnyFunction) -> AnyFunction:
 
 
 def _with_tensors(func: AnyFunction) -> AnyFunction:
-    """A function of `tvm_ffi` that may return what it was given: its tensors share the memory and keep it alive."""
+    """Wraps a function of `tvm_ffi` that may return its arguments: its tensors share memory and keep it alive."""
     tvm_ffi = ffi()
 
     def give(value: Any) -> Any:

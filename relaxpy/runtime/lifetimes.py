@@ -1,7 +1,7 @@
-"""Which tensors each instruction of a function takes, and which of them it takes last.
+"""Liveness of tensors: the tensors that each instruction uses, and the last use of each tensor.
 
-Said of the tensors that `Alloc` makes, by the number of that instruction. They are followed through views, tuples,
-moves and branches; what a call or a library gives is something new.
+Tensors are those of `Alloc` instructions, identified by the instruction's index. They are followed through views,
+tuples, moves and branches. The result of a call or a library is a new value.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from relaxpy.runtime.operands import Analysis, Value, analyse
 
 
 class Lifetimes:
-    """See the module."""
+    """The uses of each tensor of a function."""
 
     def __init__(self, code: FunctionCode, analysis: Analysis | None = None) -> None:
         found = analysis or analyse(code)
         self._roots: dict[Value, frozenset[int]] = {}
         self._fields: dict[Value, tuple[Value, ...]] = {}
-        """Of tuples that are put together here: their fields."""
+        """The fields of tuples that this function builds."""
         self.taken: list[frozenset[int]] = []
-        """For each instruction the tensors that it takes; a `Kill` takes none."""
+        """For each instruction, the tensors that it uses. A `Kill` uses none."""
         self.last: dict[int, int] = {}
-        """Tensor → the last instruction that takes it."""
+        """Tensor → the last instruction that uses it."""
         for at, instr in enumerate(code.code):
             reads = found.reads.get(at, ())
             made = found.defines.get(at)
             if isinstance(instr, Item) and (fields := self._fields.get(reads[0])) is not None:
-                # Of a tuple that was put together here an item is one of its fields, and takes no other.
+                # An item of a tuple that this function built is one field, so only that field is used.
                 reads = (fields[instr.index],)
                 if made is not None and (inner := self._fields.get(reads[0])) is not None:
                     self._fields[made] = inner
@@ -43,7 +43,7 @@ class Lifetimes:
             self.last.update(dict.fromkeys(taken, at))
 
     def _roots_of(self, value: Value) -> frozenset[int]:
-        """The tensors whose memory a value is, or contains."""
+        """The tensors whose memory a value is or contains."""
         if value.arms:
             return frozenset[int]().union(*map(self._roots_of, value.arms))
         return self._roots.get(value, frozenset())

@@ -1,8 +1,8 @@
-"""What this machine can do at most, measured: the limits that profiles put their figures beside.
+"""The measured peak performance of this machine, which profiles compare their figures with.
 
-Memory: copying 64 MB a thread, more than caches hold. Arithmetic: multiply-adds of float32 on registers, on as many
-threads as kernels use. That loop is machine code, and this package has no compiler; who has one says how to measure it
-(`peak_is_measured_by`: `relaxpy.build` does when it is imported). Where nobody has, the peak is 0: not known.
+Memory: copying 64 MB per thread, which is more than caches hold. Arithmetic: float32 multiply-adds in registers, on as
+many threads as kernels use. That loop must be compiled, and this package has no compiler, so the compiler registers the
+measurement (`peak_is_measured_by`; `relaxpy.build` does so when it is imported). Without it the peak is 0: unknown.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ import numpy as np
 from relaxpy.runtime.devices.cpu.threads import num_threads
 
 PeakMeasure = Callable[[], float]
-"""Floating-point operations a second, on the threads that kernels use now."""
+"""Measures the floating-point operations per second on the present number of kernel threads."""
 
 _measures: list[PeakMeasure] = []
 
 
 def peak_is_measured_by(measure: PeakMeasure) -> None:
-    """From now on `peak_flops` asks `measure`, once for each number of threads."""
+    """Registers the measurement for `peak_flops`, which runs once for each number of threads."""
     _measures[:] = [measure]
     _measured_peak.cache_clear()
 
 
 def peak_flops() -> float:
-    """Operations a second of float32 multiply-adds, two each, on the threads that kernels use; 0: not known."""
+    """The peak of float32 operations per second on the threads that kernels use, a multiply-add counting as two; 0:
+    unknown."""
     return _measured_peak(num_threads()) if _measures else 0.0
 
 
@@ -40,7 +41,7 @@ def _measured_peak(_threads: int) -> float:
 
 @cache
 def copy_bandwidth() -> float:
-    """Bytes a second that copying memory reads and writes, on all threads: 64 MB each, more than caches hold."""
+    """The bytes per second that copying memory reads and writes, on all threads: 64 MB each, more than caches hold."""
     threads = max(
         1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )

@@ -1,4 +1,4 @@
-"""The functions that the lines of linked functions call (`relaxpy.runtime.link`)."""
+"""Functions that the generated code of linked functions calls (`relaxpy.runtime.link`)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from relaxpy.runtime.tensor import Tensor
 
 
 def argument(value: Any) -> Any:
-    """A value as a kernel takes it."""
+    """Converts a value to a kernel argument."""
     return record_of(value) if value.__class__ is Tensor else value
 
 
 def read(value: Any) -> Any:
-    """The item of a 0-d tensor of any device. Raises: RuntimeCheckError (`check`) for another value."""
+    """The element of a 0-d tensor of any device. Raises: RuntimeCheckError (`check`) for another value."""
     if not isinstance(value, Tensor) or value.shape:
         raise RuntimeCheckError("check", f"expected a 0-d tensor, got {describe(value)}")
     item = value.numpy().item()
@@ -29,7 +29,7 @@ def read(value: Any) -> Any:
 
 
 def truth(value: Any) -> bool:
-    """The condition of an `If`: a bool or a 0-d bool tensor."""
+    """The condition of an `If`: a bool or the element of a 0-d bool tensor."""
     if value.__class__ is Tensor:
         return bool(value.numpy().item())
     if isinstance(value, bool):
@@ -38,13 +38,13 @@ def truth(value: Any) -> bool:
 
 
 def view_of(tensor: Tensor, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """A tensor's memory seen with another shape and type."""
+    """A view of a tensor with another shape and type."""
     return Tensor(tensor.pointer, shape, dtype, tensor.owner, tensor.constant)
 
 
 def require_room(shape: tuple[int, ...], dtype: str, offset: int, have: int | None) -> None:
-    """Compare a tensor that is going to be allocated, at byte `offset`, with its storage of `have` bytes (None: it gets
-    memory of its own).
+    """Checks that a tensor fits its storage of `have` bytes at byte `offset` before it is allocated (None: the tensor
+    owns its memory).
 
     Raises: RuntimeCheckError (`check`).
     """
@@ -58,7 +58,7 @@ def require_room(shape: tuple[int, ...], dtype: str, offset: int, have: int | No
 def require_seen(
     source: Any, shape: tuple[int, ...], dtype: str, queue: Queue | None = None
 ) -> None:
-    """Compare a view with what it views, which must be of `queue` (None: the host's).
+    """Checks that a view fits its source, a tensor of `queue` (None: of the host).
 
     Raises: RuntimeCheckError (`check`).
     """
@@ -73,7 +73,7 @@ def require_seen(
 
 
 def shown(shape: tuple[int, ...], dtype: str) -> Tensor:
-    """A tensor to be described in an error message: it has no memory."""
+    """A tensor without memory, to be described in an error message."""
     return Tensor(0, shape, dtype, None)
 
 
@@ -84,13 +84,13 @@ def is_generator(func: Any) -> bool:
 
 
 def begin(func: Any, args: tuple[Any, ...]) -> Generator[Any, Any, Any]:
-    """A call of such a function value, for the trampoline."""
+    """Starts a call of such a function value, for the trampoline."""
     func.check_arity(len(args))
     return func.linked.run(*args, *func.captured)
 
 
 def invoke(func: Any, args: tuple[Any, ...]) -> Any:
-    """A call of any other function value: one of a program, or a Python function."""
+    """Calls any other function value: a function of the program, or a Python function."""
     linked = getattr(func, "linked", None)
     if linked is not None:
         func.check_arity(len(args))

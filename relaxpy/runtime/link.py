@@ -1,22 +1,21 @@
-"""Functions of an executable turned into straight-line Python over kernel handles.
+"""Translates functions of an executable into straight-line Python over kernel handles.
 
-`translate` writes one `FunctionCode` as Python source, one or a few lines an instruction. What the instructions say
-about memory is resolved here, once:
+`translate` writes one `FunctionCode` as Python source, with one or a few lines per instruction. Memory is resolved
+here, once per function:
 
-* heap slots are local variables `s<i>`; those that a tensor's shape reads are written to the frame's heap as well;
-* a tensor is an object in the register's local `r<i>` only where Python, a library, the caller or a device gets to see
-  it;
-* what touches a device's memory is written by the lines of its slot (`relaxpy.runtime.devices.lines`; those of the CPU
-  are in `relaxpy.runtime.devices.cpu.lines`);
-* the check that storage is large enough is made once for each distinct expression, where its sizes are first known.
+* heap slots are local variables `s<i>`; slots that a tensor's shape reads are also written to the frame's heap;
+* a tensor is an object in the local `r<i>` of its register only if Python, a library, the caller or a device uses it;
+* code that accesses a device's memory is written by the `DeviceLines` of its slot (`relaxpy.runtime.devices.lines`;
+  for the CPU `relaxpy.runtime.devices.cpu.lines`);
+* the check that a storage is large enough is made once for each distinct expression, as soon as its sizes are known.
 
-A line of the source knows its instruction, and so its binding, at no cost: an error is located by the line that its
-traceback names. `linecache` has the source with the bindings as comments. What is compiled has none: of a file, or a
-user, it contains numbers, names that are written here, and element types of the runtime's table. Texts are constants,
-`q<i>`.
+Each line of the source belongs to an instruction, and so to a binding: the line number in a traceback locates an error,
+at no cost. `linecache` has the source with the bindings as comments. The compiled source has no comments: from a file
+or a user it contains only numbers, names that are written here, and element types of the runtime's table. Strings are
+the constants `q<i>`.
 
-Functions that call themselves through others, or call function values, become generators: they yield what they call to
-a trampoline (`relaxpy.runtime.trampoline.drive`), so recursion is as deep as memory, not as Python's stack.
+Functions that call themselves through others, or call function values, become generators that yield their calls to a
+trampoline (`relaxpy.runtime.trampoline.drive`). So the depth of recursion is limited by memory, not by Python's stack.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class Devices:
     """The devices that a program is linked for."""
 
     lines: tuple[type[DeviceLines], ...] = (CpuLines,)
-    """For each slot the class that writes its lines."""
+    """For each slot the class that writes its code."""
     kernels: tuple[KernelInfo, ...] = ()
 
 
@@ -90,9 +89,9 @@ def translate(
     unproved: Unproved = frozenset(),
     devices: Devices = ONLY_HOST,
 ) -> Listing:
-    """The Python of a function. `generators` are the functions whose calls must be yielded; `emitter` writes it in
-    another way (`relaxpy.runtime.inspect.watch`); the arguments of instructions that are `unproved` are compared when
-    they run."""
+    """Translates a function to Python. `generators` are the functions whose calls are yielded to the trampoline.
+    `emitter` replaces the class that writes the code (`relaxpy.runtime.inspect.watch`). The arguments of instructions
+    in `unproved` are checked at run time."""
     hosts = [slot for slot, lines in enumerate(devices.lines) if lines.shared]
     analysis = analyse(code, hosts)
     return (emitter or Emitter)(code, analysis, generators, generator, unproved, devices).function()
@@ -100,20 +99,20 @@ def translate(
 
 @dataclass(slots=True)
 class Scope:
-    """What has been computed on every path to the current instruction."""
+    """The values that are computed on every path to the current instruction."""
 
     groups: set[int] = field(default_factory=set[int])
     storages: set[int] = field(default_factory=set[int])
     slots: set[int] = field(default_factory=set[int])
-    """The slots that were written since the arm began."""
+    """The slots written since the start of the arm."""
 
     def arm(self) -> Scope:
-        """The scope in which an arm of an `If` begins."""
+        """The scope at the start of an arm of an `If`."""
         return Scope(set(self.groups), set(self.storages))
 
 
 class Emitter:
-    """Writes the lines."""
+    """Writes the code of a function."""
 
     def __init__(
         self,
@@ -137,7 +136,7 @@ class Emitter:
         self.depth = 0
         self.arms: list[Arm] = []
         self.temps = 0
-        # A slot is kept in the heap where a record's shape reads it.
+        # Slots that a record's shape reads are also kept in the heap.
         self.in_heap = frozenset(
             slot
             for record in self.plan.records
@@ -149,7 +148,7 @@ class Emitter:
         self.texts: dict[str, str] = {}
         self.slots_set: set[int] = set()
         self.slots_change = False
-        """A slot was written twice."""
+        """Whether a slot is written twice."""
         self.registers_set = set(range(len(code.params)))
         self.matches = MatchLines(
             self.emit, self.temp, lambda slot, src: self.devices[slot].is_tensor(src)
@@ -161,7 +160,7 @@ class Emitter:
             devices.lines.index(lines) if lines.shared else slot
             for slot, lines in enumerate(devices.lines)
         )
-        """For each slot the first one with the same lines."""
+        """For each slot, the first slot that shares its memory."""
         self._plan_storages()
         own = {slot: devices.lines[slot](self, slot) for slot in sorted(set(self.home))}
         self.devices = tuple(own[slot] for slot in self.home)
@@ -184,14 +183,14 @@ class Emitter:
                 self.plan.fixed[group] = size
 
     def slot_of(self, kernel: Kernel) -> int:
-        """Where a kernel runs: of the slots with the same lines, the first."""
+        """The slot where a kernel runs, normalised to the first that shares its memory."""
         return self.home[self.kernels[kernel.index].slot] if self.kernels else HOST
 
     # Expressions
 
     def checked(self, expr: IntExpr) -> str:
-        """A formula as Python that fails where an operation overflows. While sizes are small, nothing is compared that
-        cannot."""
+        """A formula as Python that raises if an operation overflows. For small sizes, operations that cannot overflow
+        are not checked."""
         expr = self.fold(expr)
         ranges = self.ranges
         if ranges.proved(expr, ranges.any):
@@ -205,7 +204,7 @@ class Emitter:
         )
 
     def guard(self, slots: Iterable[int], signed: bool) -> None:
-        """Note whether sizes that were bound are too large for formulas to go unchecked."""
+        """Emits a test whether bound sizes are too large for unchecked formulas."""
         limit = self.ranges.limit
         tests = [
             f"not 0 <= s{slot} <= {limit}" if signed else f"s{slot} > {limit}"
@@ -233,7 +232,7 @@ class Emitter:
                 return repr(arg)
 
     def constant(self, text: str) -> str:
-        """The name of a text that comes from outside."""
+        """The name of a string constant, which may come from outside."""
         return self.texts.setdefault(text, f"q{len(self.texts)}")
 
     # Lines
@@ -291,10 +290,10 @@ class Emitter:
         )
 
     def start(self, framed: bool) -> None:
-        """Called where the lines of a call begin, `f` being its frame if it is `framed`."""
+        """Called at the start of a call's code. `f` is its frame if it is `framed`."""
 
     def own_tensor(self, dims: str, dtype: str) -> str:
-        """A new tensor in memory of its own, as an expression."""
+        """An expression that allocates a tensor which owns its memory."""
         return f"empty({dims}, {dtype!r})"
 
     def block(self, start: int, end: int, scope: Scope) -> None:
@@ -326,12 +325,12 @@ class Emitter:
         self.flush()
 
     def may_precede(self, at: int, instr: Instr) -> bool:
-        """Whether the kernels that are not written yet may as well run after this instruction, or it is one more of
+        """Whether the pending kernels may run after this instruction instead of before it, or it is a kernel that joins
         them."""
         return all(lines.may_precede(at, instr) for lines in self.devices)
 
     def flush(self) -> None:
-        """Write the kernels that are not written yet."""
+        """Write the pending kernels."""
         for lines in self.devices:
             lines.flush()
 
@@ -354,7 +353,7 @@ class Emitter:
         self.depth -= 1
 
     def comment(self, instr: Instr) -> None:
-        """Say beside the last line what the instruction is of."""
+        """Adds the instruction's binding as a comment to the last line."""
         place = self.code.place(instr)
         where = f", {place.file}:{place.line}" if place.file else ""
         self.comments[len(self.lines) - 1] = f"{place.binding}{where}"
@@ -437,7 +436,8 @@ class Emitter:
         self.forget(slot, scope)
 
     def forget(self, slot: int, scope: Scope) -> None:
-        """A slot may be written again (in an arm of an `If`, or by reuse): what was computed from it is stale."""
+        """Called before a slot may be written again, in an arm of an `If` or by reuse: expressions computed from it are
+        stale."""
         scope.slots.add(slot)
         for lines in self.devices:
             lines.stale(slot, scope)
@@ -460,7 +460,7 @@ class Emitter:
             self.emit(f"{need} = {self.expr(size)}")
             self.emit(f"if {need} > caps[{group}]: f.grow({group}, {need})")
             if not self.ranges.proved(size, self.ranges.any):
-                # The number of bytes is told by the error of the line above; this is for what is 0 in the end.
+                # The line above raises an error with the number of bytes. This one handles a size that is 0 in the end.
                 small = self.ranges.guarded and self.ranges.proved(size, self.ranges.small)
                 self.emit("if wide:" if small else "if True:")
                 self.depth += 1
@@ -486,7 +486,7 @@ class Emitter:
         self.devices[instr.slot].view(at, instr, self.dims(instr.shape, instr.ndim))
 
     def compared(self, reg: int, value: Value) -> str:
-        """A register's value for a check of it: a tensor that only kernels see has its type and shape."""
+        """A register's value for a check. For a tensor that only kernels use, a description with its type and shape."""
         if value.shape >= 0:
             return f"shown({self.dims(value.shape, value.ndim)}, {value.dtype!r})"
         return (
@@ -510,7 +510,7 @@ class Emitter:
         src = f"r{instr.src}"
         bad = f"raise mismatch({at}, {{}}, locals())"
         if value.shape >= 0 and isinstance(instr.pattern, TensorPattern):
-            # A tensor that this function made: only its sizes are in question, and they are known.
+            # A tensor that this function allocated: only its sizes are checked, and they are known.
             self.match_known(instr, instr.pattern, value, scope)
             return
         bound: list[int] = []
@@ -522,7 +522,7 @@ class Emitter:
             self.devices[instr.pattern.slot].matched(at, src, sizes)
 
     def match_known(self, instr: Match, pattern: TensorPattern, value: Value, scope: Scope) -> None:
-        """Match a tensor whose type stands in this function; a rank or type that differs fails at every call."""
+        """Matches a tensor whose type is known at link time. A mismatch of rank or type fails at every call."""
         have = [self.expr(Heap(slot)) for slot in range(value.shape, value.shape + value.ndim)]
         wrong_rank = (
             pattern.ndim not in (-1, value.ndim)
@@ -546,5 +546,5 @@ class Emitter:
 
 
 def _regs(regs: Sequence[int], end: str = "") -> str:
-    """Registers as an argument list; with `end` a comma, as the inside of a tuple."""
+    """Registers as an argument list. `end` is a comma for the inside of a tuple."""
     return ", ".join(f"r{reg}" for reg in regs) + (end if regs else "")

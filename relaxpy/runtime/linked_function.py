@@ -1,7 +1,7 @@
-"""Functions of a program, translated to Python, and ready to run on the queues of a call.
+"""Functions of a program, translated to Python and ready to run on the queues of a call.
 
-`Translation` is what a function is on any queues: its lines, compiled. `LinkedFunction` is those lines with the names
-that they use (`relaxpy.runtime.program.BoundProgram`) and the frames that calls of it take turns in. What fails on a
+A `Translation` is a function's compiled Python code, independent of queues. A `LinkedFunction` binds this code to the
+names that it uses (`relaxpy.runtime.program.BoundProgram`), and has the frames that its calls reuse. An exception on a
 line becomes an error that names the function, the binding and the source line.
 """
 
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from relaxpy.runtime.program import BoundProgram, Program
 
 MAX_NOTES = 6
-"""Callers that an error names; a deep recursion has as many as it is deep."""
+"""The most callers that an error names; a deep recursion has very many."""
 
 _numbers = count()
 
 
 class Translation:
-    """A function as Python, on any queues."""
+    """A function as compiled Python code, for any queues."""
 
     __slots__ = (
         "__weakref__",
@@ -87,13 +87,13 @@ class Translation:
         code = program.executable.functions[index]
         self.code = code
         self.index = index
-        """Its number in the program."""
+        """Its index in the program."""
         self.generator = generator
         self.movable = movable
-        """May run in another thread than the caller's."""
+        """Whether it may run in a thread other than the caller's."""
         self.patterns = parameter_patterns(code)
         self.hosted = all(map(program.is_hosted, self.patterns))
-        """Whether all its parameters live on the host."""
+        """Whether all its parameters are on the host."""
         with nesting_checked(code.name):
             emitter = WatchedEmitter if program.check_memory else program.emitter
             listing = translate(code, generators, generator, emitter, unproved, program.devices)
@@ -113,7 +113,7 @@ class Translation:
 
 
 class LinkedFunction:
-    """A function of a program, ready to run on the queues of a call."""
+    """A function of a program, bound to the queues of a call."""
 
     __slots__ = (
         "__weakref__",
@@ -141,16 +141,16 @@ class LinkedFunction:
         self.origin = translation.origin
         self.patterns = translation.patterns
         self.serial_seconds = 0.0
-        """What the last call took in a thread that runs serial kernels."""
+        """The time of the last call in a thread that runs serial kernels."""
         self.frames: list[Frame] = []
-        """Frames that no call uses. Their storage is memory of the program's queues."""
+        """Free frames. Their storage is memory of the program's queues."""
         self.direct = Tensor if translation.hosted else None
-        """The class of arguments that are what the function takes."""
+        """The class of arguments that need no conversion."""
         self.queues: Sequence[Queue] = () if translation.hosted else program.queues
-        """Those of the slots; none where all parameters live on the host."""
+        """The queues of the slots; empty if all parameters are on the host."""
         listing = translation.listing
         plan = listing.plan
-        # What all functions share takes the place of Python's builtins (which it contains), so it is stored once.
+        # Names that all functions share replace Python's builtins (which they include), so they are stored once.
         scope: dict[str, Any] = {
             "__builtins__": program.scope,
             "pop": self.frames.pop,
@@ -172,14 +172,14 @@ class LinkedFunction:
 
     @property
     def source(self) -> str:
-        """The Python that runs."""
+        """The generated Python code."""
         return self.translation.source
 
     def __call__(self, *args: Any) -> Any:
-        """Run with runtime values; no conversion of arguments or result.
+        """Runs with runtime values, without converting arguments or the result.
 
-        A thread that may not launch parallel kernels hands long calls to the thread that may, if nothing of the
-        caller's runs in them (Python functions may depend on their thread).
+        A thread that may not launch parallel kernels hands long calls to the launcher thread, unless the call runs user
+        code: Python functions may depend on their thread.
         """
         if self.generator:
             return drive(self.run(*args))
@@ -192,7 +192,8 @@ class LinkedFunction:
         if self.serial_seconds > HANDOVER_SECONDS:
             done, value = threads.run_elsewhere(self.run, args)
             if done:
-                # Two threads at best halve the time; a call that was short after all stays here the next time.
+                # Two threads at best halve the time. If the call was short after all, the next one stays in this
+                # thread.
                 self.serial_seconds = 2 * (perf_counter() - start)
                 return value
         value = self.run(*args)
@@ -207,7 +208,7 @@ class LinkedFunction:
             if trace.tb_frame.f_code is self.run.__code__:
                 line = trace.tb_lineno - 1
                 if trace.tb_next is not None:
-                    # A row of kernels stands on its first line, and each kernel on one of the lines behind it.
+                    # A row of kernels is on its first line, and each kernel on one of the lines after it.
                     inner = trace.tb_next.tb_frame
                     rows = (lines.position(inner.f_code, inner.f_locals) for lines in self.devices)
                     line += max(rows) + 1
@@ -216,7 +217,8 @@ class LinkedFunction:
         return -1
 
     def fail(self, error: Exception) -> Exception:
-        """The error that leaves the function for one that was raised inside it: located, told what was running."""
+        """Converts an exception that was raised inside the function to a located error that names the running
+        instruction."""
         at = self._instr_at(error.__traceback__)
         instr = self.code.code[at] if at >= 0 else None
         place = self.code.place(instr) if instr else None
@@ -243,7 +245,7 @@ class LinkedFunction:
         return located
 
     def _what(self, instr: Instr | None, error: Exception) -> tuple[str, str]:
-        """Error code and subject for an exception that an instruction ended in."""
+        """The error code and the subject for an exception that an instruction raised."""
         exe = self.program.executable
         if isinstance(error, MemoryError):
             return "out-of-memory", "not enough memory"
@@ -266,7 +268,7 @@ class LinkedFunction:
                 return "execution", f"{type(instr).__name__ if instr else 'the function'} failed"
 
     def require_own(self, values: tuple[Any, ...], updated: tuple[int, ...]) -> None:
-        """Check the arguments of a call that updates some of them in place (`relaxpy.runtime.updates`)."""
+        """Checks the arguments of a call that updates some of them in place (`relaxpy.runtime.updates`)."""
         params = self.code.params
         try:
             require_own(values, updated, lambda position: params[position].name)
@@ -279,7 +281,7 @@ class LinkedFunction:
             raise
 
     def mismatch(self, at: int, value: Any, local: Mapping[str, Any]) -> RuntimeCheckError:
-        """The error of a `Match` that does not hold."""
+        """The error of a `Match` that failed."""
         instr = self.code.code[at]
         assert isinstance(instr, Match)
         check = self.code.checks[instr.check]
@@ -295,7 +297,7 @@ class LinkedFunction:
     def unequal(
         self, check_index: int, came: int, wanted: int, local: Mapping[str, Any]
     ) -> RuntimeCheckError:
-        """The error of an `Assert` that does not hold."""
+        """The error of an `Assert` that failed."""
         check = self.code.checks[check_index]
         if check.what == "relation":
             # the condition says it all: which sizes do not fit
@@ -319,10 +321,10 @@ class LinkedFunction:
 
 
 def parameter_patterns(code: FunctionCode) -> tuple[Pattern, ...]:
-    """What each parameter must look like: the pattern of its first `Match`, or anything."""
+    """The pattern of each parameter: that of its first `Match`, or any value."""
     found: dict[int, Pattern] = {}
     holds = {i: i for i in range(len(code.params))}
-    """Register → parameter that it holds."""
+    """Register → the parameter in it."""
     for instr in code.code:
         if isinstance(instr, Match):
             if instr.src in holds and code.checks[instr.check].what == "parameter":
@@ -337,7 +339,7 @@ def parameter_patterns(code: FunctionCode) -> tuple[Pattern, ...]:
 
 
 def _span(place: Location) -> Span:
-    """Where in the user's source a location is."""
+    """The span of a location in the user's source."""
     end_line = place.line if place.end_column else 0
     return Span(place.file, place.line, place.column, end_line, place.end_column)
 
@@ -349,10 +351,10 @@ def _reason(error: BaseException) -> str:
 
 
 def _last_line(error: BaseException) -> str:
-    """The last line of an error's message: TVM's messages begin with a C++ trace."""
+    """The last line of an error message. TVM's messages begin with a C++ stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return _TASK.sub("", lines[-1]) if lines else ""
 
 
 _TASK = re.compile(r"^Task \d+ error: ")
-"""How TVM's thread pool says which of its tasks an error is of: that depends on the number of threads."""
+"""The prefix with which TVM's thread pool names the failing task. It depends on the number of threads."""

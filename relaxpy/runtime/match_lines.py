@@ -1,4 +1,4 @@
-"""The lines that check a value against a pattern, and bind heap slots to its sizes."""
+"""Writes the code that matches a value with a pattern and binds heap slots to its sizes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from relaxpy.runtime.bytecode import (
 
 @dataclass(frozen=True, slots=True)
 class MatchLines:
-    """Writes them, with what the function's lines are written with."""
+    """Writes the code of matches, as part of a function's code."""
 
     _emit: Callable[[str], None]
     """Adds a line."""
     _temp: Callable[[], str]
-    """A name that is not used yet."""
+    """Returns an unused name."""
     _no_tensor: Callable[[int, str], str]
-    """A test that holds where a value is no tensor of a slot."""
+    """Returns a condition that is true if a value is not a tensor of a slot."""
 
     def value(self, pattern: Pattern, src: str, bad: str, bound: list[int]) -> list[str]:
-        """Check `src`, bind slots (appended to `bound`), and return the sizes as expressions, for a tensor."""
+        """Checks `src` and binds slots, which are appended to `bound`. Returns the sizes of a tensor as expressions."""
         match pattern:
             case TensorPattern(shape, ndim, dtype, slot):
                 test = self._no_tensor(slot, src)
@@ -44,7 +44,7 @@ class MatchLines:
                     test += f" or {src} != {wanted}"
                 self._emit(f"if {test}: {bad}")
                 if isinstance(wanted, Heap):
-                    # Of another type, it may be any number.
+                    # An integer of another type may have any value.
                     value = f"int({src})" if dtype == "int64" else f"int64(int({src}))"
                     self._emit(f"s{wanted.index} = {value}")
                     bound.append(wanted.index)

@@ -1,4 +1,4 @@
-"""Compiling Python that is nested deeper than its tokenizer takes (100 levels of indentation)."""
+"""Compiles Python code with deeper nesting than its tokenizer allows (100 levels of indentation)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import TypeAlias
 from relaxpy.errors import ExecutableError
 
 MAX_LEVELS = 80
-"""Levels of indentation up to which a part of a source is parsed in one piece."""
+"""The levels of indentation that are parsed in one piece."""
 
 Arm: TypeAlias = "tuple[int, int]"
-"""The lines first…last + 1 (from 0) of a branch; the first is a lone `pass`."""
+"""The lines first…last + 1 (from 0) of a branch. The first is a lone `pass`."""
 
 
 def compile_nested(lines: Sequence[str], arms: Sequence[Arm], file: str) -> CodeType:
-    """The code of a source whose `arms` are parsed on their own, inner ones first, and put where they belong.
+    """Compiles source whose `arms` are parsed separately, inner ones first, and then inserted at their places.
 
-    No piece may be nested deeper than Python takes. Lines keep their numbers.
+    No piece may be nested deeper than Python allows. Line numbers are kept.
     """
     if not arms:
         return compile("\n".join(lines) + "\n", file, "exec")
@@ -40,7 +40,7 @@ def compile_nested(lines: Sequence[str], arms: Sequence[Arm], file: str) -> Code
 
 @contextmanager
 def nesting_checked(name: str) -> Iterator[None]:
-    """Where Python's stack does not suffice for the nested branches of function `name`, say so: `ExecutableError`."""
+    """Raises `ExecutableError` if Python's stack is too small for the nested branches of function `name`."""
     try:
         yield
     except RecursionError:
@@ -55,7 +55,7 @@ def nesting_checked(name: str) -> Iterator[None]:
 
 
 def _put_back(tree: ast.Module, parsed: dict[int, list[ast.stmt]]) -> None:
-    """Replace the lone `pass` of each branch that was parsed before. `parsed`: the line of the `pass` → the branch."""
+    """Replaces the lone `pass` of each branch that was parsed before. `parsed`: line of the `pass` → branch."""
     if not parsed:
         return
     for node in ast.walk(tree):

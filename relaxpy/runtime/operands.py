@@ -1,6 +1,6 @@
-"""What each operand of a function is: which registers hold tensors that only kernels touch, and which need an object.
+"""Classifies the operands of a function: tensors that only kernels use need a record, others an object.
 
-`analyse` follows the values of a function's registers once, before `relaxpy.runtime.link` writes its lines.
+`analyse` follows the values in a function's registers once, before `relaxpy.runtime.link` writes its code.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ from relaxpy.runtime.frame import FramePlan, RecordPlan
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """What a register holds from one definition on."""
+    """The value of a register between two definitions."""
 
     ndim: int = -1
     dtype: str = ""
     shape: int = -1
-    """Heap slot where its shape starts; -1: the shape is known only to the object."""
+    """The heap slot where its shape starts; -1: only the object knows the shape."""
     storage: int = -1
-    """Storage that it lies in."""
+    """The storage that holds it."""
     offset: int = 0
-    """Bytes from the storage's start."""
+    """Offset in bytes in the storage."""
     slot: int = 0
-    """Where it lives, of a tensor."""
+    """The slot of a tensor."""
     constant: int = -1
-    """Constant that it is."""
+    """The index of the constant that it is."""
     scalar: bool = False
     record: int = -1
-    """Record of the frame, once something needs it."""
+    """Its record in the frame, once something needs one."""
     object: bool = False
-    """Something needs the Python object."""
+    """Whether something needs the Python object."""
     arms: tuple[Value, ...] = ()
-    """Behind an `If`: what either arm made."""
+    """After an `If`: the values of the two arms."""
 
     def want_object(self) -> None:
-        """Note that something needs the Python object."""
+        """Records that something needs the Python object."""
         self.object = True
         for value in self.arms:
             if not value.object:
@@ -83,19 +83,19 @@ class Value:
 
 
 _NOTHING = Value()
-"""What a register holds that nothing was written to."""
+"""The value of a register that was never written."""
 
 
 def analyse(code: FunctionCode, hosts: Collection[int] = (HOST,)) -> Analysis:
-    """Which value each operand of a function is. `hosts` are the slots whose tensors are memory of this process, which
-    kernels see by records."""
+    """The value of each operand of a function. `hosts` are the slots whose tensors are in this process's memory;
+    kernels access these through records."""
     analysis = Analysis(code, hosts)
     analysis.block(0, len(code.code), {i: Value() for i in range(len(code.params))}, {})
     return analysis
 
 
 class Analysis:
-    """Which value each operand is, and what each value needs: a record, an object, both, nothing."""
+    """The value of each operand, and the needs of each value: a record, an object, both or neither."""
 
     def __init__(self, code: FunctionCode, hosts: Collection[int] = (HOST,)) -> None:
         self.code = code
@@ -103,16 +103,17 @@ class Analysis:
         self.plan = FramePlan(list(code.heap_init))
         self._shared: dict[RecordPlan, int] = {}
         self.reads: dict[int, tuple[Value, ...]] = {}
-        """Instruction → values of the registers that it reads, in its own order."""
+        """Instruction → the values of the registers that it reads, in the instruction's order."""
         self.defines: dict[int, Value] = {}
         self.match_records: dict[int, int] = {}
-        """`Match` → record that it fills for the value that it checks."""
+        """`Match` → the record that it fills for the matched value."""
         self.kernel_records: dict[int, tuple[int, ...]] = {}
-        """`Kernel` → record of each register argument; -1: from the object, at run time."""
+        """`Kernel` → the record of each register argument; -1: taken from the object at run time."""
         self.written = written_slots(code)
 
     def block(self, start: int, end: int, env: dict[int, Value], matched: dict[Value, int]) -> None:
-        """Walk instructions start…end. `matched`: values whose shape a dominating `Match` has bound, and where."""
+        """Visits instructions start…end. `matched`: values whose shape is bound by a dominating `Match`, and its
+        slots."""
         at = start
         while at < end:
             instr = self.code.code[at]
@@ -212,7 +213,7 @@ class Analysis:
             env[dst] = made
 
     def _record(self, value: Value, matched: dict[Value, int]) -> int:
-        """The record by which kernels see a value; -1 if only its object, or a constant's own record, will do."""
+        """The record through which kernels access a value; -1 if they need its object or a constant's own record."""
         if value.constant >= 0:
             return -1
         if value.slot not in self.hosts:
@@ -221,7 +222,7 @@ class Analysis:
         if value.shape >= 0:
             if value.record < 0:
                 plan = RecordPlan(value.ndim, value.dtype, value.shape, value.storage, value.offset)
-                # Tensors of one type that take turns in a storage are one record.
+                # Tensors of the same type that share a place in a storage share a record.
                 shared = self._shared.get(plan) if plan.storage >= 0 else None
                 if shared is None:
                     shared = self._shared[plan] = len(self.plan.records)
@@ -249,7 +250,7 @@ class Analysis:
 
 
 def _join(env: dict[int, Value], then: dict[int, Value], other: dict[int, Value]) -> None:
-    """What registers hold behind an `If`: where its arms differ, an object that either of them made."""
+    """The registers after an `If`: where the arms differ, an object from either of them."""
     for reg in then.keys() & other.keys():
         if then[reg] is other[reg]:
             env[reg] = then[reg]
@@ -262,7 +263,7 @@ def _registers(args: Sequence[Operand]) -> tuple[int, ...]:
 
 
 def written_slots(code: FunctionCode) -> frozenset[int]:
-    """Heap slots that instructions write; the others are constants."""
+    """Heap slots that instructions write; all others are constant."""
     return frozenset(slot for instr in code.code for slot in sets_slots(instr))
 
 

@@ -1,7 +1,8 @@
-"""Values at the border between Python and a program: what comes in, what goes out, and why a value does not fit.
+"""Values at the boundary between Python and a program: converting arguments and results, and explaining mismatches.
 
-`enter` turns what a caller passes into runtime values, guided by the parameter's pattern; it never refuses, since the
-function's own `Match` does, with the whole story, which `explain` tells. `leave` makes results safe to hand out.
+`enter` converts a caller's argument to a runtime value, guided by the parameter's pattern. It accepts any value; the
+function's own `Match` rejects what does not fit, with a message from `explain`. `leave` converts results for the
+caller.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ def enter(
     queues: Sequence[Queue] = (),
     own: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """The runtime value for an argument. Tensors share the caller's memory where that is right (`tensor.from_any`);
-    those that live on another device than the pattern says are copied there, `queues` being those of the slots (none:
-    all of them are the host's). Function values are given to `own`, which may have them run on other queues.
+    """The runtime value of an argument. Tensors share the caller's memory if possible (`tensor.from_any`). Tensors on
+    another device than the pattern requires are copied; `queues` are those of the slots (empty: all on the host). `own`
+    converts function values, so that they run on this call's queues.
 
     Raises: RuntimeCheckError for numbers that do not fit a tensor parameter's type, memory on another device, a shape
     with numbers that are no sizes.
@@ -76,7 +77,7 @@ def enter(
 
 
 def _placed(tensor: Tensor, pattern: Pattern, queues: Sequence[Queue]) -> Tensor:
-    """An argument on the device where its parameter lives; a copy is marked, since an update of it would be lost."""
+    """Moves an argument to its parameter's device. A copy is marked, since an update of it would be lost."""
     if not isinstance(pattern, TensorPattern):
         return tensor
     queue = queues[pattern.slot] if queues else None
@@ -93,7 +94,7 @@ def _placed(tensor: Tensor, pattern: Pattern, queues: Sequence[Queue]) -> Tensor
 
 
 def _borrowed(value: Any, queues: Sequence[Queue]) -> Tensor | None:
-    """A tensor over memory of one of the devices, if that is what a value is."""
+    """A tensor over the memory of one of the devices, if the value exports such memory; else None."""
     from relaxpy.runtime.devices.dlpack import borrow  # which knows queues, and they this
 
     if len(queues) < 2 or isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
@@ -124,7 +125,7 @@ def _is_scalar_array(value: Any) -> bool:
 
 
 def to_value(value: Any) -> Any:
-    """The runtime value of what a Python or registered function gave, or of an argument of any kind."""
+    """The runtime value for the result of a Python or registered function, or for any argument."""
     if isinstance(value, Tensor | bool | int | float | str) or value is None:
         return value
     if isinstance(value, Shape):
@@ -139,7 +140,7 @@ def to_value(value: Any) -> Any:
 
 
 def leave(value: Any) -> Any:
-    """A result as the caller gets it: constants are copied, everything else is what the program made."""
+    """A result for the caller: constants are copied, other values are returned as they are."""
     if value.__class__ is Tensor and not value.constant:
         return value
     return _leave(value, {})
@@ -158,7 +159,7 @@ def _leave(value: Any, copies: dict[int, Tensor]) -> Any:
 
 
 def describe(value: Any) -> str:
-    """What a value is, in the words of annotations."""
+    """Describes a value in the notation of annotations."""
     if isinstance(value, Tensor):
         return f'R.Tensor({_tuple_text(value.shape)}, dtype="{value.dtype}")'
     if isinstance(value, Shape):
@@ -178,9 +179,9 @@ def _tuple_text(shape: tuple[int, ...]) -> str:
 
 
 def explain(value: Any, pattern: Pattern, place: str = "") -> str:
-    """Why a value does not match, naming the first thing that is wrong.
+    """The reason why a value does not match: the first mismatch.
 
-    `place` is where in a nested value we are, e.g. ` of field 1`.
+    `place` is the position in a nested value, e.g. ` of field 1`.
     """
     match pattern:
         case TensorPattern(shape, ndim, dtype):
@@ -236,7 +237,7 @@ def _size_fits(size: int, want: None | int | Heap) -> bool:
 
 
 def prim_fits(value: Any, dtype: str) -> bool:
-    """Whether a Python scalar can be a value of `dtype` ("": of any)."""
+    """Whether a Python scalar is a valid value of `dtype` ("": of any type)."""
     if not dtype:
         return isinstance(value, bool | int | float | str)
     if dtype == "bool":
@@ -255,7 +256,7 @@ def _in_range(value: int, dtype: str) -> bool:
 
 
 def fits(value: Any, pattern: Pattern) -> bool:
-    """Whether a value matches, apart from what `Assert`s check."""
+    """Whether a value matches, apart from the conditions of `Assert`s."""
     match pattern:
         case TensorPattern(shape, ndim, dtype):
             return (

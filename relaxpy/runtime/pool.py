@@ -1,8 +1,8 @@
-"""Memory of a virtual machine: pieces that nobody needs any more are kept for the next that needs about as much.
+"""The memory pool of a virtual machine: freed pieces are kept for later allocations of about the same size.
 
-What a plan does not cover is allocated while a program runs: results, and tensors whose size depends on the data. The
-system's allocator gives large pieces back at once and gets them again, zeroed page by page, which costs more than many
-a kernel. A pool is bounded: it keeps `limit` bytes at most, and gives up what has been kept longest.
+Memory outside the plan is allocated at run time: results, and tensors whose size depends on the data. The system's
+allocator returns large pieces to the system at once and gets them again zeroed page by page, which costs more than many
+kernels. A pool is bounded: it keeps `limit` bytes at most, and frees the oldest pieces first.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.tensor import ALIGNMENT, Tensor, allocate, require_countable
 
 LIMIT = 256 << 20
-"""Bytes that a pool keeps, if nothing else is asked for."""
+"""The default limit in bytes of a pool."""
 SMALL = 16 << 10
-"""Results below this many bytes come from Python's own allocator, which keeps memory itself, and are not counted."""
+"""Results smaller than this come from Python's own allocator, which has a pool itself. They are not counted."""
 PAGE = 4096
 MOST = 64
-"""Pieces that a pool keeps at most: it looks at all of them."""
+"""The most pieces that a pool keeps, since it searches all of them."""
 SPARE = 8
-"""A piece is given to what needs at least `1 - 1 / SPARE` of it."""
+"""A piece is reused for an allocation of at least `1 - 1 / SPARE` of its size."""
 
 Piece: TypeAlias = tuple[int, int, Any]
 """Size, address, owner."""
 
 Make: TypeAlias = Callable[[int], tuple[Any, int]]
-"""Gives so many bytes of new memory: its owner, and its address."""
+"""Allocates new memory of the given size: returns its owner and its address."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """What a virtual machine holds, in bytes; without its weights, and without results below 16 KiB."""
+    """The memory of a virtual machine in bytes, without weights and without results below 16 KiB."""
 
     planned: int
-    """Storage for intermediate values: of running calls, and kept for the next."""
+    """Storage for intermediate values: of running calls, and kept for later calls."""
     results: int
-    """Tensors that left a call and are alive, and tensors of running calls that the plan does not cover."""
+    """Live tensors that left a call, and unplanned tensors of running calls."""
     kept: int
-    """Memory that nobody uses, kept for later."""
+    """Unused memory that is kept for later."""
     peak: int
-    """The largest sum of the first two so far."""
+    """The largest sum of `planned` and `results` so far."""
 
     @property
     def total(self) -> int:
-        """All that is held now."""
+        """All memory that is held now."""
         return self.planned + self.results + self.kept
 
 
 def total(uses: Iterable[MemoryUse]) -> MemoryUse:
-    """What several pools hold together; a peak of which is as if they had theirs at the same time."""
+    """The sum over several pools. Its peak assumes that they all peaked at the same time."""
     sums = [sum(each) for each in zip(*(astuple(use) for use in uses), strict=True)]
     return MemoryUse(*sums)
 
 
 class Block:
-    """Memory in use; goes back to its pool when nothing refers to it."""
+    """Memory in use. It returns to its pool when the last reference is gone."""
 
     __slots__ = ("__weakref__", "_piece")
 
@@ -75,8 +75,8 @@ class Block:
 
 
 class Loan(weakref.ref[Block]):
-    """A block's place in its pool's books. What happens when the block goes is one call of C: in a `__del__` Python
-    would deliver signals, and lose a KeyboardInterrupt there."""
+    """The pool's record of a block in use. Its callback is a single call of C: a `__del__` in Python would handle
+    pending signals, and a KeyboardInterrupt would be lost there."""
 
     __slots__ = ("piece", "planned")
 
@@ -85,7 +85,7 @@ class Loan(weakref.ref[Block]):
 
 
 class MemoryPool:
-    """See the module. Any number of threads may use one."""
+    """A bounded pool of memory. Any number of threads may share one."""
 
     def __init__(
         self,
@@ -94,18 +94,18 @@ class MemoryPool:
         block: Callable[[Piece], Block] = Block,
         again: Callable[[Piece], bool] | None = None,
     ) -> None:
-        """`make` gives new memory, `block` what owns a piece that is in use; `again` says of a piece that came back
-        whether it may be used again (None: any)."""
+        """`make` allocates new memory; `block` creates the owner of a piece in use; `again` decides whether a returned
+        piece may be reused (None: always)."""
         self.limit = limit
         self._new = make
         self._block = block
         self._again = again
         self._free: list[Piece] = []
-        """What is kept, the oldest first."""
+        """Free pieces, the oldest first."""
         self._loans: set[Loan] = set()
         self._returned: deque[Loan] = deque()
-        """Of blocks that are gone, until somebody looks. They go at any time, in a garbage collection inside `allocate`
-        too."""
+        """Loans of blocks that are gone, until the next look. A block may go at any time, even during a garbage
+        collection inside `allocate`."""
         self._lock = Lock()
         self._kept = 0
         self._used = 0
@@ -124,11 +124,11 @@ class MemoryPool:
         return Tensor(pointer, shape, dtype, block)
 
     def storage(self, nbytes: int) -> tuple[Block, int]:
-        """As `allocate`, for the plan of a function."""
+        """Like `allocate`, for planned storage."""
         return self.allocate(nbytes, planned=True)
 
     def allocate(self, nbytes: int, planned: bool = False) -> tuple[Block, int]:
-        """Memory of at least `nbytes` bytes: its owner, and its address, a multiple of a cache line.
+        """Allocates at least `nbytes` bytes: returns an owner and an address that is a multiple of a cache line.
 
         Raises: RuntimeCheckError (`out-of-memory`).
         """
@@ -147,7 +147,7 @@ class MemoryPool:
         return block, piece[1]
 
     def release(self) -> int:
-        """Give up all that is kept. Returns the bytes."""
+        """Frees all kept pieces. Returns the number of bytes."""
         with self._lock:
             self._collect()
             freed, self._kept = self._kept, 0
@@ -155,12 +155,12 @@ class MemoryPool:
         return freed
 
     def use(self) -> MemoryUse:
-        """What is held."""
+        """The memory in use and kept."""
         with self._lock:
             self._collect()
             return MemoryUse(self._planned, self._used - self._planned, self._kept, self._peak)
 
-    # With the lock held
+    # Called with the lock held
 
     def _collect(self) -> None:
         while self._returned:
@@ -177,7 +177,7 @@ class MemoryPool:
             self._kept -= self._free.pop(0)[0]
 
     def _take(self, size: int) -> Piece | None:
-        """The smallest piece that is kept, large enough and not much too large."""
+        """The smallest kept piece that is large enough, and not much too large."""
         best = -1
         for i, piece in enumerate(self._free):
             fits = size <= piece[0] <= size + piece[0] // SPARE
@@ -190,7 +190,7 @@ class MemoryPool:
         return piece
 
     def _make(self, size: int, nbytes: int) -> Piece:
-        """A piece of `size` bytes, of which `nbytes` are asked for."""
+        """Allocates a piece of `size` bytes, of which `nbytes` were requested."""
         try:
             buffer, pointer = self._new(size)
         except RuntimeCheckError:  # out of memory: without what is kept there may be enough

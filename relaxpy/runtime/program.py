@@ -1,8 +1,8 @@
 """An executable linked into this process: kernels loaded, names resolved, functions translated to Python.
 
-What `relaxpy.runtime.link` writes refers to names. A `Program` is what does not depend on who calls: the translated
-functions, the loaded kernels, the constants. A `BoundProgram` gives the names their values for the queues and the
-communicator of certain calls (`relaxpy.runtime.call_state`); so a call costs the same on any queues.
+The code that `relaxpy.runtime.link` writes refers to names. A `Program` is the part that is the same for all calls:
+translated functions, loaded kernels, constants. A `BoundProgram` binds the names to the queues and the communicator of
+particular calls (`relaxpy.runtime.call_state`), so calls have the same overhead on any queues.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Program:
         recorder: Recorder | None = None,
         without_features: Collection[str] = (),
     ) -> None:
-        """`devices` are those of the executable's slots; kernels that need a feature of `without_features` are not
-        chosen."""
+        """`devices` are the devices of the executable's slots. Kernel images that need a feature in `without_features`
+        are not selected."""
         self.check_memory = check_memory
         self.recorder = recorder
         self.emitter = None if recorder is None else ProfilingEmitter
@@ -93,15 +93,15 @@ class Program:
             {slot: runtime.missing for slot, runtime in enumerate(self.runtimes)},
             without_features,
         )
-        """The kernels, each with the image that runs."""
+        """The kernels, each with its selected image."""
         self.devices = Devices(tuple(runtime.lines for runtime in self.runtimes), self.chosen)
         self.kernels = self._loaded()
-        """The kernels as their runtimes have loaded them, on no queue yet."""
+        """The kernels as loaded by their runtimes, on no queue yet."""
         self.constants = [from_numpy(array, constant=True) for array in executable.constants]
         for tensor in self.constants:
             tensor.constant = True  # also where from_numpy had to copy
         self._uploaded: dict[tuple[int, DeviceRuntime], DeviceTensor] = {}
-        """Constants in the memory of devices, with the queues that they were uploaded by."""
+        """Constants in device memory, each with the queue that uploaded it."""
         self._lock = Lock()
         generators = trampolined(executable.functions)
         movable = without_python(executable.functions) - generators
@@ -114,13 +114,14 @@ class Program:
         ]
 
     def open_queues(self) -> list[Queue]:
-        """A new queue for each slot; slots on the host have one together."""
+        """Opens a queue for each slot. All slots on the host share one."""
         host = self.runtimes[HOST].queue()
         others = self.runtimes[1:]
         return [host, *(host if r is self.runtimes[HOST] else r.queue() for r in others)]
 
     def _require_offsets(self) -> None:
-        """Raises: ExecutableError (`device-offset`) for planned storage that a device cannot use."""
+        """Raises: ExecutableError (`device-offset`) if a device does not support the alignment of the planned
+        storage."""
         for code in self.executable.functions:
             for instr in code.code:
                 if isinstance(instr, Alloc) and instr.storage >= 0:
@@ -145,17 +146,17 @@ class Program:
         return kernels
 
     def is_hosted(self, pattern: Pattern) -> bool:
-        """Whether all tensors in a value that matches live on the host."""
+        """Whether all tensors of a matching value are on the host."""
         if isinstance(pattern, TuplePattern):
             return all(map(self.is_hosted, pattern.fields))
         return not isinstance(pattern, TensorPattern) or self.is_host(pattern.slot)
 
     def is_host(self, slot: int) -> bool:
-        """Whether a slot's memory is that of this process."""
+        """Whether a slot's memory is this process's."""
         return self.runtimes[slot].lines.shared
 
     def constants_used(self) -> list[tuple[int, int]]:
-        """Constants and slots other than the host's that they are used in."""
+        """The (constant, slot) pairs of constants that are used on a device other than the host."""
         used = {
             (instr.index, instr.slot)
             for code in self.executable.functions
@@ -165,8 +166,8 @@ class Program:
         return sorted(used)
 
     def constants_on(self, queue: Queue, indices: Sequence[int]) -> list[Tensor]:
-        """Constants in the memory of a queue's device, for work of the queue. One that is there is not uploaded again,
-        and what the queue does from here on comes behind its upload."""
+        """Constants in the memory of a queue's device, for work of the queue. A constant that is there already is not
+        uploaded again; later work of the queue waits for its upload."""
         with self._lock:
             found: list[DeviceTensor] = []
             for index in indices:
@@ -180,16 +181,16 @@ class Program:
 
 
 class BoundProgram:
-    """A program with the queues and the communicator of calls: functions that can be called.
+    """A program bound to the queues and the communicator of calls: its functions can be called.
 
-    What calls put into memory belongs to these queues, the frames of its functions too. Function values that it makes
+    Memory that calls allocate belongs to these queues, including the frames. Function values that the program creates
     run on them.
     """
 
     def __init__(
         self, program: Program, queues: Sequence[Queue], communicator: object = None
     ) -> None:
-        """`queues` are those of the slots."""
+        """`queues` are the queues of the slots."""
         self.program = program
         self.executable = program.executable
         self.queues = queues
@@ -213,7 +214,7 @@ class BoundProgram:
             self.scope[f"f{index}"] = function.run
 
     def _launchers(self) -> list[Any]:
-        """The handles of the kernels, as the lines of their devices call them."""
+        """The handles of the kernels, in the form that the devices' code calls."""
         handles: list[Any] = []
         for info, kernel in zip(self.executable.kernels, self.program.kernels, strict=True):
             queue = self.queues[info.slot]
@@ -223,7 +224,7 @@ class BoundProgram:
         return handles
 
     def launched(self, index: int) -> None:
-        """A kernel was put into its queue: wait for it. Raises: RuntimeCheckError (`kernel-failed`)."""
+        """Waits for a kernel after it was put into its queue. Raises: RuntimeCheckError (`kernel-failed`)."""
         info = self.executable.kernels[index]
         try:
             self.queues[info.slot].synchronise()
@@ -233,7 +234,7 @@ class BoundProgram:
             ) from error
 
     def _names(self) -> dict[str, Any]:
-        """What the source of every function may refer to, but for the functions themselves."""
+        """The names that the code of every function may refer to, except for the functions themselves."""
         program = self.program
         scope: dict[str, Any] = {
             **vars(builtins),
@@ -277,7 +278,7 @@ class BoundProgram:
         return scope
 
     def _constants(self) -> Mapping[str, Tensor]:
-        """The constants in the memory of devices, by the names that lines have for them."""
+        """The constants in device memory, by the names in the code."""
         names: dict[str, Tensor] = {}
         used = self.program.constants_used()
         for slot in sorted({slot for _, slot in used}):
@@ -288,12 +289,12 @@ class BoundProgram:
         return names
 
     def fit(self, index: int, args: tuple[Any, ...]) -> None:
-        """Compare arguments with what a kernel takes. Raises: RuntimeCheckError (`check`)."""
+        """Compares arguments with the parameters of a kernel. Raises: RuntimeCheckError (`check`)."""
         info = self.executable.kernels[index]
         require_fit(info, args)
         queue = self.queues[info.slot]
         for number, arg in enumerate(args):
-            # one without memory tells only of its shape
+            # A tensor without memory only describes a shape.
             if isinstance(arg, Tensor) and arg.owner is not None and not queue.owns(arg):
                 raise RuntimeCheckError(
                     "check",
@@ -307,7 +308,8 @@ class BoundProgram:
         return Function(self.functions[index], captured)
 
     def own(self, value: Any) -> Any:
-        """A function value of this program that a call on other queues has made, to run on these; any other value."""
+        """Binds a function value of this program that a call on other queues created to these queues. Other values are
+        returned unchanged."""
         linked = getattr(value, "linked", None)
         if linked is None or linked.program is self or linked.program.program is not self.program:
             return value
@@ -321,7 +323,7 @@ class BoundProgram:
 
 
 def without_python(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
-    """Functions in whose calls no Python of users runs."""
+    """Functions whose calls run no user code in Python."""
     foreign = (Invoke, Packed, Library)
     result = {
         n for n, code in enumerate(functions) if not any(isinstance(i, foreign) for i in code.code)

@@ -1,8 +1,8 @@
-"""The functions that TVM's lowered programs compute shapes with, so that such programs run here.
+"""The functions of TVM's lowered programs that compute shapes, so that such programs run here.
 
-TVM keeps dimensions in a tensor, the shape heap, that a program makes and hands to these functions. A dimension is
-described by two integers: what to do with it (the codes below), and a number or a place in the heap. Our own lowering
-has instructions for all this (`relaxpy.op.memory`).
+TVM keeps dimensions in a tensor, the shape heap, which a program allocates and passes to these functions. A dimension
+is described by two integers: an action (the codes below), and a number or a heap index. Our own lowering uses
+instructions instead (`relaxpy.op.memory`).
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from relaxpy.errors import RuntimeCheckError
 from relaxpy.runtime.tensor import Shape, Tensor, empty, sizes
 
 EQUALS_NUMBER, STORE, IGNORE, EQUALS_HEAP = 0, 1, 2, 3
-"""What `match_shape` does with a dimension."""
+"""The actions of `match_shape` for a dimension."""
 NUMBER, LOAD = 0, 1
-"""Where `make_shape` takes one from."""
+"""The sources of `make_shape` for a dimension."""
 
 
 def alloc_shape_heap(size: int) -> Tensor:
-    """A heap of `size` places."""
+    """Allocates a heap of `size` integers."""
     heap = empty((int(size),), "int64")
     heap.numpy()[...] = 0
     return heap
 
 
 def match_shape(value: Any, heap: Tensor, count: int, *rest: Any) -> tuple[()]:
-    """Compare the `count` dimensions of a tensor or shape, or store them. The last argument says whose they are.
+    """Compares each of the `count` dimensions of a tensor or shape, or stores it. The last argument is the context for
+    errors.
 
     Raises: RuntimeCheckError (`check`).
     """
@@ -43,7 +44,7 @@ def match_shape(value: Any, heap: Tensor, count: int, *rest: Any) -> tuple[()]:
 def match_prim_value(
     value: int, heap: Tensor, code: int, operand: int, context: str = ""
 ) -> tuple[()]:
-    """Compare a scalar, or store it."""
+    """Compares a scalar, or stores it."""
     _match(int(value), heap, code, operand, context)
     return ()
 
@@ -59,7 +60,7 @@ def _match(value: int, heap: Tensor, code: int, operand: int, what: str) -> None
 
 
 def make_shape(heap: Tensor, count: int, *codes: int) -> Shape:
-    """The shape of `count` dimensions."""
+    """A shape of `count` dimensions."""
     places = heap.numpy()
     found = [int(places[n]) if code == LOAD else int(n) for code, n in _pairs(codes)]
     if len(found) != count:
@@ -73,7 +74,7 @@ def make_prim_value(heap: Tensor, code: int, operand: int) -> int:
 
 
 def check_tensor_info(value: Any, ndim: int, *rest: Any) -> tuple[()]:
-    """Is this a tensor of so many dimensions (-1: any) and this dtype (left out, or empty: any)?"""
+    """Checks that a value is a tensor of rank `ndim` (-1: any) and of this dtype (omitted or empty: any)."""
     *dtype, context = rest
     if not isinstance(value, Tensor):
         _fail(context, f"a tensor is expected, got {type(value).__name__}")
@@ -85,14 +86,14 @@ def check_tensor_info(value: Any, ndim: int, *rest: Any) -> tuple[()]:
 
 
 def check_shape_info(value: Any, ndim: int, context: str = "") -> tuple[()]:
-    """Is this a shape of so many dimensions (-1: any)?"""
+    """Checks that a value is a shape of `ndim` dimensions (-1: any)."""
     if not isinstance(value, Shape) or ndim not in (-1, len(value)):
         _fail(context, f"a shape of {ndim} dimensions is expected, got {value!r}")
     return ()
 
 
 def check_prim_value_info(value: Any, dtype: Any, context: str = "") -> tuple[()]:
-    """Is this a scalar of this kind?"""
+    """Checks that a value is a scalar of this kind."""
     kinds: dict[str, type | tuple[type, ...]] = {"i": int, "u": int, "f": (int, float), "b": bool}
     if not isinstance(value, kinds.get(str(dtype)[:1], object)):
         _fail(context, f"a scalar of dtype {dtype} is expected, got {value!r}")
@@ -100,14 +101,14 @@ def check_prim_value_info(value: Any, dtype: Any, context: str = "") -> tuple[()
 
 
 def check_tuple_info(value: Any, count: int, context: str = "") -> tuple[()]:
-    """Is this a tuple of so many values?"""
+    """Checks that a value is a tuple of `count` fields."""
     if not isinstance(value, tuple) or len(value) != count:
         _fail(context, f"a tuple of {count} is expected")
     return ()
 
 
 def check_func_info(value: Any, context: str = "") -> tuple[()]:
-    """Is this a function?"""
+    """Checks that a value is a function."""
     if not callable(value):
         _fail(context, f"a function is expected, got {type(value).__name__}")
     return ()
@@ -134,4 +135,4 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         check_shape_info, check_prim_value_info, check_tuple_info, check_func_info, tuple_getitem,
     )
 }  # fmt: skip
-"""These functions by the names that TVM's programs call them by."""
+"""These functions by their names in TVM's programs."""

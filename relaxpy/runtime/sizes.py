@@ -1,11 +1,11 @@
-"""Sizes as polynomials over what a call brings, and what can be proved of them.
+"""Symbolic sizes as polynomials over the arguments' dimensions, and proofs about them.
 
-The verifier (`relaxpy.runtime.verifier.verify`) computes with these in place of numbers. An *atom* is something
-unknown: a dimension of an argument, or an operation such as `n // 4` on sizes. Equal operations are one atom. A *size*
-is a sum of products of atoms in normal form, so that equal sizes are equal tuples.
+The verifier (`relaxpy.runtime.verifier.verify`) computes with these in place of numbers. An *atom* is an unknown: a
+dimension of an argument, or an operation such as `n // 4` on sizes. Equal operations are the same atom. A *size* is a
+sum of products of atoms in normal form, so that equal sizes are equal tuples.
 
-What a check of the program establishes (`assume_equal`, `assume_at_least_0`) holds behind it, and in a branch as far as
-the branch goes: `mark` and `undo` take it back.
+Facts that the program checks (`assume_equal`, `assume_at_least_0`) hold for the code after the check, or until the end
+of its branch: `mark` and `undo` remove them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp
 from relaxpy.runtime.integers import compute
 
 Monomial: TypeAlias = "tuple[int, ...]"
-"""Numbers of atoms, ascending; one that occurs twice is squared."""
+"""Indices of atoms in ascending order. An atom that occurs twice is squared."""
 Size: TypeAlias = "tuple[tuple[Monomial, int], ...]"
-"""Monomials with their coefficients, ascending; none is 0."""
+"""Monomials with nonzero coefficients, in ascending order."""
 Limits: TypeAlias = "tuple[int | None, int | None]"
-"""The smallest and the largest number; None: not known."""
+"""The smallest and the largest value; None: unknown."""
 
 _TERMS, _DEGREE, _COEFFICIENT, _DEPTH = 48, 12, 1 << 128, 40
-"""Limits of a polynomial, and of the depth of atoms that are examined. A larger polynomial becomes an atom."""
+"""Limits of a polynomial, and of the depth of atoms that are searched. A larger polynomial becomes an atom."""
 _LEVELS = 2
 _MISSING: Any = object()
 _TRIES = 8
@@ -34,7 +34,7 @@ _TRIES = 8
 @dataclass(frozen=True, slots=True)
 class _Atom:
     op: str
-    """"" for what is not an operation."""
+    """"" for an atom that is not an operation."""
     args: tuple[Size, ...]
     low: int | None
     high: int | None
@@ -42,12 +42,12 @@ class _Atom:
 
 
 def number(value: int) -> Size:
-    """A number as a size."""
+    """A size that is a constant."""
     return (((), value),) if value else ()
 
 
 def value_of(size: Size) -> int | None:
-    """The number that a size is, or None."""
+    """The value of a constant size, or None."""
     if not size:
         return 0
     return size[0][1] if len(size) == 1 and not size[0][0] else None
@@ -70,7 +70,7 @@ def _sorted(terms: dict[Monomial, int]) -> Size:
 
 
 class Sizes:
-    """The atoms of a function, and what is known of them at the instruction that is looked at."""
+    """The atoms of a function, and the facts known about them at the current instruction."""
 
     def __init__(self) -> None:
         self.atoms: list[_Atom] = []
@@ -81,10 +81,10 @@ class Sizes:
         self._at_least_0: dict[Size, bool] = {}
         self._trail: list[tuple[dict[Any, Any], Any, Any]] = []
 
-    # What is known, and until when
+    # Known facts, and the trail to undo them
 
     def put(self, table: dict[Any, Any], key: Any, value: Any = _MISSING) -> None:
-        """Set an entry of a table, or without `value` delete it, until `undo`."""
+        """Sets an entry of a table, or deletes it without a `value`. `undo` restores it."""
         self._trail.append((table, key, table.get(key, _MISSING)))
         if value is _MISSING:
             table.pop(key, None)
@@ -92,16 +92,16 @@ class Sizes:
             table[key] = value
 
     def mark(self) -> int:
-        """A point to go back to."""
+        """The current position in the trail, for `undo`."""
         return len(self._trail)
 
     def changed(self, mark: int, table: dict[Any, Any]) -> dict[Any, Any]:
-        """The entries of a table that were set since `mark`, deleted ones as `None`."""
+        """The entries of a table that were set since `mark`; deleted ones are `None`."""
         keys = {key for each, key, _ in self._trail[mark:] if each is table}
         return {key: table.get(key) for key in keys}
 
     def undo(self, mark: int) -> None:
-        """Forget what was set since `mark`."""
+        """Removes all facts since `mark`."""
         while len(self._trail) > mark:
             table, key, old = self._trail.pop()
             if old is _MISSING:
@@ -112,12 +112,12 @@ class Sizes:
     # Making sizes
 
     def fresh(self, low: int | None = None) -> Size:
-        """Something unknown, `low` at least."""
+        """A new unknown that is at least `low`."""
         self.atoms.append(_Atom("", (), low, None, 0))
         return (((len(self.atoms) - 1,), 1),)
 
     def of(self, expr: IntExpr, slots: Callable[[int], Size]) -> Size:
-        """A formula of the bytecode over sizes."""
+        """The value of a bytecode formula over sizes."""
         if isinstance(expr, Heap):
             return slots(expr.index)
         if isinstance(expr, IntOp):
@@ -125,7 +125,7 @@ class Sizes:
         return number(expr)
 
     def apply(self, op: str, args: tuple[Size, ...]) -> Size:
-        """An operation on sizes."""
+        """Applies an operation to sizes."""
         match op:
             case "add":
                 return self._bounded(op, args, plus(args[0], args[1]))
@@ -166,14 +166,14 @@ class Sizes:
         return self._bounded("mul", tuple(sorted((a, b))), _sorted(terms))
 
     def product(self, sizes: Iterable[Size], factor: int = 1) -> Size:
-        """The product of all, times `factor`."""
+        """The product of all sizes, times `factor`."""
         total = number(factor)
         for size in sizes:
             total = self.times(total, size)
         return total
 
     def _bounded(self, op: str, args: tuple[Size, ...], size: Size) -> Size:
-        """The size, or an atom for it where it has become large."""
+        """The size, or an atom for it if it has become too large."""
         if len(size) <= _TERMS and all(
             len(m) <= _DEGREE and -_COEFFICIENT < c < _COEFFICIENT for m, c in size
         ):
@@ -181,7 +181,7 @@ class Sizes:
         return self._atom(op, args)
 
     def _divided(self, op: str, args: tuple[Size, ...]) -> Size:
-        """Multiples of the divisor leave the division: (4n + 6) // 4 = n + 1 + 2 // 4."""
+        """Moves multiples of the divisor out of the division: (4n + 6) // 4 = n + 1 + 2 // 4."""
         size, divisor = args[0], value_of(args[1])
         if divisor is None or divisor <= 0:
             return self._atom(op, args)
@@ -212,7 +212,7 @@ class Sizes:
             depth = 1 + max(
                 (self.atoms[a].depth for arg in args for m, _ in arg for a in m), default=0
             )
-            # For good: what checks have established may be undone.
+            # These limits are permanent, so they must not use facts, which may be undone.
             low, high = self._limits(op, args, -1) if depth <= _DEPTH else (None, None)
             found = self._numbers[key] = len(self.atoms)
             self.atoms.append(_Atom(op, args, low, high, depth))
@@ -252,8 +252,8 @@ class Sizes:
         return None, None
 
     def translated(self, size: Size, other: Sizes, bound: dict[int, Size]) -> Size | None:
-        """A size over the atoms of `other`, which are `bound` to sizes here, and get what is computed from those; None
-        where that does not say it."""
+        """Translates a size over the atoms of `other` to this object's atoms. `bound` maps atoms of `other` to sizes
+        here, and is extended with those computed from them. None if an atom cannot be computed."""
         total: Size = ()
         for monomial, coefficient in size:
             term = number(coefficient)
@@ -272,8 +272,8 @@ class Sizes:
     # Proofs
 
     def limits(self, size: Size, levels: int = _LEVELS) -> Limits:
-        """The smallest and the largest number that a size can be, as far as that is known. What checks have established
-        is looked for so many operations deep; -1: not at all."""
+        """The smallest and the largest value of a size, as far as known. Facts are searched `levels` operations deep;
+        -1: not at all."""
         low: int | None = 0
         high: int | None = 0
         for monomial, coefficient in size:
@@ -312,11 +312,11 @@ class Sizes:
         return low, high
 
     def are_equal(self, a: Size, b: Size) -> bool:
-        """Whether two sizes are proved to be equal."""
+        """Whether two sizes are proved equal."""
         return a == b or (bool(self._equal) and self.resolved(a) == self.resolved(b))
 
     def is_at_least_0(self, size: Size) -> bool:
-        """Whether a size is proved not to be negative."""
+        """Whether a size is proved nonnegative."""
         for each in self._alternatives(size):
             low = self.limits(each)[0]
             if (low is not None and low >= 0) or each in self._at_least_0:
@@ -324,7 +324,7 @@ class Sizes:
         return False
 
     def _alternatives(self, size: Size) -> Iterator[Size]:
-        """Sizes that are not larger than this one: other forms of it, and with an operand in place of a maximum."""
+        """Lower bounds of a size: other forms of it, and forms with an operand in place of a maximum."""
         yield size
         todo = [self.resolved(size)]
         for _ in range(_TRIES):
@@ -346,7 +346,7 @@ class Sizes:
                         ]
 
     def resolved(self, size: Size) -> Size:
-        """A size with what checks have found equal put in."""
+        """A size with known equalities substituted."""
         for _ in range(_TRIES):
             if not self._equal:
                 break
@@ -380,9 +380,9 @@ class Sizes:
     # Facts
 
     def assume_equal(self, a: Size, b: Size) -> None:
-        """From here on the two are equal."""
+        """Adds the fact that the two are equal."""
         difference = self.resolved(plus(a, b, -1))
-        # The youngest atom, as what came for a dimension that the others are said to be equal to.
+        # Substitute the youngest atom: it is the actual size of a dimension that is compared with the others.
         for monomial, coefficient in sorted(difference, reverse=True):
             if len(monomial) == 1 and coefficient in (1, -1):
                 rest = plus(difference, ((monomial, coefficient),), -1)
@@ -397,7 +397,7 @@ class Sizes:
                     return
 
     def assume_at_least_0(self, size: Size) -> None:
-        """From here on it is not negative."""
+        """Adds the fact that a size is nonnegative."""
         self.put(self._at_least_0, size, True)
         known = [(m, c) for m, c in size if m]
         if len(known) != 1 or len(known[0][0]) != 1:
@@ -414,7 +414,7 @@ class Sizes:
                 self.put(self._high, atom, most)
 
     def assume(self, condition: IntExpr, slots: Callable[[int], Size]) -> None:
-        """From here on the condition holds."""
+        """Adds the fact that a condition holds."""
         if not isinstance(condition, IntOp):
             return
         if condition.op == "and":
@@ -428,7 +428,7 @@ class Sizes:
                 self.assume_at_least_0(plus(plus(b, a, -1), number(-(condition.op == "lt"))))
 
     def _atoms_in(self, size: Size) -> set[int]:
-        """All atoms of a size, those inside of operations too."""
+        """All atoms of a size, including those inside operations."""
         found: set[int] = set()
         todo = [atom for monomial, _ in size for atom in monomial]
         while todo:

@@ -1,7 +1,7 @@
-"""Values of the runtime: tensors and shapes, and how anything that holds numbers becomes one without a copy.
+"""Values of the runtime: tensors and shapes, and their conversion from arrays without a copy.
 
-A `Tensor` is a pointer, a shape, an element type and whatever keeps the memory alive. It is always compact (row-major,
-no gaps) and aligned to its items, because that is what kernels take; `from_any` copies an input only where it is not.
+A `Tensor` is a pointer, a shape, an element type, and the owner that keeps the memory alive. It is always compact
+(row-major, without gaps) and aligned to its items, as kernels require; `from_any` copies an input only if it is not.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.device import CPU, Device
 
 LARGEST = (1 << 63) - 1
-"""The largest size: the heap of a frame and the records that kernels take hold 64 bits."""
+"""The largest size: a frame's heap and the records of kernels have 64-bit integers."""
 ALIGNMENT = 64
-"""Alignment in bytes of memory that the runtime allocates: a cache line, and the widest vector register."""
+"""The alignment in bytes of memory that the runtime allocates: a cache line, and the widest vector register."""
 
 Array: TypeAlias = NDArray[Any]
 
@@ -30,7 +30,7 @@ _U8 = np.dtype(np.uint8)
 
 
 class Shape(tuple[int, ...]):
-    """A shape value: a tuple of ints, and not a tuple of values."""
+    """A shape value: a tuple of ints, in contrast to a tuple of values."""
 
     __slots__ = ()
 
@@ -40,21 +40,21 @@ class Shape(tuple[int, ...]):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """An owner of memory that no function may update in place."""
+    """The owner of memory that no function may update in place."""
 
     memory: object
-    """Keeps it alive."""
+    """Keeps the memory alive."""
     read_only: bool
-    """The caller's own memory, which may not be written to; otherwise a copy, which the caller does not see."""
+    """True: the caller's own memory, which is read-only. False: a copy that the caller does not see."""
     reason: str
-    """Why, for an error: after "the parameter"."""
+    """The reason for an error message, which follows "the parameter"."""
     advice: str
-    """The hint for an error: a value to pass instead."""
+    """The hint for an error message: a value to pass instead."""
 
 
 class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
-    """A compact tensor: `.numpy()` and DLPack give its memory without a copy. Python's operators and numpy's functions
-    compute on its numbers, and give numpy's arrays."""
+    """A compact tensor. `.numpy()` and DLPack share its memory without a copy. Python's operators and numpy's functions
+    accept it and return numpy arrays."""
 
     __slots__ = (
         "__weakref__",
@@ -75,7 +75,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     owner: object
     """Keeps the memory alive."""
     constant: bool
-    """Belongs to an executable: never written to, copied before it leaves a call."""
+    """Whether it belongs to an executable: it is never written to, and copied before it leaves a call."""
     device: Device
 
     def __init__(
@@ -109,7 +109,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         return self.size * dtypes.info(self.dtype).itemsize
 
     def numpy(self) -> Array:
-        """A numpy array over the same memory, which it keeps alive. Read-only where the memory is."""
+        """A numpy array over the same memory, which it keeps alive. It is read-only if the memory is."""
         if self._numpy is None:
             self._numpy = np.asarray(_ArrayInterface(self)).view(dtypes.to_numpy(self.dtype))
             if not self.writable:
@@ -127,25 +127,25 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         )
 
     def copy(self) -> Tensor:
-        """The same numbers in memory of their own."""
+        """A copy in its own memory."""
         out = empty(tuple(self.shape), self.dtype)
         ctypes.memmove(out.pointer, self.pointer, self.nbytes)
         return out
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The address means nothing in a copy: pickling and copying go through the numbers.
+        # Pickling and copying store the elements, since the address is meaningless in a copy.
         return from_numpy, (self.numpy().copy(),)
 
     def item(self) -> Any:
-        """The only item, as a Python scalar; ValueError if there are several."""
+        """The only element as a Python scalar. Raises ValueError if there are several."""
         return self.numpy().item()
 
     def __getitem__(self, index: Any) -> Any:
-        """Numbers of it, as numpy gives them: a view, or a copy, or a scalar."""
+        """Indexing with numpy's rules: a view, a copy or a scalar."""
         return self.numpy()[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Write numbers, as to an array: how a library function in Python fills its outputs."""
+        """Assignment to elements, as for an array. Library functions in Python fill their outputs with it."""
         self.numpy()[index] = value
 
     def __len__(self) -> int:
@@ -154,7 +154,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        """Its parts along the first axis, as numpy gives them."""
+        """Iterates over the first axis, as numpy does."""
         return iter(self.numpy())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -164,11 +164,11 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         return array.copy() if copy else array
 
     def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """By identity, though `==` compares numbers."""
+        """Hashes by identity, although `==` compares elements."""
         return id(self)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Numpy's function of the numbers."""
+        """Applies a numpy function to the elements."""
         arrays = [value.numpy() if isinstance(value, Tensor) else value for value in inputs]
         given = options.get("out", ())
         if given:
@@ -192,11 +192,11 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         return bool(self.numpy())
 
     def __index__(self) -> int:
-        """The integer of a tensor without dimensions, where Python counts: `range(t)`."""
+        """The integer of a 0-d tensor where Python needs an index: `range(t)`."""
         return self.numpy().__index__()
 
     def __format__(self, spec: str) -> str:
-        """The number of a tensor without dimensions by a format: `f"{t:.3f}"`."""
+        """Formats the element of a 0-d tensor: `f"{t:.3f}"`."""
         return (
             object.__format__(self, spec) if self.shape or not spec else format(self.item(), spec)
         )
@@ -205,10 +205,10 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         return self.device.dlpack
 
     def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> object:
-        """A DLPack capsule over the same memory; a copy where that is read-only, which consumers do not heed.
+        """A DLPack capsule over the same memory; a copy if that is read-only, since consumers may ignore the flag.
 
-        numpy makes the capsule, and so frees it without needing Python; types that DLPack has and numpy has not
-        travel as integers, and their type is then written into the capsule.
+        numpy makes the capsule, so it is freed without Python. Types that numpy does not export travel as integers, and
+        their type is written into the capsule afterwards.
         """
         array = self.numpy()
         info = dtypes.info(self.dtype)
@@ -230,7 +230,8 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 class _ArrayInterface:
-    """Hands a tensor's memory to numpy as unsigned integers of the item's width, and keeps the tensor's owner alive."""
+    """Exports a tensor's memory to numpy as unsigned integers of the item's width, and keeps the tensor's owner
+    alive."""
 
     __slots__ = ("__array_interface__", "owner")
 
@@ -246,7 +247,7 @@ class _ArrayInterface:
 
 
 class DLTensor(ctypes.Structure):
-    """`DLTensor` of dlpack.h: how kernels and DLPack describe a tensor."""
+    """`DLTensor` of dlpack.h, the description of a tensor for kernels and DLPack."""
 
     _fields_ = (
         ("data", ctypes.c_int64),
@@ -276,7 +277,7 @@ READ_ONLY, IS_COPY = 1, 2
 
 
 def dlpack_record(capsule: object) -> DLTensor:
-    """The record inside a DLPack capsule, in place. The capsule owns it."""
+    """The `DLTensor` inside a DLPack capsule, in place. The capsule owns it."""
     name: bytes = _capsule_name(capsule)
     address: int = _capsule_pointer(capsule, name)
     return DLTensor.from_address(
@@ -285,8 +286,8 @@ def dlpack_record(capsule: object) -> DLTensor:
 
 
 def dlpack_flags(capsule: object) -> int:
-    """The flags of a DLPack capsule. Before version 1 it has none, and its memory may be read-only (jax's arrays are
-    immutable): it counts as read-only, as in numpy."""
+    """The flags of a DLPack capsule. Capsules before version 1 have none, and their memory may be read-only (jax's
+    arrays are immutable). Like numpy, treat them as read-only."""
     name: bytes = _capsule_name(capsule)
     if not name.endswith(b"versioned"):
         return READ_ONLY
@@ -309,7 +310,8 @@ def sizes(values: Iterable[int]) -> Shape:
 
 
 def require_countable(shape: Sequence[int], dtype: str) -> None:
-    """Numpy has no array, however empty, of which the sizes but for the zeros ask for more bytes than 64 bits count.
+    """Checks a limit of numpy: the nonzero sizes of an array, even of an empty one, must not require more bytes than 64
+    bits count.
 
     Raises: RuntimeCheckError (`out-of-memory`).
     """
@@ -335,7 +337,7 @@ def allocate(nbytes: int) -> tuple[Array, int]:
     Raises: RuntimeCheckError (`out-of-memory`).
     """
     try:
-        # a number of bytes below 0, of sizes that nobody has checked, must not come out as a small one
+        # A negative number of bytes, from unchecked sizes, must not become a small positive one.
         buffer: Any = np.empty(nbytes + ALIGNMENT if nbytes >= 0 else -1, _U8)
     except (MemoryError, ValueError, OverflowError):
         raise RuntimeCheckError("out-of-memory", f"cannot allocate {nbytes} bytes") from None
@@ -344,9 +346,9 @@ def allocate(nbytes: int) -> tuple[Array, int]:
 
 
 def from_numpy(array: Array, constant: bool = False) -> Tensor:
-    """A tensor over the array's memory; over a copy where items are strided, misaligned or byte-swapped."""
+    """A tensor over the array's memory; over a copy if items are strided, misaligned or byte-swapped."""
     name = dtypes.from_numpy(array.dtype)
-    # Zero-sized arrays have any strides; numpy calls them compact already.
+    # Zero-sized arrays may have any strides; numpy treats them as compact.
     if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
         try:
             array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
@@ -359,12 +361,12 @@ def from_numpy(array: Array, constant: bool = False) -> Tensor:
 
 
 def from_any(value: object, dtype: str = "") -> Tensor | None:
-    """A tensor from what a caller may pass, or None if the value is no tensor in any sense.
+    """Converts a caller's argument to a tensor. None if the value cannot be converted.
 
-    numpy arrays and anything with DLPack on the CPU are taken as they are, sharing memory, unless strided or
-    misaligned. numpy scalars are copied. Python numbers and nested lists become `dtype` (a parameter's type; "":
-    numpy's choice); they have no type of their own, so only a value that does not fit is an error. Other types are
-    never cast. A copy, and memory that may not be written to, has a `Fixed` owner.
+    numpy arrays, and objects with DLPack on the CPU, share memory unless they are strided or misaligned. numpy scalars
+    are copied. Python numbers and nested lists become `dtype` (a parameter's type; "": numpy's choice); they have no
+    type of their own, so only a value that does not fit is an error. Other types are never cast. The owner of a copy,
+    and of read-only memory, is a `Fixed`.
 
     Raises: RuntimeCheckError (`dtype`, `lossy`, `device`).
     """
@@ -387,7 +389,7 @@ def from_any(value: object, dtype: str = "") -> Tensor | None:
 
 
 def copied(tensor: Tensor, reason: str, advice: str) -> Tensor:
-    """The tensor, marked as a copy of what a caller passed: an update in place would be lost."""
+    """The tensor, marked as a copy of an argument: an update in place would be lost."""
     tensor.owner = Fixed(tensor.owner, False, reason, advice)
     return tensor
 
@@ -405,7 +407,7 @@ def _rearranged(tensor: Tensor, array: Array) -> Tensor:
 
 
 def _from_python(value: float | list[Any], dtype: str) -> Tensor:
-    """Numbers without a type of their own, as `dtype` if every one of them fits."""
+    """Converts numbers without a type of their own to `dtype`, if all of them fit."""
     try:
         natural = np.asarray(value)
         name = dtypes.from_numpy(natural.dtype)
@@ -418,7 +420,7 @@ def _from_python(value: float | list[Any], dtype: str) -> Tensor:
     if natural.size == 0:
         return from_numpy(natural.astype(target))
     if dtype == "uint64" and natural.dtype == np.float64:
-        # of integers from 2**63 on beside smaller ones numpy makes floats
+        # With integers from 2**63 on beside smaller ones, numpy makes floats.
         whole = np.asarray(value, object)
         if all(type(each) is int and each >= 0 for each in whole.flat):
             natural, name = whole, dtype
@@ -439,7 +441,7 @@ def _from_python(value: float | list[Any], dtype: str) -> Tensor:
 
 
 def _from_dlpack(value: Any) -> Tensor:
-    """A tensor over the memory of any DLPack producer. The capsule is only read, so its owner stays its owner."""
+    """A tensor over the memory of a DLPack producer. The capsule is only read and remains the owner."""
     try:
         kind, index = value.__dlpack_device__()
     except (AttributeError, BufferError, TypeError, ValueError, RuntimeError) as error:
@@ -501,7 +503,7 @@ def _compact_copy(value: object) -> str:
 
 
 def _capsule(value: Any) -> object:
-    """The value's DLPack capsule; of version 1 where its producer knows that, which says what is read-only."""
+    """The value's DLPack capsule; of version 1 if the producer supports it, since that has a read-only flag."""
     try:
         try:
             return value.__dlpack__(max_version=(1, 0))
@@ -517,7 +519,7 @@ def _no_memory(value: object, error: Exception) -> RuntimeCheckError:
 
 
 def is_compact(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the strides (in items) are those of row-major order; dimensions of 1 have any."""
+    """Whether the strides (in items) are row-major. Dimensions of size 1 may have any stride."""
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size != 1 and stride != expected:

@@ -1,4 +1,5 @@
-"""Calls on a stack of our own: functions that recurse, or go deep, are generators that yield what they call."""
+"""A trampoline: recursive and deeply nested functions are generators that yield their calls, which run on an explicit
+stack."""
 
 from __future__ import annotations
 
@@ -10,19 +11,21 @@ from relaxpy.runtime.bytecode import Call, FunctionCode, Invoke
 
 Suspended: TypeAlias = Generator[Any, Any, Any]
 MAX_DEPTH = 100
-"""Chains of calls that go deeper run on the trampoline, as recursion does."""
+"""Deeper chains of calls run on the trampoline, as recursion does."""
 MAX_CALLS = 1_000_000
-"""Calls in calls on the trampoline: some 2.5 GB, and a recursion that does not end gets there."""
+"""The most nested calls on the trampoline: about 2.5 GB. Only infinite recursion gets there."""
 
 
 def trampolined(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
-    """Functions that run on the trampoline: in a cycle of calls, calling function values, deep, or calling such."""
+    """Functions that run on the trampoline: those in a cycle of calls, those that call function values or have deep
+    chains of calls, and callers of such functions."""
     calls = [sorted({i.index for i in code.code if isinstance(i, Call)}) for code in functions]
     result = {
         n for n, code in enumerate(functions) if any(isinstance(i, Invoke) for i in code.code)
     }
     depth: dict[int, int] = {}
-    # Depth from the leaves, level by level; what is left over after MAX_DEPTH levels is in a cycle, above one, or deep.
+    # Compute depths from the leaves, level by level. Functions that remain after MAX_DEPTH levels are in a cycle, call
+    # one, or are deep.
     for level in range(MAX_DEPTH):
         ready = [
             n for n in range(len(functions)) if n not in depth and all(c in depth for c in calls[n])
@@ -44,7 +47,7 @@ def trampolined(functions: tuple[FunctionCode, ...]) -> frozenset[int]:
 
 
 def drive(running: Suspended) -> Any:
-    """Run a generator of a function and those that it yields, on a stack of our own."""
+    """Runs a generator of a function, and those that it yields, on an explicit stack."""
     stack: list[Suspended] = []
     value: Any = None
     error: BaseException | None = None
@@ -57,7 +60,7 @@ def drive(running: Suspended) -> Any:
                 return value
             running = stack.pop()
         except BaseException as raised:
-            # Every function on the stack gets it, to locate it and to give its frame back.
+            # Every function on the stack receives the exception, to locate it and to release its frame.
             if not stack:
                 raise
             value, error = None, raised

@@ -1,6 +1,7 @@
-"""Which values a function may update in place: memory that the caller sees, may write to, and passed once.
+"""Checks on in-place updates: a function may update memory that the caller can see, may write to, and passed only once.
 
-A parameter that a function updates (`bytecode.Param.updated`) is checked where the function begins, whoever calls it.
+A parameter that a function updates (`bytecode.Param.updated`) is checked at the start of the function, for every
+caller.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def tensors(value: object) -> Iterator[Tensor]:
 
 
 def require_updatable(value: object) -> None:
-    """Raises: RuntimeCheckError (`read-only`, `update-lost`) for a value that holds memory which may not be updated."""
+    """Raises: RuntimeCheckError (`read-only`, `update-lost`) if a value contains memory that must not be updated."""
     for tensor in tensors(value):
         if not tensor.size:
             continue
@@ -44,7 +45,8 @@ def require_updatable(value: object) -> None:
 def require_apart(
     values: Sequence[object], updated: Sequence[int], name: Callable[[int], str]
 ) -> None:
-    """Check that no other value shares memory with those that a function updates. `name` gives a parameter's name.
+    """Checks that no other argument shares memory with those that a function updates. `name` returns a parameter's
+    name.
 
     Raises: RuntimeCheckError (`update-shared`).
     """
@@ -66,10 +68,11 @@ def require_apart(
 def _require_apart(
     pieces: list[tuple[int, int, int]], written_to: frozenset[int], name: Callable[[int], str]
 ) -> None:
-    """Compare pieces of one memory: from where to where, and whose."""
+    """Checks the pieces of one memory for overlap. A piece is (start, end, position of the argument)."""
     pieces.sort()
     reach = {False: (0, -1), True: (0, -1)}
-    """How far the pieces reach that came before, and whose that is: of those that are only read, and of the others."""
+    """The furthest end of the preceding pieces and its argument: of those that are only read (False), and of those that
+    are updated (True)."""
     for begin, end, position in pieces:
         if begin == end:
             continue
@@ -91,7 +94,7 @@ def _shared(name: Callable[[int], str], positions: tuple[int, int]) -> RuntimeCh
 
 
 def require_own(values: Sequence[Any], updated: Sequence[int], name: Callable[[int], str]) -> None:
-    """Check what a function is called with that updates the parameters `updated` in place.
+    """Checks the arguments of a function that updates the parameters `updated` in place.
 
     Raises: RuntimeCheckError (`read-only`, `update-lost`, `update-shared`).
     """

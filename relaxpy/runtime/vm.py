@@ -24,21 +24,20 @@ from relaxpy.runtime.tensor import Tensor, from_any
 class VirtualMachine:
     """Runs an executable: `vm["main"](x, y)`. Any number of threads may call it at the same time.
 
-    Memory that calls need for intermediate values is kept for the next call, and some of what results took that are
-    gone; `memory` says how much, `release_memory` gives it back. `check_memory` runs functions slowly, with a check
-    behind every instruction that nothing in use is overwritten (`relaxpy.runtime.inspect.watch`), and waits for every
-    kernel of a device.
+    Memory for intermediate values is kept for later calls, and so is some memory of freed results. `memory` reports the
+    amounts, and `release_memory` frees it. `check_memory` is a slow mode that checks after every instruction that no
+    live tensor was overwritten (`relaxpy.runtime.inspect.watch`), and waits for every kernel of a device.
 
-    A program built for other devices than the processor names them in `executable.slots`; `devices` says which device
-    of this machine each of them is, `{"gpu": "opencl:1"}`, where it is not the first of its kind; `device` is short for
-    that of the last slot. Arrays are copied to a device at each call; `upload` does it once.
+    A program built for devices other than the CPU lists them in `executable.slots`. By default each slot is the first
+    device of its kind on this machine. `devices={"gpu": "opencl:1"}` chooses others, and `device` chooses that of the
+    last slot. Arrays are copied to a device at each call; `upload` copies them once.
 
-    Of kernels that were built for several processors (`target="llvm -mcpu=x86-64-v3,x86-64-v4"`) those run that use
-    most of what this one has, but for `without_features`: with `["avx512f"]` the AVX2 kernels run. `images` says for
-    what the kernels were built that run.
+    If kernels were built for several CPUs (`target="llvm -mcpu=x86-64-v3,x86-64-v4"`), the variant that uses most of
+    this CPU's features runs. `without_features` excludes features: with `["avx512f"]` the AVX2 kernels run. `images`
+    lists the selected variants.
 
-    Calls put their work into a queue of each device. Where two shall run at once, or a call shall be in order with
-    other work of the caller's, `on` gives the same machine on other queues:
+    Calls put their work into one queue per device. To run two calls concurrently, or to order a call with other work,
+    use `on`, which returns the same machine on other queues:
 
         side = vm.on({"gpu": vm.open_queue("gpu")})
         y = side["main"](x)
@@ -101,7 +100,7 @@ class VirtualMachine:
         return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the only function, or `main`. Raises: UsageError (`function-name`) where neither is there."""
+        """Calls the only function, or `main`. Raises: UsageError (`function-name`) if there is neither."""
         names = self.functions
         if len(names) != 1 and "main" not in names:
             raise UsageError(
@@ -136,12 +135,12 @@ class VirtualMachine:
         return iter(self._functions)
 
     def signature(self, name: str) -> Signature:
-        """What the function `name` takes and gives; prints as script."""
+        """The parameters and the result of the function `name`; prints as script."""
         return self[name].signature
 
     def profile(self, name: str, *args: Any, repeat: int = 10, **kwargs: Any) -> Profile:
-        """Where the time of a call of function `name` goes, by kernel and by line of the source: medians over `repeat`
-        calls, after one that is not counted. The functions run with clocks in them, on this thread.
+        """Profiles calls of function `name`, by kernel and by source line: medians over `repeat` calls, after one call
+        that is not counted. The functions run with clocks in them, on this thread.
 
         Raises: what the call raises; UsageError (`arguments`) for a `repeat` below 1.
         """
@@ -177,19 +176,19 @@ class VirtualMachine:
 
     @property
     def device(self) -> Device:
-        """Where the program runs: the device of its last slot, which is the host's if it has no other."""
+        """The device where the program runs: that of its last slot, or the host if there is no other slot."""
         return self.devices[-1]
 
     @property
     def images(self) -> tuple[str, ...]:
-        """What the kernels that run were built for: names of `executable.requirements`, each once."""
+        """The requirements that the running kernels were built for: names of `executable.requirements`, each once."""
         requirements = self.executable.requirements
         needs = dict.fromkeys(info.image.needs for info in self._bound.program.chosen)
         return tuple(requirements[number].name for number in needs if number >= 0)
 
     def upload(self, value: Any, slot: int | str | None = None) -> Tensor:
-        """A copy of an array, or of anything that a tensor can be made of, in the memory of a slot's device: what a
-        function updates in place, or gets again and again, lives there. Without a slot it is the last one.
+        """Copies an array, or anything that converts to a tensor, to the memory of a slot's device. Use it for
+        arguments that a function updates in place or receives repeatedly. The default is the last slot.
 
         Raises: UsageError (`device`) for a slot that is not there, or what is no tensor; RuntimeCheckError.
         """
@@ -204,8 +203,8 @@ class VirtualMachine:
     # Queues
 
     def open_queue(self, slot: int | str | None = None) -> Queue:
-        """A new queue of a slot's device, with memory of its own; without a slot of the last one's. Queues are few, and
-        kept: the machine that ran on one remembers it.
+        """Opens a new queue of a slot's device, with its own memory. The default is the last slot. Open few queues and
+        keep them: the machine keeps state for every queue that it ran on.
 
         Raises: UsageError (`device`) for a slot that is not there, and for the host, which has no queues.
         """
@@ -221,7 +220,7 @@ class VirtualMachine:
 
     @property
     def queues(self) -> Mapping[str, Queue]:
-        """The queues that calls run on, by the names of their slots; the host has none."""
+        """The queues that calls run on, by slot name. The host has none."""
         return self._bound.state.queues
 
     def on(
@@ -230,13 +229,13 @@ class VirtualMachine:
         *,
         communicator: object = None,
     ) -> VirtualMachine:
-        """The same machine, whose calls run on these queues, by the numbers or names of their slots; one queue alone is
-        that of the last slot. Slots that are not named keep the queues that they have. `communicator` is given to
-        collective functions (`relaxpy.runtime.CallState`); None: the one that calls have already.
+        """The same machine with calls on these queues, by the numbers or names of their slots. A single queue is that
+        of the last slot. Slots that are not named keep their queues. `communicator` is passed to collective functions
+        (`relaxpy.runtime.CallState`); None keeps the current one.
 
         Nothing is compiled or loaded again, and constants are shared. Results, and function values that calls return,
-        stay on the queues of their call. Memory for intermediate values is that of the queues. Hold on to what this
-        gives: its functions are linked once more, to other names, when it is made.
+        stay on the queues of their call. Memory for intermediate values belongs to the queues. Keep the returned
+        machine: creating it links its functions once more, to other names.
 
         Raises: UsageError (`device`) for a slot that is not there, a queue of another device than the slot's, and one
         queue for two slots.
@@ -269,12 +268,12 @@ class VirtualMachine:
         return machine
 
     def _slot(self, slot: int | str | None) -> int:
-        """The number of a slot; None: of the last."""
+        """The number of a slot; None: of the last slot."""
         slots = self.executable.slots
         return len(slots) - 1 if slot is None else slot_number(slots, slot)
 
     def synchronise(self) -> None:
-        """Return when all devices have done what calls gave them to do, on the queues of this machine.
+        """Waits until all devices have finished the work of calls on this machine's queues.
 
         Raises: RuntimeCheckError (`device-failed`) for what failed.
         """
@@ -282,14 +281,14 @@ class VirtualMachine:
             queue.synchronise()
 
     def release_memory(self) -> int:
-        """Give back the memory of its queues that is kept for later calls. Returns bytes freed."""
+        """Frees the memory that its queues keep for later calls. Returns the number of bytes."""
         for linked in self._bound.functions:
             linked.frames.clear()
         return sum(queue.pool.release() for queue in dict.fromkeys(self._bound.queues))
 
     @property
     def memory(self) -> MemoryUse:
-        """How much memory its queues have of which kind, in bytes, apart from weights, on all devices together."""
+        """The memory of its queues in bytes, by kind, without weights, summed over all devices."""
         return total(queue.pool.use() for queue in dict.fromkeys(self._bound.queues))
 
     def __reduce__(self) -> NoReturn:
@@ -303,7 +302,7 @@ class VirtualMachine:
 
 
 def public_functions(program: BoundProgram) -> dict[str, Function]:
-    """The functions of a program that can be called, by name."""
+    """The public functions of a program, by name."""
     return {f.code.name: Function(f) for f in program.functions if f.code.public}
 
 
@@ -312,8 +311,8 @@ def choose_devices(
     device: Device | str | None,
     devices: Mapping[int | str, Device | str],
 ) -> tuple[Device, ...]:
-    """The device of each slot. `device` is that of the last one; `devices` are those of slots by number or name; others
-    are the first of the kind that the program was built for.
+    """The device of each slot. `device` is that of the last slot; `devices` are those of slots by number or name. Other
+    slots get the first device of their kind.
 
     Raises: UsageError (`device`) for one of another kind, and for a slot that is not there.
     """
@@ -335,7 +334,7 @@ def choose_devices(
 
 
 def slot_number(slots: Sequence[Slot], slot: int | str) -> int:
-    """The number of a slot that is called by its number or name. Raises: UsageError (`device`)."""
+    """The index of a slot given by number or name. Raises: UsageError (`device`)."""
     names = [each.name for each in slots]
     if isinstance(slot, str) and slot in names:
         return names.index(slot)

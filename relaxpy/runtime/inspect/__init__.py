@@ -1,1 +1,1 @@
-"""What looks at executables and executions: listings, profiles, timelines, memory plans."""
+"""Inspection of executables and executions: listings, profiles, timelines, memory plans."""

@@ -1,7 +1,7 @@
-"""What a build did and how long it took: `Executable.build_report`.
+"""The steps of a build and their times: `Executable.build_report`.
 
-Plain data, made by the compiler; here since an executable carries it. It is not stored in files: the same module gives
-the same bytes.
+Plain data that the compiler creates. It is defined here because an executable carries it. It is not stored in files, so
+that the same module gives the same bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _LISTED = 12
-"""Kernels that `str` lists: those that took longest."""
+"""How many kernels `str` lists, slowest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,36 +18,36 @@ class KernelTime:
 
     name: str
     rule: str
-    """The schedule rule that arranged it (`matmul`, `elementwise`, …)."""
+    """The schedule rule that matched it (`matmul`, `elementwise`, …)."""
     seconds: float
-    """Scheduling and compiling, on the thread that did it; as when it was compiled, where it came from the cache."""
+    """Time to schedule and compile it, on its thread. For a kernel from the cache, the time when it was compiled."""
     size: int
-    """Bytes of its object."""
+    """Size of its object code in bytes."""
     cached: bool
-    """It came from the cache."""
+    """Whether it came from the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """Seconds of a build's steps, in order, and of its kernels. `str` is a table to read."""
+    """The time of each step of a build, in order, and of each kernel. `str` gives a table."""
 
     steps: tuple[tuple[str, float], ...]
-    """Step → seconds: each pass, `codegen`, `kernels` (schedule, compile; several at a time)."""
+    """Step → seconds: each pass, `codegen`, `kernels` (schedule and compile, several at a time)."""
     kernels: tuple[KernelTime, ...]
-    """Distinct kernels: several names of equal programs are one."""
+    """The distinct kernels. Several names of equal programs are listed once."""
     jobs: int
-    """Threads that compiled."""
+    """The number of compiling threads."""
     whole: bool = False
-    """The executable itself came from the cache: no pass ran."""
+    """Whether the whole executable came from the cache, and no pass ran."""
 
     @property
     def seconds(self) -> float:
-        """The whole build."""
+        """The time of the whole build."""
         return sum(seconds for _, seconds in self.steps)
 
     @property
     def hits(self) -> int:
-        """How many kernels came from the cache."""
+        """The number of kernels that came from the cache."""
         return sum(kernel.cached for kernel in self.kernels)
 
     def __str__(self) -> str:

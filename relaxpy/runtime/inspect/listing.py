@@ -1,4 +1,4 @@
-"""An executable as text: one line an instruction, sizes as formulas, bindings and source lines as comments."""
+"""An executable as text: one line per instruction, sizes as formulas, bindings and source lines as comments."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _regs(regs: tuple[int, ...]) -> str:
 
 
 def _on(exe: Executable, slot: int) -> str:
-    """Of what does not live on the host, where it does."""
+    """The device of a slot, unless that is the host."""
     return f" on {exe.slots[slot].name}" if slot else ""
 
 
@@ -267,7 +267,7 @@ def _instr(exe: Executable, code: FunctionCode, instr: Instr) -> str:
 
 
 def _plain_instr(instr: Instr) -> str:
-    """An instruction that refers to nothing of the executable."""
+    """An instruction that does not refer to the executable."""
     match instr:
         case Read(dst=dst, src=src):
             return f"r{dst} = read r{src}"

@@ -1,12 +1,12 @@
-"""How much memory an executable takes, and for what: read from its bytecode, before anything is allocated.
+"""The memory of an executable by purpose, computed from its bytecode before anything is allocated.
 
     plan = exe.memory_plan(n=2048)
     print(plan)                                  a table
     Path("plan.svg").write_text(plan.svg())      which tensor lies where, from when to when
 
-Planned are the tensors that live inside a call: they lie in storages of the function's frames. Results, and what else
-may leave a call, have memory of their own. Kernels take some for themselves, on each thread that runs them: told apart,
-since pools of the threads keep it. What depends on the data (`R.unique`) is not known here.
+Tensors that live inside a call are planned: they are placed in storages of the function's frames. Results, and other
+tensors that may leave a call, own their memory. Kernels allocate workspaces on each thread that runs them; these are
+counted separately, since the threads' pools keep them. Sizes that depend on the data (`R.unique`) are unknown here.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ from relaxpy.runtime.integers import compute
 from relaxpy.runtime.lifetimes import Lifetimes
 
 _NAMED = 4
-"""Kernels that are named, at most."""
+"""The most kernels that are named."""
 WORKSPACE = "workspace"
-"""What the names of tensors begin with that a tensor program needs beside its inputs and outputs (paper §4.4)."""
+"""The prefix of the names of workspace tensors, which a tensor program needs beside its inputs and outputs (paper
+§4.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,13 @@ class PlannedTensor:
     name: str
     nbytes: int
     storage: int
-    """The storage that it lies in; -1: memory of its own."""
+    """Its storage; -1: it owns its memory."""
     offset: int
-    """Bytes from the storage's start."""
+    """Offset in bytes in the storage."""
     begin: int
     """The instruction that allocates it."""
     end: int
-    """The last instruction that needs it."""
+    """The last instruction that uses it."""
     place: Location
 
     @property
@@ -73,17 +74,17 @@ class PlannedTensor:
 
 @dataclass(frozen=True, slots=True)
 class InsideKernel:
-    """What a call of a kernel takes from the heap at most, beside its arguments. Sizes in bytes."""
+    """The most memory in bytes that a call of a kernel allocates, beside its arguments."""
 
     name: str
     known: bool
     shared: int = 0
-    """Taken once."""
+    """Allocated once."""
     each: int = 0
-    """Taken by each thread."""
+    """Allocated by each thread."""
 
     def nbytes(self, threads: int) -> int:
-        """On so many threads."""
+        """The total with this number of threads."""
         return self.shared + threads * self.each
 
 
@@ -93,46 +94,46 @@ class FunctionPlan:
 
     name: str
     sizes: Mapping[str, int]
-    """The symbolic variables' values that this is for."""
+    """The values of the symbolic variables of this plan."""
     storages: tuple[int, ...]
     tensors: tuple[PlannedTensor, ...]
     length: int
-    """How many instructions there are."""
+    """The number of instructions."""
     kernels: tuple[InsideKernel, ...] = ()
-    """What the kernels that it calls take for themselves; none where they were not scheduled."""
+    """The memory that its kernels allocate; empty if they were not scheduled."""
 
     @property
     def planned(self) -> int:
-        """All storages: what a frame holds."""
+        """The total size of all storages, which a frame holds."""
         return sum(self.storages)
 
     @property
     def least(self) -> int:
-        """What is in use at the busiest moment: no plan for these tensors takes less."""
+        """The largest sum of live tensors: a lower bound for any plan of these tensors."""
         return max(self.demand(t for t in self.tensors if t.storage >= 0), default=0)
 
     @property
     def workspace(self) -> int:
-        """The largest sum of workspaces in use at a time; a part of `planned`."""
+        """The largest sum of workspaces that are live at the same time. It is part of `planned`."""
         return max(self.demand(t for t in self.tensors if t.is_workspace), default=0)
 
     @property
     def unplanned(self) -> int:
-        """The largest sum of tensors with memory of their own: results, most of all."""
+        """The largest sum of live tensors that own their memory, which are mostly results."""
         return max(self.demand(t for t in self.tensors if t.storage < 0), default=0)
 
     @property
     def unshared(self) -> int:
-        """What the planned tensors would take if each had memory of its own during the whole call."""
+        """The memory of the planned tensors if each had its own for the whole call."""
         return sum(t.nbytes for t in self.tensors if t.storage >= 0)
 
     @property
     def peak(self) -> int:
-        """Storages, and results when they are largest."""
+        """Storages, plus results at their largest."""
         return self.planned + self.unplanned
 
     def apart(self) -> FunctionPlan:
-        """The function without planning: each planned tensor in a storage of its own, during the whole call."""
+        """The same function without planning: each planned tensor in a storage of its own, for the whole call."""
         planned = sorted((t for t in self.tensors if t.storage >= 0), key=lambda t: t.begin)
         own = [replace(t, storage=i, offset=0) for i, t in enumerate(planned)]
         others = [t for t in self.tensors if t.storage < 0]
@@ -140,7 +141,7 @@ class FunctionPlan:
         return replace(self, storages=storages, tensors=(*own, *others))
 
     def demand(self, tensors: Iterable[PlannedTensor]) -> list[int]:
-        """The bytes of these tensors that are in use at each instruction."""
+        """The total size of the live tensors at each instruction."""
         change = [0] * (self.length + 1)
         for tensor in tensors:
             change[tensor.begin] += tensor.nbytes
@@ -154,21 +155,21 @@ class FunctionPlan:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """The memory of an executable. Prints as a table; notebooks show the picture."""
+    """The memory of an executable. `print` shows it as a table, notebooks as a picture."""
 
     weights: int
-    """Bytes of constants."""
+    """Total size of the constants in bytes."""
     functions: tuple[FunctionPlan, ...]
     threads: int = 1
-    """How many run parallel kernels."""
+    """The number of threads that run parallel kernels."""
 
     def __getitem__(self, name: str) -> FunctionPlan:
-        """The function `name`. KeyError if there is none."""
+        """The function `name`. Raises KeyError if there is none."""
         return {function.name: function for function in self.functions}[name]
 
     @property
     def peak(self) -> int:
-        """Weights, and the function that needs most."""
+        """The weights, plus the function with the largest peak."""
         return self.weights + max((f.peak for f in self.functions), default=0)
 
     def __str__(self) -> str:
@@ -191,7 +192,7 @@ class MemoryPlan:
         return "\n".join([*lines, "", total, *self._inside()])
 
     def _inside(self) -> list[str]:
-        """What kernels take for themselves."""
+        """The memory that kernels allocate."""
         kernels = [kernel for function in self.functions for kernel in function.kernels]
         known = [kernel for kernel in kernels if kernel.nbytes(self.threads)]
         lines: list[str] = []
@@ -209,14 +210,14 @@ class MemoryPlan:
         return lines
 
     def svg(self) -> str:
-        """The timeline: each function's storages as bands, each tensor a rectangle in its place and time."""
+        """The plan as a picture: each function's storages as bands, and each tensor as a rectangle of its lifetime and
+        address range."""
         from relaxpy.runtime.inspect.timeline import timeline
 
         return timeline(self)
 
     def apart(self) -> MemoryPlan:
-        """The plan that there would be without planning (`FunctionPlan.apart`): what its picture is to be compared
-        with."""
+        """The same functions without memory planning (`FunctionPlan.apart`), for comparison."""
         return replace(self, functions=tuple(function.apart() for function in self.functions))
 
     def _repr_svg_(self) -> str:
@@ -224,7 +225,7 @@ class MemoryPlan:
 
 
 def shown(nbytes: int) -> str:
-    """A number of bytes for people."""
+    """A number of bytes in readable units."""
     if nbytes < 10_000:
         return f"{nbytes} B"
     for power, unit in ((1, "KiB"), (2, "MiB"), (3, "GiB"), (4, "TiB")):
@@ -239,9 +240,9 @@ def plan_of(
     sizes: Mapping[str, int],
     kernels: Sequence[KernelInfo] = (),
 ) -> MemoryPlan:
-    """The plan of these functions where symbolic variables have these values: by name, or by function and name
-    (`"main.n"`). What is not given is at its upper bound. A function that is not public is left out where that does not
-    say all its sizes.
+    """The plan of these functions for the given values of symbolic variables, by name or by function and name
+    (`"main.n"`). Variables without a value are taken at their upper bound. A private function is left out if its sizes
+    remain unknown.
 
     Raises: UsageError (`plan-sizes`) for a name that no function has, and a variable without value and bound.
     """
@@ -284,13 +285,13 @@ def _arguments(names: Sequence[str]) -> str:
 
 
 def _slots(code: FunctionCode) -> dict[str, int]:
-    """The symbolic variables of a function, and the heap slots that hold them."""
+    """The symbolic variables of a function and their heap slots."""
     found: dict[str, int] = {}
     for instr in code.code:
         if isinstance(instr, Match):
             check = code.checks[instr.check]
             for name, slot in check.symbols:
-                # What came for a dimension that is no variable is called after the value: x_0.
+                # The size of a dimension that is not a variable is named after the value and the axis: x_0.
                 value, _, axis = name.rpartition("_")
                 if not (value == check.name and axis.isdigit()):
                     found.setdefault(name, slot)
@@ -298,7 +299,7 @@ def _slots(code: FunctionCode) -> dict[str, int]:
 
 
 def _bounds(code: FunctionCode) -> dict[int, int]:
-    """Heap slot → the upper bound that calls are checked for."""
+    """Heap slot → the upper bound that calls are checked against."""
     found: dict[int, int] = {}
     for instr in code.code:
         match instr:
@@ -310,7 +311,7 @@ def _bounds(code: FunctionCode) -> dict[int, int]:
 
 
 def _heap(code: FunctionCode, values: Mapping[int, int]) -> list[int | None]:
-    """The heap of a call with these values of its variables; None where they do not say."""
+    """The heap of a call with these values of its variables; None in slots whose value they do not determine."""
     heap: list[int | None] = list(code.heap_init)
     for instr in code.code:
         if isinstance(instr, Eval):
@@ -342,7 +343,7 @@ def _value(expr: IntExpr, heap: Sequence[int | None]) -> int | None:
 
 
 def _unknown(code: FunctionCode, heap: Sequence[int | None]) -> str:
-    """A tensor or storage whose size the heap does not say; "" if there is none."""
+    """A tensor or storage whose size is unknown with this heap; "" if there is none."""
     for index, size in enumerate(code.storages):
         if _value(size, heap) is None:
             return f"storage {index}"
@@ -376,11 +377,11 @@ def _function(
 def _inside_kernels(
     code: FunctionCode, heap: Sequence[int | None], kernels: Sequence[KernelInfo]
 ) -> tuple[InsideKernel, ...]:
-    """What the kernels of a function take, each at the call that takes most."""
+    """The memory that each kernel of a function allocates, at its largest call."""
     if not kernels:
         return ()
     shapes: dict[int, Sequence[int | None]] = {}
-    """Register → the shape of the tensor in it, where that is known."""
+    """Register → the shape of its tensor, where that is known."""
     found: dict[str, list[InsideKernel]] = {}
     for instr in code.code:
         match instr:
@@ -425,8 +426,8 @@ def _inside(
 
 
 def _kept(code: FunctionCode, lifetimes: Lifetimes) -> frozenset[int]:
-    """The tensors that something may hold until the call ends, if they have memory of their own: what is returned, and
-    what others were given."""
+    """Tensors that may stay referenced until the call ends, if they own their memory: returned ones, and those passed
+    to calls."""
     keeping = (MakeTuple, Call, Invoke, Packed, Closure, Return)
     return frozenset[int]().union(
         *(

@@ -1,4 +1,4 @@
-"""Where the time of a call goes: `vm.profile("main", x, y)`.
+"""The time of a call by kernel and by source line: `vm.profile("main", x, y)`.
 
     profile = vm.profile("main", x, repeat=20)
     print(profile)                        a table: kernels, and what the machine does between them
@@ -6,11 +6,11 @@
     profile.save_trace("trace.json")      for chrome://tracing or Perfetto
 
 The functions are linked once more, with a clock read before and after every kernel, library call and call into Python
-(0.1 µs each); the machine itself stays as it is. Bytes are those of the tensors that a kernel is given, each element
-once and no more than it reads: what it must move at least. Floating-point operations are additions, subtractions,
-multiplications, divisions, minima, maxima and elementary functions, one each, a multiply-add two. The compiler counts
-both in the tensor program. Beside them is what this machine reaches (`relaxpy.runtime.limits`): what lies in caches
-moves faster than copied memory.
+(0.1 µs each); the machine's own functions do not change. The bytes of a kernel are those of its tensors, each element
+once, and no more than it reads: the minimum that it must move. Floating-point operations are additions, subtractions,
+multiplications, divisions, minima, maxima and elementary functions, counted as one each, and multiply-adds as two. The
+compiler counts both in the tensor program. The profile compares them with the measured limits of this machine
+(`relaxpy.runtime.limits`). Data in caches moves faster than copied memory.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from relaxpy.runtime.link import Emitter, Scope
 from relaxpy.runtime.tensor import Tensor
 
 MACHINE = "(the machine itself)"
-"""What is in no kernel: checks, shapes, allocation, the calls."""
+"""Time outside of kernels: checks, shapes, allocation, calls."""
 _BETWEEN = (Library, Packed, Copy, Read)
 _SHORT = 10e-3
-"""Calls below this are told in µs, in seconds."""
+"""Times below this are shown in µs, in seconds."""
 _WIDEST = 60
-"""Characters of a name."""
+"""The most characters of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +51,25 @@ class Event:
     """`kernel`, `library` or `python`."""
     function: str
     place: str
-    """`file:line` of the source, or the binding where that is not known."""
+    """`file:line` of the source, or the binding if the line is unknown."""
     start: float
-    """Seconds since the call began."""
+    """Seconds since the start of the call."""
     seconds: float
     nbytes: int
-    """Bytes that it must move at least; 0 where that is not known."""
+    """The minimum of bytes that it must move; 0 if unknown."""
     flops: int
-    """Floating-point operations; 0 where they are not known."""
+    """Floating-point operations; 0 if unknown."""
     turn: int
-    """Which of the repeated calls, from 0."""
+    """The index of the repeated call, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of a profile: medians over the repeated calls."""
+    """A row of a profile: medians over the repeated calls."""
 
     name: str
     calls: int
-    """In one call of the function."""
+    """The number of runs in one call of the function."""
     seconds: float
     nbytes: int
     flops: int
@@ -87,16 +87,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Profile:
-    """What happened in some calls of a function. `str` is the table by kernel."""
+    """The measured calls of a function. `str` is the table by kernel."""
 
     function: str
     seconds: float
-    """Median of a call, with the clocks in it."""
+    """The median time of a call, including the clocks."""
     repeat: int
     events: tuple[Event, ...]
 
     def by_kernel(self) -> list[Row]:
-        """Kernels, library functions and Python functions, longest first; at the end what the machine does itself."""
+        """Kernels, library functions and Python functions, longest first; the machine's own time is last."""
         rows = self._rows(lambda event: event.name)
         rest = max(0.0, self.seconds - sum(row.seconds for row in rows))
         return [*rows, Row(MACHINE, 0, rest, 0, 0)]
@@ -112,8 +112,8 @@ class Profile:
         return self._table(self.by_kernel(), "kernel")
 
     def as_json(self) -> dict[str, Any]:
-        """Both tables and the machine's limits, for `json.dumps`. Seconds, bytes, and operations are of a call of the
-        function; `peak_flops` is 0 where it is not known."""
+        """Both tables and the machine's limits, for `json.dumps`. Seconds, bytes and operations are per call of the
+        function. `peak_flops` is 0 if it is unknown."""
 
         def plain(rows: Sequence[Row]) -> list[dict[str, Any]]:
             return [
@@ -200,7 +200,7 @@ class Profile:
 
 
 def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table: the first column to the left, cut where it is long, the others to the right."""
+    """Lines of a table: the first column left-aligned and truncated if it is too long, the others right-aligned."""
     names = [[row[0] if len(row[0]) <= _WIDEST else row[0][: _WIDEST - 1] + "…"] for row in cells]
     rows = [[*name, *row[1:]] for name, row in zip(names, cells, strict=True)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -233,7 +233,7 @@ def _trace_event(
 
 @dataclass
 class Recorder:
-    """Collects what the clocks say: the `note` of the functions' source."""
+    """Collects the measurements. The functions' source calls its `note`."""
 
     codes: Mapping[str, FunctionCode]
     kernels: Sequence[str]
@@ -244,7 +244,7 @@ class Recorder:
     turn: int = 0
 
     def begin(self, turn: int) -> None:
-        """A call starts."""
+        """Starts a call."""
         self.turn, self.began = turn, perf_counter()
 
     def note(
@@ -256,8 +256,8 @@ class Recorder:
         flops: int = 0,
         nbytes: int = -1,
     ) -> None:
-        """The instruction `at` ran from `start` until now, did so many floating-point operations (-1: unknown) and
-        moved so many bytes (-1: those of `args`)."""
+        """Records that the instruction `at` ran from `start` until now. `flops`: its floating-point operations (-1:
+        unknown). `nbytes`: the bytes it moved (-1: those of `args`)."""
         seconds = perf_counter() - start
         code = self.codes[function]
         instr = code.code[at]
@@ -295,14 +295,14 @@ class Recorder:
 
 
 def _nbytes(value: Any) -> int:
-    """Bytes of a tensor as kernels take it; 0 for a number."""
+    """The size of an argument: the bytes of a tensor, 0 for a number."""
     if isinstance(value, Tensor):
         return value.nbytes
     return 0 if isinstance(value, (int, float)) else record_bytes(value)
 
 
 class ProfilingEmitter(Emitter):
-    """Writes the lines with a clock around everything that computes; kernels run one by one."""
+    """Writes code with a clock around every computation. Kernels run one by one instead of as a row."""
 
     def may_precede(self, at: int, instr: Instr) -> bool:
         return False

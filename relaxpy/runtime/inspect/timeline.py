@@ -1,4 +1,5 @@
-"""The picture of a memory plan: time from left to right, memory from top to bottom, a rectangle a tensor (SVG)."""
+"""The picture of a memory plan (SVG): time runs from left to right, addresses from top to bottom, and a tensor is a
+rectangle."""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ if TYPE_CHECKING:
 NAMESPACE = "http://www.w3.org/2000/svg"
 WIDTH, LEFT, RIGHT = 1100, 90, 20
 BAND, CURVE, GAP = 300, 80, 70
-"""Heights: of all storages of a function together, of the curve below them, of the space between functions."""
+"""Heights: of a function's storages together, of the curve below them, and of the gap between functions."""
 LETTER = 6.2
-"""Width of a letter of a label."""
+"""The width of a letter of a label."""
 COLOURS = (
     "#8dd3c7", "#ffed6f", "#bebada", "#fb8072", "#80b1d3", "#fdb462", "#b3de69", "#fccde5", "#bc80bd", "#ccebc5",
 )  # fmt: skip
 
 
 def timeline(plan: MemoryPlan) -> str:
-    """The picture, all functions below each other."""
+    """The picture, with all functions below each other."""
     parts: list[str] = []
     top = 40
     for function in plan.functions:
@@ -65,7 +66,7 @@ def _tensor(function: FunctionPlan, tensor: PlannedTensor, top: int, start: int)
 
     x, right = _x(function, tensor.begin), _x(function, tensor.end + 1)
     y, height = _y(function, top, start + tensor.offset), _height(function, tensor.nbytes)
-    # The file's name only: a picture goes to other machines.
+    # Only the file's name, since a picture may be viewed on other machines.
     where = f" {PurePath(tensor.place.file).name}:{tensor.place.line}" if tensor.place.file else ""
     time = f"instructions {tensor.begin} to {tensor.end}"
     about = f"{tensor.name}: {shown(tensor.nbytes)} at {tensor.offset}, {time}{where}"
@@ -78,7 +79,7 @@ def _tensor(function: FunctionPlan, tensor: PlannedTensor, top: int, start: int)
 
 
 def _curve(function: FunctionPlan, tensors: Sequence[PlannedTensor], top: int) -> Iterator[str]:
-    """What is in use at each instruction, below what is planned."""
+    """The memory in use at each instruction, below the planned memory."""
     if not function.planned:
         yield _text(LEFT, top + 12, "nothing is planned")
         return
@@ -95,7 +96,7 @@ def _curve(function: FunctionPlan, tensors: Sequence[PlannedTensor], top: int) -
 
 
 def _starts(storages: Sequence[int]) -> list[int]:
-    """The storages one behind the other."""
+    """The start of each storage if they are stacked."""
     found, end = [], 0
     for size in storages:
         found.append(end)

@@ -1,16 +1,16 @@
-"""The checking mode of the virtual machine: proves while a program runs that nothing alive is overwritten.
+"""The checking mode of the virtual machine: verifies at run time that no live tensor is overwritten.
 
 `VirtualMachine(exe, check_memory=True)` runs functions with these checks between the instructions:
 
-* memory that a tensor gets, and memory that it gives up, is filled with bytes that are NaN in every float type, so what
-  reads it too early or too late computes nonsense;
-* a tensor whose memory another one was given may not be read any more;
-* all tensors in use, but for those that an instruction takes, have the same bytes behind it as before;
+* memory is filled with bytes that are NaN in every float type when a tensor gets it and when it gives it up, so that a
+  read too early or too late gives NaN;
+* a tensor whose memory was given to another tensor may not be read any more;
+* all live tensors, except the arguments of an instruction, have the same bytes after the instruction as before;
 * every piece of memory, planned or not, lies between two guards whose bytes never change;
-* a kernel of a device that is not the host is waited for, so that what failed there is told at its place. Memory of
-  such a device is not looked at.
+* the machine waits for each kernel of a device other than the host, so that a failure is reported at its place. The
+  memory of such a device is not checked.
 
-It is slow, and finds mistakes of the memory plan and of kernels, not of users.
+This mode is slow. It finds bugs in the memory plan and in kernels, not in user programs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from relaxpy.runtime.tensor import Tensor, allocate, require_countable
 from relaxpy.runtime.verifier.verify import Unproved
 
 GUARD = 256
-"""Bytes before and behind each piece of memory that are watched; a multiple of the alignment."""
+"""The size in bytes of each guard; a multiple of the alignment."""
 GUARDED, UNSET = 0xA5, 0xFF
 
 Allocate: TypeAlias = Callable[[int], tuple[Any, int]]
@@ -62,7 +62,7 @@ class GuardedMemory:
         ctypes.memset(self.pointer, UNSET, nbytes)
 
     def is_whole(self) -> bool:
-        """Are the guards untouched?"""
+        """Whether the guards are unchanged."""
         want = bytes([GUARDED]) * GUARD
         before = ctypes.string_at(self.pointer - GUARD, GUARD)
         behind = ctypes.string_at(self.pointer + self.nbytes, GUARD)
@@ -70,7 +70,7 @@ class GuardedMemory:
 
 
 def allocate_guarded(nbytes: int) -> tuple[GuardedMemory, int]:
-    """As `relaxpy.runtime.tensor.allocate`, between guards."""
+    """Like `relaxpy.runtime.tensor.allocate`, with guards around the memory."""
     memory = GuardedMemory(nbytes)
     return memory, memory.pointer
 
@@ -85,7 +85,7 @@ class _Watched:
     written: bool = False
     sum: int = 0
     overwritten: str = ""
-    """Who got its memory."""
+    """The tensor that its memory was given to."""
 
     def checksum(self) -> int:
         return zlib.crc32(ctypes.string_at(self.pointer, self.nbytes))
@@ -93,24 +93,24 @@ class _Watched:
 
 @dataclass(slots=True)
 class Watch:
-    """What is known of the memory of one call. Methods raise RuntimeCheckError (`memory-plan`)."""
+    """The state of the memory of one call. Methods raise RuntimeCheckError (`memory-plan`)."""
 
     buffers: Sequence[Any] = ()
-    """The frame's storages."""
+    """The owners of the frame's storages."""
     live: dict[int, _Watched] = field(default_factory=dict[int, _Watched])
-    """By the instruction that made them."""
+    """Live tensors by the instruction that created them."""
     own: list[GuardedMemory] = field(default_factory=list[GuardedMemory])
-    """Memory of tensors that may leave the call."""
+    """The memory of tensors that may leave the call."""
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Tensor:
-        """A tensor in memory of its own."""
+        """An uninitialised tensor that owns its memory."""
         require_countable(shape, dtype)
         memory, pointer = allocate_guarded(math.prod(shape) * dtypes.info(dtype).itemsize)
         self.own.append(memory)
         return Tensor(pointer, shape, dtype, memory.buffer)
 
     def begin(self, key: int, name: str, pointer: int, shape: tuple[int, ...], dtype: str) -> None:
-        """A tensor gets its place in a storage."""
+        """Called when a tensor gets its place in a storage."""
         nbytes = math.prod(shape) * dtypes.info(dtype).itemsize
         self.live.pop(key, None)
         for other in self.live.values():
@@ -128,7 +128,7 @@ class Watch:
         return memory.pointer <= pointer and pointer + nbytes <= memory.pointer + memory.nbytes
 
     def use(self, *keys: int) -> None:
-        """An instruction is going to take these."""
+        """Called before an instruction with these arguments."""
         for key in keys:
             tensor = self.live.get(key)
             if tensor is not None and tensor.overwritten:
@@ -137,7 +137,7 @@ class Watch:
                 )
 
     def done(self, *keys: int) -> None:
-        """It has run: only they may have changed."""
+        """Called after the instruction: only its arguments may have changed."""
         for key, tensor in self.live.items():
             if key in keys:
                 tensor.written, tensor.sum = True, tensor.checksum()
@@ -148,7 +148,7 @@ class Watch:
             raise _wrong("a byte before or behind a piece of memory was written")
 
     def end(self, *keys: int) -> None:
-        """These are not used again."""
+        """Called when these tensors are dead."""
         for key in keys:
             tensor = self.live.pop(key, None)
             if tensor is not None and not tensor.overwritten:
@@ -160,7 +160,7 @@ def _wrong(what: str) -> RuntimeCheckError:
 
 
 class WatchedEmitter(Emitter):
-    """Writes the lines with a check behind every instruction; kernels run one by one."""
+    """Writes code with a check after every instruction. Kernels run one by one instead of as a row."""
 
     def __init__(
         self,
@@ -179,9 +179,9 @@ class WatchedEmitter(Emitter):
             if isinstance(instr, Alloc) and instr.storage >= 0 and instr.slot in analysis.hosts
         }
         self.taken = [sorted(taken & planned) for taken in lifetimes.taken]
-        """For each instruction the tensors in planned storage that it takes."""
+        """For each instruction, its arguments in planned storage."""
         self.ended: dict[int, list[int]] = {}
-        """Instruction → those of which it is the last use."""
+        """Instruction → the planned tensors that it uses last."""
         for root, at in lifetimes.last.items():
             if root in planned:
                 self.ended.setdefault(at, []).append(root)

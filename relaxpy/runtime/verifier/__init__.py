@@ -1,1 +1,1 @@
-"""The verifier of bytecode: what is proved of a function when it is loaded, and what must be checked when it runs."""
+"""The bytecode verifier: separates facts proved at load time from those that must be checked at run time."""

@@ -1,4 +1,4 @@
-"""The verifier's walk over a function: what each instruction reads, sets and needs."""
+"""The verifier's walk over a function: the values that each instruction reads, sets and requires."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable
 
 MOST_LEAVES = 1 << 16
-"""Values in a tuple."""
+"""The most values in a tuple, including nested ones."""
 
 
 class Function(KernelCalls):
-    """One walk over a function."""
+    """The verification of one function."""
 
     def __init__(self, exe: Executable, code: FunctionCode, others: Mapping[int, Function]) -> None:
         super().__init__(exe, code)
         self.others = others
-        """Functions that were walked, or are being."""
+        """Functions that were verified, or are being verified."""
         self.result: Token | None = None
-        """The value that it returns; None until it was walked."""
+        """The value that it returns; None until it was verified."""
         self.unproved: set[int] = set()
-        """Instructions whose arguments are to be compared when they run."""
+        """Instructions whose arguments must be compared at run time."""
         for reg, param in enumerate(code.params):
-            # A parameter that is updated is checked where the function begins.
+            # An updated parameter is checked at the start of the function.
             self.regs[reg] = self.new(Value(writable=param.updated))
         self.params = tuple(self.regs.values())
 
@@ -197,7 +197,7 @@ class Function(KernelCalls):
             )
 
     def copied(self, source: Value, home: int) -> Value:
-        """What a `Copy` to a slot gives: a tensor of its own, or the same one."""
+        """The result of a `Copy` to a slot: a new tensor, or the same one."""
         if source.kind not in ("", "tensor"):
             raise Refuted(f"it copies a {source.kind}")
         dtype, dims = (source.dtype, source.dims) if source.kind == "tensor" else ("", None)
@@ -248,7 +248,7 @@ class Function(KernelCalls):
     def bind(
         self, param: Value, arg: Value, values: Mapping[Token, Value], bound: dict[int, Size]
     ) -> None:
-        """Note which of the caller's sizes this function's are, where a parameter gets an argument."""
+        """Binds this function's sizes to the caller's, where a parameter gets an argument."""
         if param.kind != arg.kind:
             return
         for size, given in zip(param.dims or (), arg.dims or (), strict=False):
@@ -258,7 +258,7 @@ class Function(KernelCalls):
             self.bind(self.values[inner], values[item], values, bound)
 
     def result_of(self, other: Function, token: Token, bound: dict[int, Size]) -> Value:
-        """A result of another function, its sizes over those of the arguments that it was given."""
+        """The result of another function, with its sizes expressed in those of the arguments."""
         value = other.values[token]
         dims: tuple[Size, ...] | None = None
         if value.dims is not None:
@@ -303,7 +303,7 @@ class Function(KernelCalls):
         )
 
     def not_negative(self, dims: Sequence[Size]) -> bool:
-        """Whether no dimension is negative, for all that is known."""
+        """Whether all dimensions are proved nonnegative. Raises: Refuted for one that is known to be negative."""
         proved = True
         for dim in dims:
             if not self.sizes.is_at_least_0(dim):
@@ -395,7 +395,7 @@ class Function(KernelCalls):
         known: tuple[Size, ...] | None,
         low: int | None,
     ) -> tuple[Size, ...] | None:
-        """The dimensions of a value that matches. Slots get what came."""
+        """The dimensions of a matched value. Slots are set to the actual sizes."""
         if wanted is None:
             if known is not None and ndim in (-1, len(known)):
                 return known

@@ -1,4 +1,4 @@
-"""Kernels in the verifier: their arguments beside what they were compiled for."""
+"""The verification of kernel calls: their arguments against the parameters that the kernels were compiled for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class KernelCalls(State):
     """The verification of kernel calls."""
 
     def kernel(self, instr: Kernel) -> bool:
-        """Whether the arguments are proved to fit the kernel's parameters. If not, they are compared when it runs, and
-        are known to fit from there on.
+        """Whether the arguments are proved to fit the kernel's parameters. If not, they are compared at run time, and
+        are known to fit after the call.
 
         Raises: Refuted.
         """
@@ -48,7 +48,7 @@ class KernelCalls(State):
         return proved
 
     def lives(self, position: int, arg: Operand, home: int) -> bool:
-        """Whether an argument is proved to live where the kernel runs, if it is a tensor."""
+        """Whether an argument is proved to be on the kernel's device, if it is a tensor."""
         if not isinstance(arg, Reg) or self.only_host:
             return True
         value = self.values[self.regs[arg.index]]
@@ -60,7 +60,7 @@ class KernelCalls(State):
     def scalar_fits(
         self, position: int, param: KernelParam, arg: Operand, sizes: dict[int, Size]
     ) -> bool:
-        """Whether an argument is proved to be a scalar of the parameter's type; notes the size that it is."""
+        """Whether an argument is proved to be a scalar of the parameter's type. Records the size that it defines."""
         if isinstance(arg, Reg):
             value = self.values[self.regs[arg.index]]
             if value.kind not in ("", "scalar"):
@@ -81,12 +81,12 @@ class KernelCalls(State):
             return fits
         if size is None:
             return False
-        # Kernels read a narrow integer's low bits, and take those for the size.
+        # Kernels read the low bits of a narrow integer and use them as the size.
         fits = fits and (param.dtype == "int64" or self.is_within(size, param.dtype))
         return fits and self.agrees(position, sizes.setdefault(param.size, size), size)
 
     def is_within(self, size: Size, dtype: str) -> bool:
-        """Whether all values that a size can have are values of an integer type."""
+        """Whether all possible values of a size fit an integer type."""
         low, high = self.sizes.limits(size)
         known = low is not None and high is not None
         return known and prim_fits(low, dtype) and prim_fits(high, dtype)
@@ -94,8 +94,8 @@ class KernelCalls(State):
     def tensor_fits(
         self, position: int, param: KernelParam, arg: Operand, sizes: dict[int, Size]
     ) -> bool:
-        """Whether an argument is proved to be a tensor of the parameter's type and rank, which may be written to if the
-        kernel does; notes sizes that are dimensions of it."""
+        """Whether an argument is proved to be a tensor of the parameter's type and rank, and writable if the kernel
+        writes to it. Records the sizes that its dimensions define."""
         assert param.shape is not None
         if not isinstance(arg, Reg):
             raise Refuted(f"argument {position} must be a tensor")
@@ -127,7 +127,7 @@ class KernelCalls(State):
     def shape_fits(
         self, position: int, param: KernelParam, token: Token, sizes: dict[int, Size]
     ) -> bool:
-        """Whether the shape of an argument is proved to be the parameter's at these sizes."""
+        """Whether the shape of an argument is proved equal to the parameter's at these sizes."""
         dims = self.values[token].dims
         assert param.shape is not None
         if dims is None:
@@ -139,7 +139,7 @@ class KernelCalls(State):
         return proved
 
     def wanted(self, dim: IntExpr, sizes: Mapping[int, Size]) -> Size | None:
-        """A dimension of a kernel's parameter at these sizes; None where they are not known."""
+        """A dimension of a kernel's parameter at these sizes; None if they are unknown."""
         if isinstance(dim, Heap):
             return sizes.get(dim.index)
         try:
@@ -165,7 +165,7 @@ class KernelCalls(State):
         sizes: dict[int, Size],
         home: int,
     ) -> None:
-        """Note the facts that hold after a kernel whose arguments are compared when it runs."""
+        """Records the facts that hold after a kernel whose arguments are compared at run time."""
         for param, arg in zip(params, args, strict=True):
             if param.shape is None or not isinstance(arg, Reg):
                 continue

@@ -1,7 +1,7 @@
-"""The verifier's abstract state of a function at the current instruction: registers, heap slots, values.
+"""The verifier's abstract state at the current instruction of a function: registers, heap slots, values.
 
-Registers that are moved share a value. The assignments of an arm of a branch, and the facts that its checks establish,
-are undone at its end (`relaxpy.runtime.sizes`), and joined with those of the other arm.
+Registers related by a move share a value. At the end of a branch's arm, its assignments and the facts from its checks
+are undone (`relaxpy.runtime.sizes`) and joined with those of the other arm.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable
 
 MOST_NESTED = 150
-"""Operations in a formula, or tuples in a pattern, one in the other."""
+"""The deepest nesting of operations in a formula, or of tuples in a pattern."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The abstract value: the facts that are known of a value."""
+    """An abstract value: the known facts about a value."""
 
     kind: str = ""
-    """`tensor`, `shape`, `scalar`, `tuple`, `function`; "": anything."""
+    """`tensor`, `shape`, `scalar`, `tuple`, `function`; "": unknown."""
     dtype: str = ""
     dims: tuple[Size, ...] | None = None
-    """Of a tensor or shape; of a scalar its own value, if it is an integer that is known."""
+    """The dimensions of a tensor or shape. For a scalar, its own value if it is a known integer."""
     fields: tuple[Token, ...] | None = None
     writable: bool = False
-    """Memory that may be written to."""
+    """Whether its memory may be written to."""
     planned: bool = False
-    """It lies in the frame, and may not leave the call."""
+    """Whether it is in the frame's storage and must not leave the call."""
     leaves: int = 1
-    """Values in it, those of tuples in tuples too: one may be contained many times."""
+    """The number of values in it, including nested tuples. A value that is contained several times counts each time."""
     start: int = -1
-    """Of a tensor whose shape kernels read from the heap: the first slot."""
+    """For a tensor whose shape kernels read from the heap: the first slot."""
     slot: int = -1
-    """Where a tensor lives; -1: not known."""
+    """The slot of a tensor; -1: unknown."""
     constant: bool = False
-    """Certainly the memory of one of the executable's constants."""
+    """Whether it is known to be in the memory of one of the executable's constants."""
 
 
 class Token:
-    """A value of a run: registers that are moved share it."""
+    """The identity of a value at run time. Registers related by a move share it."""
 
     __slots__ = ()
 
 
 class Refuted(Exception):
-    """An instruction is not valid."""
+    """Raised for an invalid instruction."""
 
 
 def within(index: int, table: Sequence[object], what: str) -> None:
@@ -62,7 +62,7 @@ def within(index: int, table: Sequence[object], what: str) -> None:
 
 
 def formula(expr: IntExpr, slot: Callable[[int], object]) -> None:
-    """Compare the operations of a formula with how many operands they take; `slot` is called with each slot."""
+    """Checks the number of operands of each operation in a formula. `slot` is called with each slot."""
     if type(expr) is int:
         return
     level: list[IntExpr] = [expr]
@@ -83,29 +83,29 @@ def formula(expr: IntExpr, slot: Callable[[int], object]) -> None:
 
 
 Made: TypeAlias = "dict[int, tuple[Token, Value] | None]"
-"""Registers that an arm has set, and with what; None: it is not set any more."""
+"""The registers that an arm changed, and their new values; None: the register is no longer set."""
 
 
 @dataclass(slots=True)
 class Branch:
-    """An `If` that the walk is in."""
+    """An enclosing `If` during the walk."""
 
     at: int
     middle: int
     end: int
-    """Where its second arm ends, and the walk goes on."""
+    """The end of its second arm, where the walk continues."""
     outer: int
-    """Where the block around it ends."""
+    """The end of the enclosing block."""
     mark: int
-    """The position in the undo trail of the sizes where the arm begins."""
+    """The position in the undo trail of the sizes at the start of the arm."""
     then: Made | None = None
-    """Registers that the first arm has set; None until it was walked."""
+    """The registers that the first arm set; None until it was walked."""
     slots: dict[int, Size] = field(default_factory=dict[int, Size])
-    """Heap slots that the first arm has set."""
+    """The heap slots that the first arm set."""
 
 
 class State:
-    """See the module."""
+    """The abstract state of a function at the current instruction."""
 
     def __init__(self, exe: Executable, code: FunctionCode) -> None:
         self.exe = exe
@@ -120,7 +120,7 @@ class State:
         }
         self.only_host = all(slot.kind == exe.slots[HOST].kind for slot in exe.slots)
         self.rewritten = False
-        """A slot was set a second time."""
+        """Whether a slot was set a second time."""
 
     # What registers and slots hold
 
@@ -130,7 +130,7 @@ class State:
         return token
 
     def learn(self, token: Token, value: Value) -> None:
-        """From here on, this is known of a value."""
+        """Adds facts about a value."""
         self.sizes.put(self.values, token, value)
 
     def read(self, reg: int) -> Token:
@@ -177,20 +177,20 @@ class State:
                 self.slot(arg.index)
 
     def refuted(self, size: Size, problem: str) -> None:
-        """Complain if a size that should not be negative is a negative number."""
+        """Raises an error if a size that must not be negative is a negative number."""
         known = value_of(size)
         if known is not None and known < 0:
             raise Refuted(f"{problem}, by {-known}")
 
     def home(self, slot: int) -> int:
-        """A slot of the executable; for all that are memory of the host the same."""
+        """A slot of the executable. Slots on the host are mapped to the same number."""
         within(slot, self.exe.slots, "slot")
         return HOST if self.exe.slots[slot].kind == self.exe.slots[HOST].kind else slot
 
     # Branches
 
     def leave(self, branches: list[Branch], at: int) -> int:
-        """The walk is at the end of an arm. Gives where the block that it goes on in ends."""
+        """Called at the end of an arm. Returns the end of the block where the walk continues."""
         branch = branches[-1]
         self.at = branch.at
         made: Made = {}
@@ -220,14 +220,14 @@ class State:
         return branch.outer
 
     def either(self, a: Size, b: Size) -> Size:
-        """One of two sizes."""
+        """A size that is one of two."""
         if self.sizes.are_equal(a, b):
             return a
         sign = self.sizes.is_at_least_0(a) and self.sizes.is_at_least_0(b)
         return self.sizes.fresh(0 if sign else None)
 
     def joined(self, a: Value, b: Value) -> Value:
-        """One of two values."""
+        """The facts that hold for both of two values."""
         if a.kind != b.kind or a.kind not in ("tensor", "tuple"):
             return Value(planned=a.planned or b.planned)
         planned, writable = a.planned or b.planned, a.writable and b.writable

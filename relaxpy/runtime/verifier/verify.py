@@ -1,13 +1,13 @@
-"""The verifier: what bytecode has to hold so that running it touches no memory but its own.
+"""The bytecode verifier: proves that running a function accesses only its own memory.
 
-A file's checksums say that it is whole, not who wrote it. `verify` walks every function once, before anything is
-linked. On every path each register and heap slot is set before it is read; indices, lengths of
-branches, counts and types are right; a kernel gets the arguments that it was compiled for, whose sizes agree; a tensor
-lies inside of its storage. Sizes are polynomials over the dimensions that come in (`relaxpy.runtime.sizes`), so most
-of this is proved for all shapes. What is neither proved nor refuted is handed to the linker, which writes a check that
-runs before the instruction (`Unproved`); what is refuted is an error that names the function and the instruction.
+The checksums of a file show that it is intact, not who wrote it. `verify` visits every function once, before anything
+is linked. On every path, each register and heap slot is set before it is read; indices, lengths of branches, counts and
+types are right; a kernel gets the arguments that it was compiled for, with consistent sizes; and a tensor is inside its
+storage. Sizes are polynomials over the dimensions of the arguments (`relaxpy.runtime.sizes`), so most of this is proved
+for all shapes. Conditions that are neither proved nor refuted are passed to the linker, which writes a check before the
+instruction (`Unproved`). A refuted condition is an error that names the function and the instruction.
 
-Machine code is trusted: a file may bring any. Its kernels' symbols vouch for what they are to be given
+Machine code is trusted: a file may contain any. The symbols of its kernels determine their parameters
 (`relaxpy.runtime.kernel_params`).
 """
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from relaxpy.runtime.executable import Executable
 
 Unproved: TypeAlias = "frozenset[int]"
-"""Instructions whose arguments are compared when they run: kernels, and what takes a place in memory."""
+"""Instructions whose arguments are compared at run time: kernels, and instructions that use planned memory."""
 
 _NAME = re.compile(r"[\w.+-]{0,64}", re.ASCII)
-"""Of architectures and features."""
+"""Valid names of architectures and features."""
 
 
 def verify(exe: Executable, file: str = "") -> tuple[Unproved, ...]:
-    """For each function the instructions that are checked when it runs. `file`: the name of the executable in errors.
+    """For each function the instructions that are checked at run time. `file`: the name of the executable in errors.
 
     Raises: ExecutableError (`bytecode`).
     """
@@ -70,7 +70,7 @@ def verify(exe: Executable, file: str = "") -> tuple[Unproved, ...]:
 
 
 def _callees_first(functions: Sequence[FunctionCode]) -> list[int]:
-    """All functions, each behind those that it calls, but for cycles."""
+    """All functions, each after those that it calls, except in cycles."""
     calls = [
         sorted({i.index for i in code.code if isinstance(i, Call) and i.index < len(functions)})
         for code in functions
