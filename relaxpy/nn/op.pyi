@@ -33,31 +33,31 @@ class Namespace:
         ...
 
 def abs(x: TensorLike) -> Tensor:
-    """The magnitude; the smallest integer stays itself."""
+    """The absolute value; the smallest integer gives itself."""
 
 def acos(x: TensorLike) -> Tensor:
-    """The angle in [0, pi] whose cosine is x; NaN beyond 1."""
+    """The arccosine, in [0, pi]; NaN if |x| > 1."""
 
 def acosh(x: TensorLike) -> Tensor:
-    """The number, not negative, whose hyperbolic cosine is x; NaN below 1."""
+    """The inverse hyperbolic cosine, not negative; NaN below 1."""
 
 def add(x1: Operand, x2: Operand) -> Tensor:
     """x1 + x2; integers modulo 2**bits."""
 
 def all(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Tensor:
-    """Are all elements not 0? True of nothing; a NaN is not 0.
+    """Are all elements not 0? True for no elements; a NaN is not 0.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def any(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Tensor:
-    """Is any element not 0? False of nothing; a NaN is not 0.
+    """Is any element not 0? False for no elements; a NaN is not 0.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def arange(
@@ -66,24 +66,24 @@ def arange(
     step: ScalarLike | None = None,
     dtype: DTypeLike = "int64",
 ) -> Tensor:
-    """start, start + step, … up to `end`, which is left out; integers (for floats it is `float_arange`)."""
+    """The integers start, start + step, … up to `end`, which is excluded. For floats it is `float_arange`."""
 
 def argmax(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where along `axis` the greatest element is, int64: the first of equals, the first NaN if
-    there is one. Refused for an axis of size 0.
+    """The index of the greatest element along `axis`, int64: the first of equal elements, or the first NaN if there is
+    one. An axis of size 0 is refused.
 
-    axis: The axis; None: all elements in order, as one axis.
+    axis: The axis; None: the flattened tensor, in row-major order.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def argmin(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where along `axis` the smallest element is, int64: the first of equals, the first NaN if
-    there is one. Refused for an axis of size 0.
+    """The index of the smallest element along `axis`, int64: the first of equal elements, or the first NaN if there is
+    one. An axis of size 0 is refused.
 
-    axis: The axis; None: all elements in order, as one axis.
+    axis: The axis; None: the flattened tensor, in row-major order.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def argsort(
@@ -92,17 +92,16 @@ def argsort(
     descending: bool = False,
     dtype: DTypeLike = "int32",
 ) -> Tensor:
-    """Where each element of the sorted row was: `x[argsort(x)]` is `sort(x)`. Equal elements keep
-    their order, ascending and `descending`.
+    """The indices that sort x along `axis`: taking x at them gives `sort(x)`. The sort is stable in both orders.
 
-    dtype: Dtype of the places.
+    dtype: Dtype of the indices.
     """
 
 def asin(x: TensorLike) -> Tensor:
-    """The angle in [-pi/2, pi/2] whose sine is x; NaN beyond 1."""
+    """The arcsine, in [-pi/2, pi/2]; NaN if |x| > 1."""
 
 def asinh(x: TensorLike) -> Tensor:
-    """The number whose hyperbolic sine is x."""
+    """The inverse hyperbolic sine."""
 
 def assert_op(
     condition: ExprLike,
@@ -110,41 +109,40 @@ def assert_op(
     *values: ExprLike,
     format: str = "the assertion does not hold",
 ) -> tuple[Tensor, ...]:
-    """Stop with an error unless the condition, a 0-d bool tensor or a scalar, is true; values
-    fill the `{}` of `format`.
+    """Raise an error at run time unless the condition, a 0-d bool tensor or a scalar, is true. The values replace the
+    `{}` of `format`.
     """
 
 def astype(x: TensorLike, dtype: DTypeLike) -> Tensor:
-    """The values as another dtype. From float to integer: towards zero, what is out of range
-    becomes the nearest integer there is, NaN becomes 0. Between integers: modulo 2**bits. To
-    bool: is it not 0.
+    """Convert to another dtype. Float to integer: truncates toward zero and saturates; NaN becomes 0. Integer to
+    integer: modulo 2**bits. To bool: whether it is not 0.
     """
 
 def atan(x: TensorLike) -> Tensor:
-    """The angle in [-pi/2, pi/2] whose tangent is x."""
+    """The arctangent, in [-pi/2, pi/2]."""
 
 def atan2(x1: Operand, x2: Operand) -> Tensor:
-    """The angle in [-pi, pi] of the point (x2, x1), zeros and infinities with their signs; of integers rounded towards
-    0.
+    """The angle of the point (x2, x1), in [-pi, pi]. The signs of zeros and infinities count. Integer results are
+    rounded toward 0.
     """
 
 def atanh(x: TensorLike) -> Tensor:
-    """The number whose hyperbolic tangent is x: infinite at 1 and -1, NaN beyond."""
+    """The inverse hyperbolic tangent: infinite at 1 and -1, NaN beyond."""
 
 def bitwise_and(x1: Operand, x2: Operand) -> Tensor:
-    """The bits that both have; of bools, both are true."""
+    """Bitwise and; logical and for bools."""
 
 def bitwise_not(x: TensorLike) -> Tensor:
-    """Every bit turned; of a bool, its negation."""
+    """Bitwise not; logical not for bools."""
 
 def bitwise_or(x1: Operand, x2: Operand) -> Tensor:
-    """The bits that one of them has; of bools, one is true."""
+    """Bitwise or; logical or for bools."""
 
 def bitwise_xor(x1: Operand, x2: Operand) -> Tensor:
-    """The bits that differ; of bools, they differ."""
+    """Bitwise exclusive or; logical exclusive or for bools."""
 
 def broadcast_to(x: TensorLike, shape: ShapeLike) -> Tensor:
-    """Repeated along axes of size 1 until it has `shape`."""
+    """Broadcast to `shape`: repeat along axes of size 1."""
 
 def bucketize(
     input_tensor: TensorLike,
@@ -152,35 +150,35 @@ def bucketize(
     out_int32: bool = False,
     right: bool = False,
 ) -> Tensor:
-    """In which bucket each element lies: how many of the boundaries, a vector in ascending order,
-    are below it (with `right`: or equal to it), as `numpy.searchsorted`; NaN is above all. int64,
-    or int32 with `out_int32`. Of boundaries out of order: some number up to theirs.
+    """The bucket of each element, as `numpy.searchsorted`: the number of boundaries (a vector in ascending order) below
+    it, or with `right` below or equal to it. NaN is above all. The result is int64, or int32 with `out_int32`. If the
+    boundaries are not sorted, it is some number from 0 to their count.
     """
 
 def ceil(x: TensorLike) -> Tensor:
-    """The smallest whole number that is not below x; integers as they are."""
+    """The smallest whole number not below x; integers are unchanged."""
 
 def clip(x: TensorLike, min: ScalarLike, max: ScalarLike) -> Tensor:
-    """x, not below `min` and not above `max`: `max` where they cross, NaN where x is a NaN. Of integers, bounds beyond
-    the range of the dtype are its ends.
+    """x clamped to [min, max]: `max` if min > max, NaN where x is NaN. For integers, bounds beyond the range of the
+    dtype are its limits.
     """
 
 def collapse_sum_like(data: TensorLike, collapse_target: TensorLike) -> Tensor:
-    """`collapse_sum_to` the shape of another tensor."""
+    """`collapse_sum_to` with the shape of another tensor."""
 
 def collapse_sum_to(data: TensorLike, shape: ShapeLike) -> Tensor:
-    """The sum of data over the axes along which a tensor of `shape` is repeated by broadcasting:
-    the gradient of `broadcast_to`. Integers modulo 2**bits.
+    """Sum data to `shape` over the axes that broadcasting a tensor of that shape would repeat: the gradient of
+    `broadcast_to`. Integers modulo 2**bits.
     """
 
 def concat(tensors: TupleLike, axis: int | None = 0) -> Tensor:
-    """The tensors one after the other along `axis`.
+    """Concatenate tensors along `axis`.
 
-    axis: None: each is read as a vector, in row-major order.
+    axis: None: each tensor is flattened first, in row-major order.
     """
 
 def cos(x: TensorLike) -> Tensor:
-    """The cosine of x radians, for x of any size; NaN of the infinities."""
+    """The cosine of x in radians, for x of any magnitude; NaN for infinities."""
 
 def cosh(x: TensorLike) -> Tensor:
     """The hyperbolic cosine."""
@@ -191,15 +189,14 @@ def cumprod(
     dtype: DTypeLike | None = None,
     exclusive: bool = False,
 ) -> Tensor:
-    """Running products along `axis`; integers modulo 2**bits. Narrow floats are multiplied in
-    float32, and each product is rounded. Converting a float to an integer `dtype` truncates and
-    saturates.
+    """Running products along `axis`; integers modulo 2**bits. Narrow floats are multiplied in float32, and each product
+    is rounded. A float converted to an integer `dtype` is truncated and saturated.
 
-    axis: The axis; None: all elements in order, as one axis.
+    axis: The axis; None: the flattened tensor, in row-major order.
 
-    dtype: Elements are converted to it before they are joined; None: the argument's.
+    dtype: Dtype that elements are converted to before the scan; None: the dtype of the argument.
 
-    exclusive: At each place only what lies before it, so that the first result is that of nothing.
+    exclusive: Whether each result excludes its own element; the first result is then `start`.
     """
 
 def cumsum(
@@ -208,14 +205,14 @@ def cumsum(
     dtype: DTypeLike | None = None,
     exclusive: bool = False,
 ) -> Tensor:
-    """Running sums along `axis`; integers modulo 2**bits. Narrow floats are added in float32, and
-    each sum is rounded. Converting a float to an integer `dtype` truncates and saturates.
+    """Running sums along `axis`; integers modulo 2**bits. Narrow floats are summed in float32, and each sum is rounded.
+    A float converted to an integer `dtype` is truncated and saturated.
 
-    axis: The axis; None: all elements in order, as one axis.
+    axis: The axis; None: the flattened tensor, in row-major order.
 
-    dtype: Elements are converted to it before they are joined; None: the argument's.
+    dtype: Dtype that elements are converted to before the scan; None: the dtype of the argument.
 
-    exclusive: At each place only what lies before it, so that the first result is that of nothing.
+    exclusive: Whether each result excludes its own element; the first result is then `start`.
     """
 
 def dequantize(
@@ -225,12 +222,14 @@ def dequantize(
     axis: int = -1,
     out_dtype: DTypeLike = "float32",
 ) -> Tensor:
-    """scale * (data - zero_point) as `out_dtype`, computed in float32; what float16 cannot hold becomes its largest
-    number. One scale and zero point, or one for each place along `axis`.
+    """Dequantise: scale * (data - zero_point) as `out_dtype`, computed in float32; float16 saturates at its largest
+    number. One scale and zero point, or one for each index of `axis`.
     """
 
 def divide(x1: Operand, x2: Operand) -> Tensor:
-    """x1 / x2. Integers: rounded towards zero, 0 where x2 is 0, and the smallest integer over -1 is itself."""
+    """x1 / x2. Integers are rounded toward zero; x2 = 0 gives 0, and the smallest integer divided by -1 gives
+    itself.
+    """
 
 def dynamic_strided_slice(
     x: TensorLike,
@@ -238,15 +237,15 @@ def dynamic_strided_slice(
     end: TensorLike,
     strides: TensorLike,
 ) -> Tensor:
-    """`strided_slice` along all axes with places that the program computes: begin, end and
-    strides are integer vectors with an element for each axis. A stride of 0 stops the program.
+    """`strided_slice` along all axes with indices known only at run time: begin, end and strides are integer vectors
+    with an element for each axis. A stride of 0 is an error at run time.
     """
 
 def einsum(operands: TupleLike, subscripts: str) -> Tensor:
-    """Einstein summation, as `numpy.einsum`: "ij,jk->ik" is the matrix product, "ii->i" a diagonal,
-    "...ij->...ji" a transposition (dimensions of "..." are broadcast); without "->" the result has the letters
-    that occur once, in alphabetical order. Sizes of one letter must be equal, or 1, which is broadcast. Several
-    operands are contracted from left to right.
+    """Einstein summation, as `numpy.einsum`: "ij,jk->ik" is the matrix product, "ii->i" a diagonal, "...ij->...ji" a
+    transpose (the dimensions of "..." are broadcast). Without "->" the result has the letters that occur once, in
+    alphabetical order. Axes of one letter must have equal sizes, or size 1, which is broadcast. Several operands are
+    contracted from left to right.
     """
 
 def equal(x1: Operand, x2: Operand) -> Tensor:
@@ -256,13 +255,13 @@ def erf(x: TensorLike) -> Tensor:
     """The error function."""
 
 def ewise_fma(x1: Operand, x2: Operand, x3: Operand) -> Tensor:
-    """x1 * x2 + x3; integers modulo 2**bits."""
+    """Multiply and add: x1 * x2 + x3; integers modulo 2**bits."""
 
 def exp(x: TensorLike) -> Tensor:
-    """E to the power x."""
+    """The exponential function e**x."""
 
 def expand_dims(x: TensorLike, axis: Sequence[int] | int) -> Tensor:
-    """New axes of size 1, at the places that they have in the result."""
+    """Insert axes of size 1 at these positions of the result."""
 
 def eye(
     n: ScalarLike,
@@ -270,18 +269,18 @@ def eye(
     k: ScalarLike | None = None,
     dtype: DTypeLike = "float32",
 ) -> Tensor:
-    """n rows and `m` columns (n, where it is left out), 1 on the diagonal that is `k` places right of the main one (to
-    the left for a negative k), else 0.
+    """A matrix of n rows and `m` columns (default n) with ones on a diagonal and zeros elsewhere. The diagonal is `k`
+    places to the right of the main one (to the left for a negative k).
     """
 
 def eye_like(x: TensorLike, k: ScalarLike | None = None, dtype: DTypeLike | None = None) -> Tensor:
-    """As `eye`, of the shape of the matrix x, and of its dtype unless `dtype` says another."""
+    """`eye` with the shape of the matrix x; the dtype is `dtype`, or that of x."""
 
 def flatten(x: TensorLike) -> Tensor:
-    """All elements as one axis."""
+    """Flatten all elements into one axis."""
 
 def flip(data: TensorLike, axis: int) -> Tensor:
-    """The slices along `axis` in reverse order, as `numpy.flip`."""
+    """Reverse the slices along `axis`, as `numpy.flip`."""
 
 def float_arange(
     start: float,
@@ -289,44 +288,42 @@ def float_arange(
     step: float = 1.0,
     dtype: DTypeLike = "float32",
 ) -> Tensor:
-    """start + i * step for every whole i from 0 on that stays before `end`; computed in float64. What `R.arange` is
-    where one of its numbers is a float.
+    """The numbers start + i * step before `end`, for i = 0, 1, …, computed in float64. `R.arange` becomes this operator
+    if one of its numbers is a float.
     """
 
 def floor(x: TensorLike) -> Tensor:
-    """The greatest whole number that is not above x; integers as they are."""
+    """The greatest whole number not above x; integers are unchanged."""
 
 def floor_divide(x1: Operand, x2: Operand) -> Tensor:
-    """The quotient rounded down. Integers: 0 where x2 is 0, and the smallest integer over -1 is itself. Floats: (x1 -
-    floor_mod(x1, x2)) / x2 to the nearest whole number, x1 / x2 where x2 is 0.
+    """x1 / x2 rounded down. Integers: x2 = 0 gives 0, and the smallest integer divided by -1 gives itself. Floats: (x1
+    - floor_mod(x1, x2)) / x2 rounded to the nearest whole number; x1 / x2 where x2 is 0.
     """
 
 def floor_mod(x1: Operand, x2: Operand) -> Tensor:
-    """What is left by a division rounded down, of the sign of x2, as Python's `%`. Integers: 0 where x2 is 0. Floats:
-    NaN there.
+    """The remainder of a division rounded down; it has the sign of x2, as Python's `%`. Where x2 is 0, integers give 0
+    and floats NaN.
     """
 
 def full(shape: ShapeLike, fill_value: Operand, dtype: DTypeLike | None = None) -> Tensor:
-    """A tensor with every element `fill_value`, a 0-d tensor; of its dtype unless `dtype` says
-    another.
-    """
+    """A tensor whose elements are all `fill_value`, a 0-d tensor. The dtype is `dtype`, or that of `fill_value`."""
 
 def full_like(x: Operand, fill_value: Operand, dtype: DTypeLike | None = None) -> Tensor:
-    """A tensor of the shape of x with every element `fill_value`, a 0-d tensor; of the dtype of x unless `dtype` says
-    another.
+    """A tensor of the shape of x whose elements are all `fill_value`, a 0-d tensor; the dtype is `dtype`, or that of
+    x.
     """
 
 def gather_elements(data: TensorLike, indices: TensorLike, axis: int = 0) -> Tensor:
-    """The element of data at the same place but for `axis`, where `indices` says it: of the shape
-    of indices, which may be smaller than data along the other axes (`torch.gather`). A negative
-    index counts from the end; one that is out of range even so reads the nearest place, and 0 of
-    an empty axis.
+    """Gather elements along `axis`, as `torch.gather`: element i of the result is the element of data at index i, with
+    the index along `axis` replaced by indices[i]. The result has the shape of `indices`, which may be smaller than data
+    along the other axes. A negative index counts from the end; an index still out of range is clamped, and an axis of
+    size 0 gives 0.
     """
 
 def gather_nd(data: TensorLike, indices: TensorLike, batch_dims: int = 0) -> Tensor:
-    """The slices of data that the vectors along the last axis of `indices` name: each starts at
-    axis `batch_dims`, before which the two shapes are the same. A negative index counts from the
-    end; one that is out of range even so reads the nearest place, and 0 of an empty axis.
+    """Gather slices of data: each vector along the last axis of `indices` is an index into data that starts at axis
+    `batch_dims`. The axes before `batch_dims` are batch axes of both tensors. A negative index counts from the end; an
+    index still out of range is clamped, and an axis of size 0 gives 0.
     """
 
 def greater(x1: Operand, x2: Operand) -> Tensor:
@@ -342,8 +339,8 @@ def hamming_window(
     beta: float,
     dtype: DTypeLike,
 ) -> Tensor:
-    """alpha - beta * cos(2 * pi * i / N) for i below `window_size`, N being that if `periodic`, else one less; a window
-    of one place is 1.
+    """The Hamming window: alpha - beta * cos(2 * pi * i / N) for i below `window_size`. N is `window_size` if
+    `periodic`, else one less. A window of one element is 1.
     """
 
 def hint_on_device(
@@ -351,9 +348,9 @@ def hint_on_device(
     dst_device: str = "cpu:0",
     memory_scope: str = "global",
 ) -> Tensor:
-    """x, which is expected on a device: `R.hint_on_device(x, R.cpu(0))`.
+    """x, with a hint that it is on a device: `R.hint_on_device(x, R.cpu(0))`.
 
-    dst_device: The device, as `R.cpu(0)` or `R.device("cuda", 1)` name it.
+    dst_device: The device, in the form of `R.cpu(0)` or `R.device("cuda", 1)`.
     """
 
 def index_put(
@@ -362,26 +359,26 @@ def index_put(
     values: TensorLike,
     accumulate: bool = False,
 ) -> Tensor:
-    """A copy of data after `data[i, j, …] = values` (with `accumulate`: `+=`, once for each update): the index tensors
-    are broadcast together, values to them and the axes of data that are not indexed. Updates are made in row-major
-    order: of several replacements the last one stays. A negative index counts from the end; an update out of range
-    even so is left out.
+    """A copy of data after `data[i, j, …] = values` (with `accumulate`: `+=`, once for each update). The index tensors
+    are broadcast together; values are broadcast to them and to the axes of data that are not indexed. Updates are
+    applied in row-major order: of several replacements the last wins. A negative index counts from the end; an index
+    still out of range is skipped.
     """
 
 def index_tensor(data: TensorLike, indices: TupleLike) -> Tensor:
-    """`data[i, j, …]` as in numpy: the index tensors are broadcast together, and name places along
-    the first axes of data; the other axes follow. A negative index counts from the end; one that
-    is out of range even so reads the nearest place, and 0 of an empty axis.
+    """Index with tensors, `data[i, j, …]` as in numpy: the index tensors are broadcast together and index the first
+    axes of data; the other axes follow. A negative index counts from the end; an index still out of range is clamped,
+    and an axis of size 0 gives 0.
     """
 
 def isfinite(x: TensorLike) -> Tensor:
-    """Is x neither infinite nor a NaN? True of all integers."""
+    """Is x neither infinite nor NaN? True for all integers."""
 
 def isinf(x: TensorLike) -> Tensor:
-    """Is x infinite, of either sign? False of all integers."""
+    """Is x infinite, of either sign? False for all integers."""
 
 def isnan(x: TensorLike) -> Tensor:
-    """Is x a NaN? False of all integers."""
+    """Is x NaN? False for all integers."""
 
 def layout_transform(
     x: TensorLike,
@@ -390,14 +387,14 @@ def layout_transform(
     axis_separators: Sequence[int] | None = None,
     input_axis_separators: Sequence[int] | None = None,
 ) -> Tensor:
-    """Each element of x at the place that `index_map` says for its own, as in
-    `T.index_map(lambda i, j: (j, i // 4, i % 4))`, in the smallest shape that holds all places (`i % 4`
-    has always 4). Places that no element goes to are `pad_value`, or 0; where several go, the last in row-major order
-    stays. The separators are read and mean nothing here: memory is flat.
+    """Move each element of x to the index that `index_map` gives for its own, as in `T.index_map(lambda i, j: (j, i //
+    4, i % 4))`. The result has the smallest shape that contains all indices (`i % 4` always needs 4). Elements of the
+    result that none of x moves to are `pad_value`, or 0; if several move to one index, the last in row-major order
+    wins. `axis_separators` are accepted and ignored: memory is flat.
     """
 
 def left_shift(x1: Operand, x2: Operand) -> Tensor:
-    """x1 * 2**x2 modulo 2**bits: 0 where x2 is negative, or not below the width."""
+    """x1 * 2**x2 modulo 2**bits; 0 where x2 is negative or at least the number of bits."""
 
 def less(x1: Operand, x2: Operand) -> Tensor:
     """x1 < x2."""
@@ -411,89 +408,87 @@ def linear(
     bias: TensorLike | None = None,
     out_dtype: DTypeLike | None = None,
 ) -> Tensor:
-    """`data @ weight.T + bias`, as a layer of torch stores its weight: (out, in), or (in,) for one
-    result. Accumulated as `matmul`; the bias, broadcast, is added before rounding. (One operator
-    here: nothing is transposed in memory.)
+    """`data @ weight.T + bias`, the linear layer of torch. The weight is (out, in), or (in,) for a single output.
+    Accumulated as in `matmul`; the bias is broadcast and added before rounding. This is a single operator, so the
+    weight is not transposed in memory.
 
-    out_dtype: Dtype of the result; None: that of the arguments.
+    out_dtype: Dtype of the result; None: the dtype of the arguments.
     """
 
 def log(x: TensorLike) -> Tensor:
-    """The natural logarithm: -infinity of 0, NaN below."""
+    """The natural logarithm: -infinity at 0, NaN below."""
 
 def log_add_exp(x1: Operand, x2: Operand) -> Tensor:
-    """log(exp(x1) + exp(x2)), without overflow; of integers rounded towards 0."""
+    """log(exp(x1) + exp(x2)) without overflow. Integer results are rounded toward 0."""
 
 def logical_and(x1: Operand, x2: Operand) -> Tensor:
-    """Both are true."""
+    """Logical and."""
 
 def logical_not(x: TensorLike) -> Tensor:
-    """True where x is false."""
+    """Logical not."""
 
 def logical_or(x1: Operand, x2: Operand) -> Tensor:
-    """One of them is true, or both."""
+    """Logical or."""
 
 def logical_xor(x1: Operand, x2: Operand) -> Tensor:
-    """One of them is true, not both."""
+    """Logical exclusive or."""
 
 def matmul(x1: TensorLike, x2: TensorLike, out_dtype: DTypeLike | None = None) -> Tensor:
-    """The matrix product over the last two axes, as `numpy.matmul`: the axes before are
-    broadcast, a vector is a row on the left and a column on the right. Accumulated in
-    `out_dtype`, in float32 for narrower floats.
+    """The matrix product over the last two axes, as `numpy.matmul`. The axes before are broadcast; a vector is a row on
+    the left and a column on the right. Accumulated in `out_dtype`; narrower floats in float32.
 
-    out_dtype: Dtype of the result; None: that of the arguments.
+    out_dtype: Dtype of the result; None: the dtype of the arguments.
     """
 
 def max(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Tensor:
-    """The greatest element; -infinity, or the smallest integer, of nothing.
+    """The maximum; NaN if there is one. The maximum of no elements is -infinity, or the smallest integer.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def maximum(x1: Operand, x2: Operand) -> Tensor:
-    """The greater one; NaN if either is NaN."""
+    """The elementwise maximum; NaN if either is NaN."""
 
 def mean(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Tensor:
-    """The mean. Means of integers are rounded towards 0. The mean of no elements is NaN for floats, and 0 for
-    integers.
+    """The mean. Integer means are rounded toward 0. The mean of no elements is NaN for floats, and 0 for integers.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def median(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Any:
-    """The element in the middle of the sorted axis, the lower one of two, as `torch.median`; the
-    first NaN if there is one. With an axis a tuple: the element and where it is (int64; of equals
-    the first that is as far in the stable order). Refused for an axis of size 0.
+    """The median along `axis`, as `torch.median`: the middle of the sorted elements, the lower of the two middle ones
+    for an even number, or the first NaN if there is one. With a given axis the result is a tuple of the median and its
+    index (int64). The index is that of the median in a stable sort. An axis of size 0 is refused.
 
-    axis: The axis, one; None: all elements in order, as one axis.
+    axis: A single axis; None: the flattened tensor.
 
-    keepdims: The axis stays, with size 1.
+    keepdims: Whether the axis is kept with size 1.
     """
 
 def meshgrid(tensors: TupleLike, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """A tuple of grids: grid k has the values of vector k along axis k and is constant along the
-    others, as `numpy.meshgrid`; with indexing "xy" the first two axes change places. A 0-d tensor
-    is a vector of one.
+    """Coordinate grids, as `numpy.meshgrid`: a tuple in which grid k has the values of vector k along axis k and is
+    constant along the others. With indexing "xy" the first two axes are swapped. A 0-d tensor is a vector of one
+    element.
     """
 
 def min(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Tensor:
-    """The smallest element; infinity, or the greatest integer, of nothing.
+    """The minimum; NaN if there is one. The minimum of no elements is infinity, or the greatest integer.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def minimum(x1: Operand, x2: Operand) -> Tensor:
-    """The smaller one; NaN if either is NaN."""
+    """The elementwise minimum; NaN if either is NaN."""
 
 def mod(x1: Operand, x2: Operand) -> Tensor:
-    """What is left by a division rounded towards zero, of the sign of x1, as C's `%` and `fmod`. Integers: 0 where x2
-    is 0. Floats: NaN there, and exact elsewhere.
+    """The remainder of a division rounded toward zero; it has the sign of x1, as C's `%` and `fmod`. Where x2 is 0,
+    integers give 0 and floats NaN. Other float results are exact.
     """
 
 def multinomial_from_uniform(
@@ -502,11 +497,10 @@ def multinomial_from_uniform(
     sample_indices: TensorLike,
     dtype: DTypeLike = "int64",
 ) -> Tensor:
-    """For each number u of `uniform_sample` (n, 1) the place at which the running sum of a row of
-    `prob` (batch, size) first exceeds u: an item drawn with these probabilities, if u is uniform
-    in [0, 1). `sample_indices` (n, 1) says which row. For a u beyond the sum of the row it is the
-    last item with a probability above 0; a row out of range is the nearest one (0 if there is
-    no row).
+    """Sample from categorical distributions by inverse transform: for each number u of `uniform_sample` (n, 1), the
+    first index at which the running sum of a row of `prob` (batch, size) exceeds u. For u uniform in [0, 1) the index
+    has the probabilities of the row. `sample_indices` (n, 1) selects the row; a row out of range is clamped (0 if there
+    is no row). If u is not below the sum of the row, the last index with a probability above 0 is returned.
 
     dtype: Dtype of the result.
     """
@@ -518,8 +512,8 @@ def negative(x: TensorLike) -> Tensor:
     """-x; integers modulo 2**bits."""
 
 def nonzero(x: TensorLike) -> Tensor:
-    """Where x is not 0 (NaN is not): int64, a column for each such element in row-major order, a
-    row for each axis (ONNX's NonZero). A 0-d tensor counts as a vector of one.
+    """The indices of the elements that are not 0 (a NaN is not 0), as ONNX's NonZero: int64, with a column for each
+    such element in row-major order, and a row for each axis. A 0-d tensor counts as a vector of one element.
     """
 
 def not_equal(x1: Operand, x2: Operand) -> Tensor:
@@ -533,40 +527,38 @@ def one_hot(
     axis: int = -1,
     dtype: DTypeLike | None = None,
 ) -> Tensor:
-    """A new dimension of size `depth` at `axis`, `on_value` at the place that the index names and `off_value`
-    elsewhere, also everywhere for an index out of range.
+    """One-hot encoding: a new axis of size `depth` at `axis`, with `on_value` at the index and `off_value` elsewhere.
+    An index out of range gives `off_value` everywhere.
 
-    dtype: Dtype of the result; None: bool, int64 or float32, as the values are.
+    dtype: Dtype of the result; None: bool, int64 or float32, by the kind of the values.
     """
 
 def ones(shape: ShapeLike, dtype: DTypeLike) -> Tensor:
     """A tensor of ones."""
 
 def ones_like(x: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
-    """Ones of the shape of x, and of its dtype unless `dtype` says another."""
+    """Ones of the shape of x; the dtype is `dtype`, or that of x."""
 
 def outer(x1: TensorLike, x2: TensorLike) -> Tensor:
-    """The products of each element of x1 with each of x2, both of one dimension: (n,) and (m,)
-    give (n, m).
-    """
+    """The outer product of two vectors: (n,) and (m,) give (n, m)."""
 
 def permute_dims(x: TensorLike, axes: Sequence[int] | None = None) -> Tensor:
-    """The axes in another order; reversed without `axes`."""
+    """Permute the axes; without `axes`, reverse them."""
 
 def power(x1: Operand, x2: Operand) -> Tensor:
-    """x1 to the power x2. Integers: modulo 2**bits, and the whole part of a negative power: 0, but for 1 and -1; 0 to
-    the power 0 is 1. Floats: NaN of a negative x1 where x2 is not whole.
+    """x1 to the power x2. Integers: modulo 2**bits; a negative exponent gives the integer part, which is 0 unless x1 is
+    1 or -1; 0 to the power 0 is 1. Floats: NaN where x1 is negative and x2 is not a whole number.
     """
 
 def print(*values: ExprLike, format: str = "") -> tuple[Tensor, ...]:
     """Print values at run time: each on a line of its own, or in the places `{}` of `format`."""
 
 def prod(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Tensor:
-    """The product, 1 of nothing; integers modulo 2**bits, in the argument's dtype.
+    """The product, in the argument's dtype; integers modulo 2**bits. The product of no elements is 1.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def quantize(
@@ -576,18 +568,18 @@ def quantize(
     axis: int = -1,
     out_dtype: DTypeLike = "int8",
 ) -> Tensor:
-    """round(data / scale) + zero_point as `out_dtype`, with halves to the even number, and what is beyond the range at
-    its ends; NaN gives 0. One scale and zero point, or one for each place along `axis`.
+    """Quantise: round(data / scale) + zero_point as `out_dtype`, with halves rounded to even, and saturated to the
+    range of the dtype; NaN gives 0. One scale and zero point, or one for each index of `axis`.
     """
 
 def repeat(data: TensorLike, repeats: int, axis: int | None = None) -> Tensor:
-    """Each slice along `axis` `repeats` times in a row, as `numpy.repeat`; without `axis`, each
-    element of the flattened tensor.
+    """Repeat each slice along `axis` `repeats` times in a row, as `numpy.repeat`; without `axis`, each element of the
+    flattened tensor.
     """
 
 def reshape(x: TensorLike, shape: ShapeLike) -> Tensor:
-    """The elements in row-major order under another shape, as `numpy.reshape`. One dimension may be
-    -1: it is what the others leave; 0 is a size of 0.
+    """Reshape, in row-major order, as `numpy.reshape`. One dimension may be -1, and is inferred from the others; 0 is a
+    size of 0.
     """
 
 def reverse_sequence(
@@ -596,19 +588,20 @@ def reverse_sequence(
     seq_axis: int = 1,
     batch_axis: int = 0,
 ) -> Tensor:
-    """Sequence b along `batch_axis` with its first `seq_lengths[b]` places along `seq_axis` in
-    reverse order, the others as they are. A length above the axis is that of the axis, one below
-    0 is 0.
+    """Reverse the first `seq_lengths[b]` elements along `seq_axis` of each sequence b along `batch_axis`, and keep the
+    others. Lengths are clamped to the size of the axis and to 0.
     """
 
 def right_shift(x1: Operand, x2: Operand) -> Tensor:
-    """x1 / 2**x2 rounded down. Where x2 is negative, or not below the width: 0, or -1 of a negative x1."""
+    """x1 / 2**x2 rounded down (arithmetic shift). Where x2 is negative or at least the number of bits: -1 for a
+    negative x1, else 0.
+    """
 
 def round(x: TensorLike) -> Tensor:
-    """The nearest whole number, halves to the even one; integers as they are."""
+    """The nearest whole number, halves rounded to even; integers are unchanged."""
 
 def rsqrt(x: TensorLike) -> Tensor:
-    """1 / sqrt(x): infinity of 0, NaN below."""
+    """The reciprocal square root 1 / sqrt(x): infinity at 0, NaN below."""
 
 def scalar_to_tensor(value: ScalarLike, dtype: DTypeLike) -> Tensor:
     """A scalar as a 0-d tensor. `dtype` is the scalar's own: at run time scalars carry no dtype."""
@@ -620,11 +613,11 @@ def scatter_elements(
     axis: int = 0,
     reduction: str = "update",
 ) -> Tensor:
-    """A copy of data in which each element of `updates` meets the element at its own place but for `axis`, where
-    `indices` says it (ONNX's ScatterElements): it replaces it (reduction "update"), or is added, multiplied, or the
-    smaller or greater one stays; "mean" is the mean of the old element and its updates, of integers rounded down.
-    Updates are made in row-major order: of several replacements the last one stays. A negative index counts from the
-    end; an update out of range even so is left out.
+    """Scatter elements along `axis` (ONNX's ScatterElements). The result is a copy of data; each element of `updates`
+    is combined with the element at its own index, with the index along `axis` replaced by `indices`. The reduction
+    "update" replaces; "add", "mul", "min" and "max" combine; "mean" is the mean of the old element and its updates, for
+    integers rounded down. Updates are applied in row-major order: of several replacements the last wins. A negative
+    index counts from the end; an index still out of range is skipped.
     """
 
 def scatter_nd(
@@ -633,15 +626,15 @@ def scatter_nd(
     updates: TensorLike,
     reduction: str = "update",
 ) -> Tensor:
-    """A copy of data in which the slices of `updates` meet the slices that the vectors along the last axis of
-    `indices` name (ONNX's ScatterND), as the reduction says: "update" replaces, "add", "mul", "min", "max" and "mean"
-    (of the old element and its updates, of integers rounded down) combine. Updates are made in row-major order: of
-    several replacements the last one stays. A negative index counts from the end; an update out of range even so is
-    left out.
+    """Scatter slices (ONNX's ScatterND). The result is a copy of data; each vector along the last axis of `indices` is
+    the index of a slice, which is combined with the corresponding slice of `updates`. The reduction "update" replaces;
+    "add", "mul", "min" and "max" combine; "mean" is the mean of the old element and its updates, for integers rounded
+    down. Updates are applied in row-major order: of several replacements the last wins. A negative index counts from
+    the end; an index still out of range is skipped.
     """
 
 def shape_of(x: TensorLike) -> Tensor:
-    """The shape of a tensor as a value."""
+    """The shape of a tensor as a shape value."""
 
 def shape_to_tensor(input: ShapeLike) -> Tensor:
     """The dimensions of a shape as an int64 tensor."""
@@ -650,16 +643,16 @@ def sigmoid(x: TensorLike) -> Tensor:
     """1 / (1 + exp(-x))."""
 
 def sign(x: TensorLike) -> Tensor:
-    """1, 0 or -1; NaN of a NaN."""
+    """The sign of x: 1, 0 or -1; NaN for NaN."""
 
 def sin(x: TensorLike) -> Tensor:
-    """The sine of x radians, for x of any size; NaN of the infinities."""
+    """The sine of x in radians, for x of any magnitude; NaN for infinities."""
 
 def sinh(x: TensorLike) -> Tensor:
     """The hyperbolic sine."""
 
 def size(x: TensorLike) -> Tensor:
-    """How many elements x has: a 0-d int64 tensor."""
+    """The number of elements of x, a 0-d int64 tensor."""
 
 def slice_scatter(
     input_tensor: TensorLike,
@@ -669,19 +662,17 @@ def slice_scatter(
     step: ScalarLike,
     axis: int = 0,
 ) -> Tensor:
-    """A copy of input_tensor with src in place of its slice start:end:step along `axis`. Places
-    are counted as in `strided_slice`; the step goes up.
+    """A copy of input_tensor with src written to its slice start:end:step along `axis`. Indices have the rules of
+    `strided_slice`; the step must be positive.
     """
 
 def sort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
-    """The elements in order along `axis`. A NaN is the greatest of all: last, or first where
-    `descending`.
-    """
+    """Sort along `axis`. A NaN is the greatest value: last, or first if `descending`."""
 
 def split(x: TensorLike, indices_or_sections: ExprLike, axis: int = 0) -> Any:
-    """A tuple of the parts of x along `axis`: a given number of parts of equal size, of which the last may be
-    smaller; or the parts between given positions, which may be symbolic. One part is a tensor, not a tuple, as
-    in TVM. Sizes that cannot be split in this way are refused, or are an error at run time.
+    """Split x along `axis` into a tuple of parts: a number of parts of equal size, the last of which may be smaller; or
+    the parts between given indices, which may be symbolic. One part is returned as a tensor, not a tuple, as in TVM. A
+    size that cannot be split in this way is refused, or is an error at run time.
     """
 
 def sqrt(x: TensorLike) -> Tensor:
@@ -691,21 +682,19 @@ def square(x: TensorLike) -> Tensor:
     """x * x; integers modulo 2**bits."""
 
 def squeeze(x: TensorLike, axis: Sequence[int] | int | None = None) -> Tensor:
-    """Without some axes of size 1; without `axis`, all that are (the rank of the result is
-    unknown where a dimension is, and found when the program runs).
+    """Remove axes of size 1; without `axis`, all of them. In that case the rank of the result is unknown if a dimension
+    is symbolic, and determined at run time.
     """
 
 def stack(tensors: TupleLike, axis: int = 0) -> Tensor:
-    """The tensors, all of one shape, one after the other along a new axis, which stands at `axis`
-    of the result.
-    """
+    """Join tensors of one shape along a new axis, which is axis `axis` of the result."""
 
 def std(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Tensor:
-    """The standard deviation: the square root of `variance`; NaN of nothing.
+    """The standard deviation: the square root of `variance`; NaN of no elements.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def strided_slice(
@@ -716,33 +705,32 @@ def strided_slice(
     strides: ShapeLike | None = None,
     assume_inbound: bool = False,
 ) -> Tensor:
-    """x[begin:end:stride] along `axes`, as numpy slices: negative places count from the end,
-    places beyond the ends mean the ends, a negative stride goes down (from `begin` to above
-    `end`). With `assume_inbound` begin and end are places as they are, inside of x (checked when
-    the program runs), and the sizes of the result are simpler.
+    """x[begin:end:stride] along `axes`, with numpy's rules: a negative index counts from the end, indices are clamped
+    to the axis, and a negative stride goes down from `begin` to just above `end`. With `assume_inbound`, begin and end
+    are indices inside x, which is checked at run time, and the sizes of the result are simpler.
     """
 
 def subtract(x1: Operand, x2: Operand) -> Tensor:
     """x1 - x2; integers modulo 2**bits."""
 
 def sum(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Tensor:
-    """The sum; integers modulo 2**bits, in the argument's dtype.
+    """The sum, in the argument's dtype; integers modulo 2**bits.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def take(x: Operand, indices: Operand, axis: int | None = None, mode: str = "fast") -> Tensor:
-    """Slices of x at `indices` along `axis`, as `numpy.take`. An index out of range reads the
-    nearest place (modes "fast" and "clip": negative ones the first), counts around (mode "wrap"),
-    or gives NaN (mode "nan", for floats); a slice of an empty axis is 0, in mode "nan" NaN.
+    """Slices of x at `indices` along `axis`, as `numpy.take`. An index out of range is clamped (modes "fast" and
+    "clip", in which a negative index reads the first element), wraps around (mode "wrap"), or gives NaN (mode "nan",
+    floats only). Slices of an axis of size 0 are 0, in mode "nan" NaN.
 
-    axis: Axis of x that is indexed; None where x has only one.
+    axis: Axis of x that is indexed; None is allowed if x has one axis.
     """
 
 def tan(x: TensorLike) -> Tensor:
-    """The tangent of x radians, for x of any size; NaN of the infinities."""
+    """The tangent of x in radians, for x of any magnitude; NaN for infinities."""
 
 def tanh(x: TensorLike) -> Tensor:
     """The hyperbolic tangent."""
@@ -754,8 +742,8 @@ def tensor_to_shape(input: TensorLike) -> Tensor:
     """The elements of an int64 vector as a shape."""
 
 def tile(data: TensorLike, repeats: Sequence[int] | int) -> Tensor:
-    """The whole tensor side by side with itself, `repeats` times along each axis, as
-    `numpy.tile`; axes and repeats are matched from the right, and what is missing is 1.
+    """Repeat the whole tensor `repeats` times along each axis, as `numpy.tile`. Axes and repeats are aligned at the
+    right; missing repeats are 1.
     """
 
 def to_vdevice(x: TensorLike, dst_vdevice: str) -> Tensor:
@@ -769,22 +757,23 @@ def topk(
     largest: bool = True,
     dtype: DTypeLike = "int32",
 ) -> Any:
-    """The `k` greatest elements along `axis` in descending order (with `largest=False`: the least,
-    in ascending order) and where they are; of equals the first. A NaN is the greatest of all.
-    `ret_type` says what is given: "both" (a tuple), "values" or "indices". All elements for a k
-    below 1; a k above the size is refused.
+    """The `k` greatest elements along `axis` in descending order, and their indices; with `largest=False` the smallest,
+    in ascending order. Of equal elements the first come first. A NaN is the greatest value. `ret_type` selects the
+    result: "both" (a tuple), "values" or "indices". A k below 1 means all elements; a k above the size is refused.
 
     dtype: Dtype of the indices.
     """
 
 def tril(x: TensorLike, k: ScalarLike | None = None) -> Tensor:
-    """The lower triangle of each matrix in x, up to the diagonal `k` places right of the main one; 0 above."""
+    """The lower triangle of each matrix in x, up to the diagonal `k` places to the right of the main one; 0 above
+    it.
+    """
 
 def triu(x: TensorLike, k: ScalarLike | None = None) -> Tensor:
-    """The upper triangle of each matrix in x, from the diagonal `k` places right of the main one on; 0 below."""
+    """The upper triangle of each matrix in x, from the diagonal `k` places to the right of the main one; 0 below it."""
 
 def trunc(x: TensorLike) -> Tensor:
-    """x without its fraction; integers as they are."""
+    """x truncated toward zero; integers are unchanged."""
 
 def unique(
     x: TensorLike,
@@ -794,11 +783,10 @@ def unique(
     return_counts: bool = False,
     axis: int | None = None,
 ) -> Any:
-    """The different values of x (figure 3 of the paper), or slices along `axis`: in ascending
-    order, or, without `sorted`, in that of their first appearance. With return_index, return_inverse
-    and return_counts a tuple: also (int64 vectors) where each value first appears in x, where each
-    element of x is among the values, and how often each value appears; without `axis` places are
-    counted in the flattened x.
+    """The unique values of x (figure 3 of the paper), or unique slices along `axis`: in ascending order or, without
+    `sorted`, in the order of first appearance. With return_index, return_inverse or return_counts the result is a tuple
+    that also has int64 vectors: the index in x of each value's first appearance, the index of each element of x among
+    the values, and the count of each value. Without `axis`, indices are those of the flattened x.
     """
 
 def variance(
@@ -806,30 +794,29 @@ def variance(
     axis: Sequence[int] | int | None = None,
     keepdims: bool = False,
 ) -> Tensor:
-    """The mean square of the distance from the mean (divided by the number of elements, as
-    `numpy.var`); NaN of nothing.
+    """The population variance, as `numpy.var`: the mean of the squared deviations from the mean. NaN of no elements.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def where(condition: Operand, x1: Operand, x2: Operand) -> Tensor:
-    """x1 where the condition is true, else x2; all three are broadcast."""
+    """x1 where the condition is true, else x2; all three are broadcast together."""
 
 def wrap_param(data: TensorLike, dtype: DTypeLike = "float32") -> Tensor:
-    """A parameter of a model as `dtype`, by the rules of `astype`."""
+    """Convert a model parameter to `dtype`, by the rules of `astype`."""
 
 def zeros(shape: ShapeLike, dtype: DTypeLike) -> Tensor:
     """A tensor of zeros."""
 
 def zeros_like(x: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
-    """Zeros of the shape of x, and of its dtype unless `dtype` says another."""
+    """Zeros of the shape of x; the dtype is `dtype`, or that of x."""
 
 class _builtin:
     @staticmethod
     def stop_lift_params(x: TensorLike) -> Tensor:
-        """x, and what is computed from it is not moved to where parameters are transformed."""
+        """x, as a barrier: computations on it are not lifted into the function that transforms parameters."""
 
 builtin: _builtin
 
@@ -847,27 +834,30 @@ class _grad:
         layout: str = "NCHW",
         out_layout: str | None = None,
     ) -> Tensor:
-        """The gradient of `nn.avg_pool2d` with respect to data, where `output_grad` is that with respect to its result:
-        each window hands it in equal parts to its elements (and to the padding, where that was counted).
+        """The gradient of `nn.avg_pool2d` with respect to data, given the gradient `output_grad` of its result. Each
+        window's gradient is divided equally among its elements, counted padding included.
 
-        pool_size: Places of a window; one number, or one for each spatial axis.
+        pool_size: Window size: one number, or one for each spatial axis.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-        and then all after.
+        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        all after.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-        ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+        ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+        it.
 
-        count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+        count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
     def end_checkpoint(x: TensorLike) -> Tensor:
-        """x, where a stage ends whose values are computed again for the gradient instead of kept."""
+        """x, as an output of a gradient checkpointing stage: values inside the stage are recomputed for the gradient
+        instead of being kept.
+        """
     @staticmethod
     def max_pool2d_backward(
         output_grad: TensorLike,
@@ -881,23 +871,24 @@ class _grad:
         layout: str = "NCHW",
         out_layout: str | None = None,
     ) -> Tensor:
-        """The gradient of `nn.max_pool2d` with respect to data, where `output_grad` is that with respect to its result:
-        each window hands it to its largest element, of several to the first (in row-major order), to a NaN before all.
+        """The gradient of `nn.max_pool2d` with respect to data, given the gradient `output_grad` of its result. Each
+        window's gradient goes to its largest element: a NaN first, else the first of equal elements in row-major order.
 
-        pool_size: Places of a window; one number, or one for each spatial axis.
+        pool_size: Window size: one number, or one for each spatial axis.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-        and then all after.
+        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        all after.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-        ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+        ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+        it.
 
-        count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+        count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
     def nll_loss_backward(
@@ -908,18 +899,20 @@ class _grad:
         reduction: str = "mean",
         ignore_index: int = -100,
     ) -> Tensor:
-        """The gradient of `nn.nll_loss` with respect to predictions, where `output_grad` is that with
-        respect to its result: -weights[t] * output_grad at the class t of each target (divided by the
-        sum of the weights for "mean"), 0 elsewhere and where a target does not count.
+        """The gradient of `nn.nll_loss` with respect to predictions, given the gradient `output_grad` of its result. At the
+        class t of each target it is -weights[t] * output_grad, divided by the sum of the weights for "mean". It is 0
+        elsewhere, and for ignored targets.
 
-        reduction: "mean", "sum" or "none", as for the loss.
+        reduction: "mean", "sum" or "none": the reduction of the loss.
         """
     @staticmethod
     def no_grad(x: TensorLike) -> Tensor:
-        """x, of which no gradient is taken."""
+        """x, treated as a constant by differentiation."""
     @staticmethod
     def start_checkpoint(x: TensorLike) -> Tensor:
-        """x, where a stage begins whose values are computed again for the gradient instead of kept."""
+        """x, as an input of a gradient checkpointing stage: values inside the stage are recomputed for the gradient instead
+        of being kept.
+        """
     @staticmethod
     def take_backward(
         output_grad: TensorLike,
@@ -928,12 +921,12 @@ class _grad:
         axis: int | None = None,
         mode: str = "fast",
     ) -> Tensor:
-        """The gradient of `take` (mode "fast") with respect to x: in a tensor of zeros each slice of `output_grad`
-        is added to the slice at its index (clamped if out of range).
+        """The gradient of `take` (mode "fast") with respect to x: each slice of `output_grad` is added to a tensor of zeros
+        at its index, clamped if out of range.
 
-        axis: Axis of x that was indexed; None where x has only one.
+        axis: Axis of x that was indexed; None is allowed if x has one axis.
 
-        mode: That of `take`: "fast", "clip", or "" (TVM's word for none).
+        mode: The mode of `take`: "fast", "clip", or "" (TVM's spelling of no mode).
         """
 
 grad: _grad
@@ -941,10 +934,11 @@ grad: _grad
 class _image:
     @staticmethod
     def affine_grid(data: TensorLike, size: ShapeLike, align_corners: bool = True) -> Tensor:
-        """The coordinates (batch, 2, H, W), or (batch, 3, D, H, W), that the matrices data (batch, 2, 3), or (batch, 3,
-        4), map those of an evenly spaced grid of `size` to. An axis of one place has coordinate 0.
+        """A sampling grid: the affine transforms data, (batch, 2, 3) or (batch, 3, 4), applied to the coordinates of an
+        evenly spaced grid of `size`. The result is (batch, 2, H, W) or (batch, 3, D, H, W). An axis of size 1 has
+        coordinate 0.
 
-        align_corners: Whether -1 and 1 are the centres of the first and last places, or else their outer edges.
+        align_corners: Whether -1 and 1 are the centres of the first and last elements; otherwise their outer edges.
         """
     @staticmethod
     def grid_sample(
@@ -955,17 +949,17 @@ class _image:
         padding_mode: str = "zeros",
         align_corners: bool = False,
     ) -> Tensor:
-        """data at the coordinates `grid` (batch, 2, H, W), or (batch, 3, D, H, W), which counts them along the second axis,
-        as `image.affine_grid` makes them. The nearest place is that to even. A coordinate that is NaN gives NaN; with
-        method "nearest", what is at place 0.
+        """Sample data at the coordinates `grid`, (batch, 2, H, W) or (batch, 3, D, H, W), with coordinates along axis 1, as
+        from `image.affine_grid`. The nearest element of a position halfway between two is the even one. A NaN coordinate
+        gives NaN; with method "nearest" it reads index 0.
 
-        method: Which elements are summed along each axis: "nearest", "bilinear" (the two around), "bicubic" (the four).
+        method: Interpolation: "nearest", "bilinear" (two elements along each axis) or "bicubic" (four).
 
-        layout: Layout of data and of the result: of letters N, C, H, W, and D for three axes.
+        layout: Layout of data and of the result: the letters N, C, H, W, and D for three spatial axes.
 
-        padding_mode: What is outside of data: "zeros", "border" (the nearest place), "reflection" (data again, mirrored).
+        padding_mode: Values outside of data: "zeros", "border" (the nearest element), or "reflection" (data mirrored).
 
-        align_corners: Whether -1 and 1 are the centres of the first and last places, or else their outer edges.
+        align_corners: Whether -1 and 1 are the centres of the first and last elements; otherwise their outer edges.
         """
     @staticmethod
     def resize2d(
@@ -981,27 +975,28 @@ class _image:
         extrapolation_value: float = 0.0,
         out_dtype: DTypeLike | None = None,
     ) -> Tensor:
-        """data with its two spatial axes resized to `size`: each element a weighted sum of those around the position that
-        it comes from. Beyond the ends of an axis the nearest place is read.
+        """Resize the two spatial axes of data to `size`. Each element is a weighted sum of the elements around its position
+        in data. Beyond the ends of an axis the nearest element is read.
 
-        roi: Mode tf_crop_and_resize: the part of data that is resized, as (starts, ends) along the spatial axes, where 0 is
-        the first place of an axis and 1 the last.
+        roi: Mode tf_crop_and_resize: the region of interest, as (starts, ends) along the spatial axes; 0 is the first element
+        of an axis and 1 the last.
 
-        method: Which elements are summed: "nearest_neighbor", "linear" (the two around), "cubic" (the four around).
+        method: Interpolation: "nearest_neighbor", "linear" (two elements along each axis) or "cubic" (four).
 
-        coordinate_transformation_mode: Where an element of the result comes from, as ONNX names it.
+        coordinate_transformation_mode: The mapping from an index of the result to a position in data, by ONNX's name.
 
-        rounding_method: Which place is nearest: "round" (to even), "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"; "": round
-        for align_corners, else floor.
+        rounding_method: Rounding to the nearest element: "round" (halves to even), "round_prefer_floor", "round_prefer_ceil", "floor" or
+        "ceil". "": round for align_corners, else floor.
 
         cubic_alpha: Coefficient of the cubic spline.
 
-        cubic_exclude: 1: places outside of data have no cubic weight, and the others make up for it; 0: they read the nearest.
+        cubic_exclude: 1: elements outside of data get no cubic weight, and the other weights are normalised. 0: the nearest element is
+        read instead.
 
-        extrapolation_value: Mode tf_crop_and_resize: what comes from outside of data.
+        extrapolation_value: Mode tf_crop_and_resize: the value outside of data.
 
-        out_dtype: Dtype of the result; None: that of data. Fractions become integers towards 0 (a whole number that rounding
-        errors moved by less than `SLACK` is whole).
+        out_dtype: Dtype of the result; None: the dtype of data. Fractions are truncated toward 0 in integer results; a sum within
+        `SLACK` of a whole number counts as that number.
         """
     @staticmethod
     def resize3d(
@@ -1017,27 +1012,28 @@ class _image:
         extrapolation_value: float = 0.0,
         out_dtype: DTypeLike | None = None,
     ) -> Tensor:
-        """data with its three spatial axes resized to `size`: each element a weighted sum of those around the position
-        that it comes from. Beyond the ends of an axis the nearest place is read.
+        """Resize the three spatial axes of data to `size`. Each element is a weighted sum of the elements around its
+        position in data. Beyond the ends of an axis the nearest element is read.
 
-        roi: Mode tf_crop_and_resize: the part of data that is resized, as (starts, ends) along the spatial axes, where 0 is
-        the first place of an axis and 1 the last.
+        roi: Mode tf_crop_and_resize: the region of interest, as (starts, ends) along the spatial axes; 0 is the first element
+        of an axis and 1 the last.
 
-        method: Which elements are summed: "nearest_neighbor", "linear" (the two around), "cubic" (the four around).
+        method: Interpolation: "nearest_neighbor", "linear" (two elements along each axis) or "cubic" (four).
 
-        coordinate_transformation_mode: Where an element of the result comes from, as ONNX names it.
+        coordinate_transformation_mode: The mapping from an index of the result to a position in data, by ONNX's name.
 
-        rounding_method: Which place is nearest: "round" (to even), "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"; "": round
-        for align_corners, else floor.
+        rounding_method: Rounding to the nearest element: "round" (halves to even), "round_prefer_floor", "round_prefer_ceil", "floor" or
+        "ceil". "": round for align_corners, else floor.
 
         cubic_alpha: Coefficient of the cubic spline.
 
-        cubic_exclude: 1: places outside of data have no cubic weight, and the others make up for it; 0: they read the nearest.
+        cubic_exclude: 1: elements outside of data get no cubic weight, and the other weights are normalised. 0: the nearest element is
+        read instead.
 
-        extrapolation_value: Mode tf_crop_and_resize: what comes from outside of data.
+        extrapolation_value: Mode tf_crop_and_resize: the value outside of data.
 
-        out_dtype: Dtype of the result; None: that of data. Fractions become integers towards 0 (a whole number that rounding
-        errors moved by less than `SLACK` is whole).
+        out_dtype: Dtype of the result; None: the dtype of data. Fractions are truncated toward 0 in integer results; a sum within
+        `SLACK` of a whole number counts as that number.
         """
 
 image: _image
@@ -1045,28 +1041,28 @@ image: _image
 class _inspect:
     @staticmethod
     def tensor_byte_offset(x: TensorLike) -> Tensor:
-        """Bytes before the first element."""
+        """The offset of the first element in bytes."""
     @staticmethod
     def tensor_dtype_bits(x: TensorLike) -> Tensor:
-        """Bits of an element."""
+        """Bits per element."""
     @staticmethod
     def tensor_dtype_code(x: TensorLike) -> Tensor:
-        """The dtype's DLPack code: 0 for integers, 1 unsigned, 2 floats, 4 bfloat, 6 bool."""
+        """The DLPack type code of the dtype: 0 for signed integers, 1 unsigned, 2 floats, 4 bfloat, 6 bool."""
     @staticmethod
     def tensor_dtype_lanes(x: TensorLike) -> Tensor:
-        """Lanes of an element: 1, since tensors have scalar elements."""
+        """Lanes per element: always 1, since elements are scalars."""
     @staticmethod
     def tensor_elem_offset(x: TensorLike) -> Tensor:
-        """Elements before the first."""
+        """The offset of the first element in elements."""
     @staticmethod
     def tensor_ndim(x: TensorLike) -> Tensor:
-        """Number of dimensions."""
+        """The number of dimensions."""
     @staticmethod
     def tensor_shape_i(x: TensorLike, axis: ScalarLike) -> Tensor:
-        """Size along an axis."""
+        """The size of an axis."""
     @staticmethod
     def tensor_stride_i(x: TensorLike, axis: ScalarLike) -> Tensor:
-        """Elements from one index of an axis to the next."""
+        """The stride of an axis, in elements."""
 
 inspect: _inspect
 
@@ -1078,12 +1074,12 @@ class _nn:
         layout: str = "NCW",
         out_layout: str | None = None,
     ) -> Tensor:
-        """The means of windows that divide one axis into `output_size` parts, overlapping where it is not divisible; NaN
-        of nothing.
+        """Adaptive average pooling over one axis: the mean of each of `output_size` windows. Windows overlap where the axis
+        is not divisible by their number. An empty window gives NaN.
 
-        output_size: Into how many parts each spatial axis is divided; None: the axes stay as they are.
+        output_size: Number of windows along each spatial axis; None: the size of the axis is kept.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
     def adaptive_avg_pool2d(
@@ -1092,12 +1088,12 @@ class _nn:
         layout: str = "NCHW",
         out_layout: str | None = None,
     ) -> Tensor:
-        """The means of windows that divide two axes into `output_size` parts, overlapping where one is not divisible; NaN
-        of nothing.
+        """Adaptive average pooling over two axes: the mean of each of `output_size` windows. Windows overlap where an axis
+        is not divisible by their number. An empty window gives NaN.
 
-        output_size: Into how many parts each spatial axis is divided; None: the axes stay as they are.
+        output_size: Number of windows along each spatial axis; None: the size of the axis is kept.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
     def adaptive_avg_pool3d(
@@ -1106,12 +1102,12 @@ class _nn:
         layout: str = "NCDHW",
         out_layout: str | None = None,
     ) -> Tensor:
-        """The means of windows that divide three axes into `output_size` parts, overlapping where one is not divisible;
-        NaN of nothing.
+        """Adaptive average pooling over three axes: the mean of each of `output_size` windows. Windows overlap where an
+        axis is not divisible by their number. An empty window gives NaN.
 
-        output_size: Into how many parts each spatial axis is divided; None: the axes stay as they are.
+        output_size: Number of windows along each spatial axis; None: the size of the axis is kept.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
     def attention(
@@ -1123,15 +1119,17 @@ class _nn:
         causal_mask: str | None = None,
         window_size: int | None = None,
     ) -> Tensor:
-        """softmax(query @ key^T * scale + bias) @ value by heads: query (batch, queries, heads, width), key and value
-        (batch, keys, key heads, width), bias broadcast to (batch, heads, queries, keys). Key heads, which divide the
-        heads, are shared by neighbours. A query that sees no key, or only scores of minus infinity, gives 0.
+        """Multi-head attention: softmax(query @ key^T * scale + bias) @ value. `query` is (batch, queries, heads, width),
+        `key` and `value` are (batch, keys, key heads, width), and `bias` is broadcast to (batch, heads, queries, keys).
+        With grouped-query attention the number of key heads divides the number of heads, and neighbouring heads share a key
+        head. A query whose keys are all masked, or whose scores are all minus infinity, gives 0.
 
-        scale: What scores are multiplied by; None: 1 / sqrt(width).
+        scale: Factor of the scores; None: 1 / sqrt(width).
 
-        causal_mask: "TopLeft": query i sees keys up to i; "BottomRight": keys up to i + |keys - queries|; None: all.
+        causal_mask: "TopLeft": query i attends to the keys up to i. "BottomRight": query i attends to the keys up to i + |keys -
+        queries|. None: no mask.
 
-        window_size: How many keys up to the mask's diagonal are seen; None: all.
+        window_size: Sliding window: the number of keys, up to the diagonal of the mask, that a query attends to; None: all.
         """
     @staticmethod
     def attention_bias(
@@ -1143,13 +1141,14 @@ class _nn:
         causal_mask: str | None = None,
         window_size: int | None = None,
     ) -> Tensor:
-        """As `nn.attention`, under the name that TVM prints for calls with a bias.
+        """`nn.attention` under the name that TVM prints for calls with a bias.
 
-        scale: What scores are multiplied by; None: 1 / sqrt(width).
+        scale: Factor of the scores; None: 1 / sqrt(width).
 
-        causal_mask: "TopLeft": query i sees keys up to i; "BottomRight": keys up to i + |keys - queries|; None: all.
+        causal_mask: "TopLeft": query i attends to the keys up to i. "BottomRight": query i attends to the keys up to i + |keys -
+        queries|. None: no mask.
 
-        window_size: How many keys up to the mask's diagonal are seen; None: all.
+        window_size: Sliding window: the number of keys, up to the diagonal of the mask, that a query attends to; None: all.
         """
     @staticmethod
     def attention_var_len(
@@ -1164,17 +1163,18 @@ class _nn:
         causal_mask: str | None = None,
         window_size: int | None = None,
     ) -> Tensor:
-        """Attention inside each of several sequences that follow one another in query (1, all queries, heads, width), key
-        and value: sequence s has the queries from seqstart_q[s] to seqstart_q[s + 1], and the keys from seqstart_k[s]
-        (None: as the queries) to seqstart_k[s + 1]. Starts do not decrease. A query of no sequence, or that sees no key
-        or only scores of minus infinity, gives 0. The largest lengths, max_seqlen_q and max_seqlen_k, are not
-        needed here.
+        """Attention within each of several sequences packed along axis 1 of query (1, total queries, heads, width), key and
+        value. Sequence s has the queries from seqstart_q[s] up to seqstart_q[s + 1], and the keys from seqstart_k[s] (None:
+        same as seqstart_q) up to seqstart_k[s + 1]. The offsets must not decrease. A query gives 0 if it is in no sequence,
+        if all its keys are masked, or if all its scores are minus infinity. The maximum lengths max_seqlen_q and
+        max_seqlen_k are accepted and not used.
 
-        scale: What scores are multiplied by; None: 1 / sqrt(width).
+        scale: Factor of the scores; None: 1 / sqrt(width).
 
-        causal_mask: "TopLeft": query i of a sequence sees its keys up to i; "BottomRight": up to i + |keys - queries|; None: all.
+        causal_mask: "TopLeft": query i of a sequence attends to its keys up to i. "BottomRight": up to i + |keys - queries|. None: no
+        mask.
 
-        window_size: How many keys up to the mask's diagonal are seen; None: all.
+        window_size: Sliding window: the number of keys, up to the diagonal of the mask, that a query attends to; None: all.
         """
     @staticmethod
     def avg_pool1d(
@@ -1188,22 +1188,23 @@ class _nn:
         layout: str = "NCW",
         out_layout: str | None = None,
     ) -> Tensor:
-        """The mean of each window of one axis, `strides` apart; 0 of a window that has nothing to count.
+        """1-D average pooling: the mean of each window; 0 if nothing is counted. `strides` is the distance of windows.
 
-        pool_size: Places of a window; one number, or one for each spatial axis.
+        pool_size: Window size: one number, or one for each spatial axis.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-        and then all after.
+        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        all after.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-        ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+        ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+        it.
 
-        count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+        count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
     def avg_pool2d(
@@ -1217,22 +1218,23 @@ class _nn:
         layout: str = "NCHW",
         out_layout: str | None = None,
     ) -> Tensor:
-        """The mean of each window of two axes, `strides` apart; 0 of a window that has nothing to count.
+        """2-D average pooling: the mean of each window; 0 if nothing is counted. `strides` is the distance of windows.
 
-        pool_size: Places of a window; one number, or one for each spatial axis.
+        pool_size: Window size: one number, or one for each spatial axis.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-        and then all after.
+        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        all after.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-        ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+        ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+        it.
 
-        count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+        count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
     def avg_pool3d(
@@ -1246,26 +1248,27 @@ class _nn:
         layout: str = "NCDHW",
         out_layout: str | None = None,
     ) -> Tensor:
-        """The mean of each window of three axes, `strides` apart; 0 of a window that has nothing to count.
+        """3-D average pooling: the mean of each window; 0 if nothing is counted. `strides` is the distance of windows.
 
-        pool_size: Places of a window; one number, or one for each spatial axis.
+        pool_size: Window size: one number, or one for each spatial axis.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-        and then all after.
+        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        all after.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-        ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+        ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+        it.
 
-        count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+        count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
     def batch_flatten(data: TensorLike) -> Tensor:
-        """All axes but the first as one, in row-major order."""
+        """Flatten all axes except the first, in row-major order."""
     @staticmethod
     def batch_norm(
         data: TensorLike,
@@ -1280,22 +1283,22 @@ class _nn:
         momentum: float = 0.1,
         training: bool = True,
     ) -> tuple[Tensor, ...]:
-        """(data - mean) / sqrt(variance + epsilon) * gamma + beta of each place of `axis` (Ioffe and
-        Szegedy, 2015); a tuple of that, moving_mean and moving_var. In training mean and variance are
-        those of the data, and the moving ones come out as (1 - momentum) * old + momentum * new; else
-        they are the moving ones, which come out as they went in.
+        """Batch normalisation: (data - mean) / sqrt(variance + epsilon) * gamma + beta for each index of `axis` (Ioffe and
+        Szegedy, 2015). The result is a tuple: the normalised data, moving_mean and moving_var. In training, mean and
+        variance are those of the data, and the moving statistics are updated to (1 - momentum) * old + momentum * new.
+        Otherwise the moving statistics are used, and returned unchanged.
 
-        axis: Axis of the channels.
+        axis: The channel axis.
 
         epsilon: Added to the variance under the root.
 
-        center: Whether beta is added; if not it is ignored.
+        center: Whether beta is added; otherwise it is ignored.
 
-        scale: Whether gamma is multiplied; if not it is ignored.
+        scale: Whether to multiply by gamma; otherwise it is ignored.
 
-        momentum: How much of the data's statistics goes into the moving ones.
+        momentum: Weight of the data's statistics in the update of the moving statistics.
 
-        training: Whether the statistics are the data's.
+        training: Whether to use the statistics of the data, not the moving ones.
         """
     @staticmethod
     def conv1d(
@@ -1310,20 +1313,20 @@ class _nn:
         out_layout: str | None = None,
         out_dtype: DTypeLike | None = None,
     ) -> Tensor:
-        """Sums over channels and windows of one axis of data * weight, with `padding` zeros around data; windows are
-        `strides` apart, their places `dilation`.
+        """1-D convolution: the sum of data * weight over input channels and the kernel's window. `padding` zeros surround
+        data, `strides` is the distance of windows, `dilation` that of the elements of a window.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: Zeros around data: one number, one for each spatial axis, or all before and then all after.
+        padding: Zero padding of data: one number, one for each spatial axis, or all before and then all after.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the kernel's elements: one number, or one for each spatial axis.
 
-        groups: Into how many groups the channels are divided, which do not look at each other.
+        groups: Number of channel groups; a group's outputs depend only on the inputs of that group.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
 
-        out_dtype: Dtype of the result; None: that of data.
+        out_dtype: Dtype of the result; None: the dtype of data.
         """
     @staticmethod
     def conv1d_transpose(
@@ -1339,22 +1342,23 @@ class _nn:
         out_layout: str | None = None,
         out_dtype: DTypeLike | None = None,
     ) -> Tensor:
-        """Each element of data adds itself times the weight to a window of the result; windows are `strides` apart, their
-        places `dilation`, and `padding` places are cut off at the ends.
+        """1-D transposed convolution: each element of data times the weight is added to a window of the result. `strides`
+        is the distance of windows, `dilation` that of the elements of a window; `padding` elements are cropped at the
+        ends.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: What is cut off at the ends: one number, one for each spatial axis, or all before and then all after.
+        padding: Elements cropped at the ends: one number, one for each spatial axis, or all before and then all after.
 
-        output_padding: Places that the result has more at the end; fewer than the stride or the dilation.
+        output_padding: Additional elements at the end of each axis of the result; less than the stride or the dilation.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the kernel's elements: one number, or one for each spatial axis.
 
-        groups: Into how many groups the channels are divided, which do not look at each other.
+        groups: Number of channel groups; a group's outputs depend only on the inputs of that group.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
 
-        out_dtype: Dtype of the result; None: that of data.
+        out_dtype: Dtype of the result; None: the dtype of data.
         """
     @staticmethod
     def conv2d(
@@ -1369,20 +1373,20 @@ class _nn:
         out_layout: str | None = None,
         out_dtype: DTypeLike | None = None,
     ) -> Tensor:
-        """Sums over channels and windows of two axes of data * weight, with `padding` zeros around data; windows are
-        `strides` apart, their places `dilation`.
+        """2-D convolution: the sum of data * weight over input channels and the kernel's window. `padding` zeros surround
+        data, `strides` is the distance of windows, `dilation` that of the elements of a window.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: Zeros around data: one number, one for each spatial axis, or all before and then all after.
+        padding: Zero padding of data: one number, one for each spatial axis, or all before and then all after.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the kernel's elements: one number, or one for each spatial axis.
 
-        groups: Into how many groups the channels are divided, which do not look at each other.
+        groups: Number of channel groups; a group's outputs depend only on the inputs of that group.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
 
-        out_dtype: Dtype of the result; None: that of data.
+        out_dtype: Dtype of the result; None: the dtype of data.
         """
     @staticmethod
     def conv2d_transpose(
@@ -1398,22 +1402,23 @@ class _nn:
         out_layout: str | None = None,
         out_dtype: DTypeLike | None = None,
     ) -> Tensor:
-        """Each element of data adds itself times the weight to a window of the result; windows are `strides` apart, their
-        places `dilation`, and `padding` places are cut off at the ends.
+        """2-D transposed convolution: each element of data times the weight is added to a window of the result. `strides`
+        is the distance of windows, `dilation` that of the elements of a window; `padding` elements are cropped at the
+        ends.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: What is cut off at the ends: one number, one for each spatial axis, or all before and then all after.
+        padding: Elements cropped at the ends: one number, one for each spatial axis, or all before and then all after.
 
-        output_padding: Places that the result has more at the end; fewer than the stride or the dilation.
+        output_padding: Additional elements at the end of each axis of the result; less than the stride or the dilation.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the kernel's elements: one number, or one for each spatial axis.
 
-        groups: Into how many groups the channels are divided, which do not look at each other.
+        groups: Number of channel groups; a group's outputs depend only on the inputs of that group.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
 
-        out_dtype: Dtype of the result; None: that of data.
+        out_dtype: Dtype of the result; None: the dtype of data.
         """
     @staticmethod
     def conv3d(
@@ -1428,20 +1433,20 @@ class _nn:
         out_layout: str | None = None,
         out_dtype: DTypeLike | None = None,
     ) -> Tensor:
-        """Sums over channels and windows of three axes of data * weight, with `padding` zeros around data; windows are
-        `strides` apart, their places `dilation`.
+        """3-D convolution: the sum of data * weight over input channels and the kernel's window. `padding` zeros surround
+        data, `strides` is the distance of windows, `dilation` that of the elements of a window.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: Zeros around data: one number, one for each spatial axis, or all before and then all after.
+        padding: Zero padding of data: one number, one for each spatial axis, or all before and then all after.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the kernel's elements: one number, or one for each spatial axis.
 
-        groups: Into how many groups the channels are divided, which do not look at each other.
+        groups: Number of channel groups; a group's outputs depend only on the inputs of that group.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
 
-        out_dtype: Dtype of the result; None: that of data.
+        out_dtype: Dtype of the result; None: the dtype of data.
         """
     @staticmethod
     def conv3d_transpose(
@@ -1457,41 +1462,42 @@ class _nn:
         out_layout: str | None = None,
         out_dtype: DTypeLike | None = None,
     ) -> Tensor:
-        """Each element of data adds itself times the weight to a window of the result; windows are `strides` apart, their
-        places `dilation`, and `padding` places are cut off at the ends.
+        """3-D transposed convolution: each element of data times the weight is added to a window of the result. `strides`
+        is the distance of windows, `dilation` that of the elements of a window; `padding` elements are cropped at the
+        ends.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: What is cut off at the ends: one number, one for each spatial axis, or all before and then all after.
+        padding: Elements cropped at the ends: one number, one for each spatial axis, or all before and then all after.
 
-        output_padding: Places that the result has more at the end; fewer than the stride or the dilation.
+        output_padding: Additional elements at the end of each axis of the result; less than the stride or the dilation.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the kernel's elements: one number, or one for each spatial axis.
 
-        groups: Into how many groups the channels are divided, which do not look at each other.
+        groups: Number of channel groups; a group's outputs depend only on the inputs of that group.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
 
-        out_dtype: Dtype of the result; None: that of data.
+        out_dtype: Dtype of the result; None: the dtype of data.
         """
     @staticmethod
     def cross_entropy_with_logits(predictions: TensorLike, labels: TensorLike) -> Tensor:
-        """The sum of -predictions * labels, divided by the size of the first axis (the batch) where
-        there are several axes; one number. NaN for a batch of nothing.
+        """The sum of -predictions * labels, a 0-d tensor. With several axes it is divided by the size of the first (the
+        batch); an empty batch gives NaN.
         """
     @staticmethod
     def dropout(data: TensorLike, rate: float = 0.5) -> tuple[Tensor, ...]:
-        """What dropout is when a model is used and not trained: data as it is, and a mask of ones of
-        its shape and dtype. Nothing is dropped, whatever the rate.
+        """Dropout at inference: data unchanged, and a mask of ones of its shape and dtype. Nothing is dropped, whatever the
+        rate.
 
-        rate: Which part of the elements training would drop.
+        rate: Fraction of elements that training would drop.
         """
     @staticmethod
     def gelu(x: TensorLike) -> Tensor:
         """x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016)."""
     @staticmethod
     def gelu_tanh(x: TensorLike) -> Tensor:
-        """The approximation of `gelu` by tanh, as GPT-2 has it."""
+        """The tanh approximation of `gelu`, as used by GPT-2."""
     @staticmethod
     def group_norm(
         data: TensorLike,
@@ -1504,20 +1510,20 @@ class _nn:
         center: bool = True,
         scale: bool = True,
     ) -> Tensor:
-        """(data - mean) / sqrt(variance + epsilon) over `axes` and the channels of a group, then
-        * gamma + beta of the channel (Wu and He, 2018). The channels are divided evenly.
+        """Group normalisation: (data - mean) / sqrt(variance + epsilon) over `axes` and the channels of a group, then *
+        gamma + beta of the channel (Wu and He, 2018). The channels are divided evenly into groups.
 
-        num_groups: Into how many groups the channels are divided.
+        num_groups: Number of groups that the channels are divided into.
 
-        channel_axis: Axis that is divided, and that gamma and beta belong to.
+        channel_axis: The channel axis, which is divided into groups; gamma and beta are vectors along it.
 
-        axes: Axes of the statistics, without the channels'.
+        axes: Axes over which the statistics are computed, without the channel axis.
 
         epsilon: Added to the variance under the root.
 
-        center: Whether beta is added; if not it is ignored.
+        center: Whether beta is added; otherwise it is ignored.
 
-        scale: Whether gamma is multiplied; if not it is ignored.
+        scale: Whether to multiply by gamma; otherwise it is ignored.
         """
     @staticmethod
     def instance_norm(
@@ -1530,18 +1536,18 @@ class _nn:
         center: bool = True,
         scale: bool = True,
     ) -> Tensor:
-        """(data - mean) / sqrt(variance + epsilon) over `axes`, then * gamma + beta of the channel
+        """Instance normalisation: (data - mean) / sqrt(variance + epsilon) over `axes`, then * gamma + beta of the channel
         (Ulyanov, Vedaldi and Lempitsky, 2016).
 
-        channel_axis: Axis that gamma and beta belong to.
+        channel_axis: The channel axis: gamma and beta are vectors along it.
 
-        axes: Axes of the statistics, without the channels'.
+        axes: Axes over which the statistics are computed, without the channel axis.
 
         epsilon: Added to the variance under the root.
 
-        center: Whether beta is added; if not it is ignored.
+        center: Whether beta is added; otherwise it is ignored.
 
-        scale: Whether gamma is multiplied; if not it is ignored.
+        scale: Whether to multiply by gamma; otherwise it is ignored.
         """
     @staticmethod
     def layer_norm(
@@ -1556,13 +1562,13 @@ class _nn:
         """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over `axes` (Ba, Kiros and Hinton,
         2016).
 
-        axes: Axes of the statistics.
+        axes: Axes over which the statistics are computed.
 
-        epsilon: Added to the variance (mean square) under the root.
+        epsilon: Added to the variance (or mean square) under the root.
 
-        center: Whether beta is added; if not it is ignored.
+        center: Whether beta is added; otherwise it is ignored.
 
-        scale: Whether gamma is multiplied; if not it is ignored.
+        scale: Whether to multiply by gamma; otherwise it is ignored.
         """
     @staticmethod
     def leakyrelu(x: TensorLike, alpha: float = 0.01) -> Tensor:
@@ -1572,10 +1578,10 @@ class _nn:
         """
     @staticmethod
     def log_softmax(data: TensorLike, axis: int = -1) -> Tensor:
-        """x - max - log(sum(exp(x - max))) along `axis`: the logarithm of softmax, without its
-        underflow.
+        """Log-softmax: x - max - log(sum(exp(x - max))) along `axis`. It does not underflow as the logarithm of softmax
+        would.
 
-        axis: Axis along which the powers add up to 1.
+        axis: Axis along which the probabilities sum to 1.
         """
     @staticmethod
     def max_pool1d(
@@ -1589,23 +1595,24 @@ class _nn:
         layout: str = "NCW",
         out_layout: str | None = None,
     ) -> Tensor:
-        """The largest of each window of one axis, `strides` apart: NaN if there is one; minus infinity, or the smallest
-        integer, of a window that is outside of data altogether.
+        """1-D max pooling: the maximum of each window, NaN if it contains one. `strides` is the distance of windows. A
+        window entirely outside of data gives minus infinity, or the smallest integer.
 
-        pool_size: Places of a window; one number, or one for each spatial axis.
+        pool_size: Window size: one number, or one for each spatial axis.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-        and then all after.
+        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        all after.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-        ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+        ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+        it.
 
-        count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+        count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
     def max_pool2d(
@@ -1619,23 +1626,24 @@ class _nn:
         layout: str = "NCHW",
         out_layout: str | None = None,
     ) -> Tensor:
-        """The largest of each window of two axes, `strides` apart: NaN if there is one; minus infinity, or the smallest
-        integer, of a window that is outside of data altogether.
+        """2-D max pooling: the maximum of each window, NaN if it contains one. `strides` is the distance of windows. A
+        window entirely outside of data gives minus infinity, or the smallest integer.
 
-        pool_size: Places of a window; one number, or one for each spatial axis.
+        pool_size: Window size: one number, or one for each spatial axis.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-        and then all after.
+        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        all after.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-        ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+        ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+        it.
 
-        count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+        count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
     def max_pool3d(
@@ -1649,23 +1657,24 @@ class _nn:
         layout: str = "NCDHW",
         out_layout: str | None = None,
     ) -> Tensor:
-        """The largest of each window of three axes, `strides` apart: NaN if there is one; minus infinity, or the smallest
-        integer, of a window that is outside of data altogether.
+        """3-D max pooling: the maximum of each window, NaN if it contains one. `strides` is the distance of windows. A
+        window entirely outside of data gives minus infinity, or the smallest integer.
 
-        pool_size: Places of a window; one number, or one for each spatial axis.
+        pool_size: Window size: one number, or one for each spatial axis.
 
-        strides: How far apart the windows are; one number, or one for each spatial axis.
+        strides: Stride: one number, or one for each spatial axis.
 
-        padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-        and then all after.
+        padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+        all after.
 
-        dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+        dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-        ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+        ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+        it.
 
-        count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+        count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-        out_layout: Layout of the result; None: that of data.
+        out_layout: Layout of the result; None: the layout of data.
         """
     @staticmethod
     def nll_loss(
@@ -1675,11 +1684,10 @@ class _nn:
         reduction: str = "mean",
         ignore_index: int = -100,
     ) -> Tensor:
-        """The negative log likelihood: -predictions[n, t, …] * weights[t] for each target t =
-        targets[n, …], where predictions (n, classes, …) are logarithms of probabilities (one
-        dimension: classes, and one target). Summed up ("sum"), divided by the sum of the weights in
-        addition ("mean"; NaN of nothing), or as they are ("none"). A target that is `ignore_index`,
-        or no class, has weight 0.
+        """Negative log-likelihood: -predictions[n, t, …] * weights[t] for each target t = targets[n, …]. predictions (n,
+        classes, …) are log-probabilities; a vector of classes has one target. The reduction "sum" adds them up, "mean" also
+        divides by the sum of the weights (NaN if there are none), and "none" keeps them. A target that is `ignore_index` or
+        no valid class has weight 0.
 
         reduction: "mean", "sum" or "none".
         """
@@ -1690,24 +1698,24 @@ class _nn:
         pad_mode: str = "constant",
         pad_value: float = 0.0,
     ) -> Tensor:
-        """data with a border: `pad_width` is how much before and after each axis, (before_0, after_0, before_1, …). Of
-        pad_value (mode "constant"), of the elements mirrored at the edge, which is not repeated ("reflect": needs a size
-        above the width), of the edge ("replicate": needs an element), or of the other end ("circular": needs a size as the
-        width).
+        """Pad data. `pad_width` is the width of the border before and after each axis: (before_0, after_0, before_1, …).
+        The border is `pad_value` (mode "constant"), the elements mirrored at the edge without the edge itself ("reflect":
+        needs a size above the width), the edge element ("replicate": needs at least one element), or the elements of the
+        other end ("circular": needs a size of at least the width).
 
-        pad_width: Also as pairs, one for each axis.
+        pad_width: Flat, or as pairs, one for each axis.
         """
     @staticmethod
     def pixel_shuffle(data: TensorLike, upscale_factor: int) -> Tensor:
-        """Channels as space: (…, C * r * r, H, W) as (…, C, H * r, W * r), where channel c * r * r + i * r + j holds the
-        pixels at row i and column j of the squares of r * r (Shi et al., 2016).
+        """Pixel shuffle: rearrange (…, C * r * r, H, W) to (…, C, H * r, W * r). Channel c * r * r + i * r + j holds the
+        pixels at row i and column j of each r × r square (Shi et al., 2016).
 
-        upscale_factor: R, the side of a square.
+        upscale_factor: The factor r: the side of a square.
         """
     @staticmethod
     def prelu(data: TensorLike, alpha: TensorLike, axis: int = 1) -> Tensor:
-        """x where it is positive, else x * alpha, with an alpha for each place of `axis`, or one for
-        all (He et al., 2015).
+        """x where it is positive, else x * alpha (He et al., 2015). `alpha` has one element for each index of `axis`, or
+        one element in all.
 
         axis: Axis of x that alpha belongs to.
         """
@@ -1716,7 +1724,7 @@ class _nn:
         """x where it is positive, else 0."""
     @staticmethod
     def relu6(x: TensorLike) -> Tensor:
-        """x, at least 0 and at most 6; NaN stays."""
+        """x clamped to [0, 6]; NaN stays NaN."""
     @staticmethod
     def rms_norm(
         data: TensorLike,
@@ -1726,9 +1734,9 @@ class _nn:
     ) -> Tensor:
         """data / sqrt(mean square + epsilon) * weight, over `axes` (Zhang and Sennrich, 2019).
 
-        axes: Axes of the statistics.
+        axes: Axes over which the statistics are computed.
 
-        epsilon: Added to the variance (mean square) under the root.
+        epsilon: Added to the variance (or mean square) under the root.
         """
     @staticmethod
     def selu(x: TensorLike) -> Tensor:
@@ -1740,17 +1748,17 @@ class _nn:
         """x * sigmoid(x)."""
     @staticmethod
     def softmax(data: TensorLike, axis: int = -1) -> Tensor:
-        """exp(x - max) / sum along `axis`.
+        """Softmax: exp(x - max) / sum(exp(x - max)) along `axis`.
 
-        axis: Axis along which the powers add up to 1.
+        axis: Axis along which the probabilities sum to 1.
         """
     @staticmethod
     def softplus(x: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
         """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`.
 
-        beta: Steepness.
+        beta: Steepness: the factor of x in the exponential.
 
-        threshold: Above it the function is taken to be linear.
+        threshold: Where beta * x is above this, the result is x.
         """
 
 nn: _nn
@@ -1765,12 +1773,12 @@ class _vision:
         score_threshold: TensorLike,
         output_format: str = "onnx",
     ) -> tuple[Tensor, ...]:
-        """Non-maximum suppression per class of boxes (B, N, 4) with scores (B, C, N): at most
-        `max_output_boxes_per_class` boxes of each class are selected, with a score above `score_threshold`, and an
-        IoU below `iou_threshold` with every selected box of a higher score. With `output_format` "onnx" the result
-        is a tuple of rows (batch, class, box), int64, in descending order of scores within a class, and their
-        number, (1,). With "tensorflow" it is a tuple of rows (class, box), (B, C * N, 2), their scores, and their
-        number in each batch; the rest is zeros.
+        """Non-maximum suppression per class of boxes (B, N, 4) with scores (B, C, N). It selects at most
+        `max_output_boxes_per_class` boxes of each class, with a score above `score_threshold` and an IoU below
+        `iou_threshold` with every selected box of a higher score. With `output_format` "onnx" the result is a tuple of rows
+        (batch, class, box), int64, in descending order of scores within a class, and their number, (1,). With "tensorflow"
+        it is a tuple of rows (class, box), (B, C * N, 2), their scores, and their number in each batch; unused rows are
+        zeros.
         """
     @staticmethod
     def get_valid_counts(
@@ -1779,13 +1787,13 @@ class _vision:
         id_index: int = 0,
         score_index: int = 1,
     ) -> tuple[Tensor, ...]:
-        """For each batch of boxes (B, N, E) a tuple: the number of valid boxes (with a score above
-        `score_threshold`, and a class that is not negative), int32; the valid boxes in their order, padded with
-        rows of -1; and their indices, padded with -1, int32.
+        """The valid boxes of each batch of boxes (B, N, E): those with a score above `score_threshold` and a class that is
+        not negative. The result is a tuple: their number, int32; the boxes in their order, padded with rows of -1; and
+        their indices, int32, padded with -1.
 
-        id_index: Which number of a box is its class; negative: none.
+        id_index: Position of the class in a box; negative: none.
 
-        score_index: Which number of a box is its score.
+        score_index: Position of the score in a box.
         """
     @staticmethod
     def multibox_transform_loc(
@@ -1798,17 +1806,17 @@ class _vision:
         keep_background: bool = True,
         apply_softmax: bool = True,
     ) -> tuple[Tensor, ...]:
-        """A tuple: boxes (ymin, xmin, ymax, xmax), (B, N, 4), decoded from offsets (x, y, w, h) to anchors (left,
-        top, right, bottom); and scores, (B, C, N), the softmax of the class predictions over the classes, 0 below
-        `threshold`.
+        """Decode anchor boxes. The result is a tuple: boxes (ymin, xmin, ymax, xmax), (B, N, 4), decoded from offsets (x,
+        y, w, h) to anchors (left, top, right, bottom); and scores, (B, C, N), the softmax of the class predictions over the
+        classes, 0 below `threshold`.
 
-        clip: Whether boxes are held between 0 and 1.
+        clip: Whether boxes are clipped to [0, 1].
 
-        variances: By what offsets are multiplied, for x, y, w, h.
+        variances: Factors of the offsets x, y, w, h.
 
-        keep_background: Whether class 0 has scores; else they are 0.
+        keep_background: Whether class 0 keeps its scores; otherwise they are 0.
 
-        apply_softmax: Whether predictions are logits; else they are scores already.
+        apply_softmax: Whether predictions are logits; otherwise they are scores already.
         """
     @staticmethod
     def non_max_suppression(
@@ -1827,29 +1835,29 @@ class _vision:
         soft_nms_sigma: float = 0.0,
         score_threshold: float = 0.0,
     ) -> Any:
-        """Non-maximum suppression: of the first `valid_count` boxes of each batch, in descending order of scores,
-        those whose IoU with every selected box of their class is below `iou_threshold`. The result is a tuple of
-        their `indices` (B, N), padded with -1, and their number, (B, 1); without `return_indices` it is the boxes,
-        with rows of -1 for suppressed ones. With a positive `soft_nms_sigma` scores are lowered instead (soft NMS),
-        and the tuple begins with the boxes.
+        """Non-maximum suppression. It selects, of the first `valid_count` boxes of each batch, in descending order of
+        scores, those whose IoU with every selected box of their class is below `iou_threshold`. The result is a tuple of
+        their `indices` (B, N), padded with -1, and their number, (B, 1). Without `return_indices` it is the boxes, with
+        rows of -1 for suppressed ones. With a positive `soft_nms_sigma` scores are lowered instead (soft NMS), and the
+        tuple begins with the boxes.
 
-        max_output_size: How many boxes of a batch stay at most; below 1: any number.
+        max_output_size: Maximum number of boxes selected in a batch; below 1: no limit.
 
-        force_suppress: Whether boxes of other classes are suppressed, too.
+        force_suppress: Whether boxes of different classes suppress each other.
 
-        top_k: How many boxes of a batch are looked at, best first; below 1: all.
+        top_k: Number of boxes of a batch that are considered, best first; below 1: all.
 
-        coord_start: Which number of a box is the first of its four coordinates.
+        coord_start: Position of the first of the four coordinates in a box.
 
-        score_index: Which number of a box is its score.
+        score_index: Position of the score in a box.
 
-        id_index: Which number of a box is its class; negative: none.
+        id_index: Position of the class in a box; negative: none.
 
-        invalid_to_bottom: Without `return_indices`: whether the boxes that stay come first.
+        invalid_to_bottom: Without `return_indices`: whether the selected boxes come first.
 
-        soft_nms_sigma: Width of the bell curve by which overlapping boxes lose score; 0: they are dropped.
+        soft_nms_sigma: Sigma of the Gaussian by which overlapping boxes lose score; 0: they are dropped.
 
-        score_threshold: With `soft_nms_sigma`: below which score a box is dropped.
+        score_threshold: With `soft_nms_sigma`: boxes whose score falls below this are dropped.
         """
     @staticmethod
     def roi_align(
@@ -1862,18 +1870,17 @@ class _vision:
         layout: str = "NCHW",
         mode: str = "avg",
     ) -> Tensor:
-        """Each region of `rois` (image, x1, y1, x2, y2), pooled to `pooled_size`: each bin is the mean, or the
-        maximum, of data at evenly spaced points of the bin, interpolated bilinearly; points outside of data are
-        0.
+        """Pool each region of `rois` (image, x1, y1, x2, y2) to `pooled_size`. Each bin is the mean, or the maximum, of
+        data sampled at evenly spaced points in the bin by bilinear interpolation; points outside of data are 0.
 
         pooled_size: Rows and columns of the result; one number for both.
 
-        spatial_scale: Size of data by that of the original.
+        spatial_scale: The ratio of data's size to that of the original image.
 
-        sample_ratio: Places a part along an axis; below 1: as many as it has elements, rounded up (at most four times as many as data
-        has there).
+        sample_ratio: Sampling points per bin along an axis; below 1: the size of the bin in elements, rounded up (at most about four
+        times the size of data).
 
-        aligned: Whether a region may be smaller than one place, as it is written.
+        aligned: Whether a region may be smaller than one element; otherwise its sides are at least 1.
 
         mode: "avg" or "max".
         """
@@ -1885,12 +1892,12 @@ class _vision:
         spatial_scale: float,
         layout: str = "NCHW",
     ) -> Tensor:
-        """Each region of `rois` (image, x1, y1, x2, y2), max-pooled to `pooled_size`; an empty bin is 0. The
-        corners of a region are rounded to integers, and belong to it.
+        """Max-pool each region of `rois` (image, x1, y1, x2, y2) to `pooled_size`; an empty bin is 0. The corners of a
+        region are rounded to integers and included.
 
         pooled_size: Rows and columns of the result; one number for both.
 
-        spatial_scale: Size of data by that of the original.
+        spatial_scale: The ratio of data's size to that of the original image.
         """
 
 vision: _vision

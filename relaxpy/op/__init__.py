@@ -1,13 +1,12 @@
-"""The operators: each in one place (`relaxpy.op.base` says what that means), by subject in the
-files of this package.
+"""The operators: one class each (`relaxpy.op.base` describes such a class), grouped by subject into the files of this
+package.
 
-`relaxpy.op.matmul(x, w)`, `relaxpy.op.nn.softmax(x)` make a call of each, with the arguments and
-then the attributes of the class, as `R.matmul` does in script; `OPS` has them all by name.
-`call_tir` and its kin are in `relaxpy.op.call`, memory and VM instructions in
-`relaxpy.op.memory`.
+`relaxpy.op.matmul(x, w)` and `relaxpy.op.nn.softmax(x)` each make a call of an operator. They take its arguments, then
+its attributes, as `R.matmul` does in script. `OPS` maps names to operators. `call_tir` and the other cross-level calls
+are in `relaxpy.op.call`; memory and VM instructions are in `relaxpy.op.memory`.
 
-Nothing is listed here: importing this package imports its files, and names are looked up in `OPS`. What editors and
-type checkers read, `__init__.pyi` and those beside it, is written from the same table by `make stubs`.
+Nothing is listed here: importing this package imports its files, and names are looked up in `OPS`. `make stubs` writes
+`__init__.pyi` and the stubs beside it, for editors and type checkers, from the same table.
 """
 
 from __future__ import annotations

@@ -19,31 +19,31 @@ from relaxpy.op.function import DTypeLike, ExprLike, Operand, ScalarLike, ShapeL
 from relaxpy.ir.index_map import IndexMap
 
 def abs(x: TensorLike) -> Call:
-    """The magnitude; the smallest integer stays itself."""
+    """The absolute value; the smallest integer gives itself."""
 
 def acos(x: TensorLike) -> Call:
-    """The angle in [0, pi] whose cosine is x; NaN beyond 1."""
+    """The arccosine, in [0, pi]; NaN if |x| > 1."""
 
 def acosh(x: TensorLike) -> Call:
-    """The number, not negative, whose hyperbolic cosine is x; NaN below 1."""
+    """The inverse hyperbolic cosine, not negative; NaN below 1."""
 
 def add(x1: Operand, x2: Operand) -> Call:
     """x1 + x2; integers modulo 2**bits."""
 
 def all(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Call:
-    """Are all elements not 0? True of nothing; a NaN is not 0.
+    """Are all elements not 0? True for no elements; a NaN is not 0.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def any(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Call:
-    """Is any element not 0? False of nothing; a NaN is not 0.
+    """Is any element not 0? False for no elements; a NaN is not 0.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def arange(
@@ -52,24 +52,24 @@ def arange(
     step: ScalarLike | None = None,
     dtype: DTypeLike = "int64",
 ) -> Call:
-    """start, start + step, … up to `end`, which is left out; integers (for floats it is `float_arange`)."""
+    """The integers start, start + step, … up to `end`, which is excluded. For floats it is `float_arange`."""
 
 def argmax(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Call:
-    """Where along `axis` the greatest element is, int64: the first of equals, the first NaN if
-    there is one. Refused for an axis of size 0.
+    """The index of the greatest element along `axis`, int64: the first of equal elements, or the first NaN if there is
+    one. An axis of size 0 is refused.
 
-    axis: The axis; None: all elements in order, as one axis.
+    axis: The axis; None: the flattened tensor, in row-major order.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def argmin(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Call:
-    """Where along `axis` the smallest element is, int64: the first of equals, the first NaN if
-    there is one. Refused for an axis of size 0.
+    """The index of the smallest element along `axis`, int64: the first of equal elements, or the first NaN if there is
+    one. An axis of size 0 is refused.
 
-    axis: The axis; None: all elements in order, as one axis.
+    axis: The axis; None: the flattened tensor, in row-major order.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def argsort(
@@ -78,17 +78,16 @@ def argsort(
     descending: bool = False,
     dtype: DTypeLike = "int32",
 ) -> Call:
-    """Where each element of the sorted row was: `x[argsort(x)]` is `sort(x)`. Equal elements keep
-    their order, ascending and `descending`.
+    """The indices that sort x along `axis`: taking x at them gives `sort(x)`. The sort is stable in both orders.
 
-    dtype: Dtype of the places.
+    dtype: Dtype of the indices.
     """
 
 def asin(x: TensorLike) -> Call:
-    """The angle in [-pi/2, pi/2] whose sine is x; NaN beyond 1."""
+    """The arcsine, in [-pi/2, pi/2]; NaN if |x| > 1."""
 
 def asinh(x: TensorLike) -> Call:
-    """The number whose hyperbolic sine is x."""
+    """The inverse hyperbolic sine."""
 
 def assert_op(
     condition: ExprLike,
@@ -96,41 +95,40 @@ def assert_op(
     *values: ExprLike,
     format: str = "the assertion does not hold",
 ) -> Call:
-    """Stop with an error unless the condition, a 0-d bool tensor or a scalar, is true; values
-    fill the `{}` of `format`.
+    """Raise an error at run time unless the condition, a 0-d bool tensor or a scalar, is true. The values replace the
+    `{}` of `format`.
     """
 
 def astype(x: TensorLike, dtype: DTypeLike) -> Call:
-    """The values as another dtype. From float to integer: towards zero, what is out of range
-    becomes the nearest integer there is, NaN becomes 0. Between integers: modulo 2**bits. To
-    bool: is it not 0.
+    """Convert to another dtype. Float to integer: truncates toward zero and saturates; NaN becomes 0. Integer to
+    integer: modulo 2**bits. To bool: whether it is not 0.
     """
 
 def atan(x: TensorLike) -> Call:
-    """The angle in [-pi/2, pi/2] whose tangent is x."""
+    """The arctangent, in [-pi/2, pi/2]."""
 
 def atan2(x1: Operand, x2: Operand) -> Call:
-    """The angle in [-pi, pi] of the point (x2, x1), zeros and infinities with their signs; of integers rounded towards
-    0.
+    """The angle of the point (x2, x1), in [-pi, pi]. The signs of zeros and infinities count. Integer results are
+    rounded toward 0.
     """
 
 def atanh(x: TensorLike) -> Call:
-    """The number whose hyperbolic tangent is x: infinite at 1 and -1, NaN beyond."""
+    """The inverse hyperbolic tangent: infinite at 1 and -1, NaN beyond."""
 
 def bitwise_and(x1: Operand, x2: Operand) -> Call:
-    """The bits that both have; of bools, both are true."""
+    """Bitwise and; logical and for bools."""
 
 def bitwise_not(x: TensorLike) -> Call:
-    """Every bit turned; of a bool, its negation."""
+    """Bitwise not; logical not for bools."""
 
 def bitwise_or(x1: Operand, x2: Operand) -> Call:
-    """The bits that one of them has; of bools, one is true."""
+    """Bitwise or; logical or for bools."""
 
 def bitwise_xor(x1: Operand, x2: Operand) -> Call:
-    """The bits that differ; of bools, they differ."""
+    """Bitwise exclusive or; logical exclusive or for bools."""
 
 def broadcast_to(x: TensorLike, shape: ShapeLike) -> Call:
-    """Repeated along axes of size 1 until it has `shape`."""
+    """Broadcast to `shape`: repeat along axes of size 1."""
 
 def bucketize(
     input_tensor: TensorLike,
@@ -138,35 +136,35 @@ def bucketize(
     out_int32: bool = False,
     right: bool = False,
 ) -> Call:
-    """In which bucket each element lies: how many of the boundaries, a vector in ascending order,
-    are below it (with `right`: or equal to it), as `numpy.searchsorted`; NaN is above all. int64,
-    or int32 with `out_int32`. Of boundaries out of order: some number up to theirs.
+    """The bucket of each element, as `numpy.searchsorted`: the number of boundaries (a vector in ascending order) below
+    it, or with `right` below or equal to it. NaN is above all. The result is int64, or int32 with `out_int32`. If the
+    boundaries are not sorted, it is some number from 0 to their count.
     """
 
 def ceil(x: TensorLike) -> Call:
-    """The smallest whole number that is not below x; integers as they are."""
+    """The smallest whole number not below x; integers are unchanged."""
 
 def clip(x: TensorLike, min: ScalarLike, max: ScalarLike) -> Call:
-    """x, not below `min` and not above `max`: `max` where they cross, NaN where x is a NaN. Of integers, bounds beyond
-    the range of the dtype are its ends.
+    """x clamped to [min, max]: `max` if min > max, NaN where x is NaN. For integers, bounds beyond the range of the
+    dtype are its limits.
     """
 
 def collapse_sum_like(data: TensorLike, collapse_target: TensorLike) -> Call:
-    """`collapse_sum_to` the shape of another tensor."""
+    """`collapse_sum_to` with the shape of another tensor."""
 
 def collapse_sum_to(data: TensorLike, shape: ShapeLike) -> Call:
-    """The sum of data over the axes along which a tensor of `shape` is repeated by broadcasting:
-    the gradient of `broadcast_to`. Integers modulo 2**bits.
+    """Sum data to `shape` over the axes that broadcasting a tensor of that shape would repeat: the gradient of
+    `broadcast_to`. Integers modulo 2**bits.
     """
 
 def concat(tensors: TupleLike, axis: int | None = 0) -> Call:
-    """The tensors one after the other along `axis`.
+    """Concatenate tensors along `axis`.
 
-    axis: None: each is read as a vector, in row-major order.
+    axis: None: each tensor is flattened first, in row-major order.
     """
 
 def cos(x: TensorLike) -> Call:
-    """The cosine of x radians, for x of any size; NaN of the infinities."""
+    """The cosine of x in radians, for x of any magnitude; NaN for infinities."""
 
 def cosh(x: TensorLike) -> Call:
     """The hyperbolic cosine."""
@@ -177,15 +175,14 @@ def cumprod(
     dtype: DTypeLike | None = None,
     exclusive: bool = False,
 ) -> Call:
-    """Running products along `axis`; integers modulo 2**bits. Narrow floats are multiplied in
-    float32, and each product is rounded. Converting a float to an integer `dtype` truncates and
-    saturates.
+    """Running products along `axis`; integers modulo 2**bits. Narrow floats are multiplied in float32, and each product
+    is rounded. A float converted to an integer `dtype` is truncated and saturated.
 
-    axis: The axis; None: all elements in order, as one axis.
+    axis: The axis; None: the flattened tensor, in row-major order.
 
-    dtype: Elements are converted to it before they are joined; None: the argument's.
+    dtype: Dtype that elements are converted to before the scan; None: the dtype of the argument.
 
-    exclusive: At each place only what lies before it, so that the first result is that of nothing.
+    exclusive: Whether each result excludes its own element; the first result is then `start`.
     """
 
 def cumsum(
@@ -194,14 +191,14 @@ def cumsum(
     dtype: DTypeLike | None = None,
     exclusive: bool = False,
 ) -> Call:
-    """Running sums along `axis`; integers modulo 2**bits. Narrow floats are added in float32, and
-    each sum is rounded. Converting a float to an integer `dtype` truncates and saturates.
+    """Running sums along `axis`; integers modulo 2**bits. Narrow floats are summed in float32, and each sum is rounded.
+    A float converted to an integer `dtype` is truncated and saturated.
 
-    axis: The axis; None: all elements in order, as one axis.
+    axis: The axis; None: the flattened tensor, in row-major order.
 
-    dtype: Elements are converted to it before they are joined; None: the argument's.
+    dtype: Dtype that elements are converted to before the scan; None: the dtype of the argument.
 
-    exclusive: At each place only what lies before it, so that the first result is that of nothing.
+    exclusive: Whether each result excludes its own element; the first result is then `start`.
     """
 
 def dequantize(
@@ -211,12 +208,14 @@ def dequantize(
     axis: int = -1,
     out_dtype: DTypeLike = "float32",
 ) -> Call:
-    """scale * (data - zero_point) as `out_dtype`, computed in float32; what float16 cannot hold becomes its largest
-    number. One scale and zero point, or one for each place along `axis`.
+    """Dequantise: scale * (data - zero_point) as `out_dtype`, computed in float32; float16 saturates at its largest
+    number. One scale and zero point, or one for each index of `axis`.
     """
 
 def divide(x1: Operand, x2: Operand) -> Call:
-    """x1 / x2. Integers: rounded towards zero, 0 where x2 is 0, and the smallest integer over -1 is itself."""
+    """x1 / x2. Integers are rounded toward zero; x2 = 0 gives 0, and the smallest integer divided by -1 gives
+    itself.
+    """
 
 def dynamic_strided_slice(
     x: TensorLike,
@@ -224,15 +223,15 @@ def dynamic_strided_slice(
     end: TensorLike,
     strides: TensorLike,
 ) -> Call:
-    """`strided_slice` along all axes with places that the program computes: begin, end and
-    strides are integer vectors with an element for each axis. A stride of 0 stops the program.
+    """`strided_slice` along all axes with indices known only at run time: begin, end and strides are integer vectors
+    with an element for each axis. A stride of 0 is an error at run time.
     """
 
 def einsum(operands: TupleLike, subscripts: str) -> Call:
-    """Einstein summation, as `numpy.einsum`: "ij,jk->ik" is the matrix product, "ii->i" a diagonal,
-    "...ij->...ji" a transposition (dimensions of "..." are broadcast); without "->" the result has the letters
-    that occur once, in alphabetical order. Sizes of one letter must be equal, or 1, which is broadcast. Several
-    operands are contracted from left to right.
+    """Einstein summation, as `numpy.einsum`: "ij,jk->ik" is the matrix product, "ii->i" a diagonal, "...ij->...ji" a
+    transpose (the dimensions of "..." are broadcast). Without "->" the result has the letters that occur once, in
+    alphabetical order. Axes of one letter must have equal sizes, or size 1, which is broadcast. Several operands are
+    contracted from left to right.
     """
 
 def equal(x1: Operand, x2: Operand) -> Call:
@@ -242,13 +241,13 @@ def erf(x: TensorLike) -> Call:
     """The error function."""
 
 def ewise_fma(x1: Operand, x2: Operand, x3: Operand) -> Call:
-    """x1 * x2 + x3; integers modulo 2**bits."""
+    """Multiply and add: x1 * x2 + x3; integers modulo 2**bits."""
 
 def exp(x: TensorLike) -> Call:
-    """E to the power x."""
+    """The exponential function e**x."""
 
 def expand_dims(x: TensorLike, axis: Sequence[int] | int) -> Call:
-    """New axes of size 1, at the places that they have in the result."""
+    """Insert axes of size 1 at these positions of the result."""
 
 def eye(
     n: ScalarLike,
@@ -256,18 +255,18 @@ def eye(
     k: ScalarLike | None = None,
     dtype: DTypeLike = "float32",
 ) -> Call:
-    """n rows and `m` columns (n, where it is left out), 1 on the diagonal that is `k` places right of the main one (to
-    the left for a negative k), else 0.
+    """A matrix of n rows and `m` columns (default n) with ones on a diagonal and zeros elsewhere. The diagonal is `k`
+    places to the right of the main one (to the left for a negative k).
     """
 
 def eye_like(x: TensorLike, k: ScalarLike | None = None, dtype: DTypeLike | None = None) -> Call:
-    """As `eye`, of the shape of the matrix x, and of its dtype unless `dtype` says another."""
+    """`eye` with the shape of the matrix x; the dtype is `dtype`, or that of x."""
 
 def flatten(x: TensorLike) -> Call:
-    """All elements as one axis."""
+    """Flatten all elements into one axis."""
 
 def flip(data: TensorLike, axis: int) -> Call:
-    """The slices along `axis` in reverse order, as `numpy.flip`."""
+    """Reverse the slices along `axis`, as `numpy.flip`."""
 
 def float_arange(
     start: float,
@@ -275,44 +274,42 @@ def float_arange(
     step: float = 1.0,
     dtype: DTypeLike = "float32",
 ) -> Call:
-    """start + i * step for every whole i from 0 on that stays before `end`; computed in float64. What `R.arange` is
-    where one of its numbers is a float.
+    """The numbers start + i * step before `end`, for i = 0, 1, …, computed in float64. `R.arange` becomes this operator
+    if one of its numbers is a float.
     """
 
 def floor(x: TensorLike) -> Call:
-    """The greatest whole number that is not above x; integers as they are."""
+    """The greatest whole number not above x; integers are unchanged."""
 
 def floor_divide(x1: Operand, x2: Operand) -> Call:
-    """The quotient rounded down. Integers: 0 where x2 is 0, and the smallest integer over -1 is itself. Floats: (x1 -
-    floor_mod(x1, x2)) / x2 to the nearest whole number, x1 / x2 where x2 is 0.
+    """x1 / x2 rounded down. Integers: x2 = 0 gives 0, and the smallest integer divided by -1 gives itself. Floats: (x1
+    - floor_mod(x1, x2)) / x2 rounded to the nearest whole number; x1 / x2 where x2 is 0.
     """
 
 def floor_mod(x1: Operand, x2: Operand) -> Call:
-    """What is left by a division rounded down, of the sign of x2, as Python's `%`. Integers: 0 where x2 is 0. Floats:
-    NaN there.
+    """The remainder of a division rounded down; it has the sign of x2, as Python's `%`. Where x2 is 0, integers give 0
+    and floats NaN.
     """
 
 def full(shape: ShapeLike, fill_value: Operand, dtype: DTypeLike | None = None) -> Call:
-    """A tensor with every element `fill_value`, a 0-d tensor; of its dtype unless `dtype` says
-    another.
-    """
+    """A tensor whose elements are all `fill_value`, a 0-d tensor. The dtype is `dtype`, or that of `fill_value`."""
 
 def full_like(x: Operand, fill_value: Operand, dtype: DTypeLike | None = None) -> Call:
-    """A tensor of the shape of x with every element `fill_value`, a 0-d tensor; of the dtype of x unless `dtype` says
-    another.
+    """A tensor of the shape of x whose elements are all `fill_value`, a 0-d tensor; the dtype is `dtype`, or that of
+    x.
     """
 
 def gather_elements(data: TensorLike, indices: TensorLike, axis: int = 0) -> Call:
-    """The element of data at the same place but for `axis`, where `indices` says it: of the shape
-    of indices, which may be smaller than data along the other axes (`torch.gather`). A negative
-    index counts from the end; one that is out of range even so reads the nearest place, and 0 of
-    an empty axis.
+    """Gather elements along `axis`, as `torch.gather`: element i of the result is the element of data at index i, with
+    the index along `axis` replaced by indices[i]. The result has the shape of `indices`, which may be smaller than data
+    along the other axes. A negative index counts from the end; an index still out of range is clamped, and an axis of
+    size 0 gives 0.
     """
 
 def gather_nd(data: TensorLike, indices: TensorLike, batch_dims: int = 0) -> Call:
-    """The slices of data that the vectors along the last axis of `indices` name: each starts at
-    axis `batch_dims`, before which the two shapes are the same. A negative index counts from the
-    end; one that is out of range even so reads the nearest place, and 0 of an empty axis.
+    """Gather slices of data: each vector along the last axis of `indices` is an index into data that starts at axis
+    `batch_dims`. The axes before `batch_dims` are batch axes of both tensors. A negative index counts from the end; an
+    index still out of range is clamped, and an axis of size 0 gives 0.
     """
 
 def greater(x1: Operand, x2: Operand) -> Call:
@@ -328,14 +325,14 @@ def hamming_window(
     beta: float,
     dtype: DTypeLike,
 ) -> Call:
-    """alpha - beta * cos(2 * pi * i / N) for i below `window_size`, N being that if `periodic`, else one less; a window
-    of one place is 1.
+    """The Hamming window: alpha - beta * cos(2 * pi * i / N) for i below `window_size`. N is `window_size` if
+    `periodic`, else one less. A window of one element is 1.
     """
 
 def hint_on_device(x: TensorLike, dst_device: str = "cpu:0", memory_scope: str = "global") -> Call:
-    """x, which is expected on a device: `R.hint_on_device(x, R.cpu(0))`.
+    """x, with a hint that it is on a device: `R.hint_on_device(x, R.cpu(0))`.
 
-    dst_device: The device, as `R.cpu(0)` or `R.device("cuda", 1)` name it.
+    dst_device: The device, in the form of `R.cpu(0)` or `R.device("cuda", 1)`.
     """
 
 def index_put(
@@ -344,26 +341,26 @@ def index_put(
     values: TensorLike,
     accumulate: bool = False,
 ) -> Call:
-    """A copy of data after `data[i, j, …] = values` (with `accumulate`: `+=`, once for each update): the index tensors
-    are broadcast together, values to them and the axes of data that are not indexed. Updates are made in row-major
-    order: of several replacements the last one stays. A negative index counts from the end; an update out of range
-    even so is left out.
+    """A copy of data after `data[i, j, …] = values` (with `accumulate`: `+=`, once for each update). The index tensors
+    are broadcast together; values are broadcast to them and to the axes of data that are not indexed. Updates are
+    applied in row-major order: of several replacements the last wins. A negative index counts from the end; an index
+    still out of range is skipped.
     """
 
 def index_tensor(data: TensorLike, indices: TupleLike) -> Call:
-    """`data[i, j, …]` as in numpy: the index tensors are broadcast together, and name places along
-    the first axes of data; the other axes follow. A negative index counts from the end; one that
-    is out of range even so reads the nearest place, and 0 of an empty axis.
+    """Index with tensors, `data[i, j, …]` as in numpy: the index tensors are broadcast together and index the first
+    axes of data; the other axes follow. A negative index counts from the end; an index still out of range is clamped,
+    and an axis of size 0 gives 0.
     """
 
 def isfinite(x: TensorLike) -> Call:
-    """Is x neither infinite nor a NaN? True of all integers."""
+    """Is x neither infinite nor NaN? True for all integers."""
 
 def isinf(x: TensorLike) -> Call:
-    """Is x infinite, of either sign? False of all integers."""
+    """Is x infinite, of either sign? False for all integers."""
 
 def isnan(x: TensorLike) -> Call:
-    """Is x a NaN? False of all integers."""
+    """Is x NaN? False for all integers."""
 
 def layout_transform(
     x: TensorLike,
@@ -372,14 +369,14 @@ def layout_transform(
     axis_separators: Sequence[int] | None = None,
     input_axis_separators: Sequence[int] | None = None,
 ) -> Call:
-    """Each element of x at the place that `index_map` says for its own, as in
-    `T.index_map(lambda i, j: (j, i // 4, i % 4))`, in the smallest shape that holds all places (`i % 4`
-    has always 4). Places that no element goes to are `pad_value`, or 0; where several go, the last in row-major order
-    stays. The separators are read and mean nothing here: memory is flat.
+    """Move each element of x to the index that `index_map` gives for its own, as in `T.index_map(lambda i, j: (j, i //
+    4, i % 4))`. The result has the smallest shape that contains all indices (`i % 4` always needs 4). Elements of the
+    result that none of x moves to are `pad_value`, or 0; if several move to one index, the last in row-major order
+    wins. `axis_separators` are accepted and ignored: memory is flat.
     """
 
 def left_shift(x1: Operand, x2: Operand) -> Call:
-    """x1 * 2**x2 modulo 2**bits: 0 where x2 is negative, or not below the width."""
+    """x1 * 2**x2 modulo 2**bits; 0 where x2 is negative or at least the number of bits."""
 
 def less(x1: Operand, x2: Operand) -> Call:
     """x1 < x2."""
@@ -393,89 +390,87 @@ def linear(
     bias: TensorLike | None = None,
     out_dtype: DTypeLike | None = None,
 ) -> Call:
-    """`data @ weight.T + bias`, as a layer of torch stores its weight: (out, in), or (in,) for one
-    result. Accumulated as `matmul`; the bias, broadcast, is added before rounding. (One operator
-    here: nothing is transposed in memory.)
+    """`data @ weight.T + bias`, the linear layer of torch. The weight is (out, in), or (in,) for a single output.
+    Accumulated as in `matmul`; the bias is broadcast and added before rounding. This is a single operator, so the
+    weight is not transposed in memory.
 
-    out_dtype: Dtype of the result; None: that of the arguments.
+    out_dtype: Dtype of the result; None: the dtype of the arguments.
     """
 
 def log(x: TensorLike) -> Call:
-    """The natural logarithm: -infinity of 0, NaN below."""
+    """The natural logarithm: -infinity at 0, NaN below."""
 
 def log_add_exp(x1: Operand, x2: Operand) -> Call:
-    """log(exp(x1) + exp(x2)), without overflow; of integers rounded towards 0."""
+    """log(exp(x1) + exp(x2)) without overflow. Integer results are rounded toward 0."""
 
 def logical_and(x1: Operand, x2: Operand) -> Call:
-    """Both are true."""
+    """Logical and."""
 
 def logical_not(x: TensorLike) -> Call:
-    """True where x is false."""
+    """Logical not."""
 
 def logical_or(x1: Operand, x2: Operand) -> Call:
-    """One of them is true, or both."""
+    """Logical or."""
 
 def logical_xor(x1: Operand, x2: Operand) -> Call:
-    """One of them is true, not both."""
+    """Logical exclusive or."""
 
 def matmul(x1: TensorLike, x2: TensorLike, out_dtype: DTypeLike | None = None) -> Call:
-    """The matrix product over the last two axes, as `numpy.matmul`: the axes before are
-    broadcast, a vector is a row on the left and a column on the right. Accumulated in
-    `out_dtype`, in float32 for narrower floats.
+    """The matrix product over the last two axes, as `numpy.matmul`. The axes before are broadcast; a vector is a row on
+    the left and a column on the right. Accumulated in `out_dtype`; narrower floats in float32.
 
-    out_dtype: Dtype of the result; None: that of the arguments.
+    out_dtype: Dtype of the result; None: the dtype of the arguments.
     """
 
 def max(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Call:
-    """The greatest element; -infinity, or the smallest integer, of nothing.
+    """The maximum; NaN if there is one. The maximum of no elements is -infinity, or the smallest integer.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def maximum(x1: Operand, x2: Operand) -> Call:
-    """The greater one; NaN if either is NaN."""
+    """The elementwise maximum; NaN if either is NaN."""
 
 def mean(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Call:
-    """The mean. Means of integers are rounded towards 0. The mean of no elements is NaN for floats, and 0 for
-    integers.
+    """The mean. Integer means are rounded toward 0. The mean of no elements is NaN for floats, and 0 for integers.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def median(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Call:
-    """The element in the middle of the sorted axis, the lower one of two, as `torch.median`; the
-    first NaN if there is one. With an axis a tuple: the element and where it is (int64; of equals
-    the first that is as far in the stable order). Refused for an axis of size 0.
+    """The median along `axis`, as `torch.median`: the middle of the sorted elements, the lower of the two middle ones
+    for an even number, or the first NaN if there is one. With a given axis the result is a tuple of the median and its
+    index (int64). The index is that of the median in a stable sort. An axis of size 0 is refused.
 
-    axis: The axis, one; None: all elements in order, as one axis.
+    axis: A single axis; None: the flattened tensor.
 
-    keepdims: The axis stays, with size 1.
+    keepdims: Whether the axis is kept with size 1.
     """
 
 def meshgrid(tensors: TupleLike, indexing: str = "ij") -> Call:
-    """A tuple of grids: grid k has the values of vector k along axis k and is constant along the
-    others, as `numpy.meshgrid`; with indexing "xy" the first two axes change places. A 0-d tensor
-    is a vector of one.
+    """Coordinate grids, as `numpy.meshgrid`: a tuple in which grid k has the values of vector k along axis k and is
+    constant along the others. With indexing "xy" the first two axes are swapped. A 0-d tensor is a vector of one
+    element.
     """
 
 def min(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Call:
-    """The smallest element; infinity, or the greatest integer, of nothing.
+    """The minimum; NaN if there is one. The minimum of no elements is infinity, or the greatest integer.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def minimum(x1: Operand, x2: Operand) -> Call:
-    """The smaller one; NaN if either is NaN."""
+    """The elementwise minimum; NaN if either is NaN."""
 
 def mod(x1: Operand, x2: Operand) -> Call:
-    """What is left by a division rounded towards zero, of the sign of x1, as C's `%` and `fmod`. Integers: 0 where x2
-    is 0. Floats: NaN there, and exact elsewhere.
+    """The remainder of a division rounded toward zero; it has the sign of x1, as C's `%` and `fmod`. Where x2 is 0,
+    integers give 0 and floats NaN. Other float results are exact.
     """
 
 def multinomial_from_uniform(
@@ -484,11 +479,10 @@ def multinomial_from_uniform(
     sample_indices: TensorLike,
     dtype: DTypeLike = "int64",
 ) -> Call:
-    """For each number u of `uniform_sample` (n, 1) the place at which the running sum of a row of
-    `prob` (batch, size) first exceeds u: an item drawn with these probabilities, if u is uniform
-    in [0, 1). `sample_indices` (n, 1) says which row. For a u beyond the sum of the row it is the
-    last item with a probability above 0; a row out of range is the nearest one (0 if there is
-    no row).
+    """Sample from categorical distributions by inverse transform: for each number u of `uniform_sample` (n, 1), the
+    first index at which the running sum of a row of `prob` (batch, size) exceeds u. For u uniform in [0, 1) the index
+    has the probabilities of the row. `sample_indices` (n, 1) selects the row; a row out of range is clamped (0 if there
+    is no row). If u is not below the sum of the row, the last index with a probability above 0 is returned.
 
     dtype: Dtype of the result.
     """
@@ -500,8 +494,8 @@ def negative(x: TensorLike) -> Call:
     """-x; integers modulo 2**bits."""
 
 def nonzero(x: TensorLike) -> Call:
-    """Where x is not 0 (NaN is not): int64, a column for each such element in row-major order, a
-    row for each axis (ONNX's NonZero). A 0-d tensor counts as a vector of one.
+    """The indices of the elements that are not 0 (a NaN is not 0), as ONNX's NonZero: int64, with a column for each
+    such element in row-major order, and a row for each axis. A 0-d tensor counts as a vector of one element.
     """
 
 def not_equal(x1: Operand, x2: Operand) -> Call:
@@ -515,40 +509,38 @@ def one_hot(
     axis: int = -1,
     dtype: DTypeLike | None = None,
 ) -> Call:
-    """A new dimension of size `depth` at `axis`, `on_value` at the place that the index names and `off_value`
-    elsewhere, also everywhere for an index out of range.
+    """One-hot encoding: a new axis of size `depth` at `axis`, with `on_value` at the index and `off_value` elsewhere.
+    An index out of range gives `off_value` everywhere.
 
-    dtype: Dtype of the result; None: bool, int64 or float32, as the values are.
+    dtype: Dtype of the result; None: bool, int64 or float32, by the kind of the values.
     """
 
 def ones(shape: ShapeLike, dtype: DTypeLike) -> Call:
     """A tensor of ones."""
 
 def ones_like(x: TensorLike, dtype: DTypeLike | None = None) -> Call:
-    """Ones of the shape of x, and of its dtype unless `dtype` says another."""
+    """Ones of the shape of x; the dtype is `dtype`, or that of x."""
 
 def outer(x1: TensorLike, x2: TensorLike) -> Call:
-    """The products of each element of x1 with each of x2, both of one dimension: (n,) and (m,)
-    give (n, m).
-    """
+    """The outer product of two vectors: (n,) and (m,) give (n, m)."""
 
 def permute_dims(x: TensorLike, axes: Sequence[int] | None = None) -> Call:
-    """The axes in another order; reversed without `axes`."""
+    """Permute the axes; without `axes`, reverse them."""
 
 def power(x1: Operand, x2: Operand) -> Call:
-    """x1 to the power x2. Integers: modulo 2**bits, and the whole part of a negative power: 0, but for 1 and -1; 0 to
-    the power 0 is 1. Floats: NaN of a negative x1 where x2 is not whole.
+    """x1 to the power x2. Integers: modulo 2**bits; a negative exponent gives the integer part, which is 0 unless x1 is
+    1 or -1; 0 to the power 0 is 1. Floats: NaN where x1 is negative and x2 is not a whole number.
     """
 
 def print(*values: ExprLike, format: str = "") -> Call:
     """Print values at run time: each on a line of its own, or in the places `{}` of `format`."""
 
 def prod(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Call:
-    """The product, 1 of nothing; integers modulo 2**bits, in the argument's dtype.
+    """The product, in the argument's dtype; integers modulo 2**bits. The product of no elements is 1.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def quantize(
@@ -558,18 +550,18 @@ def quantize(
     axis: int = -1,
     out_dtype: DTypeLike = "int8",
 ) -> Call:
-    """round(data / scale) + zero_point as `out_dtype`, with halves to the even number, and what is beyond the range at
-    its ends; NaN gives 0. One scale and zero point, or one for each place along `axis`.
+    """Quantise: round(data / scale) + zero_point as `out_dtype`, with halves rounded to even, and saturated to the
+    range of the dtype; NaN gives 0. One scale and zero point, or one for each index of `axis`.
     """
 
 def repeat(data: TensorLike, repeats: int, axis: int | None = None) -> Call:
-    """Each slice along `axis` `repeats` times in a row, as `numpy.repeat`; without `axis`, each
-    element of the flattened tensor.
+    """Repeat each slice along `axis` `repeats` times in a row, as `numpy.repeat`; without `axis`, each element of the
+    flattened tensor.
     """
 
 def reshape(x: TensorLike, shape: ShapeLike) -> Call:
-    """The elements in row-major order under another shape, as `numpy.reshape`. One dimension may be
-    -1: it is what the others leave; 0 is a size of 0.
+    """Reshape, in row-major order, as `numpy.reshape`. One dimension may be -1, and is inferred from the others; 0 is a
+    size of 0.
     """
 
 def reverse_sequence(
@@ -578,19 +570,20 @@ def reverse_sequence(
     seq_axis: int = 1,
     batch_axis: int = 0,
 ) -> Call:
-    """Sequence b along `batch_axis` with its first `seq_lengths[b]` places along `seq_axis` in
-    reverse order, the others as they are. A length above the axis is that of the axis, one below
-    0 is 0.
+    """Reverse the first `seq_lengths[b]` elements along `seq_axis` of each sequence b along `batch_axis`, and keep the
+    others. Lengths are clamped to the size of the axis and to 0.
     """
 
 def right_shift(x1: Operand, x2: Operand) -> Call:
-    """x1 / 2**x2 rounded down. Where x2 is negative, or not below the width: 0, or -1 of a negative x1."""
+    """x1 / 2**x2 rounded down (arithmetic shift). Where x2 is negative or at least the number of bits: -1 for a
+    negative x1, else 0.
+    """
 
 def round(x: TensorLike) -> Call:
-    """The nearest whole number, halves to the even one; integers as they are."""
+    """The nearest whole number, halves rounded to even; integers are unchanged."""
 
 def rsqrt(x: TensorLike) -> Call:
-    """1 / sqrt(x): infinity of 0, NaN below."""
+    """The reciprocal square root 1 / sqrt(x): infinity at 0, NaN below."""
 
 def scalar_to_tensor(value: ScalarLike, dtype: DTypeLike) -> Call:
     """A scalar as a 0-d tensor. `dtype` is the scalar's own: at run time scalars carry no dtype."""
@@ -602,11 +595,11 @@ def scatter_elements(
     axis: int = 0,
     reduction: str = "update",
 ) -> Call:
-    """A copy of data in which each element of `updates` meets the element at its own place but for `axis`, where
-    `indices` says it (ONNX's ScatterElements): it replaces it (reduction "update"), or is added, multiplied, or the
-    smaller or greater one stays; "mean" is the mean of the old element and its updates, of integers rounded down.
-    Updates are made in row-major order: of several replacements the last one stays. A negative index counts from the
-    end; an update out of range even so is left out.
+    """Scatter elements along `axis` (ONNX's ScatterElements). The result is a copy of data; each element of `updates`
+    is combined with the element at its own index, with the index along `axis` replaced by `indices`. The reduction
+    "update" replaces; "add", "mul", "min" and "max" combine; "mean" is the mean of the old element and its updates, for
+    integers rounded down. Updates are applied in row-major order: of several replacements the last wins. A negative
+    index counts from the end; an index still out of range is skipped.
     """
 
 def scatter_nd(
@@ -615,15 +608,15 @@ def scatter_nd(
     updates: TensorLike,
     reduction: str = "update",
 ) -> Call:
-    """A copy of data in which the slices of `updates` meet the slices that the vectors along the last axis of
-    `indices` name (ONNX's ScatterND), as the reduction says: "update" replaces, "add", "mul", "min", "max" and "mean"
-    (of the old element and its updates, of integers rounded down) combine. Updates are made in row-major order: of
-    several replacements the last one stays. A negative index counts from the end; an update out of range even so is
-    left out.
+    """Scatter slices (ONNX's ScatterND). The result is a copy of data; each vector along the last axis of `indices` is
+    the index of a slice, which is combined with the corresponding slice of `updates`. The reduction "update" replaces;
+    "add", "mul", "min" and "max" combine; "mean" is the mean of the old element and its updates, for integers rounded
+    down. Updates are applied in row-major order: of several replacements the last wins. A negative index counts from
+    the end; an index still out of range is skipped.
     """
 
 def shape_of(x: TensorLike) -> Call:
-    """The shape of a tensor as a value."""
+    """The shape of a tensor as a shape value."""
 
 def shape_to_tensor(input: ShapeLike) -> Call:
     """The dimensions of a shape as an int64 tensor."""
@@ -632,16 +625,16 @@ def sigmoid(x: TensorLike) -> Call:
     """1 / (1 + exp(-x))."""
 
 def sign(x: TensorLike) -> Call:
-    """1, 0 or -1; NaN of a NaN."""
+    """The sign of x: 1, 0 or -1; NaN for NaN."""
 
 def sin(x: TensorLike) -> Call:
-    """The sine of x radians, for x of any size; NaN of the infinities."""
+    """The sine of x in radians, for x of any magnitude; NaN for infinities."""
 
 def sinh(x: TensorLike) -> Call:
     """The hyperbolic sine."""
 
 def size(x: TensorLike) -> Call:
-    """How many elements x has: a 0-d int64 tensor."""
+    """The number of elements of x, a 0-d int64 tensor."""
 
 def slice_scatter(
     input_tensor: TensorLike,
@@ -651,19 +644,17 @@ def slice_scatter(
     step: ScalarLike,
     axis: int = 0,
 ) -> Call:
-    """A copy of input_tensor with src in place of its slice start:end:step along `axis`. Places
-    are counted as in `strided_slice`; the step goes up.
+    """A copy of input_tensor with src written to its slice start:end:step along `axis`. Indices have the rules of
+    `strided_slice`; the step must be positive.
     """
 
 def sort(x: TensorLike, axis: int = -1, descending: bool = False) -> Call:
-    """The elements in order along `axis`. A NaN is the greatest of all: last, or first where
-    `descending`.
-    """
+    """Sort along `axis`. A NaN is the greatest value: last, or first if `descending`."""
 
 def split(x: TensorLike, indices_or_sections: ExprLike, axis: int = 0) -> Call:
-    """A tuple of the parts of x along `axis`: a given number of parts of equal size, of which the last may be
-    smaller; or the parts between given positions, which may be symbolic. One part is a tensor, not a tuple, as
-    in TVM. Sizes that cannot be split in this way are refused, or are an error at run time.
+    """Split x along `axis` into a tuple of parts: a number of parts of equal size, the last of which may be smaller; or
+    the parts between given indices, which may be symbolic. One part is returned as a tensor, not a tuple, as in TVM. A
+    size that cannot be split in this way is refused, or is an error at run time.
     """
 
 def sqrt(x: TensorLike) -> Call:
@@ -673,21 +664,19 @@ def square(x: TensorLike) -> Call:
     """x * x; integers modulo 2**bits."""
 
 def squeeze(x: TensorLike, axis: Sequence[int] | int | None = None) -> Call:
-    """Without some axes of size 1; without `axis`, all that are (the rank of the result is
-    unknown where a dimension is, and found when the program runs).
+    """Remove axes of size 1; without `axis`, all of them. In that case the rank of the result is unknown if a dimension
+    is symbolic, and determined at run time.
     """
 
 def stack(tensors: TupleLike, axis: int = 0) -> Call:
-    """The tensors, all of one shape, one after the other along a new axis, which stands at `axis`
-    of the result.
-    """
+    """Join tensors of one shape along a new axis, which is axis `axis` of the result."""
 
 def std(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Call:
-    """The standard deviation: the square root of `variance`; NaN of nothing.
+    """The standard deviation: the square root of `variance`; NaN of no elements.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def strided_slice(
@@ -698,33 +687,32 @@ def strided_slice(
     strides: ShapeLike | None = None,
     assume_inbound: bool = False,
 ) -> Call:
-    """x[begin:end:stride] along `axes`, as numpy slices: negative places count from the end,
-    places beyond the ends mean the ends, a negative stride goes down (from `begin` to above
-    `end`). With `assume_inbound` begin and end are places as they are, inside of x (checked when
-    the program runs), and the sizes of the result are simpler.
+    """x[begin:end:stride] along `axes`, with numpy's rules: a negative index counts from the end, indices are clamped
+    to the axis, and a negative stride goes down from `begin` to just above `end`. With `assume_inbound`, begin and end
+    are indices inside x, which is checked at run time, and the sizes of the result are simpler.
     """
 
 def subtract(x1: Operand, x2: Operand) -> Call:
     """x1 - x2; integers modulo 2**bits."""
 
 def sum(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Call:
-    """The sum; integers modulo 2**bits, in the argument's dtype.
+    """The sum, in the argument's dtype; integers modulo 2**bits.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def take(x: Operand, indices: Operand, axis: int | None = None, mode: str = "fast") -> Call:
-    """Slices of x at `indices` along `axis`, as `numpy.take`. An index out of range reads the
-    nearest place (modes "fast" and "clip": negative ones the first), counts around (mode "wrap"),
-    or gives NaN (mode "nan", for floats); a slice of an empty axis is 0, in mode "nan" NaN.
+    """Slices of x at `indices` along `axis`, as `numpy.take`. An index out of range is clamped (modes "fast" and
+    "clip", in which a negative index reads the first element), wraps around (mode "wrap"), or gives NaN (mode "nan",
+    floats only). Slices of an axis of size 0 are 0, in mode "nan" NaN.
 
-    axis: Axis of x that is indexed; None where x has only one.
+    axis: Axis of x that is indexed; None is allowed if x has one axis.
     """
 
 def tan(x: TensorLike) -> Call:
-    """The tangent of x radians, for x of any size; NaN of the infinities."""
+    """The tangent of x in radians, for x of any magnitude; NaN for infinities."""
 
 def tanh(x: TensorLike) -> Call:
     """The hyperbolic tangent."""
@@ -736,8 +724,8 @@ def tensor_to_shape(input: TensorLike) -> Call:
     """The elements of an int64 vector as a shape."""
 
 def tile(data: TensorLike, repeats: Sequence[int] | int) -> Call:
-    """The whole tensor side by side with itself, `repeats` times along each axis, as
-    `numpy.tile`; axes and repeats are matched from the right, and what is missing is 1.
+    """Repeat the whole tensor `repeats` times along each axis, as `numpy.tile`. Axes and repeats are aligned at the
+    right; missing repeats are 1.
     """
 
 def to_vdevice(x: TensorLike, dst_vdevice: str) -> Call:
@@ -751,22 +739,23 @@ def topk(
     largest: bool = True,
     dtype: DTypeLike = "int32",
 ) -> Call:
-    """The `k` greatest elements along `axis` in descending order (with `largest=False`: the least,
-    in ascending order) and where they are; of equals the first. A NaN is the greatest of all.
-    `ret_type` says what is given: "both" (a tuple), "values" or "indices". All elements for a k
-    below 1; a k above the size is refused.
+    """The `k` greatest elements along `axis` in descending order, and their indices; with `largest=False` the smallest,
+    in ascending order. Of equal elements the first come first. A NaN is the greatest value. `ret_type` selects the
+    result: "both" (a tuple), "values" or "indices". A k below 1 means all elements; a k above the size is refused.
 
     dtype: Dtype of the indices.
     """
 
 def tril(x: TensorLike, k: ScalarLike | None = None) -> Call:
-    """The lower triangle of each matrix in x, up to the diagonal `k` places right of the main one; 0 above."""
+    """The lower triangle of each matrix in x, up to the diagonal `k` places to the right of the main one; 0 above
+    it.
+    """
 
 def triu(x: TensorLike, k: ScalarLike | None = None) -> Call:
-    """The upper triangle of each matrix in x, from the diagonal `k` places right of the main one on; 0 below."""
+    """The upper triangle of each matrix in x, from the diagonal `k` places to the right of the main one; 0 below it."""
 
 def trunc(x: TensorLike) -> Call:
-    """x without its fraction; integers as they are."""
+    """x truncated toward zero; integers are unchanged."""
 
 def unique(
     x: TensorLike,
@@ -776,11 +765,10 @@ def unique(
     return_counts: bool = False,
     axis: int | None = None,
 ) -> Call:
-    """The different values of x (figure 3 of the paper), or slices along `axis`: in ascending
-    order, or, without `sorted`, in that of their first appearance. With return_index, return_inverse
-    and return_counts a tuple: also (int64 vectors) where each value first appears in x, where each
-    element of x is among the values, and how often each value appears; without `axis` places are
-    counted in the flattened x.
+    """The unique values of x (figure 3 of the paper), or unique slices along `axis`: in ascending order or, without
+    `sorted`, in the order of first appearance. With return_index, return_inverse or return_counts the result is a tuple
+    that also has int64 vectors: the index in x of each value's first appearance, the index of each element of x among
+    the values, and the count of each value. Without `axis`, indices are those of the flattened x.
     """
 
 def variance(
@@ -788,22 +776,21 @@ def variance(
     axis: Sequence[int] | int | None = None,
     keepdims: bool = False,
 ) -> Call:
-    """The mean square of the distance from the mean (divided by the number of elements, as
-    `numpy.var`); NaN of nothing.
+    """The population variance, as `numpy.var`: the mean of the squared deviations from the mean. NaN of no elements.
 
     axis: Axes to reduce, counted from the end where negative; None: all.
 
-    keepdims: The reduced axes stay, with size 1.
+    keepdims: Whether the reduced axes are kept with size 1.
     """
 
 def where(condition: Operand, x1: Operand, x2: Operand) -> Call:
-    """x1 where the condition is true, else x2; all three are broadcast."""
+    """x1 where the condition is true, else x2; all three are broadcast together."""
 
 def wrap_param(data: TensorLike, dtype: DTypeLike = "float32") -> Call:
-    """A parameter of a model as `dtype`, by the rules of `astype`."""
+    """Convert a model parameter to `dtype`, by the rules of `astype`."""
 
 def zeros(shape: ShapeLike, dtype: DTypeLike) -> Call:
     """A tensor of zeros."""
 
 def zeros_like(x: TensorLike, dtype: DTypeLike | None = None) -> Call:
-    """Zeros of the shape of x, and of its dtype unless `dtype` says another."""
+    """Zeros of the shape of x; the dtype is `dtype`, or that of x."""

@@ -53,7 +53,7 @@ class Gelu(FloatUnary):
 
 @define_op
 class GeluTanh(FloatUnary):
-    """The approximation of `gelu` by tanh, as GPT-2 has it."""
+    """The tanh approximation of `gelu`, as used by GPT-2."""
 
     name = "nn.gelu_tanh"
 
@@ -82,7 +82,7 @@ class Silu(FloatUnary):
 
 @define_op
 class Relu6(IntOrFloatUnary):
-    """x, at least 0 and at most 6; NaN stays."""
+    """x clamped to [0, 6]; NaN stays NaN."""
 
     name = "nn.relu6"
 
@@ -138,14 +138,14 @@ class Softplus(FloatUnary):
 
     name = "nn.softplus"
     beta: float = 1.0
-    """Steepness."""
+    """Steepness: the factor of x in the exponential."""
     threshold: float = 20.0
-    """Above it the function is taken to be linear."""
+    """Where beta * x is above this, the result is x."""
 
     def scalar(self, x: Any) -> Any:
         x = te.element(x)
         scaled = x * te.literal(self.beta, x)
-        # exp of the magnitude's negative is never beyond 1: nothing overflows
+        # The argument of exp is never positive, so exp is at most 1 and cannot overflow.
         positive = te.maximum(scaled, te.literal(0, x))
         rest = te.log1p(te.exp(te.negative(te.absolute(scaled))))
         soft = (positive + rest) / te.literal(self.beta, x)
@@ -165,8 +165,8 @@ class Softplus(FloatUnary):
 
 @define_op
 class Prelu(Op):
-    """x where it is positive, else x * alpha, with an alpha for each place of `axis`, or one for
-    all (He et al., 2015)."""
+    """x where it is positive, else x * alpha (He et al., 2015). `alpha` has one element for each index of `axis`, or
+    one element in all."""
 
     name = "nn.prelu"
     of_data = True

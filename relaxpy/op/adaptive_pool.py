@@ -23,17 +23,18 @@ from relaxpy.op.precision import narrowed, quotient, sum_dtype
 
 @dataclass(frozen=True)
 class AdaptiveAveragePooling(PoolLike):
-    """Means of windows: of parts windows of size places, window o has those from floor(o * size / parts) to
-    ceil((o + 1) * size / parts). Of integers the sum is exact, and its quotient rounded toward 0; 0 of nothing."""
+    """The mean of each window. Where an axis of `size` elements is divided into `parts` windows, window o covers the
+    indices from floor(o * size / parts) up to, but not including, ceil((o + 1) * size / parts). Integer sums are exact
+    and the quotient is rounded toward 0; an empty integer window gives 0."""
 
     output_size: tuple[int, ...] | int | None = None
-    """Into how many parts each spatial axis is divided; None: the axes stay as they are."""
+    """Number of windows along each spatial axis; None: the size of the axis is kept."""
     layout: str = ""
     out_layout: str | None = None
-    """Layout of the result; None: that of data."""
+    """Layout of the result; None: the layout of data."""
 
     def parts(self) -> dict[str, int]:
-        """Number of windows by letter of the axes that are divided."""
+        """Number of windows of each pooled axis, by its letter."""
         if self.output_size is None:
             return {}
         sizes = per_axis(self.output_size, len(self.spatial))
@@ -57,12 +58,12 @@ class AdaptiveAveragePooling(PoolLike):
         sizes, parts = layout.named(te.dims(data)), self.parts()
         length = {s: sizes[s].divide_exact(n) for s, n in parts.items()}
         even = {s: size for s, size in length.items() if size is not None}
-        # Windows of different lengths have a loop as long as the longest, and a condition.
+        # Windows have different lengths: the loop runs as long as the longest window, under a condition.
         ragged = {s: (sizes[s] + (n - 1)) // n + 1 for s, n in parts.items() if s not in even}
         loops = {s: te.reduce_axis(extent, f"k{s}") for s, extent in (even | ragged).items()}
 
         def bounds(s: str, o: Any) -> tuple[Any, Any]:
-            """The first place of window o, and that after its last one."""
+            """The first index of window o, and the index after its last."""
             size, n = te.dim(sizes[s]), parts[s]
             return o * size // n, ((o + 1) * size + (n - 1)) // n
 
@@ -141,8 +142,8 @@ class AdaptiveAveragePooling(PoolLike):
 
 @define_op
 class AdaptiveAvgPool1d(AdaptiveAveragePooling):
-    """The means of windows that divide one axis into `output_size` parts, overlapping where it is not divisible; NaN
-    of nothing."""
+    """Adaptive average pooling over one axis: the mean of each of `output_size` windows. Windows overlap where the axis
+    is not divisible by their number. An empty window gives NaN."""
 
     name = "nn.adaptive_avg_pool1d"
     spatial = "W"
@@ -151,8 +152,8 @@ class AdaptiveAvgPool1d(AdaptiveAveragePooling):
 
 @define_op
 class AdaptiveAvgPool2d(AdaptiveAveragePooling):
-    """The means of windows that divide two axes into `output_size` parts, overlapping where one is not divisible; NaN
-    of nothing."""
+    """Adaptive average pooling over two axes: the mean of each of `output_size` windows. Windows overlap where an axis
+    is not divisible by their number. An empty window gives NaN."""
 
     name = "nn.adaptive_avg_pool2d"
     spatial = "HW"
@@ -161,8 +162,8 @@ class AdaptiveAvgPool2d(AdaptiveAveragePooling):
 
 @define_op
 class AdaptiveAvgPool3d(AdaptiveAveragePooling):
-    """The means of windows that divide three axes into `output_size` parts, overlapping where one is not divisible;
-    NaN of nothing."""
+    """Adaptive average pooling over three axes: the mean of each of `output_size` windows. Windows overlap where an
+    axis is not divisible by their number. An empty window gives NaN."""
 
     name = "nn.adaptive_avg_pool3d"
     spatial = "DHW"

@@ -1,4 +1,4 @@
-"""Where along an axis the greatest or smallest element is, and the one in the middle."""
+"""Argmax, argmin and median along an axis."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _NAN = np.nan
 
 @dataclass(frozen=True)
 class ArgExtreme(Reduction):
-    """Where the first of the greatest or smallest elements is, as int64."""
+    """The index of the first greatest or smallest element, int64."""
 
     axis: int | None = None
-    """The axis; None: all elements in order, as one axis."""
+    """The axis; None: the flattened tensor, in row-major order."""
 
     numpy: ClassVar[Callable[..., Any]]
-    """The function on arrays."""
+    """The numpy function."""
 
     def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         found = super().deduce(d, x)
@@ -39,7 +39,7 @@ class ArgExtreme(Reduction):
         return TensorType(found.shape, "int64")
 
     def check(self, d: Deduction, x: KnownTensor) -> None:
-        """Any dtype will do."""
+        """Accept any dtype."""
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         found = super().deduce_unranked(d, args)
@@ -87,8 +87,8 @@ class ArgExtreme(Reduction):
 
 @define_op
 class Argmax(ArgExtreme):
-    """Where along `axis` the greatest element is, int64: the first of equals, the first NaN if
-    there is one. Refused for an axis of size 0."""
+    """The index of the greatest element along `axis`, int64: the first of equal elements, or the first NaN if there is
+    one. An axis of size 0 is refused."""
 
     name = "argmax"
     numpy = np.argmax
@@ -99,8 +99,8 @@ class Argmax(ArgExtreme):
 
 @define_op
 class Argmin(ArgExtreme):
-    """Where along `axis` the smallest element is, int64: the first of equals, the first NaN if
-    there is one. Refused for an axis of size 0."""
+    """The index of the smallest element along `axis`, int64: the first of equal elements, or the first NaN if there is
+    one. An axis of size 0 is refused."""
 
     name = "argmin"
     numpy = np.argmin
@@ -111,15 +111,15 @@ class Argmin(ArgExtreme):
 
 @define_op
 class Median(Op):
-    """The element in the middle of the sorted axis, the lower one of two, as `torch.median`; the
-    first NaN if there is one. With an axis a tuple: the element and where it is (int64; of equals
-    the first that is as far in the stable order). Refused for an axis of size 0."""
+    """The median along `axis`, as `torch.median`: the middle of the sorted elements, the lower of the two middle ones
+    for an even number, or the first NaN if there is one. With a given axis the result is a tuple of the median and its
+    index (int64). The index is that of the median in a stable sort. An axis of size 0 is refused."""
 
     name = "median"
     axis: tuple[int, ...] | int | None = None
-    """The axis, one; None: all elements in order, as one axis."""
+    """A single axis; None: the flattened tensor."""
     keepdims: bool = False
-    """The axis stays, with size 1."""
+    """Whether the axis is kept with size 1."""
 
     def deduce(self, d: Deduction, x: KnownTensor) -> Annotation:
         d.require(x.dtype != "bool", "x must be numbers, got bool", arg="x", code="op-dtype")
@@ -206,7 +206,7 @@ class Median(Op):
         return values.squeeze(along), index.squeeze(along)
 
     def _axis(self, ndim: int) -> int | None:
-        """The axis from the front."""
+        """The axis as a non-negative number."""
         if self.axis is None:
             return None
         return (self.axis[0] if isinstance(self.axis, tuple) else self.axis) % ndim
@@ -231,7 +231,7 @@ class Median(Op):
 
 
 def require_elements(d: Deduction, x: KnownTensor, axis: tuple[int, ...] | int | None) -> None:
-    """Refuse to look for an element among none."""
+    """Refuse a reduction over an axis of size 0."""
     count = product(tuple(x.dims[a] for a in d.axes(axis, x.ndim)))
     message = f"there is no {d.op.name} of nothing: the size is {count}"
     d.ensure(dim_op("le", 1, count), message, arg="x")

@@ -1,6 +1,6 @@
-"""Attention: softmax(query @ key^T * scale + bias) @ value for each head, with causal and window masks, and for several
-sequences of different lengths in one tensor. Computed in float32 for narrower floats, in the steps that the formula
-has."""
+"""Attention: softmax(query @ key^T * scale + bias) @ value for each head, with causal and sliding-window masks, and for
+several sequences of different lengths packed into one tensor. Narrower floats are computed in float32, in the order of
+the formula."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from relaxpy.op.precision import narrowed, widened
 _MASKS = ("TopLeft", "BottomRight")
 
 IsSeen = Callable[[Any, Any], Any]
-"""The condition that a query (its place) looks at a key (its place); None in place of it: all do at all."""
+"""Does the query at one index attend to the key at another? None instead of a function: every query attends to every
+key."""
 
 
 class AttentionLike(Op):
-    """What all attention shares: scale, masks and the steps."""
+    """The common part of the attention operators: scale, masks and the steps of the computation."""
 
     of_data = True
     scale: float | None
@@ -36,7 +37,7 @@ class AttentionLike(Op):
     def check(
         self, d: Deduction, query: KnownTensor, key: KnownTensor, value: KnownTensor
     ) -> TensorType:
-        """The result's annotation; refuses what does not fit together."""
+        """Return the annotation of the result; refuse arguments whose shapes or dtypes do not fit together."""
         d.need_float(query, "query")
         d.same_dtype(query, key, value)
         for name, x in (("query", query), ("key", key), ("value", value)):
@@ -81,8 +82,8 @@ class AttentionLike(Op):
         return TensorType((*query.dims[:3], value.dims[3]), query.dtype)
 
     def is_seen(self, query: Any, key: Any, queries: Any, keys: Any, either: Any) -> list[Any]:
-        """Conditions on the places of a query and a key in sequences of these lengths, where `causal_mask` makes
-        any; on te expressions and numpy alike (`either` is their or)."""
+        """The mask as conditions on the indices of a query and a key, for sequences of these lengths; empty without
+        `causal_mask`. Works on te expressions and on numpy arrays (`either` is their logical or)."""
         if self.causal_mask is None:
             return []
         # Below i + |keys - queries| is below one of the two; TVM's analyser fails on an absolute value.
@@ -104,7 +105,8 @@ class AttentionLike(Op):
         bias: te.Tensor | None,
         seen: Callable[[Any, Any], Any] | None,
     ) -> te.Tensor:
-        """Scores, softmax, values. Keys that `seen` (of the places of a query and a key) excludes take no part."""
+        """Compute scores, softmax and the weighted sum of values. Keys masked by `seen` (a function of the indices of
+        query and key) are left out."""
         batch, length, heads, width = te.dims(query)
         keys, wide = te.dims(key)[1], str(te.dtype_of(te.widen(query(0, 0, 0, 0))))
         sharing = te.dim(maximum(heads // maximum(te.dims(key)[2], 1), 1))
@@ -155,7 +157,7 @@ class AttentionLike(Op):
 
         def weighted(b: Any, i: Any, h: Any, c: Any) -> Any:
             part = te.widen(value(b, p, h // sharing, c))
-            # 0 times infinity is no number, but a key that is not seen has no weight at all
+            # 0 times infinity is NaN, but a masked key must have no weight at all
             return te.sum(where_seen(i, p, powers(b, h, i, p) * part, 0.0), p)
 
         sums = te.compute(out.dims, weighted, "sums")
@@ -177,7 +179,7 @@ class AttentionLike(Op):
         bias: np.ndarray | None,
         seen: np.ndarray,
     ) -> np.ndarray:
-        """As `steps`; `seen` is a matrix of queries and keys."""
+        """The same as `steps` on numpy; `seen` is a matrix of queries by keys."""
         q, k, v = widened(query), widened(key), widened(value)
         sharing = q.shape[2] // max(k.shape[2], 1)
         k, v = (np.repeat(x, sharing, axis=2) for x in (k, v))
@@ -185,7 +187,7 @@ class AttentionLike(Op):
         scores = np.einsum("bihc,bjhc->bhij", q, k) * q.dtype.type(scale)
         if bias is not None:
             scores = scores + widened(bias)
-        # Beginning at a finite number, so that a row of minus infinities has powers of 0, not NaN.
+        # The maximum starts at a finite number, so that a row of minus infinities gives exponentials of 0, not NaN.
         least = np.finfo(scores.dtype).min
         largest = np.max(np.where(seen, scores, -np.inf), axis=-1, keepdims=True, initial=least)
         powers = np.where(seen, np.exp(scores - largest), q.dtype.type(0))
@@ -210,14 +212,15 @@ def _all(conditions: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class DenseAttention(AttentionLike):
-    """Attention of sequences of one length."""
+    """Attention over a batch of sequences of one length."""
 
     scale: float | None = None
-    """What scores are multiplied by; None: 1 / sqrt(width)."""
+    """Factor of the scores; None: 1 / sqrt(width)."""
     causal_mask: str | None = None
-    """"TopLeft": query i sees keys up to i; "BottomRight": keys up to i + |keys - queries|; None: all."""
+    """"TopLeft": query i attends to the keys up to i. "BottomRight": query i attends to the keys up to i + |keys -
+    queries|. None: no mask."""
     window_size: int | None = None
-    """How many keys up to the mask's diagonal are seen; None: all."""
+    """Sliding window: the number of keys, up to the diagonal of the mask, that a query attends to; None: all."""
 
     def deduce(
         self, d: Deduction, query: KnownTensor, key: KnownTensor, value: KnownTensor,
@@ -297,16 +300,17 @@ class DenseAttention(AttentionLike):
 
 @define_op
 class Attention(DenseAttention):
-    """softmax(query @ key^T * scale + bias) @ value by heads: query (batch, queries, heads, width), key and value
-    (batch, keys, key heads, width), bias broadcast to (batch, heads, queries, keys). Key heads, which divide the
-    heads, are shared by neighbours. A query that sees no key, or only scores of minus infinity, gives 0."""
+    """Multi-head attention: softmax(query @ key^T * scale + bias) @ value. `query` is (batch, queries, heads, width),
+    `key` and `value` are (batch, keys, key heads, width), and `bias` is broadcast to (batch, heads, queries, keys).
+    With grouped-query attention the number of key heads divides the number of heads, and neighbouring heads share a key
+    head. A query whose keys are all masked, or whose scores are all minus infinity, gives 0."""
 
     name = "nn.attention"
 
 
 @define_op
 class AttentionBias(DenseAttention):
-    """As `nn.attention`, under the name that TVM prints for calls with a bias."""
+    """`nn.attention` under the name that TVM prints for calls with a bias."""
 
     name = "nn.attention_bias"
 
@@ -321,19 +325,20 @@ class AttentionBias(DenseAttention):
 
 @define_op
 class AttentionVarLen(AttentionLike):
-    """Attention inside each of several sequences that follow one another in query (1, all queries, heads, width), key
-    and value: sequence s has the queries from seqstart_q[s] to seqstart_q[s + 1], and the keys from seqstart_k[s]
-    (None: as the queries) to seqstart_k[s + 1]. Starts do not decrease. A query of no sequence, or that sees no key
-    or only scores of minus infinity, gives 0. The largest lengths, max_seqlen_q and max_seqlen_k, are not
-    needed here."""
+    """Attention within each of several sequences packed along axis 1 of query (1, total queries, heads, width), key and
+    value. Sequence s has the queries from seqstart_q[s] up to seqstart_q[s + 1], and the keys from seqstart_k[s] (None:
+    same as seqstart_q) up to seqstart_k[s + 1]. The offsets must not decrease. A query gives 0 if it is in no sequence,
+    if all its keys are masked, or if all its scores are minus infinity. The maximum lengths max_seqlen_q and
+    max_seqlen_k are accepted and not used."""
 
     name = "nn.attention_var_len"
     scale: float | None = None
-    """What scores are multiplied by; None: 1 / sqrt(width)."""
+    """Factor of the scores; None: 1 / sqrt(width)."""
     causal_mask: str | None = None
-    """"TopLeft": query i of a sequence sees its keys up to i; "BottomRight": up to i + |keys - queries|; None: all."""
+    """"TopLeft": query i of a sequence attends to its keys up to i. "BottomRight": up to i + |keys - queries|. None: no
+    mask."""
     window_size: int | None = None
-    """How many keys up to the mask's diagonal are seen; None: all."""
+    """Sliding window: the number of keys, up to the diagonal of the mask, that a query attends to; None: all."""
 
     def deduce(
         self, d: Deduction, queries: KnownTensor, keys: KnownTensor, values: KnownTensor,
@@ -380,7 +385,7 @@ class AttentionVarLen(AttentionLike):
         )
 
         def seen(i: Any, j: Any) -> Any:
-            """In the same sequence, and not behind the mask that it has for itself."""
+            """Whether query i and key j are in the same sequence, and the mask of that sequence allows the pair."""
             sequence, first, length = (te.element(x(i)) for x in of_query)
             other, first_key, keys_length = (te.element(x(j)) for x in of_key)
             conditions = [
@@ -437,7 +442,7 @@ class AttentionVarLen(AttentionLike):
 
 
 def _sequences(places: Dim, starts: te.Tensor, name: str) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """For each place the number of its sequence (-1: none), where that starts, and its length."""
+    """For each index: the number of its sequence (-1: none), the offset where that sequence starts, and its length."""
     (count,) = te.dims(starts)
 
     def start(s: Any) -> Any:

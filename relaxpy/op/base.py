@@ -1,21 +1,20 @@
-"""What an operator is: one class, in one place, from which everything else is derived.
+"""The definition of an operator: one class, in one place, from which everything else is derived.
 
-An operator class is a frozen dataclass whose fields are its attributes (so `Take(axis=1)` is a
-value). Its methods:
+An operator class is a frozen dataclass. Its fields are the operator's attributes, so `Take(axis=1)` is a value. Its
+methods:
 
-* `deduce(d, x, …)`: annotation of the result from those of the arguments. The parameters after `d`
-  are the operator's arguments; their types say what is taken: `KnownTensor`, `KnownShape` (a tuple of
-  dimensions will do), `PrimType` (a scalar), `TupleType` (a Python tuple of values will do),
-  `Annotation` (anything). `x: KnownTensor | None = None` may be left out. All dimensions and dtypes
-  are known.
-* `legalize(out, x, …)`: the tensor program, with `relaxpy.op.te`; gets the deduced annotation and, for
-  each argument, a te tensor, a tuple of them, a shape's dimensions, or a scalar's value. None (the
-  class attribute) for an operator that is an instruction or is lowered by a pass.
+* `deduce(d, x, …)`: the annotation of the result from those of the arguments. The parameters after `d`
+  are the operator's arguments. Their types say what is accepted: `KnownTensor`, `KnownShape` (or a tuple of
+  dimensions), `PrimType` (a scalar), `TupleType` (or a Python tuple of values), `Annotation` (anything).
+  `x: KnownTensor | None = None` is an optional argument. All dimensions and dtypes are known.
+* `legalize(out, x, …)`: the tensor program, written with `relaxpy.op.te`. It gets the deduced annotation and, for
+  each argument, a te tensor, a tuple of them, a shape's dimensions, or a scalar's value. The class attribute is
+  None for an operator that is an instruction or is lowered by a pass.
 * `reference(x, …)`: the same on numpy arrays: obviously right, and the oracle of the tests.
 * `samples()`: calls that must work, and calls that must be refused.
 
-Script namespace, printer, parser, nn functions, generated tests and documentation are derived
-from the class. Unknown shapes are handled once: see `Op.deduce_call`.
+The script namespace, printer, parser, nn functions, generated tests and documentation are derived from the class.
+Unknown shapes are handled once, for all operators: see `Op.deduce_call`.
 """
 
 from __future__ import annotations
@@ -98,13 +97,12 @@ def sample(op: Op, *inputs: Any, dims: str = "", rtol: float = 1e-5, atol: float
 
 
 def wrong(op: Op, *inputs: Any, code: str, match: str = "") -> Sample:
-    """A call that must be refused."""
+    """A call that must be refused with this error code."""
     return Sample(op, inputs, code=code, match=match)
 
 
 def rand(*shape: int, dtype: str = "float32", low: float = -2.0, high: float = 2.0) -> np.ndarray:
-    """Reproducible test values: uniform in [low, high) for floats, integers in [low, high)
-    otherwise."""
+    """Reproducible test values in [low, high): uniform for floats, integers otherwise."""
     rng = np.random.default_rng([len(shape), *shape])
     kind = DType(dtype)
     if kind.is_bool:
@@ -116,7 +114,7 @@ def rand(*shape: int, dtype: str = "float32", low: float = -2.0, high: float = 2
 
 @dataclass_transform(frozen_default=True)
 def define_op(cls: OpClass) -> OpClass:
-    """Make an operator of a class and register it under its `name`."""
+    """Class decorator: turn the class into an operator and register it under its `name`."""
     cls = dataclass(frozen=True, repr=True)(cls)
     for required in ("name", "deduce", "legalize", "reference", "samples"):
         if getattr(cls, required, None) is None and not (
@@ -159,26 +157,26 @@ def _read_args(cls: type[Op]) -> tuple[ArgSpec, ...]:
 
 
 class Op(Operator):
-    """Base of all operators; see the module's text."""
+    """Base class of all operators; the module docstring describes the methods."""
 
     args: ClassVar[tuple[ArgSpec, ...]] = ()
     legalize: ClassVar[Callable[..., Any] | None]
     packed: ClassVar[str] = ""
-    """Name of the runtime's function that does it, for an operator without a tensor program."""
+    """Name of the runtime function that computes it, for an operator without a tensor program."""
     scalar_args: ClassVar[bool] = False
-    """A scalar (`R.Prim`) stands for a 0-d tensor; Python's numbers and sizes (`n * 2`) are scalars of the other
-    arguments' dtype (element-wise operators)."""
+    """Whether a scalar (`R.Prim`) is accepted in place of a 0-d tensor, as by elementwise operators. Python numbers and
+    sizes (`n * 2`) become scalars of the other arguments' dtype."""
     scalar_dtype: ClassVar[str] = ""
-    """The dtype of such numbers, where it is not the other arguments'."""
+    """The dtype of such numbers, if it is not that of the other arguments."""
     of_data: ClassVar[bool] = False
-    """The result has the dtype of the tensor that is worked on, whatever is known of the others. Elsewhere it is known
-    only where the dtypes of all arguments are, as in TVM."""
+    """Whether the result has the dtype of the data argument, whatever is known of the others. Otherwise the dtype of
+    the result is known only if those of all arguments are, as in TVM."""
     scalar_result: ClassVar[bool] = False
-    """Of scalars alone the result is a scalar."""
+    """Whether the result is a scalar when all arguments are scalars."""
 
     def in_groups(self) -> tuple[Op, Op] | None:
-        """Of an operator on any number of tensors that can be done in groups: the operator for each group, and the one
-        that joins their results."""
+        """For an operator on any number of tensors that can be computed in groups: the operator for each group, and the
+        operator that joins their results."""
         return None
 
     def deduce(self, d: Deduction, /, *args: Any, **kwargs: Any) -> Annotation:
@@ -197,7 +195,7 @@ class Op(Operator):
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
-        """The parameters of `make`, with types by their names in `relaxpy.op.function`."""
+        """The parameters of `make`; their types are names from `relaxpy.op.function`."""
         given = [
             argument(spec.name, spec.kind, spec.optional, cls.scalar_args) for spec in cls.args
         ]
@@ -205,8 +203,7 @@ class Op(Operator):
 
     @classmethod
     def make(cls, *args: Any, **kwargs: Any) -> Call:
-        """The call `R.<name>(…)`: arguments, then attributes, by position or keyword as in
-        Python."""
+        """Make the call `R.<name>(…)`: arguments, then attributes, by position or keyword as in Python."""
         names = [spec.name for spec in cls.args] + list(cls.attr_names())
         given: dict[str, Any] = dict(zip(names, args, strict=False))
         if len(args) > len(names):
@@ -237,14 +234,14 @@ class Op(Operator):
 
     @classmethod
     def _usage(cls) -> str:
-        """How it is called, as help for an error."""
+        """The signature as text, for the help of an error."""
         shown = [f"{s.name}=None" if s.optional else s.name for s in cls.args]
         for f in attr_fields(cls):
             shown.append(f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default!r}")
         return f"it is called as R.{cls.name}({', '.join(shown)})"
 
     def __call__(self, *args: Any, span: Span | None = None) -> Call:
-        """The call of this operator, arguments made into expressions."""
+        """Make a call of this operator; arguments are converted to expressions."""
         dtype = self._number_dtype(args) if self.scalar_args else None
         exprs: list[Expr] = []
         values = list(args)
@@ -271,7 +268,7 @@ class Op(Operator):
         return found
 
     def _scalars(self, args: Sequence[Any], exprs: list[Expr]) -> list[Expr]:
-        """The arguments with Python's numbers as scalars, where no argument is a tensor."""
+        """The arguments with Python numbers as scalars, if no argument is a tensor."""
         numbers = [isinstance(a, (bool, int, float)) for a in args]
         if not all(
             n or isinstance(e, PrimValue) or _is_scalar(e)
@@ -290,7 +287,7 @@ class Op(Operator):
             if isinstance(value, (Dim, SymVar)):
                 return self._size(spec, Dim.of(value), dtype)
         if spec.kind is ShapeType and isinstance(value, Tuple) and not value.fields:
-            return value if spec.optional else ShapeExpr(())  # TVM's word for no dimensions
+            return value if spec.optional else ShapeExpr(())  # how TVM writes no dimensions
         try:
             return as_expr(value, spec.kind)
         except TypeError:
@@ -313,19 +310,19 @@ class Op(Operator):
         return PrimValue(value, dtype or "int64")
 
     def as_array(self, place: int, value: Any, dtype: str | None) -> Any:
-        """The value of argument `place` for `reference`: a scalar in the place of a tensor as an array."""
+        """The value of argument number `place` for `reference`: a scalar given for a tensor becomes an array."""
         is_number = isinstance(value, (bool, int, float))
         if not is_number or dtype is None or self.args[place].kind is not TensorType:
             return value
         return number_array(value, DType(dtype))
 
     def scalar_value(self, *args: Dim) -> Dim | None:
-        """The result for int64 scalars (of comparisons: 0 or 1) as a dimension; None where it is none."""
+        """Evaluate the operator on int64 scalars, as a dimension (a comparison gives 0 or 1); None if the result is not
+        a dimension."""
         return None
 
     def _number(self, spec: ArgSpec, value: float, dtype: DType | None) -> Constant:
-        """A Python number as a constant of `dtype`; where that is not known, of the number's
-        own."""
+        """A Python number as a constant of `dtype`; if `dtype` is unknown, of the number's own dtype."""
         if dtype is None:
             dtype = DType(
                 "bool"
@@ -379,14 +376,13 @@ class Op(Operator):
     # Deduction
 
     def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
-        """As `deduce`, with unknown dtypes and shapes handled here for all operators: an unknown
-        dtype is tried with several and kept unknown unless all agree; an unknown shape of known
-        rank becomes fresh symbols that are erased from the result; an unknown rank goes to
-        `deduce_unranked`."""
+        """Run `deduce` with unknown dtypes, shapes and ranks handled here for all operators. An unknown dtype is tried
+        with several dtypes and stays unknown unless all results agree. An unknown shape of known rank becomes fresh
+        symbols, which are erased from the result. An unknown rank goes to `deduce_unranked`."""
         return Deduction(self, call, annotation_of).run()
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
-        """The result where an argument's rank is unknown: a tensor of the first tensor's dtype."""
+        """The annotation of the result if an argument's rank is unknown: a tensor of the first tensor's dtype."""
         return TensorType(None, next((a.dtype for a in args if isinstance(a, TensorType)), None))
 
 
@@ -403,15 +399,14 @@ def _is_scalar(expr: Expr) -> bool:
 
 
 def _dtype_of(value: Any) -> DType | None:
-    """The dtype of an argument that is an expression of a tensor or a scalar, as far as it is known without
-    a module."""
+    """The dtype of an argument that is a tensor or scalar expression; None if it is unknown without the module."""
     value = getattr(value, "__relax_expr__", value)
     if isinstance(value, np.ndarray):
         return DType(value.dtype)
     if not isinstance(value, Expr):
         return None
     from relaxpy.op.deduce import (
-        deduce,  # deduction is made of operators, which are made of this file
+        deduce,  # imported here: deduction depends on operators, which depend on this file
     )
 
     annotation = deduce(value)
@@ -425,7 +420,7 @@ def attr_fields(cls: type[Op]) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def _plain_attr(value: Any) -> Any:
-    """An attribute's value as Python's own, items of lists too: numpy's integers are none of them."""
+    """An attribute's value as plain Python, items of lists included: numpy integers become `int`."""
     match value:
         case list() | tuple():
             items = tuple(map(_plain_attr, value))
@@ -449,7 +444,7 @@ def freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
     kind = next(str(f.type) for f in attr_fields(cls) if f.name == name)
     value = _plain_attr(value)
     if kind == "DType | None" and isinstance(value, str) and value == "void":
-        return None  # TVM's word for a dtype that is not given
+        return None  # TVM's spelling of a missing dtype
     if "DType" in kind and value is not None:
         try:
             return DType(value)
@@ -466,7 +461,7 @@ def freeze_attr(value: Any, name: str, cls: type[Op]) -> Any:
 
 
 def _argument_help(spec: ArgSpec, value: Any) -> str | None:
-    """What to write instead of a Python value that is no argument of this kind."""
+    """The advice for a Python value that is no argument of this kind."""
     if spec.kind is TensorType:
         return "wrap numbers and arrays in R.const(…)"
     if spec.kind is ShapeType and isinstance(value, (int, Dim, SymVar)):
@@ -478,7 +473,7 @@ def _argument_help(spec: ArgSpec, value: Any) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    """A value of Python in a message; of an object that shows its address its class."""
+    """A Python value as shown in a message; an object whose repr contains its address is shown by its class."""
     text = repr(value)
     return text if " at 0x" not in text else f"a {type(value).__name__}"
 
@@ -495,11 +490,11 @@ _ATTR_KINDS: dict[str, Callable[[Any], bool]] = {
     "tuple": lambda value: isinstance(value, tuple) and all(map(_is_int, value)),
     "None": lambda value: value is None,
 }
-"""Which values an attribute of a type may have; attributes of other types check for themselves."""
+"""Type of an attribute → test of a value. Attributes of other types check their values themselves."""
 
 
 def print_attr(value: Any) -> str:
-    """An attribute as script."""
+    """An attribute's value as script."""
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return f'float("{value}")'
     if isinstance(value, str):
@@ -510,8 +505,7 @@ def print_attr(value: Any) -> str:
 
 
 def as_expr(value: Any, kind: type[Annotation] = Annotation) -> Expr:
-    """`value` as an expression, read as an argument of this kind. Raises `TypeError` if it cannot
-    be."""
+    """Convert `value` to an expression, as an argument of this kind. Raises `TypeError` if that is not possible."""
     if hasattr(value, "__relax_expr__"):
         value = value.__relax_expr__
     if isinstance(value, Expr):

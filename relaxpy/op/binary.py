@@ -1,4 +1,4 @@
-"""Functions of two or three tensors, element by element."""
+"""Elementwise functions of two or three tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relaxpy.op.elementwise import Binary, Ternary
 
 
 def _divided(op: str, x1: Dim, x2: Dim) -> Dim | None:
-    """A quotient or rest of integers; by what may be 0 it is none of dimensions."""
+    """An integer quotient or remainder as a dimension; None if the divisor may be 0."""
     return dim_op(op, x1, x2) if x2.value else None
 
 
@@ -50,7 +50,8 @@ class Multiply(Binary):
 
 @define_op
 class Divide(Binary):
-    """x1 / x2. Integers: rounded towards zero, 0 where x2 is 0, and the smallest integer over -1 is itself."""
+    """x1 / x2. Integers are rounded toward zero; x2 = 0 gives 0, and the smallest integer divided by -1 gives
+    itself."""
 
     name = "divide"
 
@@ -64,8 +65,8 @@ class Divide(Binary):
 
 @define_op
 class Mod(Binary):
-    """What is left by a division rounded towards zero, of the sign of x1, as C's `%` and `fmod`. Integers: 0 where x2
-    is 0. Floats: NaN there, and exact elsewhere."""
+    """The remainder of a division rounded toward zero; it has the sign of x1, as C's `%` and `fmod`. Where x2 is 0,
+    integers give 0 and floats NaN. Other float results are exact."""
 
     name = "mod"
 
@@ -77,8 +78,8 @@ class Mod(Binary):
 
 @define_op
 class FloorDivide(Binary):
-    """The quotient rounded down. Integers: 0 where x2 is 0, and the smallest integer over -1 is itself. Floats: (x1 -
-    floor_mod(x1, x2)) / x2 to the nearest whole number, x1 / x2 where x2 is 0."""
+    """x1 / x2 rounded down. Integers: x2 = 0 gives 0, and the smallest integer divided by -1 gives itself. Floats: (x1
+    - floor_mod(x1, x2)) / x2 rounded to the nearest whole number; x1 / x2 where x2 is 0."""
 
     name = "floor_divide"
     size = partial(_divided, "floordiv")
@@ -91,8 +92,8 @@ class FloorDivide(Binary):
 
 @define_op
 class FloorMod(Binary):
-    """What is left by a division rounded down, of the sign of x2, as Python's `%`. Integers: 0 where x2 is 0. Floats:
-    NaN there."""
+    """The remainder of a division rounded down; it has the sign of x2, as Python's `%`. Where x2 is 0, integers give 0
+    and floats NaN."""
 
     name = "floor_mod"
     size = partial(_divided, "floormod")
@@ -105,8 +106,8 @@ class FloorMod(Binary):
 
 @define_op
 class Power(Binary):
-    """x1 to the power x2. Integers: modulo 2**bits, and the whole part of a negative power: 0, but for 1 and -1; 0 to
-    the power 0 is 1. Floats: NaN of a negative x1 where x2 is not whole."""
+    """x1 to the power x2. Integers: modulo 2**bits; a negative exponent gives the integer part, which is 0 unless x1 is
+    1 or -1; 0 to the power 0 is 1. Floats: NaN where x1 is negative and x2 is not a whole number."""
 
     name = "power"
 
@@ -125,7 +126,7 @@ class Power(Binary):
 
 @define_op
 class Maximum(Binary):
-    """The greater one; NaN if either is NaN."""
+    """The elementwise maximum; NaN if either is NaN."""
 
     name = "maximum"
     ufunc = np.maximum
@@ -134,7 +135,7 @@ class Maximum(Binary):
 
 @define_op
 class Minimum(Binary):
-    """The smaller one; NaN if either is NaN."""
+    """The elementwise minimum; NaN if either is NaN."""
 
     name = "minimum"
     ufunc = np.minimum
@@ -143,8 +144,8 @@ class Minimum(Binary):
 
 @define_op
 class Atan2(Binary):
-    """The angle in [-pi, pi] of the point (x2, x1), zeros and infinities with their signs; of integers rounded towards
-    0."""
+    """The angle of the point (x2, x1), in [-pi, pi]. The signs of zeros and infinities count. Integer results are
+    rounded toward 0."""
 
     name = "atan2"
     in_float = True
@@ -153,7 +154,7 @@ class Atan2(Binary):
 
 @define_op
 class LogAddExp(Binary):
-    """log(exp(x1) + exp(x2)), without overflow; of integers rounded towards 0."""
+    """log(exp(x1) + exp(x2)) without overflow. Integer results are rounded toward 0."""
 
     name = "log_add_exp"
     in_float = True
@@ -162,7 +163,7 @@ class LogAddExp(Binary):
 
 @define_op
 class LogicalAnd(Binary):
-    """Both are true."""
+    """Logical and."""
 
     name = "logical_and"
     size = partial(dim_op, "and")
@@ -172,7 +173,7 @@ class LogicalAnd(Binary):
 
 @define_op
 class LogicalOr(Binary):
-    """One of them is true, or both."""
+    """Logical or."""
 
     name = "logical_or"
     size = partial(dim_op, "or")
@@ -182,7 +183,7 @@ class LogicalOr(Binary):
 
 @define_op
 class LogicalXor(Binary):
-    """One of them is true, not both."""
+    """Logical exclusive or."""
 
     name = "logical_xor"
     takes = "bool"
@@ -191,7 +192,7 @@ class LogicalXor(Binary):
 
 @define_op
 class BitwiseAnd(Binary):
-    """The bits that both have; of bools, both are true."""
+    """Bitwise and; logical and for bools."""
 
     name = "bitwise_and"
     takes = "integers or bool"
@@ -200,7 +201,7 @@ class BitwiseAnd(Binary):
 
 @define_op
 class BitwiseOr(Binary):
-    """The bits that one of them has; of bools, one is true."""
+    """Bitwise or; logical or for bools."""
 
     name = "bitwise_or"
     takes = "integers or bool"
@@ -209,7 +210,7 @@ class BitwiseOr(Binary):
 
 @define_op
 class BitwiseXor(Binary):
-    """The bits that differ; of bools, they differ."""
+    """Bitwise exclusive or; logical exclusive or for bools."""
 
     name = "bitwise_xor"
     takes = "integers or bool"
@@ -218,7 +219,7 @@ class BitwiseXor(Binary):
 
 @define_op
 class LeftShift(Binary):
-    """x1 * 2**x2 modulo 2**bits: 0 where x2 is negative, or not below the width."""
+    """x1 * 2**x2 modulo 2**bits; 0 where x2 is negative or at least the number of bits."""
 
     name = "left_shift"
     takes = "integers"
@@ -227,7 +228,8 @@ class LeftShift(Binary):
 
 @define_op
 class RightShift(Binary):
-    """x1 / 2**x2 rounded down. Where x2 is negative, or not below the width: 0, or -1 of a negative x1."""
+    """x1 / 2**x2 rounded down (arithmetic shift). Where x2 is negative or at least the number of bits: -1 for a
+    negative x1, else 0."""
 
     name = "right_shift"
     takes = "integers"
@@ -236,7 +238,7 @@ class RightShift(Binary):
 
 @define_op
 class EwiseFma(Ternary):
-    """x1 * x2 + x3; integers modulo 2**bits."""
+    """Multiply and add: x1 * x2 + x3; integers modulo 2**bits."""
 
     name = "ewise_fma"
 

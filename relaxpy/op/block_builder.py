@@ -51,27 +51,27 @@ from relaxpy.op.deduce import deduce
 
 @dataclasses.dataclass(eq=False)
 class _Scope:
-    """A body under construction: finished blocks, and the bindings of the block that is open."""
+    """A body under construction: finished blocks, and the bindings of the open block."""
 
     blocks: list[BindingBlock] = dataclasses.field(default_factory=list)
     bindings: list[Binding] = dataclasses.field(default_factory=list)
     dataflow: bool = False
     function: bool = False
-    """Is this the whole body of a function? Then nothing of what is around it is seen inside."""
+    """Whether this is the whole body of a function; then nothing defined outside is visible in it."""
     params: Sequence[Var] = ()
-    """What it takes; the caller may still add to it."""
+    """The function's parameters; the caller may still add to them."""
     seen: set[Var | SymVar] = dataclasses.field(default_factory=set)
-    """The variables and symbols that it defines, and that may be used from now on."""
+    """The variables and symbols that it has defined so far."""
 
     def sees(self, used: Var | SymVar) -> bool:
-        """May this be used here?"""
+        """Is this variable or symbol visible here?"""
         if used not in self.seen:
             for param in self.params:
                 self.define(param, param.annotation)
         return used in self.seen
 
     def define(self, var: Var, *annotations: Annotation) -> None:
-        """`var` may be used from now on, and so may the symbols of these annotations."""
+        """Make `var`, and the symbols of these annotations, visible from now on."""
         self.seen |= {var, *free_sym_vars(annotations)}
 
     def close_block(self) -> None:
@@ -93,7 +93,7 @@ class SeqBuilder:
         self.finished: SeqExpr | None = None
 
     def result(self, value: Any) -> None:
-        """The value of the body."""
+        """Set the value of the body."""
         expr = as_expr(value)
         self.value = self._builder.checked(expr) if is_leaf(expr) else self._builder.emit(expr)
 
@@ -106,7 +106,7 @@ class SeqBuilder:
 
 
 class BlockBuilder:
-    """Builds modules, functions, and bodies; see the module's text."""
+    """Builds modules, functions, and bodies; the module docstring has an example."""
 
     def __init__(self, mod: IRModule | None = None) -> None:
         self._functions: dict[str, BaseFunc] = dict(mod.functions) if mod is not None else {}
@@ -123,7 +123,7 @@ class BlockBuilder:
         return self._current()
 
     def add_func(self, function: BaseFunc, name: str) -> GlobalVar:
-        """Add a function under `name` (or `name1`, …); gives its global name."""
+        """Add a function under `name` (or `name1`, … if that is taken); return its global variable."""
         unique = self._current().fresh_name(name)
         self._set(unique, function)
         return GlobalVar(unique)
@@ -178,7 +178,7 @@ class BlockBuilder:
         self._set(name, Function(tuple(params), body, result, pure, given, span=span))
 
     def emit_func_output(self, output: Any) -> None:
-        """The result of the function being built."""
+        """Set the result of the function being built."""
         if self._output is not None:
             raise UsageError(
                 "builder",
@@ -192,7 +192,7 @@ class BlockBuilder:
 
     @contextmanager
     def dataflow(self) -> Iterator[None]:
-        """A dataflow block: what is emitted is seen only inside, but for `emit_output`."""
+        """Open a dataflow block: variables emitted inside are visible only there, except those of `emit_output`."""
         scope = self._scope()
         if scope.dataflow:
             raise UsageError("builder", "a dataflow block cannot be opened inside another")
@@ -204,9 +204,9 @@ class BlockBuilder:
 
     @contextmanager
     def seq(self, params: Sequence[Var] = ()) -> Iterator[SeqBuilder]:
-        """A body of its own (a branch, or that of a local function of these parameters, its
-        own variable among them if it calls itself): inside, bindings go to it; end it with
-        `result(value)`; then `.seq` is the body.
+        """Build a body of its own: a branch, or the body of a local function with parameters `params` (which include
+        the function's own variable if it is recursive). Bindings inside go to it. End it with `result(value)`; `.seq`
+        is then the body.
 
             with bb.seq() as then:
                 then.result(bb.emit(op.exp(x)))
@@ -229,12 +229,12 @@ class BlockBuilder:
                 self._scopes = self._scopes[: self._scopes.index(scope)]
 
     def emit(self, value: Any, name: str = "lv", *, span: Span | None = None) -> Var:
-        """Bind `value` to a new variable of the deduced annotation; gives the variable."""
+        """Bind `value` to a new variable of the deduced annotation; return the variable."""
         expr = self.normalize(as_expr(value))
         return self._bind(expr, name, self._scope().dataflow, span)
 
     def emit_output(self, value: Any, name: str = "gv", *, span: Span | None = None) -> Var:
-        """In a dataflow block: bind to a variable that is seen outside of it."""
+        """Bind `value` to a variable that is visible outside the current dataflow block."""
         if not self._scope().dataflow:
             raise UsageError(
                 "builder",
@@ -246,7 +246,7 @@ class BlockBuilder:
     def match_cast(
         self, value: Any, annotation: Annotation, name: str = "lv", *, span: Span | None = None
     ) -> Var:
-        """Bind `value` under an annotation that is checked at run time."""
+        """Bind `value` with an annotation that is checked at run time."""
         expr = self.normalize(as_expr(value))
         leaf = expr if is_leaf(expr) else self._bind(expr, name, self._scope().dataflow, span)
         self.checked(leaf, span)
@@ -263,10 +263,10 @@ class BlockBuilder:
         return binding.var
 
     def checked(self, expr: Expr, span: Span | None = None) -> Expr:
-        """`expr` itself, if everything that it uses is defined where the builder is. Raises `UsageError`."""
+        """Return `expr` if everything that it uses is defined at this point. Raises `UsageError` otherwise."""
         inner = next((i for i, s in enumerate(reversed(self._scopes)) if s.function), None)
         if inner is None:
-            return expr  # a body on its own: nobody knows what is around it
+            return expr  # a body on its own: its surroundings are unknown
         scopes = self._scopes[len(self._scopes) - 1 - inner :]
         foreign = next((v for v in _uses(expr) if not any(s.sees(v) for s in scopes)), None)
         if foreign is None:
@@ -290,14 +290,13 @@ class BlockBuilder:
         name: str = "gv",
         span: Span | None = None,
     ) -> Var:
-        """Bind the value of a branch."""
+        """Bind the value of an `if` with these branches."""
         leaf = as_expr(cond)
         leaf = leaf if is_leaf(leaf) else self.emit(leaf)
         return self._bind(If(leaf, then, otherwise, span=span), name, False, span)
 
     def call_te(self, func: Any, *args: Any, name: str | None = None, **kwargs: Any) -> Call:
-        """The call of a tensor program that `func` makes from te tensors; arguments are
-        expressions."""
+        """Make a tensor program with `func`, which gets te tensors; return a call of it. `args` are expressions."""
         from relaxpy.tir.writer.te_call import te_program
 
         annotations = [deduce(as_expr(arg), self._current()) for arg in args]
@@ -308,7 +307,7 @@ class BlockBuilder:
         return call_tir(gvar, args, out_ty, tir_vars or None)
 
     def normalize(self, expr: Expr) -> Expr:
-        """`expr` with leaves for arguments; what is not a leaf is emitted before it."""
+        """`expr` with leaves as arguments; arguments that are not leaves are emitted before it."""
         match expr:
             case Call():
                 args = tuple(self._leaf(arg) for arg in expr.args)
@@ -350,7 +349,7 @@ class BlockBuilder:
         return self.emit_binding(VarBinding(var, expr, span=where))
 
     def _current(self) -> IRModule:
-        """The module, for deduction; made anew only after a function was added or replaced."""
+        """The module used by deduction; made anew only after a function was added or replaced."""
         if self._snapshot is None:
             self._snapshot = self._mod.with_functions(self._functions)
         return self._snapshot
@@ -378,7 +377,8 @@ class BlockBuilder:
 
 
 class _Symbols(Visitor):
-    """Symbols in an expression itself; those of function types and of bodies inside it are their own."""
+    """Collects the symbols of an expression itself, without those of function types and nested bodies, which have their
+    own scope."""
 
     def __init__(self) -> None:
         self.found: dict[SymVar, None] = {}
@@ -391,11 +391,11 @@ class _Symbols(Visitor):
             super().visit_annotation(annotation)
 
     def visit_SeqExpr(self, node: SeqExpr) -> None:
-        """A body was built, and looked at, before."""
+        """Skip a nested body: it was checked when it was built."""
 
 
 def _uses(expr: Expr) -> Iterator[Var | SymVar]:
-    """Everything that an expression takes from around it."""
+    """All variables and symbols that an expression takes from its surroundings."""
     yield from free_vars(expr)
     symbols = _Symbols()
     if not isinstance(expr, Function):

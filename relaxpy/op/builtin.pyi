@@ -4,4 +4,4 @@ from relaxpy.ir.expr import Call
 from relaxpy.op.function import TensorLike
 
 def stop_lift_params(x: TensorLike) -> Call:
-    """x, and what is computed from it is not moved to where parameters are transformed."""
+    """x, as a barrier: computations on it are not lifted into the function that transforms parameters."""

@@ -22,7 +22,7 @@ from relaxpy.shape.lattice import Verdict, accepts
 from relaxpy.shape.prove import equal
 
 Attr = bool | int | float | str
-"""What an attribute of a gradient function may be."""
+"""The type of an attribute of a gradient function."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class CrossLevelCall(Operator):
     outputs."""
 
     arg_names: ClassVar[tuple[str, ...]] = ("func", "args", "out_ty", "tir_vars")
-    """What a call of it is written with, in order."""
+    """Names of the parameters of the call as script, in order."""
 
     def deduce_call(self, call: Call, annotation_of: Callable[[Expr], Annotation]) -> Annotation:
         for out in call.ty_args:
@@ -53,9 +53,9 @@ class CrossLevelCall(Operator):
 
 @dataclass(frozen=True)
 class CallTIR(CrossLevelCall):
-    """`R.call_tir(gvar, (args…), out_ty, tir_vars)`: allocate the outputs, call the tensor
-    program with arguments, outputs and symbolic variables, give the outputs (figure 5). args =
-    (GlobalVar, Tuple[, ShapeExpr of tir_vars])."""
+    """`R.call_tir(gvar, (args…), out_ty, tir_vars)`: allocate the outputs, call the tensor program with arguments,
+    outputs and symbolic variables, and return the outputs (figure 5). args = (GlobalVar, Tuple[, ShapeExpr of
+    tir_vars])."""
 
     name: ClassVar[str] = "call_tir"
 
@@ -68,9 +68,9 @@ class CallTIR(CrossLevelCall):
 
 @dataclass(frozen=True)
 class CallTIRWithGrad(CallTIR):
-    """`R.call_tir_with_grad(gvar, (args…), out_ty, te_grad_name="…", te_grad_kwargs={…})`:
-    `call_tir`, and the name of the function that makes its gradient's tensor programs, with what
-    that gets besides."""
+    """`R.call_tir_with_grad(gvar, (args…), out_ty, te_grad_name="…", te_grad_kwargs={…})`: `call_tir` with a registered
+    gradient: the name of the function that makes the tensor programs of the gradient, and keyword arguments for that
+    function."""
 
     name: ClassVar[str] = "call_tir_with_grad"
     te_grad_name: str = ""
@@ -86,14 +86,14 @@ class CallTIRWithGrad(CallTIR):
 
 @dataclass(frozen=True)
 class CallTIRInplace(CrossLevelCall):
-    """`R.call_tir_inplace(gvar, (args…), inplace_indices=[…], out_ty, tir_vars)`: output i is the
-    memory of argument `inplace_indices[i]`, changed by the tensor program; -1 is an output that is
-    allocated and comes behind the arguments. args as `CallTIR`'s.
+    """`R.call_tir_inplace(gvar, (args…), inplace_indices=[…], out_ty, tir_vars)`: call a tensor program that updates
+    arguments in place. Output i is the memory of argument `inplace_indices[i]`; -1 is an output that is allocated, and
+    passed after the arguments. args are those of `CallTIR`.
 
-    As a value the result is new and the argument is as before: where something can still see the
-    argument, lowering works on a copy of it. Only an impure function (`pure=False`) changes what
-    it was given: a parameter that is not used again is then updated in the caller's memory, which
-    is how state is kept (docs/from_tvm.md)."""
+    As a value the result is new, and the argument is unchanged: if the argument is still used elsewhere, lowering
+    copies it first. Only an impure function (`pure=False`) can update its caller's memory: a parameter that is not used
+    again is updated in place. That is how state is kept (docs/from_tvm.md).
+    """
 
     name: ClassVar[str] = "call_tir_inplace"
     inplace_indices: tuple[int, ...] = (0,)
@@ -139,16 +139,16 @@ class CallTIRInplace(CrossLevelCall):
 
 @dataclass(frozen=True)
 class CallDPSLibrary(CrossLevelCall):
-    """`R.call_dps_library("name", (args…), out_ty)` (`call_dps_packed` in TVM): the same with a
-    registered library function, outputs last. args = (ExternFunc, Tuple)."""
+    """`R.call_dps_library("name", (args…), out_ty)` (`call_dps_packed` in TVM): call a registered library function in
+    destination-passing style, outputs last. args = (ExternFunc, Tuple)."""
 
     name: ClassVar[str] = "call_dps_library"
 
 
 @dataclass(frozen=True)
 class CallPurePacked(Operator):
-    """`R.call_pure_packed("name", args…, ty_args=…)`: a registered function without side effects.
-    args = (ExternFunc, arg…)."""
+    """`R.call_pure_packed("name", args…, ty_args=…)`: call a registered function without side effects. args =
+    (ExternFunc, arg…)."""
 
     name: ClassVar[str] = "call_pure_packed"
 
@@ -161,9 +161,9 @@ class CallPurePacked(Operator):
 
 @dataclass(frozen=True)
 class CallInplacePacked(CallPurePacked):
-    """`R.call_inplace_packed("name", args…, inplace_indices=[…], ty_args=…)`: a registered
-    function that changes these arguments and gives them back. The program's author says that
-    nothing else sees them, as in TVM. args = (ExternFunc, arg…)."""
+    """`R.call_inplace_packed("name", args…, inplace_indices=[…], ty_args=…)`: call a registered function that changes
+    these arguments in place and returns them. The program's author guarantees that nothing else uses them, as in TVM.
+    args = (ExternFunc, arg…)."""
 
     name: ClassVar[str] = "call_inplace_packed"
     inplace_indices: tuple[int, ...] = (0,)
@@ -186,8 +186,8 @@ class CallInplacePacked(CallPurePacked):
 
 @dataclass(frozen=True)
 class CallBuiltin(CallPurePacked):
-    """`R.call_builtin_with_ctx("vm.builtin.name", (args…), ty_args=…)`: a function of the virtual
-    machine, as TVM's lowered programs call it. args = (ExternFunc, arg…)."""
+    """`R.call_builtin_with_ctx("vm.builtin.name", (args…), ty_args=…)`: call a builtin of the virtual machine, as TVM's
+    lowered programs do. args = (ExternFunc, arg…)."""
 
     name: ClassVar[str] = "call_builtin_with_ctx"
 
@@ -198,8 +198,8 @@ class CallBuiltin(CallPurePacked):
 
 @dataclass(frozen=True)
 class InvokeClosure(Operator):
-    """`R.invoke_closure(f, (args…), ty_args=…)`: call a function value; the call says what comes
-    out, which is checked where it is not known. args = (function value, arg…)."""
+    """`R.invoke_closure(f, (args…), ty_args=…)`: call a function value. `ty_args` is the annotation of the result; it
+    is checked at run time if the function's type does not give it. args = (function value, arg…)."""
 
     name: ClassVar[str] = "invoke_closure"
     pure: ClassVar[bool] = False
@@ -217,15 +217,15 @@ class InvokeClosure(Operator):
 
 @dataclass(frozen=True)
 class InvokePureClosure(InvokeClosure):
-    """`R.invoke_pure_closure(f, (args…), ty_args=…)`: the same where the function has no effect."""
+    """`R.invoke_pure_closure(f, (args…), ty_args=…)`: `invoke_closure` of a function without side effects."""
 
     name: ClassVar[str] = "invoke_pure_closure"
     pure: ClassVar[bool] = True
 
 
 def packed_result(call: Call) -> Annotation:
-    """What a call by name gives: what the call says (several annotations: a tuple), else
-    anything."""
+    """The annotation of the result of a call by name: its `ty_args` (several: a tuple), or `R.Object` if there are
+    none."""
     if not call.ty_args:
         return ObjectType()
     return call.ty_args[0] if len(call.ty_args) == 1 else TupleType(call.ty_args)
@@ -270,7 +270,7 @@ def call_tir_with_grad(
     te_grad_kwargs: Mapping[str, Attr] | None = None,
     tir_vars: Any = None,
 ) -> Call:
-    """Call a tensor program whose gradient another function makes."""
+    """Call a tensor program with a registered gradient function."""
     op = CallTIRWithGrad(te_grad_name, tuple((te_grad_kwargs or {}).items()))
     return _cross_level(op, func, args, out_ty, tir_vars)
 
@@ -304,7 +304,7 @@ def call_packed(name: str, *args: Any, ty_args: Annotation | Sequence[Annotation
 def call_pure_packed(
     name: str, *args: Any, ty_args: Annotation | Sequence[Annotation] = ()
 ) -> Call:
-    """Call a registered function without side effects: it may stand in a dataflow block."""
+    """Call a registered function without side effects; such a call may be in a dataflow block."""
     return Call(CallPurePacked(), (ExternFunc(name), *map(as_expr, args)), _outputs(ty_args))
 
 
@@ -314,19 +314,19 @@ def call_inplace_packed(
     inplace_indices: Sequence[int] = (0,),
     ty_args: Annotation | Sequence[Annotation] = (),
 ) -> Call:
-    """Call a registered function that changes the arguments `inplace_indices` and gives them back."""
+    """Call a registered function that changes the arguments `inplace_indices` in place and returns them."""
     op = CallInplacePacked(tuple(inplace_indices))
     return Call(op, (ExternFunc(name), *map(as_expr, args)), _outputs(ty_args))
 
 
 def call_builtin(name: str, args: Any, ty_args: Annotation | Sequence[Annotation] = ()) -> Call:
-    """Call a function of the virtual machine."""
+    """Call a builtin of the virtual machine."""
     return Call(CallBuiltin(), (ExternFunc(name), *_args_tuple(args).fields), _outputs(ty_args))
 
 
 def invoke_closure(
     func: Expr, args: Any, ty_args: Annotation | Sequence[Annotation] = (), pure: bool = False
 ) -> Call:
-    """Call a function value whose result the call states."""
+    """Call a function value; `ty_args` is the annotation of the result."""
     op = InvokePureClosure() if pure else InvokeClosure()
     return Call(op, (func, *_args_tuple(args).fields), _outputs(ty_args))

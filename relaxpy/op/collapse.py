@@ -19,8 +19,7 @@ from relaxpy.shape.prove import equal
 
 
 def collapsed(d: Deduction, data: KnownTensor, target: Sequence[Dim], arg: str) -> TensorType:
-    """The annotation of data summed to the shape `target`, which must be one that can be broadcast
-    to data's."""
+    """The annotation of data summed to the shape `target`, which must be broadcastable to the shape of data."""
     d.require(
         not data.dtype.is_bool, "data must be numbers, got bool", arg="data",
         code="op-dtype",
@@ -38,8 +37,8 @@ def collapsed(d: Deduction, data: KnownTensor, target: Sequence[Dim], arg: str) 
 
 
 def collapse(out: KnownTensor, data: te.Tensor) -> te.Tensor:
-    """The tensor program: each axis that is summed has a loop, of one turn where its size turns
-    out to be that of the result."""
+    """The tensor program: one loop for each reduced axis; at run time the loop has one iteration if the axis turns out
+    to be kept."""
     sizes, target = te.dims(data), out.dims
     new = len(sizes) - len(target)
     loops: dict[int, Any] = {}
@@ -66,7 +65,7 @@ def collapse(out: KnownTensor, data: te.Tensor) -> te.Tensor:
 
 
 def collapse_numpy(data: np.ndarray, target: tuple[int, ...]) -> np.ndarray:
-    """The same on numpy."""
+    """The same as `collapse` on numpy."""
     wide, new = widened(data), data.ndim - len(target)
     axes = tuple(a for a in range(data.ndim) if a < new or target[a - new] == 1)
     return narrowed(np.sum(wide, axes, dtype=wide.dtype, keepdims=True).reshape(target), data)
@@ -74,8 +73,8 @@ def collapse_numpy(data: np.ndarray, target: tuple[int, ...]) -> np.ndarray:
 
 @define_op
 class CollapseSumTo(Op):
-    """The sum of data over the axes along which a tensor of `shape` is repeated by broadcasting:
-    the gradient of `broadcast_to`. Integers modulo 2**bits."""
+    """Sum data to `shape` over the axes that broadcasting a tensor of that shape would repeat: the gradient of
+    `broadcast_to`. Integers modulo 2**bits."""
 
     name = "collapse_sum_to"
 
@@ -110,7 +109,7 @@ class CollapseSumTo(Op):
 
 @define_op
 class CollapseSumLike(Op):
-    """`collapse_sum_to` the shape of another tensor."""
+    """`collapse_sum_to` with the shape of another tensor."""
 
     name = "collapse_sum_like"
 

@@ -1,4 +1,4 @@
-"""Comparisons of two tensors, element by element; the result is bool. A NaN is unequal to everything."""
+"""Elementwise comparisons of two tensors; the result is bool. A NaN is unequal to everything."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Convolutions over one, two and three spatial axes (`R.nn.conv2d`, …), of any layout. Sums are of float32 for narrower
-floats, and of the result's dtype for integers; `conv_transpose.py` has the transposed ones."""
+"""Convolutions over one, two and three spatial axes (`R.nn.conv2d`, …), in any layout. Sums are accumulated in float32
+for narrower floats, and in the dtype of the result for integers. Transposed convolutions are in `conv_transpose.py`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from relaxpy.op.deduction import Deduction
 
 
 class ConvolutionLike(Op):
-    """What convolutions and transposed ones share: layouts, groups and dtypes."""
+    """The common part of convolutions and transposed convolutions: layouts, groups and dtypes."""
 
     spatial: ClassVar[str]
     """Letters of the spatial axes."""
@@ -43,7 +43,7 @@ class ConvolutionLike(Op):
     out_dtype: DType | None
 
     def layouts(self) -> tuple[Layout, Layout, Layout]:
-        """Of data, weight and result."""
+        """The layouts of data, weight and result."""
         result = self.data_layout if self.out_layout is None else self.out_layout
         return Layout(self.data_layout), Layout(self.kernel_layout), Layout(result)
 
@@ -60,7 +60,7 @@ class ConvolutionLike(Op):
         d.require(self.groups > 0, f"groups must be positive, got {self.groups}", arg="groups")
 
     def check_divides(self, d: Deduction, channels: Dim, what: str) -> None:
-        """The groups divide a number of channels."""
+        """Require the number of channels to be divisible by the number of groups."""
         d.ensure(
             dim_op("eq", channels % self.groups, 0),
             f"{what} cannot be divided into {self.groups} groups: {channels}",
@@ -68,7 +68,8 @@ class ConvolutionLike(Op):
         )
 
     def result_dtype(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> DType:
-        """`out_dtype`, or that of both arguments; integers may differ where `out_dtype` says what comes out."""
+        """The dtype of the result: `out_dtype`, or the common dtype of the arguments. Integer dtypes may differ if
+        `out_dtype` is given."""
         for name, x in (("data", data), ("weight", weight)):
             d.require(
                 x.dtype != "bool", f"{name} must be numbers, got bool", arg=name, code="op-dtype"
@@ -87,18 +88,18 @@ class ConvolutionLike(Op):
         return TensorType(None, self.out_dtype or next(known), 2 + len(self.spatial))
 
     def placed(self, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
-        """Sizes of the result, by letter, as its shape."""
+        """Sizes by letter, in the order of the result's layout."""
         return self.layouts()[2].order(sizes)
 
     def summed(self, out: KnownTensor, sums: te.Tensor) -> te.Tensor:
-        """Sums in the dtype of the result."""
+        """Accumulated sums converted to the dtype of the result."""
         if str(sums.dtype) == out.dtype:
             return sums
         return te.compute(out.dims, lambda *i: te.cast(sums(*i), out.dtype), "narrowed")
 
 
 def sum_dtype(dtype: str, out_dtype: str) -> DType:
-    """In what products of elements of `dtype` are added up."""
+    """The accumulation dtype of products of elements of `dtype`."""
     if not DType(out_dtype).is_float:
         return DType(out_dtype)
     return DType("float64" if "float64" in (dtype, out_dtype) else "float32")
@@ -106,23 +107,23 @@ def sum_dtype(dtype: str, out_dtype: str) -> DType:
 
 @dataclass(frozen=True)
 class Convolution(ConvolutionLike):
-    """Sums of products of a weight with windows of data, which has zeros around it: element o of the result is the
-    sum over k of data[o * stride + k * dilation - padding] * weight[k], and over the channels of its group."""
+    """Convolution with zero padding: element o of the result is the sum of data[o * stride + k * dilation - padding] *
+    weight[k] over k and over the input channels of its group."""
 
     strides: tuple[int, ...] | int = 1
-    """How far apart the windows are; one number, or one for each spatial axis."""
+    """Stride: one number, or one for each spatial axis."""
     padding: tuple[int, ...] | int = 0
-    """Zeros around data: one number, one for each spatial axis, or all before and then all after."""
+    """Zero padding of data: one number, one for each spatial axis, or all before and then all after."""
     dilation: tuple[int, ...] | int = 1
-    """How far apart the places of a window are; one number, or one for each spatial axis."""
+    """Distance of the kernel's elements: one number, or one for each spatial axis."""
     groups: int = 1
-    """Into how many groups the channels are divided, which do not look at each other."""
+    """Number of channel groups; a group's outputs depend only on the inputs of that group."""
     data_layout: str = ""
     kernel_layout: str = ""
     out_layout: str | None = None
-    """Layout of the result; None: that of data."""
+    """Layout of the result; None: the layout of data."""
     out_dtype: DType | None = None
-    """Dtype of the result; None: that of data."""
+    """Dtype of the result; None: the dtype of data."""
 
     def deduce(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> TensorType:
         self.check(d, data, weight)
@@ -173,7 +174,7 @@ class Convolution(ConvolutionLike):
         return self.summed(out, te.compute(out.dims, element, "convolution"))
 
     def padded(self, data: te.Tensor) -> te.Tensor:
-        """Data with its zeros around it."""
+        """Data with zero padding."""
         x, pairs = self.layouts()[0], padding_pairs(self.padding, len(self.spatial))
         if not any(map(any, pairs)):
             return data
@@ -218,8 +219,8 @@ class Convolution(ConvolutionLike):
 
 @define_op
 class Conv1d(Convolution):
-    """Sums over channels and windows of one axis of data * weight, with `padding` zeros around data; windows are
-    `strides` apart, their places `dilation`."""
+    """1-D convolution: the sum of data * weight over input channels and the kernel's window. `padding` zeros surround
+    data, `strides` is the distance of windows, `dilation` that of the elements of a window."""
 
     name = "nn.conv1d"
     spatial = "W"
@@ -249,8 +250,8 @@ class Conv1d(Convolution):
 
 @define_op
 class Conv2d(Convolution):
-    """Sums over channels and windows of two axes of data * weight, with `padding` zeros around data; windows are
-    `strides` apart, their places `dilation`."""
+    """2-D convolution: the sum of data * weight over input channels and the kernel's window. `padding` zeros surround
+    data, `strides` is the distance of windows, `dilation` that of the elements of a window."""
 
     name = "nn.conv2d"
     spatial = "HW"
@@ -295,8 +296,8 @@ class Conv2d(Convolution):
 
 @define_op
 class Conv3d(Convolution):
-    """Sums over channels and windows of three axes of data * weight, with `padding` zeros around data; windows are
-    `strides` apart, their places `dilation`."""
+    """3-D convolution: the sum of data * weight over input channels and the kernel's window. `padding` zeros surround
+    data, `strides` is the distance of windows, `dilation` that of the elements of a window."""
 
     name = "nn.conv3d"
     spatial = "DHW"

@@ -1,5 +1,5 @@
-"""Transposed convolutions over one, two and three spatial axes (`R.nn.conv2d_transpose`, …): what the gradient of a
-convolution is, and what decoders enlarge with."""
+"""Transposed convolutions over one, two and three spatial axes (`R.nn.conv2d_transpose`, …): the gradient of a
+convolution with respect to its input, and the upsampling layer of decoders."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from relaxpy.op.deduction import Deduction
 
 @dataclass(frozen=True)
 class TransposedConvolution(ConvolutionLike):
-    """Each element of data adds itself times the weight to a window of the result: place i, for each k of the window,
-    to place i * stride + k * dilation - padding."""
+    """Transposed convolution: element i of data, multiplied by weight[k], is added to element i * stride + k * dilation
+    - padding of the result, for each k of the kernel."""
 
     strides: tuple[int, ...] | int = 1
-    """How far apart the windows are; one number, or one for each spatial axis."""
+    """Stride: one number, or one for each spatial axis."""
     padding: tuple[int, ...] | int = 0
-    """What is cut off at the ends: one number, one for each spatial axis, or all before and then all after."""
+    """Elements cropped at the ends: one number, one for each spatial axis, or all before and then all after."""
     output_padding: tuple[int, ...] | int = 0
-    """Places that the result has more at the end; fewer than the stride or the dilation."""
+    """Additional elements at the end of each axis of the result; less than the stride or the dilation."""
     dilation: tuple[int, ...] | int = 1
-    """How far apart the places of a window are; one number, or one for each spatial axis."""
+    """Distance of the kernel's elements: one number, or one for each spatial axis."""
     groups: int = 1
-    """Into how many groups the channels are divided, which do not look at each other."""
+    """Number of channel groups; a group's outputs depend only on the inputs of that group."""
     data_layout: str = ""
     kernel_layout: str = ""
     out_layout: str | None = None
-    """Layout of the result; None: that of data."""
+    """Layout of the result; None: the layout of data."""
     out_dtype: DType | None = None
-    """Dtype of the result; None: that of data."""
+    """Dtype of the result; None: the dtype of data."""
 
     def deduce(self, d: Deduction, data: KnownTensor, weight: KnownTensor) -> TensorType:
         self.check(d, data, weight)
@@ -134,8 +134,9 @@ class TransposedConvolution(ConvolutionLike):
 
 @define_op
 class Conv1dTranspose(TransposedConvolution):
-    """Each element of data adds itself times the weight to a window of the result; windows are `strides` apart, their
-    places `dilation`, and `padding` places are cut off at the ends."""
+    """1-D transposed convolution: each element of data times the weight is added to a window of the result. `strides`
+    is the distance of windows, `dilation` that of the elements of a window; `padding` elements are cropped at the
+    ends."""
 
     name = "nn.conv1d_transpose"
     spatial = "W"
@@ -159,8 +160,9 @@ class Conv1dTranspose(TransposedConvolution):
 
 @define_op
 class Conv2dTranspose(TransposedConvolution):
-    """Each element of data adds itself times the weight to a window of the result; windows are `strides` apart, their
-    places `dilation`, and `padding` places are cut off at the ends."""
+    """2-D transposed convolution: each element of data times the weight is added to a window of the result. `strides`
+    is the distance of windows, `dilation` that of the elements of a window; `padding` elements are cropped at the
+    ends."""
 
     name = "nn.conv2d_transpose"
     spatial = "HW"
@@ -189,8 +191,9 @@ class Conv2dTranspose(TransposedConvolution):
 
 @define_op
 class Conv3dTranspose(TransposedConvolution):
-    """Each element of data adds itself times the weight to a window of the result; windows are `strides` apart, their
-    places `dilation`, and `padding` places are cut off at the ends."""
+    """3-D transposed convolution: each element of data times the weight is added to a window of the result. `strides`
+    is the distance of windows, `dilation` that of the elements of a window; `padding` elements are cropped at the
+    ends."""
 
     name = "nn.conv3d_transpose"
     spatial = "DHW"

@@ -1,4 +1,4 @@
-"""New tensors."""
+"""Operators that create tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from relaxpy.shape.prove import prove
 
 
 def check_sizes(d: Deduction, shape: KnownShape, arg: str = "shape") -> None:
-    """Refuse dimensions that are negative."""
+    """Refuse negative dimensions."""
     for size in shape.dims:
         d.require(
             size.value is None or size.value >= 0,
@@ -69,8 +69,7 @@ class Ones(Zeros):
 
 @define_op
 class Full(Op):
-    """A tensor with every element `fill_value`, a 0-d tensor; of its dtype unless `dtype` says
-    another."""
+    """A tensor whose elements are all `fill_value`, a 0-d tensor. The dtype is `dtype`, or that of `fill_value`."""
 
     name = "full"
     scalar_args = True
@@ -102,7 +101,7 @@ class Full(Op):
 
 @define_op
 class Arange(Op):
-    """start, start + step, … up to `end`, which is left out; integers (for floats it is `float_arange`)."""
+    """The integers start, start + step, … up to `end`, which is excluded. For floats it is `float_arange`."""
 
     name = "arange"
     dtype: DType = DType("int64")
@@ -165,8 +164,8 @@ class Arange(Op):
 
 @define_op
 class FloatArange(Op):
-    """start + i * step for every whole i from 0 on that stays before `end`; computed in float64. What `R.arange` is
-    where one of its numbers is a float."""
+    """The numbers start + i * step before `end`, for i = 0, 1, …, computed in float64. `R.arange` becomes this operator
+    if one of its numbers is a float."""
 
     name = "float_arange"
     start: float
@@ -176,7 +175,7 @@ class FloatArange(Op):
 
     @property
     def count(self) -> int:
-        """How many numbers there are."""
+        """The number of elements."""
         return max(math.ceil((self.end - self.start) / self.step), 0)
 
     def deduce(self, d: Deduction) -> TensorType:
@@ -213,7 +212,7 @@ class FloatArange(Op):
 
 
 def _number(value: Any) -> Any:
-    """A scalar argument as a Python number, where it is one."""
+    """A scalar argument as a Python number, if it is a literal."""
     return value.value if isinstance(value, PrimValue) else value
 
 
@@ -225,7 +224,7 @@ def _range(
 
 
 class Like(Op):
-    """A tensor of the shape of x."""
+    """Base of operators that create a tensor of the shape of x."""
 
     dtype: DType | None = None
     value: ClassVar[int] = 0
@@ -253,7 +252,7 @@ class Like(Op):
 
 @define_op
 class ZerosLike(Like):
-    """Zeros of the shape of x, and of its dtype unless `dtype` says another."""
+    """Zeros of the shape of x; the dtype is `dtype`, or that of x."""
 
     name = "zeros_like"
     dtype: DType | None = None
@@ -261,7 +260,7 @@ class ZerosLike(Like):
 
 @define_op
 class OnesLike(Like):
-    """Ones of the shape of x, and of its dtype unless `dtype` says another."""
+    """Ones of the shape of x; the dtype is `dtype`, or that of x."""
 
     name = "ones_like"
     dtype: DType | None = None
@@ -270,8 +269,8 @@ class OnesLike(Like):
 
 @define_op
 class FullLike(Op):
-    """A tensor of the shape of x with every element `fill_value`, a 0-d tensor; of the dtype of x unless `dtype` says
-    another."""
+    """A tensor of the shape of x whose elements are all `fill_value`, a 0-d tensor; the dtype is `dtype`, or that of
+    x."""
 
     name = "full_like"
     scalar_args = True
@@ -301,8 +300,8 @@ class FullLike(Op):
 
 @define_op
 class HammingWindow(Op):
-    """alpha - beta * cos(2 * pi * i / N) for i below `window_size`, N being that if `periodic`, else one less; a window
-    of one place is 1."""
+    """The Hamming window: alpha - beta * cos(2 * pi * i / N) for i below `window_size`. N is `window_size` if
+    `periodic`, else one less. A window of one element is 1."""
 
     name = "hamming_window"
     periodic: bool | int
@@ -355,7 +354,7 @@ class HammingWindow(Op):
 
 
 def check_fill_value(d: Deduction, fill_value: KnownTensor) -> None:
-    """Refuse a value that is not one number."""
+    """Require a fill value of one element."""
     d.require(
         fill_value.ndim == 0,
         f"fill_value must have no dimensions, got {fill_value.ndim}",

@@ -1,5 +1,5 @@
-"""Layouts: which axis of a tensor is which, a letter an axis, as in "NCHW"; and what convolutions and poolings say for
-each spatial axis."""
+"""Layouts: a letter for each axis of a tensor, as in "NCHW"; and the per-axis attributes (strides, padding) of
+convolutions and poolings."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ T = TypeVar("T")
 
 _DIGITS = re.compile("[0-9]+")
 _PACKED = re.compile("([A-Z]+)([1-9][0-9]{0,8})c")
-"""A layout with some channels as the last axis."""
+"""A packed layout: a block of channels is the last axis."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The axes of a tensor by letters: N batch, C channels, D H W space; O and I the channels of a kernel."""
+    """The axes of a tensor as letters: N batch, C channels, D H W spatial axes; O and I the output and input channels
+    of a kernel."""
 
     letters: str
 
     @staticmethod
     def of(text: str) -> Layout:
-        """The layout that is written so; "NCHW4c" has the axes NCHWc, the last one with 4 channels."""
+        """Parse a layout. "NCHW4c" has the axes NCHWc; the last one has 4 channels."""
         return Layout(_DIGITS.sub("", text))
 
     def named(self, values: Sequence[T]) -> dict[str, T]:
-        """Values for each axis (dimensions, an index) by letter."""
+        """Values of each axis (dimensions, an index) by letter."""
         return dict(zip(self.letters, values, strict=True))
 
     def order(self, values: Mapping[str, T]) -> tuple[T, ...]:
@@ -44,14 +45,14 @@ class Layout:
         return tuple(values[letter] for letter in self.letters)
 
     def moved(self, x: np.ndarray, to: str) -> np.ndarray:
-        """An array of this layout under that of the letters `to`."""
+        """Transpose an array from this layout to the layout `to`."""
         return x.transpose([self.letters.index(letter) for letter in to])
 
 
 def check_packed_layout(
     d: Deduction, text: str, letters: str, arg: str, data: KnownTensor
 ) -> Layout:
-    """As `check_layout`; some channels may be the last axis: "NCHW4c"."""
+    """Like `check_layout`; a packed layout such as "NCHW4c" is allowed."""
     packed = _PACKED.fullmatch(text)
     if packed is None:
         return check_layout(d, text, letters, arg, data)
@@ -67,7 +68,8 @@ def check_packed_layout(
 
 
 def check_layout(d: Deduction, text: str, letters: str, arg: str, x: KnownTensor | None) -> Layout:
-    """The layout of tensor `x`, where there is one: each of `letters` once, and as many dimensions."""
+    """Parse the layout of tensor `x`. It must have each of `letters` once, and as many axes as `x`, if that is
+    given."""
     d.require(
         sorted(text) == sorted(letters),
         f"{arg} {text!r} must have each of the letters {', '.join(letters)} once",
@@ -86,7 +88,7 @@ def check_layout(d: Deduction, text: str, letters: str, arg: str, x: KnownTensor
 
 
 def per_axis(value: tuple[int, ...] | int, count: int) -> tuple[int, ...]:
-    """An attribute that is one number for all of `count` spatial axes, or one for each."""
+    """An attribute given as one number for all of `count` spatial axes, or one for each, as a tuple."""
     values = (value,) if isinstance(value, int) else value
     return values * count if len(values) == 1 else values
 
@@ -94,7 +96,7 @@ def per_axis(value: tuple[int, ...] | int, count: int) -> tuple[int, ...]:
 def check_per_axis(
     d: Deduction, value: tuple[int, ...] | int, count: int, arg: str, least: int = 1
 ) -> tuple[int, ...]:
-    """As `per_axis`, of numbers that are at least `least`."""
+    """Like `per_axis`; every number must be at least `least`."""
     values = per_axis(value, count)
     d.require(
         len(values) == count,
@@ -106,8 +108,8 @@ def check_per_axis(
 
 
 def padding_pairs(value: tuple[int, ...] | int, count: int) -> tuple[tuple[int, int], ...]:
-    """How many places are put before and after each of `count` spatial axes: from one number, one for each axis, or
-    all those before and then all those after (top, left, bottom, right)."""
+    """The padding (before, after) of each of `count` spatial axes. `value` is one number, one for each axis, or all
+    before and then all after (top, left, bottom, right)."""
     values = (value,) if isinstance(value, int) else value
     if len(values) == 2 * count:
         return tuple(zip(values[:count], values[count:], strict=True))
@@ -117,7 +119,7 @@ def padding_pairs(value: tuple[int, ...] | int, count: int) -> tuple[tuple[int, 
 def check_padding(
     d: Deduction, value: tuple[int, ...] | int, count: int
 ) -> tuple[tuple[int, int], ...]:
-    """As `padding_pairs`, of numbers that are not negative."""
+    """Like `padding_pairs`; no number may be negative."""
     values = (value,) if isinstance(value, int) else value
     allowed = sorted({1, count, 2 * count})
     d.require(
@@ -138,6 +140,6 @@ def padded_sizes(
 
 
 def inside(places: Iterable[tuple[Any, Any]]) -> Any:
-    """The condition that every place is one of its axis: pairs of a place and the axis' size."""
+    """The condition that each index is inside its axis: pairs of an index and the size of its axis."""
     ends = ((te.less_equal(te.dim(0), at), te.less(at, te.dim(size))) for at, size in places)
     return functools.reduce(te.logical_and, itertools.chain.from_iterable(ends))

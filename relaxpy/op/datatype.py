@@ -22,9 +22,8 @@ DTYPES = (
 
 @define_op
 class Astype(Op):
-    """The values as another dtype. From float to integer: towards zero, what is out of range
-    becomes the nearest integer there is, NaN becomes 0. Between integers: modulo 2**bits. To
-    bool: is it not 0."""
+    """Convert to another dtype. Float to integer: truncates toward zero and saturates; NaN becomes 0. Integer to
+    integer: modulo 2**bits. To bool: whether it is not 0."""
 
     name = "astype"
     dtype: DType
@@ -57,7 +56,7 @@ class Astype(Op):
 
 @define_op
 class WrapParam(Astype):
-    """A parameter of a model as `dtype`, by the rules of `astype`."""
+    """Convert a model parameter to `dtype`, by the rules of `astype`."""
 
     name = "wrap_param"
     dtype: DType = DType("float32")

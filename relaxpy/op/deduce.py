@@ -1,8 +1,8 @@
 """Forward deduction: the annotation of any expression from those of its variables (paper §4.1).
 
-Calls of functions with a signature deduce across the boundary: symbolic variables of the callee's
-parameters are bound to the arguments' dimensions and replaced in its return annotation; what
-cannot be bound is erased to a coarser form. Nothing looks into the callee's body.
+A call of a function with a signature is deduced across the function boundary: the symbolic variables of the callee's
+parameters are bound to the arguments' dimensions and substituted in its return annotation. Dimensions that cannot be
+bound are erased, which leaves a coarser annotation. The callee's body is never inspected.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from relaxpy.shape.prove import equal
 
 
 def deduce(expr: Expr, mod: IRModule | None = None) -> Annotation:
-    """The annotation of `expr`; `mod` resolves global names. Raises `DeduceError` for a call that
-    cannot be right."""
+    """The annotation of `expr`; `mod` resolves global names. Raises `DeduceError` for a call that can never be
+    valid."""
     match expr:
         case Var(annotation=annotation):
             return annotation
@@ -80,8 +80,7 @@ def deduce(expr: Expr, mod: IRModule | None = None) -> Annotation:
 
 
 def deduce_seq(expr: SeqExpr, mod: IRModule | None = None) -> Annotation:
-    """The annotation of a body as seen from outside: without its own variables and the symbols it
-    defines."""
+    """The annotation of a body as visible from outside: without its own variables and the symbols that it defines."""
     inner_vars = {binding.var for binding in expr.bindings}
     result = deduce(expr.body, mod)
     casts = free_sym_vars(b.annotation for b in expr.bindings if isinstance(b, MatchCast))
@@ -132,8 +131,8 @@ def deduce_call(call: Call, mod: IRModule | None = None) -> Annotation:
 
 
 def deduce_result(call: Call, callee: CallableType, mod: IRModule | None) -> Annotation:
-    """The result of calling a function of this type (figure 7). Raises `DeduceError` if an
-    argument can never fit."""
+    """The annotation of the result of calling a function of this type (figure 7). Raises `DeduceError` if an argument
+    can never fit."""
     if callee.params is None:
         return callee.ret
     name = getattr(call.op, "name", "the function")
@@ -174,7 +173,7 @@ def deduce_result(call: Call, callee: CallableType, mod: IRModule | None) -> Ann
 
 
 def _purity_help(wanted: CallableType, actual: CallableType) -> str | None:
-    """What to do if only an effect is in the way."""
+    """The advice if the two types differ only in purity."""
     if wanted.pure and not actual.pure:
         return (
             "the function has an effect: let the parameter take such, R.Callable(…, purity=False)"
@@ -183,6 +182,6 @@ def _purity_help(wanted: CallableType, actual: CallableType) -> str | None:
 
 
 def _definition(callee: Operator | Expr, mod: IRModule | None) -> Function | None:
-    """The graph function that a global name stands for, where it is known."""
+    """The graph function that a global name refers to; None if it is unknown."""
     found = mod.functions.get(callee.name) if mod and isinstance(callee, GlobalVar) else None
     return found if isinstance(found, Function) else None

@@ -1,5 +1,5 @@
-"""What `Op.deduce` speaks to: one deduction, with the arguments' annotations, what is demanded of them, and errors that
-say whose fault it is. Unknown dtypes and shapes are handled here for all operators."""
+"""One run of an operator's `deduce`: the arguments' annotations, the requirements on them, and errors that are located
+at the argument at fault. Unknown dtypes and shapes are handled here, for all operators."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     from relaxpy.op.base import Op
 
 _deduced: dict[Hashable, Annotation] = {}
-"""Results of deductions. These hold symbols, and variables of shapes, but no program."""
+"""Cached results of deductions. They hold symbols and shape variables, but no program."""
 REMEMBERED = 4096
-"""How many there may be: then all are forgotten."""
+"""Size limit of the cache; it is cleared when full."""
 
 _GUESSES = ("float32", "int64", "bool", "float16", "int32")
-"""Dtypes that stand for one that is not known."""
+"""Dtypes tried in place of an unknown one."""
 
 RANKS = (0, 1, 2, 3, 4, 5)
-"""Ranks that stand for one that is not known."""
+"""Ranks tried in place of an unknown one."""
 MOST_TRIED = 400
-"""How many combinations of ranks are tried in one deduction."""
+"""Limit on the combinations of ranks tried in one deduction."""
 
 _KIND_NAMES: dict[type[Annotation], str] = {
     TensorType: "tensor",
@@ -78,14 +78,14 @@ _KIND_HELP: dict[tuple[type[Annotation], type[Annotation]], str] = {
     ): "a constant tensor is R.const([1, 2]); a shape's numbers are R.shape_to_tensor(s)",
     (TupleType, TensorType): "put the tensors into a tuple: (x, y)",
 }
-"""What to write, by the kind that is wanted and the one that is there."""
+"""The advice for an argument of the wrong kind: (wanted, given) → text."""
 
 
 def show_argument(
     error: DeduceError, call: Call, expr: Expr, name: str, annotation: Annotation
 ) -> None:
-    """Add to an error what an argument is: by the name of its variable, at that one's definition; where it is written
-    inside the call, by `name`."""
+    """Add the annotation of an argument to an error. A variable is named, and shown at its definition; an expression
+    written inside the call is called `name`."""
     inside = expr.span is not None and expr.span.inside(call.span)
     named = isinstance(expr, Var) and not inside
     error.show(f"{expr.name if named else name} is {annotation}", expr.span)
@@ -93,20 +93,20 @@ def show_argument(
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """Something that holds only for some values of the symbols: to be checked at run time."""
+    """A condition that holds only for some values of the symbols; it is checked at run time."""
 
     condition: Dim
-    """0 or 1."""
+    """A 0/1 dimension."""
     message: str
 
 
 class Deduction:
-    """One deduction: what `Op.deduce` uses to speak of its arguments, so that errors are located
-    and say whose fault it is.
+    """One deduction: the interface of `Op.deduce`, through which it checks its arguments, so that errors are located at
+    the argument at fault.
 
-    `exact` is set where a pass needs the result's shape even if it depends on a case that is only
-    known at run time (broadcasting n with m); then dimensions may come out as `select`.
-    `requirements` are what could not be decided.
+    `exact` is set by a pass that needs the shape of the result even if it depends on a case decided at run time
+    (broadcasting n with m); dimensions may then be a `select`. `requirements` are the conditions that could not be
+    decided.
     """
 
     def __init__(
@@ -117,18 +117,18 @@ class Deduction:
         self.annotation_of = annotation_of
         self.exact = exact
         self.args: Sequence[Annotation | None] = ()
-        """The arguments' annotations, once it has run."""
+        """The arguments' annotations, set by `run`."""
         self.shapes: Sequence[Var | None] = ()
-        """The variables that are shapes among the arguments, where nothing else is known of them."""
+        """The shape variables among the arguments, where their dimensions are unknown."""
         self.requirements: list[Requirement] = []
         self.unknown: AbstractSet[SymVar] = frozenset()
-        """Symbols that stand for what is not known of the arguments."""
+        """Fresh symbols in place of unknown dimensions of the arguments."""
         self.tried = 0
-        """How many combinations of ranks were tried."""
+        """Number of rank combinations tried so far."""
 
     def run(self) -> Annotation:
-        """The annotation of the result. It follows from the operator, the arguments' annotations and what is assumed of
-        symbols, so it is remembered: the layers of a model ask the same, and every pass asks again."""
+        """The annotation of the result. It depends only on the operator, the arguments' annotations and the assumed
+        bounds of symbols, so it is cached: the layers of a model repeat the same calls, and every pass asks again."""
         args = self.args = self.arguments()
         exprs = itertools.chain(self.call.args, itertools.repeat(None))
         self.shapes = [shape_variable(a, e) for a, e in zip(args, exprs, strict=False)]
@@ -136,7 +136,7 @@ class Deduction:
         found = _deduced.get(key)
         if found is None:
             found = self._result(args)
-            if not self.requirements:  # they name the arguments as the program does
+            if not self.requirements:  # requirements name the arguments as the program does
                 if len(_deduced) >= REMEMBERED:
                     _deduced.clear()
                 _deduced[key] = found
@@ -148,14 +148,15 @@ class Deduction:
         taken = list(map(dims_said, taken))
         is_open = any(tensor.dtype is None for tensor in given)
         found = self._unknown_dtype(taken) if is_open else self._unknown_shape(taken)
-        if len(given) == 1 and isinstance(given[0].shape, Var):  # its variable is its shape still
+        if len(given) == 1 and isinstance(given[0].shape, Var):  # the result keeps it
             dims = tensors_of(taken)[0].dims
             found = with_shape_variables(found, {dims: given[0].shape} if dims else {})
         found = self._on_device(found)
         return self._scalar(args, found) if self.op.scalar_result else found
 
     def _scalars_astensors_of(self, args: list[Annotation | None]) -> list[Annotation | None]:
-        """The arguments with 0-d tensors for scalars. A size that is written as a scalar must fit the dtype."""
+        """The arguments with 0-d tensors in place of scalars. A size given as a scalar must be representable in the
+        dtype."""
         taken = list(args)
         for i, spec in enumerate(self.op.args):
             arg = args[i]
@@ -169,7 +170,7 @@ class Deduction:
         return taken
 
     def _scalar(self, args: list[Annotation | None], found: Annotation) -> Annotation:
-        """The scalar that an operator makes of scalars alone."""
+        """The scalar result of an operator whose arguments are all scalars."""
         given = [
             arg for spec, arg in zip(self.op.args, args, strict=True) if spec.kind is TensorType
         ]
@@ -182,7 +183,7 @@ class Deduction:
         return PrimType(found.dtype, self.op.scalar_value(*known) if is_known else None)
 
     def arguments(self) -> list[Annotation | None]:
-        """The arguments' annotations, each checked to be of the kind that the operator takes."""
+        """The arguments' annotations, each checked against the kind that the operator takes."""
         call, specs = self.call, self.op.args
         found: list[Annotation | None] = []
         for spec, expr in zip(specs, call.args, strict=False):
@@ -196,7 +197,7 @@ class Deduction:
             )
             if scalar and not literal:
                 if annotation.value is None and isinstance(expr, PrimValue):
-                    # a size as a float: how large it is, is known here only
+                    # the range of a float size can be checked only here
                     size = expr.value if isinstance(expr.value, Dim) else None
                     annotation = PrimType(expr.dtype, size)
                 found.append(annotation)
@@ -228,9 +229,9 @@ class Deduction:
         open_args = [any(t.dtype is None for t in tensors_of([a])) for a in args]
         given = dict.fromkeys(str(t.dtype) for t in tensors_of(args) if t.dtype is not None)
         guesses = tuple(dict.fromkeys((*_GUESSES, *given)))
-        # One dtype for all first; where that never fits (floats at integer places), one for each.
+        # One dtype for all first; if that never fits (float data with integer indices), one for each.
         choices = [[(guess,) * len(args) for guess in guesses]]
-        # Of many arguments all combinations are too many: pairs of a float and an integer then.
+        # With many arguments there are too many combinations: then only pairs of a float and an integer are tried.
         few = sum(open_args) <= 3
         pairs = (guesses,) if few else (("float32", "int64"), ("float16", "int32"))
         mixed = (itertools.product(*(pair if o else ("",) for o in open_args)) for pair in pairs)
@@ -244,7 +245,7 @@ class Deduction:
                     used += [g for g, is_open in zip(guess, open_args, strict=True) if is_open]
                 except DeduceError as e:
                     error = error or e
-                if len(results) != 1:  # the same is required for each dtype
+                if len(results) != 1:  # the requirements are the same for each dtype
                     del self.requirements[before:]
         if not results:
             assert error is not None
@@ -254,7 +255,7 @@ class Deduction:
             merged = join(merged, other)
         if len(set(used)) > 1 or (used[0] in given and self.op.of_data):
             return merged
-        return without_dtype(merged, used[0])  # what only one dtype fits, may have it from there
+        return without_dtype(merged, used[0])  # its dtype may come from the guess
 
     def _unknown_shape(self, args: list[Annotation | None]) -> Annotation:
         if any(map(is_unranked, args)):
@@ -280,8 +281,8 @@ class Deduction:
         return erase(named, lambda var: var not in fresh)
 
     def _unknown_rank(self, args: list[Annotation | None]) -> Annotation:
-        """The result for arguments of unknown rank: what it has in common for all small ranks that the operator
-        takes."""
+        """The result for arguments of unknown rank: the join of the results for all small ranks that the operator
+        accepts."""
         keys = list(dict.fromkeys(unranked_keys(args, self.shapes)))
         small = RANKS if len(keys) <= 2 else RANKS[:-1]
         ranks = [small[1:] if isinstance(key, Var) else small for key in keys]
@@ -307,7 +308,7 @@ class Deduction:
         return self.op.deduce_unranked(self, args)
 
     def _on_device(self, found: Annotation) -> Annotation:
-        """The result on the virtual device that the arguments are on; it may say another one itself."""
+        """The result placed on the arguments' virtual device, unless it names its own."""
         devices = {t.vdevice for t in tensors_of(self.args) if t.vdevice is not None}
         if len(devices) > 1:
             first, second = sorted(devices)[:2]
@@ -350,7 +351,7 @@ class Deduction:
         code: str = "op-arguments",
         help: str | None = None,
     ) -> None:
-        """Refuse the call unless `condition`."""
+        """Refuse the call unless `condition` holds."""
         if not condition:
             self.fail(message, arg=arg, code=code, help=help)
 
@@ -363,8 +364,8 @@ class Deduction:
         code: str = "shape-mismatch",
         help: str | None = None,
     ) -> None:
-        """`condition` (0 or 1, made with `dim_op`) must hold: refuse if it never does, check at
-        run time if that is unknown."""
+        """Require `condition` (a 0/1 dimension, made with `dim_op`): refuse the call if it never holds; check it at run
+        time if it cannot be decided."""
         if prove(condition):
             return
         if prove(dim_op("eq", condition, 0)):
@@ -372,8 +373,8 @@ class Deduction:
         self.requirements.append(Requirement(condition, f"{self.op.name}: {message}"))
 
     def same_dim(self, a: Dim, b: Dim, message: str, *, arg: str | None = None) -> Dim:
-        """The two dimensions must be equal: refuse if they cannot be, check at run time if that
-        is unknown. Gives the more telling one: a constant, or what is known."""
+        """Require two dimensions to be equal: refuse the call if they never are; check at run time if that cannot be
+        decided. Return the more precise one: a constant, or the known one."""
         verdict = equal_dims(a, b)
         if verdict is Verdict.MAYBE:
             verdict = equal(a, b)
@@ -388,14 +389,14 @@ class Deduction:
         return a
 
     def written(self, arg: str) -> str:
-        """What the program calls an argument: the name of its variable, else the argument's own."""
+        """The name of an argument in messages: that of its variable in the program, else that of the parameter."""
         names = [spec.name for spec in self.op.args]
         expr = dict(zip(names, self.call.args, strict=False)).get(arg)
         inside = expr is not None and expr.span is not None and expr.span.inside(self.call.span)
         return expr.name if isinstance(expr, Var) and not inside else arg
 
     def _last_argument(self, holds: Callable[[TensorType], bool]) -> str | None:
-        """The last argument that is, or has in it, such a tensor: the one at fault where two disagree."""
+        """The last argument that is or contains a tensor for which `holds`: the one at fault where two disagree."""
         found = None
         for spec, expr in zip(self.op.args, self.call.args, strict=False):
             if any(map(holds, tensors_of([self.annotation_of(expr)]))):
@@ -403,7 +404,7 @@ class Deduction:
         return found
 
     def same_dtype(self, *tensors: KnownTensor) -> DType:
-        """All must have one dtype."""
+        """Require one dtype of all tensors; return it."""
         first = tensors[0].dtype
         for tensor in tensors[1:]:
             if tensor.dtype != first:
@@ -416,7 +417,7 @@ class Deduction:
         return first
 
     def _cast_help(self, first: DType | None, other: DType | None) -> str:
-        """How two arguments come to have one dtype."""
+        """The advice to cast one of two arguments."""
         for spec, arg in zip(self.op.args, self.args, strict=False):
             if isinstance(arg, PrimType):
                 wanted = other if arg.dtype == first else first
@@ -424,7 +425,7 @@ class Deduction:
         return f'cast one of them: R.astype(…, "{first}")'
 
     def need_float(self, x: KnownTensor, arg: str) -> DType:
-        """The dtype, which must be a float's."""
+        """Require a float dtype; return it."""
         if not x.dtype.is_float:
             self.fail(
                 f"{arg} must have a float dtype, got {x.dtype}",
@@ -435,13 +436,13 @@ class Deduction:
         return x.dtype
 
     def need_int(self, x: KnownTensor, arg: str) -> DType:
-        """The dtype, which must be an integer's."""
+        """Require an integer dtype; return it."""
         if not x.dtype.is_int:
             self.fail(f"{arg} must be integers, got {x.dtype}", arg=arg, code="op-dtype")
         return x.dtype
 
     def axis(self, axis: int, ndim: int, name: str = "axis") -> int:
-        """`axis`, counted from the front."""
+        """`axis` as a non-negative number."""
         if not -ndim <= axis < ndim:
             self.fail(
                 f"{name} {axis} is out of range for {ndim} dimensions", code="op-axis", arg=name
@@ -451,7 +452,7 @@ class Deduction:
     def axes(
         self, axes: int | Sequence[int] | None, ndim: int, name: str = "axis"
     ) -> tuple[int, ...]:
-        """Axes counted from the front, sorted, each once; all of them for None."""
+        """Axes as sorted, non-negative numbers without duplicates; None: all axes."""
         if axes is None:
             return tuple(range(ndim))
         picked = [self.axis(a, ndim, name) for a in ([axes] if isinstance(axes, int) else axes)]
@@ -460,8 +461,8 @@ class Deduction:
         return tuple(sorted(picked))
 
     def broadcast(self, *shapes: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
-        """Numpy's broadcasting of shapes; None where it is only known at run time (with `exact`:
-        dimensions with `select`)."""
+        """Broadcast shapes by numpy's rules; None if the result is known only at run time (with `exact`: dimensions
+        with `select`)."""
         if len(shapes) == 2 and shapes[0] == shapes[1]:
             return shapes[0]
         result: tuple[Dim, ...] = ()
@@ -479,7 +480,7 @@ class Deduction:
         return None if undecided and not self.exact else result
 
     def _broadcast_dim(self, x: Dim, y: Dim, shape: tuple[Dim, ...]) -> tuple[Dim, bool]:
-        """What dimensions x and y come to, and whether that is sure. `shape`: what y is of."""
+        """The broadcast of dimensions x and y, and whether it is certain. `shape` is the shape that y belongs to."""
         if x == y or y == 1:
             return x, True
         if x == 1:
@@ -499,7 +500,7 @@ class Deduction:
         self.requirements.append(
             Requirement(fits, f"{self.op.name}: shapes cannot be broadcast: {x} and {y}")
         )
-        if fixed:  # n with 4: n is 4 or 1, the result is 4 either way
+        if fixed:  # n with 4: n must be 4 or 1, and the result is 4 either way
             return fixed[0], True
         return dim_op("select", dim_op("eq", x, 1), y, x), False
 

@@ -1,7 +1,7 @@
-"""Where values live and when they are computed: marks on values, whose numbers stay as they are.
+"""Placement of values on devices: operators that mark a value and leave its numbers unchanged.
 
-`R.to_vdevice` copies where the virtual device is another one (`relaxpy.backend.place_values`); on the same one, and for
-all virtual devices of processors, it is the value itself.
+`R.to_vdevice` copies if the virtual device is a different one (`relaxpy.backend.place_values`). On the same device, and
+between virtual devices of CPUs, it is the value itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relaxpy.op.deduction import Deduction
 
 
 class Mark(Op):
-    """Base of operators that give their argument back."""
+    """Base of operators that return their argument."""
 
     legalize = None
     packed: ClassVar[str] = "relaxpy.same"
@@ -41,11 +41,11 @@ class Mark(Op):
 
 @define_op
 class HintOnDevice(Mark):
-    """x, which is expected on a device: `R.hint_on_device(x, R.cpu(0))`."""
+    """x, with a hint that it is on a device: `R.hint_on_device(x, R.cpu(0))`."""
 
     name = "hint_on_device"
     dst_device: str = "cpu:0"
-    """The device, as `R.cpu(0)` or `R.device("cuda", 1)` name it."""
+    """The device, in the form of `R.cpu(0)` or `R.device("cuda", 1)`."""
     memory_scope: str = "global"
 
     @classmethod
@@ -73,7 +73,7 @@ class ToVDevice(Mark):
 
 @define_op
 class StopLiftParams(Mark):
-    """x, and what is computed from it is not moved to where parameters are transformed."""
+    """x, as a barrier: computations on it are not lifted into the function that transforms parameters."""
 
     name = "builtin.stop_lift_params"
 

@@ -1,5 +1,4 @@
-"""Einstein summation: subscripts name the axes of the operands, and axes that the result does not
-name are summed over."""
+"""Einstein summation: subscripts name the axes of the operands; axes missing from the result are summed over."""
 
 from __future__ import annotations
 
@@ -23,10 +22,10 @@ from relaxpy.op.reduce import rounded
 
 @define_op
 class Einsum(Op):
-    """Einstein summation, as `numpy.einsum`: "ij,jk->ik" is the matrix product, "ii->i" a diagonal,
-    "...ij->...ji" a transposition (dimensions of "..." are broadcast); without "->" the result has the letters
-    that occur once, in alphabetical order. Sizes of one letter must be equal, or 1, which is broadcast. Several
-    operands are contracted from left to right."""
+    """Einstein summation, as `numpy.einsum`: "ij,jk->ik" is the matrix product, "ii->i" a diagonal, "...ij->...ji" a
+    transpose (the dimensions of "..." are broadcast). Without "->" the result has the letters that occur once, in
+    alphabetical order. Axes of one letter must have equal sizes, or size 1, which is broadcast. Several operands are
+    contracted from left to right."""
 
     name = "einsum"
     of_data = True
@@ -143,15 +142,15 @@ class Einsum(Op):
 
 @dataclass(frozen=True)
 class Subscripts:
-    """What the axes of each operand and of the result are called: by a letter, and what "..."
-    stands for by "...0" (the last such axis), "...1" and so on."""
+    """A label for each axis of each operand and of the result: its letter, or, for the axes of "...", "...0" (the last
+    such axis), "...1" and so on."""
 
     operands: tuple[tuple[str, ...], ...]
     output: tuple[str, ...]
 
 
 def parse(text: str, ranks: Sequence[int]) -> Subscripts:
-    """The subscripts of operands with these numbers of dimensions. Raises `ValueError`."""
+    """Parse subscripts for operands of these ranks. Raises `ValueError`."""
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
@@ -174,12 +173,12 @@ def parse(text: str, ranks: Sequence[int]) -> Subscripts:
 
 
 def is_letter(label: str) -> bool:
-    """Is it an axis with a name?"""
+    """Is this label a letter, not an axis of "..."?"""
     return not label.startswith(".")
 
 
 def _labels(term: str, rank: int, operand: int | None) -> tuple[str, ...]:
-    """The axes of a term, "..." written out."""
+    """The labels of a term, with "..." expanded."""
     before, dots, after = term.partition("...")
     letters = before + after
     if not all(letter.isascii() and letter.isalpha() for letter in letters):
@@ -199,7 +198,7 @@ def _contracted(
     sizes: dict[str, Dim],
     wide: str,
 ) -> te.Tensor:
-    """The product of the factors, summed over all axes but `kept`, in the dtype `wide`."""
+    """The product of the factors, summed over all axes except `kept`, computed in the dtype `wide`."""
     named = dict.fromkeys(label for _, labels in factors for label in labels)
     loops = {a: te.reduce_axis(sizes[a], f"k{i}") for i, a in enumerate(named) if a not in kept}
 

@@ -1,5 +1,5 @@
-"""Families of the functions that are computed element by element: what such an operator says is its name, what it
-takes, and the function in two words, that of `te` and that of numpy."""
+"""Families of elementwise operators. Such an operator declares its name, the dtypes that it takes, and the scalar
+function twice: for `te` and for numpy."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _TAKES: dict[str, Callable[[DType], bool]] = {
     "bool": lambda dtype: dtype.is_bool,
     "anything": lambda _: True,
 }
-"""What the arguments of an operator may be, in the words of its errors."""
+"""The dtypes that an operator accepts, by the words used in its errors."""
 _CAST_TO = {"integers": "int32", "integers or bool": "int32", "bool": "bool"}
 
 
 class Elementwise(Op):
-    """`scalar` of the elements that belong together by numpy's broadcasting; the arguments have one dtype, which is
-    the result's. float16 and bfloat16 are computed in float32 and rounded once."""
+    """`scalar` applied to corresponding elements, after numpy's broadcasting. The arguments have one dtype, which is
+    that of the result. float16 and bfloat16 are computed in float32 and rounded once."""
 
     takes: ClassVar[str] = "numbers"
-    """What the arguments must be: a key of `_TAKES`."""
+    """The dtypes of the arguments: a key of `_TAKES`."""
     gives_bool: ClassVar[bool] = False
-    """The result is bool, not of the arguments' dtype."""
+    """Whether the result is bool, not of the arguments' dtype."""
     in_float: ClassVar[bool] = False
-    """Integers are computed in float64, and the result is rounded towards 0."""
+    """Whether integers are computed in float64, with the result rounded toward 0."""
     ufunc: ClassVar[Callable[..., Any]]
-    """The function on arrays, where `numpy` is not written out."""
+    """The function on arrays, unless `numpy` is overridden."""
 
     def scalar(self, *xs: Any) -> Any:
-        """The function as an expression: by default that of `te` by the operator's name."""
+        """The function as an expression: by default the function of `te` with the operator's name."""
         return getattr(te, self.name)(*xs)
 
     def numpy(self, *xs: Any) -> Any:
@@ -62,14 +62,14 @@ class Elementwise(Op):
         )
 
     def cast_help(self, d: Deduction) -> str:
-        """What to do about a dtype that is refused."""
+        """The advice for a refused dtype."""
         target = _CAST_TO.get(self.takes, "float32")
         if len(self.args) == 1:
             return f'cast it: R.astype({d.written(self.args[0].name)}, "{target}")'
         return f'cast them: R.astype(…, "{target}")'
 
     def dtype(self, d: Deduction, *xs: KnownTensor) -> DType:
-        """The dtype that the arguments have."""
+        """The common dtype of the arguments."""
         dtype = d.same_dtype(*xs)
         self.check(d, dtype)
         return dtype
@@ -105,7 +105,7 @@ class Elementwise(Op):
 
 
 class Unary(Elementwise):
-    """Of one tensor; the result has its shape."""
+    """A function of one tensor; the result has its shape."""
 
     def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         return self.result(d, x)
@@ -140,12 +140,12 @@ class IntOrFloatUnary(Unary):
 
 
 class Binary(Elementwise):
-    """Of two tensors. A Python number stands for a constant of the other's dtype."""
+    """A function of two tensors. A Python number is a constant of the other argument's dtype."""
 
     scalar_args = True
     scalar_result = True
     size: ClassVar[Callable[[Dim, Dim], Dim | None] | None] = None
-    """The function on integers as dimensions, where it is one."""
+    """The function on integer dimensions, if it is defined on them."""
 
     def scalar_value(self, *args: Dim) -> Dim | None:
         size = type(self).size
@@ -169,7 +169,7 @@ class Binary(Elementwise):
 
 
 class Comparison(Binary):
-    """Of two tensors; the result is bool. Their dtypes may differ: the values are compared, integers exactly."""
+    """A comparison of two tensors; the result is bool. The dtypes may differ: values are compared, integers exactly."""
 
     gives_bool = True
 
@@ -204,7 +204,7 @@ class Comparison(Binary):
 
 
 class Ternary(Elementwise):
-    """Of three tensors of one shape; 0-d tensors stand beside any."""
+    """A function of three tensors of one shape; a 0-d tensor is broadcast."""
 
     scalar_args = True
     scalar_result = True

@@ -25,20 +25,20 @@ from relaxpy.op.parameters import names_of
 
 
 class AsExpr(Protocol):
-    """A value that has an expression of the IR: the tensors and parameters of `relaxpy.nn`."""
+    """A value with an expression of the IR: the tensors and parameters of `relaxpy.nn`."""
 
     @property
     def __relax_expr__(self) -> Expr: ...
 
 
 TensorLike: TypeAlias = Expr | AsExpr | np.ndarray
-"""An argument that is a tensor: an expression, or an array of numpy as a constant."""
+"""A tensor argument: an expression, or a numpy array, which becomes a constant."""
 ScalarLike: TypeAlias = Expr | AsExpr | bool | int | float | Dim | SymVar
-"""An argument that is a scalar: an expression, a number, or a size such as `n * 2`."""
+"""A scalar argument: an expression, a number, or a size such as `n * 2`."""
 Operand: TypeAlias = Expr | AsExpr | np.ndarray | bool | int | float | Dim | SymVar
-"""An argument that is a tensor or a scalar."""
+"""A tensor or scalar argument."""
 ShapeLike: TypeAlias = Expr | AsExpr | Sequence[int | Dim | SymVar | Expr]
-"""An argument that is a shape: an expression, or its dimensions."""
+"""A shape argument: an expression, or its dimensions."""
 TupleLike: TypeAlias = Expr | AsExpr | Sequence[TensorLike]
 """An argument that is a tuple of tensors."""
 ExprLike: TypeAlias = TensorLike | ScalarLike | ShapeLike | TupleLike | str
@@ -54,7 +54,7 @@ _OPERATORS: dict[Callable[..., Any], AnyOperator] = {}
 
 @cache
 def function_of(cls: AnyOperator) -> Callable[..., Call]:
-    """The function that makes calls of an operator."""
+    """The function that makes calls of this operator."""
 
     def operator(*args: Any, **kwargs: Any) -> Call:
         return cls.make(*args, **kwargs)
@@ -65,15 +65,15 @@ def function_of(cls: AnyOperator) -> Callable[..., Call]:
 
 
 def operator_of(function: Any) -> AnyOperator | None:
-    """The operator whose calls a function makes; None for any other function."""
+    """The operator behind a function made by `function_of`; None for any other function."""
     return _OPERATORS.get(function) if isinstance(function, types.FunctionType) else None
 
 
 def describe_as(
     function: Any, cls: AnyOperator, module: str, result: str = "Call", kind: Any = Call
 ) -> None:
-    """Give a function the name, signature and docstring of an operator, in the namespace `module`. Its results are of
-    the type `kind`, written `result`."""
+    """Give a function the name, signature and docstring of an operator, in the namespace `module`. `kind` is the type
+    of its results, written `result` in the signature."""
     parameters = cls.parameters()
     function.__module__, function.__qualname__ = module, cls.name
     function.__name__ = cls.name.rpartition(".")[2]
@@ -81,12 +81,12 @@ def describe_as(
     function.__signature__ = inspect.Signature(parameters, return_annotation=result)
     function.__annotations__ = {p.name: _type_of(p.annotation, cls.__module__) for p in parameters}
     function.__annotations__["return"] = kind
-    function.__wrapped__ = cls  # where `inspect.getsource` looks
+    function.__wrapped__ = cls  # read by `inspect.getsource`
 
 
 @cache
 def _type_of(text: str, module: str) -> Any:
-    """The type that a signature writes so; other names than those above are of the operator's file."""
+    """The type that a signature writes as `text`; names not defined above come from the operator's file."""
     try:
         return eval(text, globals(), names_of(module))
     except NameError:
@@ -123,7 +123,7 @@ def functions() -> list[str]:
 
 
 def member(name: str) -> Any:
-    """The function or the namespace of functions that is `relaxpy.op.<name>`. Raises AttributeError."""
+    """The function or namespace `relaxpy.op.<name>`. Raises AttributeError."""
     cls = OPS.get(name)
     if cls is not None and issubclass(cls, Op):
         return function_of(cls)

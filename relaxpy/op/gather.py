@@ -1,4 +1,4 @@
-"""Reading at places that a tensor names. No index, however wrong, reads outside of its tensor."""
+"""Gathering: reading at indices that a tensor gives. No index, however wrong, reads outside of its tensor."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _LAST = 2**63 - 1
 
 
 def position(index: Any) -> Any:
-    """An element of an index tensor as an int64. What does not fit becomes the greatest: TVM
-    takes an unsigned number to be positive whatever it is cast to."""
+    """An element of an index tensor as int64. An unsigned value too large for int64 becomes the largest int64: TVM
+    assumes that an unsigned number stays positive under any cast."""
     if te.dtype_of(index) == "uint64":
         index = te.minimum(index, te.literal(_LAST, index))
     return te.cast(index, DType("int64"))
 
 
 def from_end(index: Any, size: Dim) -> Any:
-    """An element of an index tensor as a place: negative ones counted from the end."""
+    """An element of an index tensor as an index from the front: a negative one counts from the end."""
     at = position(index)
     return te.select(at < 0, at + te.dim(size), at)
 
 
 def nearest(at: Any, size: Dim) -> Any:
-    """The place of an axis that is nearest to `at`."""
+    """`at` clamped to the valid indices of an axis."""
     return te.maximum(te.minimum(at, te.dim(size) - 1), te.dim(0))
 
 
 def unless_empty(sizes: Sequence[Dim], read: Any) -> Any:
-    """The element `read`, or 0 where one of the axes that it is read along has no places."""
+    """The element `read`, or 0 if one of the indexed axes has size 0."""
     read = te.element(read)
     for size in sizes:
         if not size.value:
@@ -59,7 +59,7 @@ def from_end_numpy(index: np.ndarray, size: int) -> np.ndarray:
 
 
 def read_numpy(data: np.ndarray, index: Sequence[np.ndarray], axes: int) -> np.ndarray:
-    """`data[index]`, where the last `axes` of the index arrays are as the user gave them."""
+    """`data[index]`, where the last `axes` index arrays are the user's and may be out of range."""
     given = len(index) - axes
     lead = np.broadcast_shapes(*(i.shape for i in index))
     if 0 in data.shape[given : given + axes]:
@@ -72,15 +72,15 @@ def read_numpy(data: np.ndarray, index: Sequence[np.ndarray], axes: int) -> np.n
 
 @define_op
 class Take(Op):
-    """Slices of x at `indices` along `axis`, as `numpy.take`. An index out of range reads the
-    nearest place (modes "fast" and "clip": negative ones the first), counts around (mode "wrap"),
-    or gives NaN (mode "nan", for floats); a slice of an empty axis is 0, in mode "nan" NaN."""
+    """Slices of x at `indices` along `axis`, as `numpy.take`. An index out of range is clamped (modes "fast" and
+    "clip", in which a negative index reads the first element), wraps around (mode "wrap"), or gives NaN (mode "nan",
+    floats only). Slices of an axis of size 0 are 0, in mode "nan" NaN."""
 
     name = "take"
     scalar_args = True
     scalar_dtype = "int64"
     axis: int | None = None
-    """Axis of x that is indexed; None where x has only one."""
+    """Axis of x that is indexed; None is allowed if x has one axis."""
     mode: str = "fast"
 
     def deduce(self, d: Deduction, x: KnownTensor, indices: KnownTensor) -> TensorType:
@@ -123,7 +123,7 @@ class Take(Op):
         if size == 0:
             shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
             return np.full(shape, np.nan if self.mode == "nan" else 0, x.dtype)
-        place = at % size if self.mode == "wrap" else at  # numpy's own mode counts around in a loop
+        place = at % size if self.mode == "wrap" else at  # numpy's own mode wraps around in a loop
         found = np.asarray(np.take(x, place, axis=axis, mode="clip"))
         if self.mode == "nan":
             found[(slice(None),) * axis + ((at < 0) | (at >= size),)] = np.nan
@@ -151,10 +151,10 @@ class Take(Op):
 
 @define_op
 class GatherElements(Op):
-    """The element of data at the same place but for `axis`, where `indices` says it: of the shape
-    of indices, which may be smaller than data along the other axes (`torch.gather`). A negative
-    index counts from the end; one that is out of range even so reads the nearest place, and 0 of
-    an empty axis."""
+    """Gather elements along `axis`, as `torch.gather`: element i of the result is the element of data at index i, with
+    the index along `axis` replaced by indices[i]. The result has the shape of `indices`, which may be smaller than data
+    along the other axes. A negative index counts from the end; an index still out of range is clamped, and an axis of
+    size 0 gives 0."""
 
     name = "gather_elements"
     axis: int = 0
@@ -205,9 +205,9 @@ class GatherElements(Op):
 
 @define_op
 class GatherND(Op):
-    """The slices of data that the vectors along the last axis of `indices` name: each starts at
-    axis `batch_dims`, before which the two shapes are the same. A negative index counts from the
-    end; one that is out of range even so reads the nearest place, and 0 of an empty axis."""
+    """Gather slices of data: each vector along the last axis of `indices` is an index into data that starts at axis
+    `batch_dims`. The axes before `batch_dims` are batch axes of both tensors. A negative index counts from the end; an
+    index still out of range is clamped, and an axis of size 0 gives 0."""
 
     name = "gather_nd"
     batch_dims: int = 0
@@ -223,7 +223,7 @@ class GatherND(Op):
         for a in range(batch):
             d.same_dim(data.dims[a], indices.dims[a], f"sizes of axis {a} differ", arg="indices")
         depth = indices.dims[-1].value
-        if depth is None:  # how many axes are indexed is not known
+        if depth is None:  # the number of indexed axes is unknown
             return TensorType(None, data.dtype)
         d.require(
             batch + depth <= data.ndim,
@@ -272,9 +272,9 @@ class GatherND(Op):
 
 @define_op
 class IndexTensor(Op):
-    """`data[i, j, …]` as in numpy: the index tensors are broadcast together, and name places along
-    the first axes of data; the other axes follow. A negative index counts from the end; one that
-    is out of range even so reads the nearest place, and 0 of an empty axis."""
+    """Index with tensors, `data[i, j, …]` as in numpy: the index tensors are broadcast together and index the first
+    axes of data; the other axes follow. A negative index counts from the end; an index still out of range is clamped,
+    and an axis of size 0 gives 0."""
 
     name = "index_tensor"
 
@@ -324,7 +324,7 @@ class IndexTensor(Op):
 
 
 def index_tensors(d: Deduction, data: KnownTensor, indices: TupleType) -> list[KnownTensor]:
-    """The index tensors for the first axes of `data`, checked."""
+    """The index tensors for the first axes of `data`, after checking their number and dtypes."""
     named = [index for index in indices.fields if isinstance(index, KnownTensor)]
     d.require(len(named) == len(indices.fields), "indices must all be tensors", arg="indices")
     d.require(bool(named), "there is no index tensor", arg="indices")

@@ -17,27 +17,30 @@ def avg_pool2d_backward(
     layout: str = "NCHW",
     out_layout: str | None = None,
 ) -> Call:
-    """The gradient of `nn.avg_pool2d` with respect to data, where `output_grad` is that with respect to its result:
-    each window hands it in equal parts to its elements (and to the padding, where that was counted).
+    """The gradient of `nn.avg_pool2d` with respect to data, given the gradient `output_grad` of its result. Each
+    window's gradient is divided equally among its elements, counted padding included.
 
-    pool_size: Places of a window; one number, or one for each spatial axis.
+    pool_size: Window size: one number, or one for each spatial axis.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-    and then all after.
+    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    all after.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-    ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+    ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+    it.
 
-    count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+    count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
     """
 
 def end_checkpoint(x: TensorLike) -> Call:
-    """x, where a stage ends whose values are computed again for the gradient instead of kept."""
+    """x, as an output of a gradient checkpointing stage: values inside the stage are recomputed for the gradient
+    instead of being kept.
+    """
 
 def max_pool2d_backward(
     output_grad: TensorLike,
@@ -51,23 +54,24 @@ def max_pool2d_backward(
     layout: str = "NCHW",
     out_layout: str | None = None,
 ) -> Call:
-    """The gradient of `nn.max_pool2d` with respect to data, where `output_grad` is that with respect to its result:
-    each window hands it to its largest element, of several to the first (in row-major order), to a NaN before all.
+    """The gradient of `nn.max_pool2d` with respect to data, given the gradient `output_grad` of its result. Each
+    window's gradient goes to its largest element: a NaN first, else the first of equal elements in row-major order.
 
-    pool_size: Places of a window; one number, or one for each spatial axis.
+    pool_size: Window size: one number, or one for each spatial axis.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-    and then all after.
+    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    all after.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-    ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+    ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+    it.
 
-    count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+    count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
     """
 
 def nll_loss_backward(
@@ -78,18 +82,20 @@ def nll_loss_backward(
     reduction: str = "mean",
     ignore_index: int = -100,
 ) -> Call:
-    """The gradient of `nn.nll_loss` with respect to predictions, where `output_grad` is that with
-    respect to its result: -weights[t] * output_grad at the class t of each target (divided by the
-    sum of the weights for "mean"), 0 elsewhere and where a target does not count.
+    """The gradient of `nn.nll_loss` with respect to predictions, given the gradient `output_grad` of its result. At the
+    class t of each target it is -weights[t] * output_grad, divided by the sum of the weights for "mean". It is 0
+    elsewhere, and for ignored targets.
 
-    reduction: "mean", "sum" or "none", as for the loss.
+    reduction: "mean", "sum" or "none": the reduction of the loss.
     """
 
 def no_grad(x: TensorLike) -> Call:
-    """x, of which no gradient is taken."""
+    """x, treated as a constant by differentiation."""
 
 def start_checkpoint(x: TensorLike) -> Call:
-    """x, where a stage begins whose values are computed again for the gradient instead of kept."""
+    """x, as an input of a gradient checkpointing stage: values inside the stage are recomputed for the gradient instead
+    of being kept.
+    """
 
 def take_backward(
     output_grad: TensorLike,
@@ -98,10 +104,10 @@ def take_backward(
     axis: int | None = None,
     mode: str = "fast",
 ) -> Call:
-    """The gradient of `take` (mode "fast") with respect to x: in a tensor of zeros each slice of `output_grad`
-    is added to the slice at its index (clamped if out of range).
+    """The gradient of `take` (mode "fast") with respect to x: each slice of `output_grad` is added to a tensor of zeros
+    at its index, clamped if out of range.
 
-    axis: Axis of x that was indexed; None where x has only one.
+    axis: Axis of x that was indexed; None is allowed if x has one axis.
 
-    mode: That of `take`: "fast", "clip", or "" (TVM's word for none).
+    mode: The mode of `take`: "fast", "clip", or "" (TVM's spelling of no mode).
     """

@@ -1,5 +1,5 @@
-"""Gradients of operators with respect to an argument (`R.grad.…`), and the marks that say how a
-program is differentiated."""
+"""Gradients of operators with respect to an argument (`R.grad.…`), and marks that control how a program is
+differentiated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from relaxpy.op.scatter import Updates, scattered
 
 
 def check_shape(d: Deduction, x: KnownTensor, wanted: Sequence[Dim], what: str, arg: str) -> None:
-    """Refuse an argument that has not the shape `wanted`, which is that of `what`."""
+    """Require `x` to have the shape `wanted`, which is the shape of `what`."""
     d.require(
         x.ndim == len(wanted),
         f"{arg} must have {len(wanted)} dimensions, as {what}, got {x.ndim}",
@@ -49,7 +49,7 @@ class Gradient(Op):
         return self.like(args)
 
     def like(self, args: Sequence[Annotation | None]) -> TensorType:
-        """As much as is known of the argument that the gradient is of."""
+        """The annotation of the gradient, which is that of the differentiated argument, as far as it is known."""
         x = args[1]
         assert isinstance(x, TensorType)
         return TensorType(x.shape, x.dtype, x.ndim)
@@ -57,14 +57,14 @@ class Gradient(Op):
 
 @define_op
 class NllLossBackward(Gradient):
-    """The gradient of `nn.nll_loss` with respect to predictions, where `output_grad` is that with
-    respect to its result: -weights[t] * output_grad at the class t of each target (divided by the
-    sum of the weights for "mean"), 0 elsewhere and where a target does not count."""
+    """The gradient of `nn.nll_loss` with respect to predictions, given the gradient `output_grad` of its result. At the
+    class t of each target it is -weights[t] * output_grad, divided by the sum of the weights for "mean". It is 0
+    elsewhere, and for ignored targets."""
 
     name = "grad.nll_loss_backward"
     of_data = True
     reduction: str = "mean"
-    """"mean", "sum" or "none", as for the loss."""
+    """"mean", "sum" or "none": the reduction of the loss."""
     ignore_index: int = -100
 
     def deduce(
@@ -86,7 +86,7 @@ class NllLossBackward(Gradient):
         axis = class_axis(len(predictions.shape))
 
         def share(*i: Any) -> Any:
-            """What an element of the class of a target gets."""
+            """The gradient at the class of a target."""
             whole = te.widen(output_grad(*(i if self.reduction == "none" else ())))
             found = te.negative(weight(*i)) * whole
             return found / total() if self.reduction == "mean" else found
@@ -136,21 +136,21 @@ class NllLossBackward(Gradient):
 
 
 def out_of_number(x: te.Tensor) -> KnownTensor:
-    """The annotation of one number of the dtype of `x`."""
+    """The annotation of a 0-d tensor of the dtype of `x`."""
     return KnownTensor((), str(x.dtype))
 
 
 @define_op
 class TakeBackward(Gradient):
-    """The gradient of `take` (mode "fast") with respect to x: in a tensor of zeros each slice of `output_grad`
-    is added to the slice at its index (clamped if out of range)."""
+    """The gradient of `take` (mode "fast") with respect to x: each slice of `output_grad` is added to a tensor of zeros
+    at its index, clamped if out of range."""
 
     name = "grad.take_backward"
     of_data = True
     axis: int | None = None
-    """Axis of x that was indexed; None where x has only one."""
+    """Axis of x that was indexed; None is allowed if x has one axis."""
     mode: str = "fast"
-    """That of `take`: "fast", "clip", or "" (TVM's word for none)."""
+    """The mode of `take`: "fast", "clip", or "" (TVM's spelling of no mode)."""
 
     def deduce(
         self, d: Deduction, output_grad: KnownTensor, x: KnownTensor, indices: KnownTensor
@@ -207,7 +207,7 @@ class TakeBackward(Gradient):
 
 
 class GradientMark(Mark):
-    """A mark for passes that differentiate; the value is its argument."""
+    """A mark for differentiation passes; its value is its argument."""
 
     @classmethod
     def samples(cls) -> Iterator[Sample]:
@@ -218,20 +218,22 @@ class GradientMark(Mark):
 
 @define_op
 class NoGrad(GradientMark):
-    """x, of which no gradient is taken."""
+    """x, treated as a constant by differentiation."""
 
     name = "grad.no_grad"
 
 
 @define_op
 class StartCheckpoint(GradientMark):
-    """x, where a stage begins whose values are computed again for the gradient instead of kept."""
+    """x, as an input of a gradient checkpointing stage: values inside the stage are recomputed for the gradient instead
+    of being kept."""
 
     name = "grad.start_checkpoint"
 
 
 @define_op
 class EndCheckpoint(GradientMark):
-    """x, where a stage ends whose values are computed again for the gradient instead of kept."""
+    """x, as an output of a gradient checkpointing stage: values inside the stage are recomputed for the gradient
+    instead of being kept."""
 
     name = "grad.end_checkpoint"

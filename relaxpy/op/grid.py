@@ -1,6 +1,6 @@
-"""Sampling images at given coordinates (`R.image.affine_grid`, `R.image.grid_sample`), as spatial transformers do
-(Jaderberg et al., 2015). Coordinates of an axis run from -1 at its start to 1 at its end; coordinate 0 of a grid is
-along the last axis (x), 1 along the one before (y), 2 along the one before that (z)."""
+"""Sampling images at given coordinates (`R.image.affine_grid`, `R.image.grid_sample`), as in spatial transformers
+(Jaderberg et al., 2015). Coordinates along an axis run from -1 at its start to 1 at its end. Coordinate 0 of a grid is
+along the last axis (x), 1 along the second last (y), 2 along the third last (z)."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ from relaxpy.op.precision import narrowed, widened
 from relaxpy.op.resize import chosen, spline_weights
 
 _METHODS = {"nearest": 1, "bilinear": 2, "bicubic": 4}
-"""How many elements along an axis a method looks at."""
+"""Number of elements along an axis that an interpolation method reads."""
 _PADDING = ("zeros", "border", "reflection")
 _CUBIC_ALPHA = -0.75
 _FAR = 1e6
-"""Positions further out than this are taken to be here, so that infinity has a place."""
+"""Positions are clamped to this magnitude, so that infinity becomes a finite position."""
 
 
 @define_op
 class AffineGrid(Op):
-    """The coordinates (batch, 2, H, W), or (batch, 3, D, H, W), that the matrices data (batch, 2, 3), or (batch, 3,
-    4), map those of an evenly spaced grid of `size` to. An axis of one place has coordinate 0."""
+    """A sampling grid: the affine transforms data, (batch, 2, 3) or (batch, 3, 4), applied to the coordinates of an
+    evenly spaced grid of `size`. The result is (batch, 2, H, W) or (batch, 3, D, H, W). An axis of size 1 has
+    coordinate 0."""
 
     name = "image.affine_grid"
     align_corners: bool = True
-    """Whether -1 and 1 are the centres of the first and last places, or else their outer edges."""
+    """Whether -1 and 1 are the centres of the first and last elements; otherwise their outer edges."""
 
     def _argument(self, spec: ArgSpec, value: Any, dtype: DType | None) -> Expr:
-        """One number is the size of a square."""
+        """Accept one number as the size of a square."""
         if spec.name == "size" and isinstance(value, (int, Dim)) and not isinstance(value, bool):
             value = (value, value)
         return super()._argument(spec, value, dtype)
@@ -112,20 +113,20 @@ class AffineGrid(Op):
 
 @define_op
 class GridSample(Op):
-    """data at the coordinates `grid` (batch, 2, H, W), or (batch, 3, D, H, W), which counts them along the second axis,
-    as `image.affine_grid` makes them. The nearest place is that to even. A coordinate that is NaN gives NaN; with
-    method "nearest", what is at place 0."""
+    """Sample data at the coordinates `grid`, (batch, 2, H, W) or (batch, 3, D, H, W), with coordinates along axis 1, as
+    from `image.affine_grid`. The nearest element of a position halfway between two is the even one. A NaN coordinate
+    gives NaN; with method "nearest" it reads index 0."""
 
     name = "image.grid_sample"
     of_data = True
     method: str = "bilinear"
-    """Which elements are summed along each axis: "nearest", "bilinear" (the two around), "bicubic" (the four)."""
+    """Interpolation: "nearest", "bilinear" (two elements along each axis) or "bicubic" (four)."""
     layout: str = "NCHW"
-    """Layout of data and of the result: of letters N, C, H, W, and D for three axes."""
+    """Layout of data and of the result: the letters N, C, H, W, and D for three spatial axes."""
     padding_mode: str = "zeros"
-    """What is outside of data: "zeros", "border" (the nearest place), "reflection" (data again, mirrored)."""
+    """Values outside of data: "zeros", "border" (the nearest element), or "reflection" (data mirrored)."""
     align_corners: bool = False
-    """Whether -1 and 1 are the centres of the first and last places, or else their outer edges."""
+    """Whether -1 and 1 are the centres of the first and last elements; otherwise their outer edges."""
 
     @property
     def spatial(self) -> str:
@@ -194,7 +195,7 @@ class GridSample(Op):
     def axis(
         self, grid: te.Tensor, coordinate: int, size: Dim, points: Sequence[Dim], letter: str
     ) -> tuple[te.Tensor, te.Tensor]:
-        """Of a spatial axis, for every point of the grid: the places that are looked at, and their weights."""
+        """The indices read along a spatial axis, and their interpolation weights, for every point of the grid."""
         taps, wide = _METHODS[self.method], str(te.dtype_of(te.widen(grid(*(0,) * len(points)))))
         extent, zero, half = te.cast(te.dim(size), wide), te.const(0, wide), te.const(0.5, wide)
         last, one = extent - te.const(1, wide), te.const(1, wide)
@@ -218,7 +219,8 @@ class GridSample(Op):
             return te.let("turns", turns, folded)
 
         def bounded(x: Any) -> Any:
-            """Inside, by the padding; with zeros, not further outside than can be told."""
+            """Apply the padding mode to a position. With zeros, clamp it to just outside the reach of the
+            interpolation."""
             if self.padding_mode == "zeros":
                 return between(x, te.const(-5, wide), extent + 4)
             if self.padding_mode == "reflection":
@@ -230,7 +232,7 @@ class GridSample(Op):
             x = (g + one) * half * last if self.align_corners else ((g + one) * extent - one) * half
             if taps < 4 or self.padding_mode == "zeros":
                 return bounded(x)
-            # Of four places around each is brought inside by itself; so far outside, all are the same anyway.
+            # Each of the four taps is clamped by itself; so far outside, all four read the same element anyway.
             return between(x, te.const(-_FAR, wide), te.const(_FAR, wide))
 
         shape = (points[0], *points[2:])
@@ -269,7 +271,7 @@ class GridSample(Op):
             at = (g + 1) * (size - 1) / 2 if self.align_corners else ((g + 1) * size - 1) / 2
             if taps < 4:
                 at = self.bounded_on_numpy(at, size)
-            at = np.clip(at, -_FAR, _FAR)  # what is so far outside stays there; NaN stays NaN
+            at = np.clip(at, -_FAR, _FAR)  # clamped to a finite position; NaN stays NaN
             first = np.rint(at) if taps == 1 else np.floor(at)
             places.append([first + k - max(taps // 2 - 1, 0) for k in range(taps)])
             weights.append(spline_weights(taps, at - first, _CUBIC_ALPHA) if taps > 1 else [None])
@@ -292,7 +294,7 @@ class GridSample(Op):
         return narrowed(Layout(f"NC{self.spatial}").moved(result, self.layout), data)
 
     def bounded_on_numpy(self, x: np.ndarray, size: int) -> np.ndarray:
-        """Positions on an axis, brought inside by the padding."""
+        """Positions on an axis after the padding mode."""
         if self.padding_mode == "zeros":
             return x
         if self.padding_mode == "reflection":

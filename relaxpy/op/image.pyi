@@ -6,10 +6,11 @@ from relaxpy.ir.expr import Call
 from relaxpy.op.function import DTypeLike, ShapeLike, TensorLike
 
 def affine_grid(data: TensorLike, size: ShapeLike, align_corners: bool = True) -> Call:
-    """The coordinates (batch, 2, H, W), or (batch, 3, D, H, W), that the matrices data (batch, 2, 3), or (batch, 3,
-    4), map those of an evenly spaced grid of `size` to. An axis of one place has coordinate 0.
+    """A sampling grid: the affine transforms data, (batch, 2, 3) or (batch, 3, 4), applied to the coordinates of an
+    evenly spaced grid of `size`. The result is (batch, 2, H, W) or (batch, 3, D, H, W). An axis of size 1 has
+    coordinate 0.
 
-    align_corners: Whether -1 and 1 are the centres of the first and last places, or else their outer edges.
+    align_corners: Whether -1 and 1 are the centres of the first and last elements; otherwise their outer edges.
     """
 
 def grid_sample(
@@ -20,17 +21,17 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool = False,
 ) -> Call:
-    """data at the coordinates `grid` (batch, 2, H, W), or (batch, 3, D, H, W), which counts them along the second axis,
-    as `image.affine_grid` makes them. The nearest place is that to even. A coordinate that is NaN gives NaN; with
-    method "nearest", what is at place 0.
+    """Sample data at the coordinates `grid`, (batch, 2, H, W) or (batch, 3, D, H, W), with coordinates along axis 1, as
+    from `image.affine_grid`. The nearest element of a position halfway between two is the even one. A NaN coordinate
+    gives NaN; with method "nearest" it reads index 0.
 
-    method: Which elements are summed along each axis: "nearest", "bilinear" (the two around), "bicubic" (the four).
+    method: Interpolation: "nearest", "bilinear" (two elements along each axis) or "bicubic" (four).
 
-    layout: Layout of data and of the result: of letters N, C, H, W, and D for three axes.
+    layout: Layout of data and of the result: the letters N, C, H, W, and D for three spatial axes.
 
-    padding_mode: What is outside of data: "zeros", "border" (the nearest place), "reflection" (data again, mirrored).
+    padding_mode: Values outside of data: "zeros", "border" (the nearest element), or "reflection" (data mirrored).
 
-    align_corners: Whether -1 and 1 are the centres of the first and last places, or else their outer edges.
+    align_corners: Whether -1 and 1 are the centres of the first and last elements; otherwise their outer edges.
     """
 
 def resize2d(
@@ -46,27 +47,28 @@ def resize2d(
     extrapolation_value: float = 0.0,
     out_dtype: DTypeLike | None = None,
 ) -> Call:
-    """data with its two spatial axes resized to `size`: each element a weighted sum of those around the position that
-    it comes from. Beyond the ends of an axis the nearest place is read.
+    """Resize the two spatial axes of data to `size`. Each element is a weighted sum of the elements around its position
+    in data. Beyond the ends of an axis the nearest element is read.
 
-    roi: Mode tf_crop_and_resize: the part of data that is resized, as (starts, ends) along the spatial axes, where 0 is
-    the first place of an axis and 1 the last.
+    roi: Mode tf_crop_and_resize: the region of interest, as (starts, ends) along the spatial axes; 0 is the first element
+    of an axis and 1 the last.
 
-    method: Which elements are summed: "nearest_neighbor", "linear" (the two around), "cubic" (the four around).
+    method: Interpolation: "nearest_neighbor", "linear" (two elements along each axis) or "cubic" (four).
 
-    coordinate_transformation_mode: Where an element of the result comes from, as ONNX names it.
+    coordinate_transformation_mode: The mapping from an index of the result to a position in data, by ONNX's name.
 
-    rounding_method: Which place is nearest: "round" (to even), "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"; "": round
-    for align_corners, else floor.
+    rounding_method: Rounding to the nearest element: "round" (halves to even), "round_prefer_floor", "round_prefer_ceil", "floor" or
+    "ceil". "": round for align_corners, else floor.
 
     cubic_alpha: Coefficient of the cubic spline.
 
-    cubic_exclude: 1: places outside of data have no cubic weight, and the others make up for it; 0: they read the nearest.
+    cubic_exclude: 1: elements outside of data get no cubic weight, and the other weights are normalised. 0: the nearest element is
+    read instead.
 
-    extrapolation_value: Mode tf_crop_and_resize: what comes from outside of data.
+    extrapolation_value: Mode tf_crop_and_resize: the value outside of data.
 
-    out_dtype: Dtype of the result; None: that of data. Fractions become integers towards 0 (a whole number that rounding
-    errors moved by less than `SLACK` is whole).
+    out_dtype: Dtype of the result; None: the dtype of data. Fractions are truncated toward 0 in integer results; a sum within
+    `SLACK` of a whole number counts as that number.
     """
 
 def resize3d(
@@ -82,25 +84,26 @@ def resize3d(
     extrapolation_value: float = 0.0,
     out_dtype: DTypeLike | None = None,
 ) -> Call:
-    """data with its three spatial axes resized to `size`: each element a weighted sum of those around the position
-    that it comes from. Beyond the ends of an axis the nearest place is read.
+    """Resize the three spatial axes of data to `size`. Each element is a weighted sum of the elements around its
+    position in data. Beyond the ends of an axis the nearest element is read.
 
-    roi: Mode tf_crop_and_resize: the part of data that is resized, as (starts, ends) along the spatial axes, where 0 is
-    the first place of an axis and 1 the last.
+    roi: Mode tf_crop_and_resize: the region of interest, as (starts, ends) along the spatial axes; 0 is the first element
+    of an axis and 1 the last.
 
-    method: Which elements are summed: "nearest_neighbor", "linear" (the two around), "cubic" (the four around).
+    method: Interpolation: "nearest_neighbor", "linear" (two elements along each axis) or "cubic" (four).
 
-    coordinate_transformation_mode: Where an element of the result comes from, as ONNX names it.
+    coordinate_transformation_mode: The mapping from an index of the result to a position in data, by ONNX's name.
 
-    rounding_method: Which place is nearest: "round" (to even), "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"; "": round
-    for align_corners, else floor.
+    rounding_method: Rounding to the nearest element: "round" (halves to even), "round_prefer_floor", "round_prefer_ceil", "floor" or
+    "ceil". "": round for align_corners, else floor.
 
     cubic_alpha: Coefficient of the cubic spline.
 
-    cubic_exclude: 1: places outside of data have no cubic weight, and the others make up for it; 0: they read the nearest.
+    cubic_exclude: 1: elements outside of data get no cubic weight, and the other weights are normalised. 0: the nearest element is
+    read instead.
 
-    extrapolation_value: Mode tf_crop_and_resize: what comes from outside of data.
+    extrapolation_value: Mode tf_crop_and_resize: the value outside of data.
 
-    out_dtype: Dtype of the result; None: that of data. Fractions become integers towards 0 (a whole number that rounding
-    errors moved by less than `SLACK` is whole).
+    out_dtype: Dtype of the result; None: the dtype of data. Fractions are truncated toward 0 in integer results; a sum within
+    `SLACK` of a whole number counts as that number.
     """

@@ -1,8 +1,8 @@
-"""`x[…]` on a tensor, as numpy means it, in operators of R.
+"""`x[…]` on a tensor, with numpy's meaning, as operators of R.
 
-Integers take one place of an axis (checked when the program runs where the size is not known), slices a part, `None`
-adds an axis, `...` stands for all axes that are left, and one tensor of integers gathers along its axis (negative ones
-count from the end, as everywhere).
+An integer selects an index of an axis (checked at run time if the size is unknown), a slice selects a part, `None` adds
+an axis, and `...` covers all remaining axes. One tensor of integers gathers along its axis. Negative indices count from
+the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from relaxpy.shape.prove import prove
 
 @dataclass
 class _Slices:
-    """Arguments of one `strided_slice`."""
+    """The arguments of one `strided_slice`."""
 
     axes: list[int] = field(default_factory=list)
     begin: list[Dim] = field(default_factory=list)
@@ -48,13 +48,13 @@ def index_tensor(
     items: Sequence[Any],
     bind: Callable[[Expr], Expr],
 ) -> Expr:
-    """The value of `x[items]`: items are integers, dimensions, slices of such, None, `...`, tensors. `bind` gives a
-    variable for a value that is used further. Raises `ScriptError` where there is no such value."""
+    """The value of `x[items]`. Items are integers, dimensions, slices of these, None, `...`, and tensors. `bind` binds
+    an intermediate value to a variable. Raises `ScriptError` for an invalid subscript."""
     axes = _axes(items, annotation)
     places, parts = _Slices(), _Slices()
     gathered: tuple[int, Expr] | None = None
     new_axes: list[int] = []
-    kept = 0  # axes of the result before the gathering
+    kept = 0  # axes of the result before the gathered one
     axis = 0
     for item in axes:
         if item is None:
@@ -94,7 +94,7 @@ def _leaf(value: Expr, x: Expr, bind: Callable[[Expr], Expr]) -> Expr:
 
 
 def _axes(items: Sequence[Any], annotation: TensorType) -> list[Any]:
-    """One item for each axis, and the Nones between them."""
+    """One item for each axis, with None for each new axis."""
     if annotation.ndim < 0:
         raise ScriptError(
             "tensor-index",
@@ -132,7 +132,7 @@ def _add_place(places: _Slices, axis: int, index: Dim, size: Dim | None) -> None
 
 
 def _may_be_negative(index: Dim) -> bool:
-    """May this be a place from the end? Arithmetic of sizes is a place from the front."""
+    """Can this index be negative, and so count from the end? Arithmetic of sizes counts from the front."""
     return any(var.signed for var in index.vars) and not prove(dim_op("le", 0, index))
 
 

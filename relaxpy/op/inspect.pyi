@@ -4,25 +4,25 @@ from relaxpy.ir.expr import Call
 from relaxpy.op.function import ScalarLike, TensorLike
 
 def tensor_byte_offset(x: TensorLike) -> Call:
-    """Bytes before the first element."""
+    """The offset of the first element in bytes."""
 
 def tensor_dtype_bits(x: TensorLike) -> Call:
-    """Bits of an element."""
+    """Bits per element."""
 
 def tensor_dtype_code(x: TensorLike) -> Call:
-    """The dtype's DLPack code: 0 for integers, 1 unsigned, 2 floats, 4 bfloat, 6 bool."""
+    """The DLPack type code of the dtype: 0 for signed integers, 1 unsigned, 2 floats, 4 bfloat, 6 bool."""
 
 def tensor_dtype_lanes(x: TensorLike) -> Call:
-    """Lanes of an element: 1, since tensors have scalar elements."""
+    """Lanes per element: always 1, since elements are scalars."""
 
 def tensor_elem_offset(x: TensorLike) -> Call:
-    """Elements before the first."""
+    """The offset of the first element in elements."""
 
 def tensor_ndim(x: TensorLike) -> Call:
-    """Number of dimensions."""
+    """The number of dimensions."""
 
 def tensor_shape_i(x: TensorLike, axis: ScalarLike) -> Call:
-    """Size along an axis."""
+    """The size of an axis."""
 
 def tensor_stride_i(x: TensorLike, axis: ScalarLike) -> Call:
-    """Elements from one index of an axis to the next."""
+    """The stride of an axis, in elements."""

@@ -1,5 +1,4 @@
-"""Shapes as values, and calls for their effect: instructions of the virtual machine or functions
-of the runtime, no tensor programs."""
+"""Shapes as values, and calls with side effects: VM instructions or runtime functions, without a tensor program."""
 
 from __future__ import annotations
 
@@ -40,12 +39,12 @@ from relaxpy.op.parameters import argument, attributes
 
 @define_op
 class ShapeOf(Op):
-    """The shape of a tensor as a value."""
+    """The shape of a tensor as a shape value."""
 
     name = "shape_of"
     legalize = None
     packed: ClassVar[str] = "vm.builtin.shape_of"
-    """The runtime's function."""
+    """The runtime function."""
 
     def deduce(self, d: Deduction, x: KnownTensor) -> ShapeType:
         return ShapeType(x.dims, x.ndim)
@@ -70,7 +69,7 @@ class ShapeToTensor(Op):
     name = "shape_to_tensor"
     legalize = None
     packed: ClassVar[str] = "vm.builtin.shape_to_tensor"
-    """The runtime's function."""
+    """The runtime function."""
 
     def deduce(self, d: Deduction, input: KnownShape) -> TensorType:
         return TensorType((input.ndim,), "int64")
@@ -95,7 +94,7 @@ class TensorToShape(Op):
     name = "tensor_to_shape"
     legalize = None
     packed: ClassVar[str] = "vm.builtin.tensor_to_shape"
-    """The runtime's function."""
+    """The runtime function."""
 
     def deduce(self, d: Deduction, input: KnownTensor) -> ShapeType:
         d.require(
@@ -139,7 +138,7 @@ class ScalarToTensor(Op):
     name = "scalar_to_tensor"
     legalize = None
     packed: ClassVar[str] = "vm.builtin.scalar_to_tensor"
-    """The runtime's function."""
+    """The runtime function."""
     dtype: DType
 
     def deduce(self, d: Deduction, value: PrimType) -> TensorType:
@@ -168,7 +167,7 @@ class TensorToScalar(Op):
     name = "tensor_to_scalar"
     legalize = None
     packed: ClassVar[str] = "vm.builtin.tensor_to_scalar"
-    """The runtime's function."""
+    """The runtime function."""
 
     def deduce(self, d: Deduction, x: KnownTensor) -> PrimType:
         d.require(
@@ -196,13 +195,12 @@ class TensorToScalar(Op):
 
 
 class Effect(Op):
-    """A call for its effect, with any number of values at the end: `args` is the only argument of
-    the call, a tuple."""
+    """A call with a side effect and any number of values. The call has one argument, the tuple `args`."""
 
     pure = False
     legalize = None
     fixed: ClassVar[int] = 0
-    """How many arguments come before the values."""
+    """Number of arguments before the values."""
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
@@ -248,7 +246,7 @@ class Print(Effect):
 
     name = "print"
     packed: ClassVar[str] = "relaxpy.print"
-    """The runtime's function."""
+    """The runtime function."""
     format: str = ""
 
     def deduce(self, d: Deduction, values: TupleType) -> TupleType:
@@ -270,12 +268,12 @@ class Print(Effect):
 
 @define_op
 class AssertOp(Effect):
-    """Stop with an error unless the condition, a 0-d bool tensor or a scalar, is true; values
-    fill the `{}` of `format`."""
+    """Raise an error at run time unless the condition, a 0-d bool tensor or a scalar, is true. The values replace the
+    `{}` of `format`."""
 
     name = "assert_op"
     packed: ClassVar[str] = "relaxpy.assert"
-    """The runtime's function."""
+    """The runtime function."""
     fixed = 1
     format: str = "the assertion does not hold"
 

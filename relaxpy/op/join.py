@@ -1,4 +1,4 @@
-"""Several tensors as one, one as several."""
+"""Concatenating, stacking and splitting tensors."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from relaxpy.op.row_major import reindexed
 
 @define_op
 class Concat(Op):
-    """The tensors one after the other along `axis`."""
+    """Concatenate tensors along `axis`."""
 
     name = "concat"
     axis: int | None = 0
-    """None: each is read as a vector, in row-major order."""
+    """None: each tensor is flattened first, in row-major order."""
 
     def deduce(self, d: Deduction, tensors: TupleType) -> TensorType:
         parts = [part for part in tensors.fields if isinstance(part, KnownTensor)]
@@ -114,8 +114,7 @@ def _flat(x: te.Tensor, out: KnownTensor) -> te.Tensor:
 
 @define_op
 class Stack(Op):
-    """The tensors, all of one shape, one after the other along a new axis, which stands at `axis`
-    of the result."""
+    """Join tensors of one shape along a new axis, which is axis `axis` of the result."""
 
     name = "stack"
     axis: int = 0
@@ -176,9 +175,9 @@ class Stack(Op):
 
 @define_op
 class Meshgrid(Op):
-    """A tuple of grids: grid k has the values of vector k along axis k and is constant along the
-    others, as `numpy.meshgrid`; with indexing "xy" the first two axes change places. A 0-d tensor
-    is a vector of one."""
+    """Coordinate grids, as `numpy.meshgrid`: a tuple in which grid k has the values of vector k along axis k and is
+    constant along the others. With indexing "xy" the first two axes are swapped. A 0-d tensor is a vector of one
+    element."""
 
     name = "meshgrid"
     indexing: str = "ij"
@@ -238,7 +237,7 @@ class Meshgrid(Op):
 
 
 MOST_PARTS = 4096
-"""The limit on the parts of a split: each is a value of the program."""
+"""Limit on the parts of a split: each is a value of the program."""
 
 
 def _require_few(d: Deduction, count: int) -> None:
@@ -251,9 +250,9 @@ def _require_few(d: Deduction, count: int) -> None:
 
 @define_op
 class Split(Op):
-    """A tuple of the parts of x along `axis`: a given number of parts of equal size, of which the last may be
-    smaller; or the parts between given positions, which may be symbolic. One part is a tensor, not a tuple, as
-    in TVM. Sizes that cannot be split in this way are refused, or are an error at run time."""
+    """Split x along `axis` into a tuple of parts: a number of parts of equal size, the last of which may be smaller; or
+    the parts between given indices, which may be symbolic. One part is returned as a tensor, not a tuple, as in TVM. A
+    size that cannot be split in this way is refused, or is an error at run time."""
 
     name = "split"
     axis: int = 0
@@ -315,7 +314,7 @@ class Split(Op):
         return _several([TensorType(None, dtype, ndim)] * count, TupleType)
 
     def print_args(self, call: Call, arg: Callable[[Expr], str]) -> list[str]:
-        """As TVM: a number, or a list."""
+        """Print the argument as TVM does: a number, or a list."""
         shown = super().print_args(call, arg)
         text = shown[1]
         if isinstance(call.args[1], (PrimValue, ShapeExpr)):
@@ -368,12 +367,12 @@ class Split(Op):
 
 
 def _several(parts: list[Any], several: Any) -> Any:
-    """The one part, or all as `several`."""
+    """A single part as it is, several as `several`."""
     return parts[0] if len(parts) == 1 else several(parts)
 
 
 def _step(size: Dim, count: int) -> Dim:
-    """The size of all parts of an axis but the last."""
+    """The size of each part of an axis, except the last."""
     exact = size.divide_exact(count)
     return (size + (count - 1)) // count if exact is None else exact
 

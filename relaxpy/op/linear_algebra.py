@@ -20,13 +20,12 @@ from relaxpy.op.reduce import rounded
 
 @define_op
 class Matmul(Op):
-    """The matrix product over the last two axes, as `numpy.matmul`: the axes before are
-    broadcast, a vector is a row on the left and a column on the right. Accumulated in
-    `out_dtype`, in float32 for narrower floats."""
+    """The matrix product over the last two axes, as `numpy.matmul`. The axes before are broadcast; a vector is a row on
+    the left and a column on the right. Accumulated in `out_dtype`; narrower floats in float32."""
 
     name = "matmul"
     out_dtype: DType | None = None
-    """Dtype of the result; None: that of the arguments."""
+    """Dtype of the result; None: the dtype of the arguments."""
 
     def deduce(self, d: Deduction, x1: KnownTensor, x2: KnownTensor) -> TensorType:
         dtype = result_dtype(d, self.out_dtype, x1=x1, x2=x2)
@@ -97,13 +96,13 @@ class Matmul(Op):
 
 @define_op
 class Linear(Op):
-    """`data @ weight.T + bias`, as a layer of torch stores its weight: (out, in), or (in,) for one
-    result. Accumulated as `matmul`; the bias, broadcast, is added before rounding. (One operator
-    here: nothing is transposed in memory.)"""
+    """`data @ weight.T + bias`, the linear layer of torch. The weight is (out, in), or (in,) for a single output.
+    Accumulated as in `matmul`; the bias is broadcast and added before rounding. This is a single operator, so the
+    weight is not transposed in memory."""
 
     name = "linear"
     out_dtype: DType | None = None
-    """Dtype of the result; None: that of the arguments."""
+    """Dtype of the result; None: the dtype of the arguments."""
 
     def deduce(
         self, d: Deduction, data: KnownTensor, weight: KnownTensor, bias: KnownTensor | None = None
@@ -181,8 +180,7 @@ class Linear(Op):
 
 @define_op
 class Outer(Op):
-    """The products of each element of x1 with each of x2, both of one dimension: (n,) and (m,)
-    give (n, m)."""
+    """The outer product of two vectors: (n,) and (m,) give (n, m)."""
 
     name = "outer"
     of_data = True
@@ -221,8 +219,8 @@ class Outer(Op):
 
 
 def result_dtype(d: Deduction, out_dtype: DType | None, **factors: KnownTensor) -> DType:
-    """The dtype of a product: `out_dtype`, else that which all factors have. Refused for bool, and
-    for integers that floats would have to become."""
+    """The dtype of a product: `out_dtype`, or the common dtype of the factors. Refused for bool, and if floats would
+    become integers."""
     for name, x in factors.items():
         d.require(x.dtype != "bool", f"{name} must be numbers, got bool", arg=name, code="op-dtype")
     if out_dtype is None:
@@ -238,15 +236,14 @@ def result_dtype(d: Deduction, out_dtype: DType | None, **factors: KnownTensor) 
 
 
 def wide_dtype(dtype: DType) -> DType:
-    """What products of `dtype` are accumulated in."""
+    """The accumulation dtype of products of `dtype`."""
     return DType("float32") if dtype.is_narrow else dtype
 
 
 def product_shape(
     d: Deduction, a: tuple[Dim, ...], b: tuple[Dim, ...], a_name: str, b_name: str
 ) -> tuple[Dim, ...] | None:
-    """The shape of the matrix product of arguments of shapes `a` and `b`; None where it is only
-    known at run time."""
+    """The shape of the matrix product of arguments of shapes `a` and `b`; None if it is known only at run time."""
     for name, dims in ((a_name, a), (b_name, b)):
         d.require(
             len(dims) > 0, f"{name} must have at least one dimension", arg=name, code="op-rank"
@@ -259,8 +256,8 @@ def product_shape(
 def matrix_product(
     out: KnownTensor, a: Any, a_dims: Sequence[Dim], b: Any, b_dims: Sequence[Dim]
 ) -> te.Tensor:
-    """The matrix product, of the shape of `out` and in the wide dtype of its, of two tensors (or
-    functions from an index to an element) of shapes `a_dims` and `b_dims`."""
+    """The matrix product in the accumulation dtype, with the shape of `out`. `a` and `b` are tensors, or functions from
+    an index to an element, of shapes `a_dims` and `b_dims`."""
     row, column = len(a_dims) > 1, len(b_dims) > 1
     wide = wide_dtype(out.dtype)
     k = te.reduce_axis(a_dims[-1])

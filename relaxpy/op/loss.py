@@ -1,5 +1,4 @@
-"""Losses: how far predictions are from what they should have been. Sums of float16 and bfloat16
-are made in float32, and rounded once."""
+"""Loss functions. Sums of float16 and bfloat16 are accumulated in float32 and rounded once."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from relaxpy.op.reduce import Sum, rounded
 
 @define_op
 class CrossEntropyWithLogits(Op):
-    """The sum of -predictions * labels, divided by the size of the first axis (the batch) where
-    there are several axes; one number. NaN for a batch of nothing."""
+    """The sum of -predictions * labels, a 0-d tensor. With several axes it is divided by the size of the first (the
+    batch); an empty batch gives NaN."""
 
     name = "nn.cross_entropy_with_logits"
 
@@ -80,11 +79,10 @@ class CrossEntropyWithLogits(Op):
 
 @define_op
 class NllLoss(Op):
-    """The negative log likelihood: -predictions[n, t, …] * weights[t] for each target t =
-    targets[n, …], where predictions (n, classes, …) are logarithms of probabilities (one
-    dimension: classes, and one target). Summed up ("sum"), divided by the sum of the weights in
-    addition ("mean"; NaN of nothing), or as they are ("none"). A target that is `ignore_index`,
-    or no class, has weight 0."""
+    """Negative log-likelihood: -predictions[n, t, …] * weights[t] for each target t = targets[n, …]. predictions (n,
+    classes, …) are log-probabilities; a vector of classes has one target. The reduction "sum" adds them up, "mean" also
+    divides by the sum of the weights (NaN if there are none), and "none" keeps them. A target that is `ignore_index` or
+    no valid class has weight 0."""
 
     name = "nn.nll_loss"
     reduction: str = "mean"
@@ -177,7 +175,7 @@ def check_nll(
     targets: KnownTensor,
     weights: KnownTensor | None,
 ) -> tuple[Dim, ...]:
-    """Refuse arguments of `nn.nll_loss` that do not fit each other. Gives the dimensions of the targets."""
+    """Refuse arguments of `nn.nll_loss` that do not fit each other. Return the dimensions of the targets."""
     d.need_float(predictions, "predictions")
     d.need_int(targets, "targets")
     d.require(
@@ -216,12 +214,12 @@ def check_nll(
 
 
 def class_axis(rank: int) -> int:
-    """The axis of classes among `rank` axes of predictions."""
+    """The class axis of predictions of this rank."""
     return min(1, rank - 1)
 
 
 def class_index(place: Sequence[Any], target: Any, rank: int) -> tuple[Any, ...]:
-    """Where the prediction of class `target` for a place of the targets is."""
+    """The index of the prediction for class `target` at an index of the targets."""
     axis = class_axis(rank)
     return (*place[:axis], target, *place[axis:])
 
@@ -229,7 +227,7 @@ def class_index(place: Sequence[Any], target: Any, rank: int) -> tuple[Any, ...]
 def is_class(
     predictions: te.Tensor, targets: te.Tensor, place: Sequence[Any], ignore_index: int
 ) -> tuple[Any, Any]:
-    """Is the target at a place a class that counts? And which."""
+    """Whether the target at an index is a class that counts, and the class."""
     classes = te.dim(te.dims(predictions)[class_axis(len(predictions.shape))])
     target = te.cast(targets(*place), DType("int64"))
     inside = te.logical_and(te.greater_equal(target, te.dim(0)), te.less(target, classes))
@@ -240,7 +238,7 @@ def is_class(
 def class_weights(
     predictions: te.Tensor, targets: te.Tensor, weights: te.Tensor | None, ignore_index: int
 ) -> te.Tensor:
-    """The weight of each target, in wide precision; 0 where it does not count."""
+    """The weight of each target, in the accumulation dtype; 0 for an ignored target."""
     wide = wide_dtype(DType(str(predictions.dtype)))
 
     def weight(*i: Any) -> Any:
@@ -254,7 +252,7 @@ def class_weights(
 def reference_weights(
     wide: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, ignore_index: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each target: does it count, which class it is (0 if it does not), and its weight."""
+    """For each target: whether it counts, its class (0 if it does not count), and its weight."""
     classes = wide.shape[class_axis(wide.ndim)]
     targets = targets.astype(np.int64)
     known = (targets >= 0) & (targets < classes) & (targets != ignore_index)

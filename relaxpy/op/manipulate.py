@@ -1,4 +1,4 @@
-"""The same elements along other axes."""
+"""Operators that rearrange or broadcast axes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from relaxpy.shape.prove import equal
 
 @define_op
 class PermuteDims(Op):
-    """The axes in another order; reversed without `axes`."""
+    """Permute the axes; without `axes`, reverse them."""
 
     name = "permute_dims"
     axes: tuple[int, ...] | None = None
 
     def order(self, ndim: int) -> tuple[int, ...]:
-        """Where each axis of the result comes from."""
+        """The axis of x that each axis of the result comes from."""
         return (
             tuple(reversed(range(ndim)))
             if self.axes is None
@@ -68,13 +68,13 @@ class PermuteDims(Op):
 
 @define_op
 class ExpandDims(Op):
-    """New axes of size 1, at the places that they have in the result."""
+    """Insert axes of size 1 at these positions of the result."""
 
     name = "expand_dims"
     axis: tuple[int, ...] | int
 
     def places(self, ndim: int) -> list[int]:
-        """The new axes from the front of a result of `ndim` axes."""
+        """The new axes as non-negative positions in a result of `ndim` axes."""
         axes = (self.axis,) if isinstance(self.axis, int) else self.axis
         return sorted(a % ndim for a in axes)
 
@@ -109,13 +109,13 @@ class ExpandDims(Op):
 
 @define_op
 class Squeeze(Op):
-    """Without some axes of size 1; without `axis`, all that are (the rank of the result is
-    unknown where a dimension is, and found when the program runs)."""
+    """Remove axes of size 1; without `axis`, all of them. In that case the rank of the result is unknown if a dimension
+    is symbolic, and determined at run time."""
 
     name = "squeeze"
     axis: tuple[int, ...] | int | None = None
     packed: ClassVar[str] = "relaxpy.squeeze"
-    """The runtime's function, where the rank of the result is not known."""
+    """The runtime function for a result of unknown rank."""
 
     def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         if self.axis is None:
@@ -157,7 +157,7 @@ class Squeeze(Op):
 
 @define_op
 class BroadcastTo(Op):
-    """Repeated along axes of size 1 until it has `shape`."""
+    """Broadcast to `shape`: repeat along axes of size 1."""
 
     name = "broadcast_to"
 

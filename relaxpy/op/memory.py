@@ -1,9 +1,9 @@
-"""Memory and VM instructions as operators: what lowered programs print (paper §4.3, §4.7). They
-have no tensor program.
+"""Memory and VM instructions as operators: the vocabulary of lowered programs (paper §4.3, §4.7). They have no tensor
+program.
 
-A lowered function allocates explicitly, calls tensor programs with their outputs as arguments,
-and keeps symbolic values in the slots of an integer heap: `vm.match` writes the sizes of a value
-that came in there, `vm.store` what is computed from them.
+A lowered function allocates memory explicitly and calls tensor programs with their outputs as arguments. It keeps
+symbolic values in the slots of an integer heap: `vm.match` writes the dimensions of an argument there, `vm.store`
+writes values computed from them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from relaxpy.shape.lattice import accepts, rounds, substitute
 
 @dataclass(frozen=True)
 class Intrinsic(Operator):
-    """Base of instructions: arguments in order, attributes as keywords, a fixed result."""
+    """Base of instructions: positional arguments, keyword attributes, and a fixed result."""
 
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    """Least and greatest number of arguments (-1: any)."""
+    """Minimum and maximum number of arguments (-1: no maximum)."""
 
     def result(self, args: Sequence[Annotation]) -> Annotation:
         return VOID
@@ -62,13 +62,13 @@ class Intrinsic(Operator):
 
     @classmethod
     def parameters(cls) -> list[Parameter]:
-        """The parameters of `make`, with types by their names in `relaxpy.op.function`."""
+        """The parameters of `make`; their types are names from `relaxpy.op.function`."""
         values = Parameter("args", Parameter.VAR_POSITIONAL, annotation="ExprLike")
         return [values, *attributes(cls, after=[values])]
 
     @classmethod
     def make(cls, *args: Any, **attrs: Any) -> Call:
-        """The call `R.<name>(…)`."""
+        """Make the call `R.<name>(…)`."""
         frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
         known = {f.name for f in dataclasses.fields(cls)}
         for key in frozen:
@@ -88,7 +88,7 @@ def _define(cls: type[Intrinsic]) -> Any:
 
 @_define
 class AllocStorage(Intrinsic):
-    """`memory.alloc_storage(size, vdevice=…)`: `size` bytes that live as long as the call."""
+    """`memory.alloc_storage(size, vdevice=…)`: `size` bytes that are freed when the call ends."""
 
     name = "memory.alloc_storage"
     vdevice: str | None = None
@@ -99,9 +99,9 @@ class AllocStorage(Intrinsic):
 
 @_define
 class AllocTensor(Intrinsic):
-    """`memory.alloc_tensor(shape[, storage], dtype=…, offset=…, vdevice=…)`: an uninitialised tensor;
-    without a storage it has memory of its own, which may leave the call. In a storage it begins
-    `offset` bytes behind its start. `at` is where its shape stands in the heap, once lowered."""
+    """`memory.alloc_tensor(shape[, storage], dtype=…, offset=…, vdevice=…)`: an uninitialised tensor, `offset` bytes
+    into the storage. Without a storage it has memory of its own, and may be returned. `at` is the heap slot of its
+    shape, once lowered."""
 
     name = "memory.alloc_tensor"
     arity = (1, 2)
@@ -119,8 +119,8 @@ class AllocTensor(Intrinsic):
 
 @_define
 class View(Intrinsic):
-    """`memory.view(x, shape, dtype=…, offset=…)`: the memory of the compact tensor x, from `offset`
-    bytes on, seen with another shape."""
+    """`memory.view(x, shape, dtype=…, offset=…)`: a view of the compact tensor x with another shape, starting at byte
+    `offset`."""
 
     name = "memory.view"
     arity = (2, 2)
@@ -138,8 +138,8 @@ class View(Intrinsic):
 
 @_define
 class CopyTo(Intrinsic):
-    """`memory.copy_to(x, vdevice=…)`: the tensor x in the memory of a virtual device: x itself where it
-    lives there, else a copy."""
+    """`memory.copy_to(x, vdevice=…)`: the tensor x in the memory of a virtual device; x itself if it is already there,
+    else a copy."""
 
     name = "memory.copy_to"
     vdevice: str
@@ -153,7 +153,7 @@ class CopyTo(Intrinsic):
 
 @_define
 class ReadScalar(Intrinsic):
-    """`memory.read(x)`: the item of the 0-d tensor x of any device, as a scalar."""
+    """`memory.read(x)`: the element of the 0-d tensor x, on any device, as a scalar."""
 
     name = "memory.read"
 
@@ -166,7 +166,7 @@ class ReadScalar(Intrinsic):
 
 @_define
 class Kill(Intrinsic):
-    """`memory.kill(x, …)`: these values are not used again."""
+    """`memory.kill(x, …)`: end the lifetime of these values."""
 
     name = "memory.kill"
     arity = (1, -1)
@@ -174,8 +174,8 @@ class Kill(Intrinsic):
 
 @_define
 class CallDPS(Intrinsic):
-    """`vm.call_dps(f, args…)`: run a tensor program (or a library function, by name) on inputs,
-    outputs, and symbolic variables."""
+    """`vm.call_dps(f, args…)`: run a tensor program, or a library function given by name, on inputs, outputs, and
+    symbolic variables."""
 
     name = "vm.call_dps"
     arity = (1, -1)
@@ -183,7 +183,7 @@ class CallDPS(Intrinsic):
 
 @_define
 class MakeClosure(Intrinsic):
-    """`vm.make_closure(f, captured…)`: a function value with its last parameters filled in."""
+    """`vm.make_closure(f, captured…)`: a function value whose last parameters are bound to these values."""
 
     name = "vm.make_closure"
     arity = (1, -1)
@@ -203,10 +203,9 @@ class MakeClosure(Intrinsic):
 
 @_define
 class Match(Intrinsic):
-    """`vm.match(x, slots=[…], what=…)`: check x against its annotation and write its dimensions
-    to heap slots: one entry a dimension, in order; -1 where the dimension is a constant to
-    compare with. `of` and `annotation` are what
-    errors speak of."""
+    """`vm.match(x, slots=[…], what=…)`: check x against its annotation and write its dimensions to heap slots. `slots`
+    has an entry for each dimension, in order; -1 is a constant to compare with. `of` and `annotation` are used in error
+    messages."""
 
     name = "vm.match"
     slots: tuple[int, ...] = ()
@@ -217,7 +216,7 @@ class Match(Intrinsic):
 
 @_define
 class Store(Intrinsic):
-    """`vm.store(value, slot=…)`: write an integer to the heap."""
+    """`vm.store(value, slot=…)`: write an integer to a heap slot."""
 
     name = "vm.store"
     slot: int = 0
@@ -225,8 +224,8 @@ class Store(Intrinsic):
 
 @_define
 class CheckEqual(Intrinsic):
-    """`vm.check_equal(came, expected, …)`: fail unless two integers are equal. `of` is the
-    annotation, `detail` the relation."""
+    """`vm.check_equal(came, expected, …)`: raise an error unless two integers are equal. `of` is the annotation,
+    `detail` the relation."""
 
     name = "vm.check_equal"
     arity = (2, 2)
@@ -238,8 +237,8 @@ class CheckEqual(Intrinsic):
 
 @_define
 class CheckDim(Intrinsic):
-    """`vm.check_dim(condition, message=…)`: fail unless a relation of dimensions that could not
-    be decided while compiling holds."""
+    """`vm.check_dim(condition, message=…)`: raise an error unless a relation of dimensions, which could not be decided
+    at compile time, holds."""
 
     name = "vm.check_dim"
     message: str = ""
@@ -247,7 +246,7 @@ class CheckDim(Intrinsic):
 
 @_define
 class MakeShape(Intrinsic):
-    """`vm.make_shape(shape, at=…)`: the shape value that stands in the heap from `at` on."""
+    """`vm.make_shape(shape, at=…)`: the shape value whose dimensions are in the heap slots from `at` on."""
 
     name = "vm.make_shape"
     at: int = -1

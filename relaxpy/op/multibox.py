@@ -1,4 +1,4 @@
-"""Boxes and scores of a detector that predicts offsets from anchors (`R.vision.multibox_transform_loc`)."""
+"""Decoding of a detector's offsets from anchors into boxes and scores (`R.vision.multibox_transform_loc`)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ Floats = tuple[float, ...]
 
 @define_op
 class MultiboxTransformLoc(Op):
-    """A tuple: boxes (ymin, xmin, ymax, xmax), (B, N, 4), decoded from offsets (x, y, w, h) to anchors (left,
-    top, right, bottom); and scores, (B, C, N), the softmax of the class predictions over the classes, 0 below
-    `threshold`."""
+    """Decode anchor boxes. The result is a tuple: boxes (ymin, xmin, ymax, xmax), (B, N, 4), decoded from offsets (x,
+    y, w, h) to anchors (left, top, right, bottom); and scores, (B, C, N), the softmax of the class predictions over the
+    classes, 0 below `threshold`."""
 
     name = "vision.multibox_transform_loc"
     of_data = True
     clip: bool = False
-    """Whether boxes are held between 0 and 1."""
+    """Whether boxes are clipped to [0, 1]."""
     threshold: float = 0.0
     variances: Floats = (1.0, 1.0, 1.0, 1.0)
-    """By what offsets are multiplied, for x, y, w, h."""
+    """Factors of the offsets x, y, w, h."""
     keep_background: bool = True
-    """Whether class 0 has scores; else they are 0."""
+    """Whether class 0 keeps its scores; otherwise they are 0."""
     apply_softmax: bool = True
-    """Whether predictions are logits; else they are scores already."""
+    """Whether predictions are logits; otherwise they are scores already."""
 
     def deduce(
         self, d: Deduction, cls_pred: KnownTensor, loc_pred: KnownTensor, anchor: KnownTensor
@@ -76,7 +76,7 @@ class MultiboxTransformLoc(Op):
         wide = str(te.dtype_of(te.widen(te.const(0, dtype))))
 
         def read(b: Any, n: Any, k: Any, number: int) -> tuple[Any, Any, Any]:
-            """Of axis k (0: y, 1: x): an offset, times its variance, and the ends of the anchor."""
+            """For axis k (0: y, 1: x): an offset times its variance, and the two ends of the anchor."""
             y, x = (te.const(self.variances[number - a], wide) for a in (0, 1))
             offset = te.widen(loc_pred(b, n * 4 + (te.dim(number) - k)))
             ends = (te.widen(anchor(0, n, te.dim(edge) - k)) for edge in (1, 3))

@@ -1,5 +1,5 @@
-"""Non-maximum suppression: of boxes that overlap the one with the best score stays (`R.vision.non_max_suppression`,
-`R.vision.all_class_non_max_suppression`, and `R.vision.get_valid_counts`, which drops low scores before).
+"""Non-maximum suppression: of overlapping boxes, keep the one with the best score (`R.vision.non_max_suppression`,
+`R.vision.all_class_non_max_suppression`). `R.vision.get_valid_counts` drops low scores first.
 
 A box is two opposite corners, in any order. Boxes of equal scores keep their order.
 """
@@ -25,16 +25,16 @@ from relaxpy.op.sorting import order_of, sorted_along
 
 @define_op
 class GetValidCounts(Op):
-    """For each batch of boxes (B, N, E) a tuple: the number of valid boxes (with a score above
-    `score_threshold`, and a class that is not negative), int32; the valid boxes in their order, padded with
-    rows of -1; and their indices, padded with -1, int32."""
+    """The valid boxes of each batch of boxes (B, N, E): those with a score above `score_threshold` and a class that is
+    not negative. The result is a tuple: their number, int32; the boxes in their order, padded with rows of -1; and
+    their indices, int32, padded with -1."""
 
     name = "vision.get_valid_counts"
     score_threshold: float = 0.0
     id_index: int = 0
-    """Which number of a box is its class; negative: none."""
+    """Position of the class in a box; negative: none."""
     score_index: int = 1
-    """Which number of a box is its score."""
+    """Position of the score in a box."""
 
     def deduce(self, d: Deduction, data: KnownTensor) -> TupleType:
         _check_boxes(d, data, score_index=self.score_index, id_index=self.id_index)
@@ -103,33 +103,33 @@ class GetValidCounts(Op):
 
 @define_op
 class NonMaxSuppression(Op):
-    """Non-maximum suppression: of the first `valid_count` boxes of each batch, in descending order of scores,
-    those whose IoU with every selected box of their class is below `iou_threshold`. The result is a tuple of
-    their `indices` (B, N), padded with -1, and their number, (B, 1); without `return_indices` it is the boxes,
-    with rows of -1 for suppressed ones. With a positive `soft_nms_sigma` scores are lowered instead (soft NMS),
-    and the tuple begins with the boxes."""
+    """Non-maximum suppression. It selects, of the first `valid_count` boxes of each batch, in descending order of
+    scores, those whose IoU with every selected box of their class is below `iou_threshold`. The result is a tuple of
+    their `indices` (B, N), padded with -1, and their number, (B, 1). Without `return_indices` it is the boxes, with
+    rows of -1 for suppressed ones. With a positive `soft_nms_sigma` scores are lowered instead (soft NMS), and the
+    tuple begins with the boxes."""
 
     name = "vision.non_max_suppression"
     max_output_size: int = -1
-    """How many boxes of a batch stay at most; below 1: any number."""
+    """Maximum number of boxes selected in a batch; below 1: no limit."""
     iou_threshold: float = 0.5
     force_suppress: bool = False
-    """Whether boxes of other classes are suppressed, too."""
+    """Whether boxes of different classes suppress each other."""
     top_k: int = -1
-    """How many boxes of a batch are looked at, best first; below 1: all."""
+    """Number of boxes of a batch that are considered, best first; below 1: all."""
     coord_start: int = 2
-    """Which number of a box is the first of its four coordinates."""
+    """Position of the first of the four coordinates in a box."""
     score_index: int = 1
-    """Which number of a box is its score."""
+    """Position of the score in a box."""
     id_index: int = 0
-    """Which number of a box is its class; negative: none."""
+    """Position of the class in a box; negative: none."""
     return_indices: bool = True
     invalid_to_bottom: bool = False
-    """Without `return_indices`: whether the boxes that stay come first."""
+    """Without `return_indices`: whether the selected boxes come first."""
     soft_nms_sigma: float = 0.0
-    """Width of the bell curve by which overlapping boxes lose score; 0: they are dropped."""
+    """Sigma of the Gaussian by which overlapping boxes lose score; 0: they are dropped."""
     score_threshold: float = 0.0
-    """With `soft_nms_sigma`: below which score a box is dropped."""
+    """With `soft_nms_sigma`: boxes whose score falls below this are dropped."""
 
     def deduce(
         self, d: Deduction, data: KnownTensor, valid_count: KnownTensor, indices: KnownTensor
@@ -159,7 +159,7 @@ class NonMaxSuppression(Op):
 
     @property
     def soft(self) -> bool:
-        """Whether scores are lowered."""
+        """Whether scores are lowered (soft NMS)."""
         return self.soft_nms_sigma > 0
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
@@ -211,7 +211,7 @@ class NonMaxSuppression(Op):
         return self._results(boxes, places, kept, tuple)
 
     def _order(self, row: np.ndarray, valid: int) -> list[int]:
-        """The boxes that are looked at, best first."""
+        """The boxes that are considered, best first."""
         valid = min(max(valid, 0), len(row))
         order = order_of(row[:valid, self.score_index], 0, True).tolist()
         return order[: self.top_k] if self.top_k > 0 else order
@@ -228,7 +228,7 @@ class NonMaxSuppression(Op):
         return overlap(row[a, corners], row[b, corners])
 
     def _hard(self, row: np.ndarray, order: list[int], score: np.ndarray) -> list[int]:
-        """The boxes that stay, in the places of the order; -1 for others."""
+        """The selected boxes at their positions in the order; -1 for suppressed ones."""
         alive = dict.fromkeys(order, True)
         found: list[int] = []
         for j, a in enumerate(order):
@@ -242,7 +242,7 @@ class NonMaxSuppression(Op):
         return found
 
     def _softly(self, row: np.ndarray, order: list[int], score: np.ndarray) -> list[int]:
-        """The boxes that stay, best first; lowers their scores."""
+        """The selected boxes, best first; lowers their scores."""
         kind = row.dtype.type
         least, enough = kind(self.score_threshold), kind(self.iou_threshold)
         place, kept = list(order), 0
@@ -293,19 +293,19 @@ class NonMaxSuppression(Op):
 
 @define_op
 class AllClassNonMaxSuppression(Op):
-    """Non-maximum suppression per class of boxes (B, N, 4) with scores (B, C, N): at most
-    `max_output_boxes_per_class` boxes of each class are selected, with a score above `score_threshold`, and an
-    IoU below `iou_threshold` with every selected box of a higher score. With `output_format` "onnx" the result
-    is a tuple of rows (batch, class, box), int64, in descending order of scores within a class, and their
-    number, (1,). With "tensorflow" it is a tuple of rows (class, box), (B, C * N, 2), their scores, and their
-    number in each batch; the rest is zeros."""
+    """Non-maximum suppression per class of boxes (B, N, 4) with scores (B, C, N). It selects at most
+    `max_output_boxes_per_class` boxes of each class, with a score above `score_threshold` and an IoU below
+    `iou_threshold` with every selected box of a higher score. With `output_format` "onnx" the result is a tuple of rows
+    (batch, class, box), int64, in descending order of scores within a class, and their number, (1,). With "tensorflow"
+    it is a tuple of rows (class, box), (B, C * N, 2), their scores, and their number in each batch; unused rows are
+    zeros."""
 
     name = "vision.all_class_non_max_suppression"
     of_data = True
     output_format: str = "onnx"
     legalize = None
     packed: ClassVar[str] = "relaxpy.all_class_non_max_suppression"
-    """The runtime's function."""
+    """The runtime function."""
 
     def deduce(
         self,
@@ -417,7 +417,7 @@ _INT32 = DType("int32")
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> Any:
-    """The area that both boxes cover by the area that they cover together; 0 of boxes without area."""
+    """The IoU of two boxes: the area of their intersection divided by that of their union; 0 for boxes without area."""
     zero = a.dtype.type(0)
     low, high = np.minimum(a[:2], a[2:]), np.maximum(a[:2], a[2:])
     other_low, other_high = np.minimum(b[:2], b[2:]), np.maximum(b[:2], b[2:])
@@ -429,7 +429,7 @@ def overlap(a: np.ndarray, b: np.ndarray) -> Any:
 
 
 def _check_boxes(d: Deduction, data: KnownTensor, **indices: int) -> None:
-    """Boxes are three-dimensional floats, and each index is one of a box's numbers."""
+    """Require three-dimensional floats, and indices that are positions in a box."""
     d.need_float(data, "data")
     d.require(
         data.ndim == 3, f"data must have 3 dimensions, got {data.ndim}", arg="data", code="op-rank"

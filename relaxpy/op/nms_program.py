@@ -1,4 +1,4 @@
-"""The statements of `R.vision.non_max_suppression`: batches in parallel, in each of them boxes best first."""
+"""The tensor program of `R.vision.non_max_suppression`: batches in parallel, and within each the boxes best first."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def suppression(op: NonMaxSuppression, data: te.Tensor) -> Callable[..., None]:
-    """The function that writes the program: the results from boxes `data`, the order of their scores, the number of
-    valid ones, and their indices."""
+    """The function that writes the program. It computes the results from the boxes `data`, the order of their scores,
+    the number of valid boxes, and their indices."""
     batch, count, numbers = te.dims(data)
 
     def fill(p: Any, *buffers: Any) -> None:
@@ -52,16 +52,16 @@ class _Row:
     count: Dim
     numbers: Dim
     some: Any
-    """How many are looked at."""
+    """Number of boxes that are considered."""
     wide: str = ""
     place: Any = None
-    """By places of the order: which box it is, -1 for none."""
+    """The box at each position of the order; -1 for none."""
     score: Any = None
     kept: Any = None
-    """How many boxes stay so far."""
+    """Number of boxes selected so far."""
 
     def start(self, order: Any) -> None:
-        """Which box is at each place of the order, -1 where none is looked at, and its score."""
+        """Initialise the box at each position of the order (-1 if it is not considered) and its score."""
         p, wide = self.p, str(te.dtype_of(te.widen(self.p.read(self.source, 0, 0, 0))))
         self.wide = wide
         self.place = te.scratch(p, "place", self.count, "int64")
@@ -73,17 +73,17 @@ class _Row:
             p.write(self.place, j, value=te.select(j < self.some, at, te.dim(-1)))
 
     def number(self, place: Any, index: int) -> Any:
-        """One of the numbers of a box."""
+        """One of the numbers of a box: its class, score or a coordinate."""
         return te.widen(self.p.read(self.source, self.batch, place, index))
 
     def room(self) -> Any:
-        """1 while another box may stay."""
+        """1 while another box may be selected."""
         if self.op.max_output_size < 1:
             return te.dim(1)
         return te.cast(self.kept.get() < te.dim(self.op.max_output_size), "int64")
 
     def hard(self) -> None:
-        """Each box that is left stays, and those behind it that it overlaps go."""
+        """Hard suppression: select each remaining box, and drop the later boxes that overlap it."""
         p, zero = self.p, te.const(0.0, self.wide)
         with p.loop("j", self.some, about=100) as j:
             alive = te.logical_and(
@@ -105,7 +105,7 @@ class _Row:
                 p.write(self.place, j, value=te.dim(-1))
 
     def softly(self) -> None:
-        """The best box of those that are left stays, and those that it overlaps lose score."""
+        """Soft suppression: select the best remaining box, and lower the scores of the boxes that overlap it."""
         p, least = self.p, te.const(self.op.score_threshold, self.wide)
         width = te.const(-0.5 / self.op.soft_nms_sigma, self.wide)
         enough = te.const(self.op.iou_threshold, self.wide)
@@ -145,7 +145,7 @@ class _Row:
             p.write(self.place, j, value=te.dim(-1))
 
     def rival(self, first: Any, k: Any, least: Any = None) -> Any:
-        """If the box at place k is left, and of the class of box `first`."""
+        """A block that runs if the box at position k remains and has the class of box `first`."""
         from contextlib import ExitStack
 
         p, stack = self.p, ExitStack()
@@ -159,7 +159,8 @@ class _Row:
         return stack
 
     def overlap(self, first: Any, k: Any) -> Any:
-        """The area that two boxes cover by the area that they cover together; 0 of boxes without area."""
+        """The IoU of two boxes: the area of their intersection divided by that of their union; 0 for boxes without
+        area."""
         p, zero, start = self.p, te.const(0.0, self.wide), self.op.coord_start
         sides, areas = [], [te.const(1.0, self.wide), te.const(1.0, self.wide)]
         for axis in (0, 1):
@@ -175,7 +176,7 @@ class _Row:
         return te.known(p, "iou", te.select(te.less_equal(total, zero), zero, both / total))
 
     def write_boxes(self, boxes: Any) -> None:
-        """The boxes that stay, rows of -1 for others; with `invalid_to_bottom` behind them."""
+        """Write the selected boxes, and rows of -1 for the others; with `invalid_to_bottom` these come last."""
         p, dtype = self.p, str(boxes.dtype)
         first = self.op.invalid_to_bottom and not self.op.return_indices
         with p.loop("j", te.dim(self.count)) as j, p.loop("e", te.dim(self.numbers)) as e:
@@ -198,7 +199,7 @@ class _Row:
                 found.set(found.get() + 1)
 
     def write_places(self, places: Any, kept: Any, indices: Any) -> None:
-        """The indices of the boxes that stay, -1 behind them, and how many they are."""
+        """Write the indices of the selected boxes, padded with -1, and their number."""
         p = self.p
         found: Any = te.cell(p, "next", te.dim(0))
         with p.loop("j", te.dim(self.count)) as j, p.when(p.read(self.place, j) >= te.dim(0)):

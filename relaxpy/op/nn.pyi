@@ -11,12 +11,12 @@ def adaptive_avg_pool1d(
     layout: str = "NCW",
     out_layout: str | None = None,
 ) -> Call:
-    """The means of windows that divide one axis into `output_size` parts, overlapping where it is not divisible; NaN
-    of nothing.
+    """Adaptive average pooling over one axis: the mean of each of `output_size` windows. Windows overlap where the axis
+    is not divisible by their number. An empty window gives NaN.
 
-    output_size: Into how many parts each spatial axis is divided; None: the axes stay as they are.
+    output_size: Number of windows along each spatial axis; None: the size of the axis is kept.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
     """
 
 def adaptive_avg_pool2d(
@@ -25,12 +25,12 @@ def adaptive_avg_pool2d(
     layout: str = "NCHW",
     out_layout: str | None = None,
 ) -> Call:
-    """The means of windows that divide two axes into `output_size` parts, overlapping where one is not divisible; NaN
-    of nothing.
+    """Adaptive average pooling over two axes: the mean of each of `output_size` windows. Windows overlap where an axis
+    is not divisible by their number. An empty window gives NaN.
 
-    output_size: Into how many parts each spatial axis is divided; None: the axes stay as they are.
+    output_size: Number of windows along each spatial axis; None: the size of the axis is kept.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
     """
 
 def adaptive_avg_pool3d(
@@ -39,12 +39,12 @@ def adaptive_avg_pool3d(
     layout: str = "NCDHW",
     out_layout: str | None = None,
 ) -> Call:
-    """The means of windows that divide three axes into `output_size` parts, overlapping where one is not divisible;
-    NaN of nothing.
+    """Adaptive average pooling over three axes: the mean of each of `output_size` windows. Windows overlap where an
+    axis is not divisible by their number. An empty window gives NaN.
 
-    output_size: Into how many parts each spatial axis is divided; None: the axes stay as they are.
+    output_size: Number of windows along each spatial axis; None: the size of the axis is kept.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
     """
 
 def attention(
@@ -56,15 +56,17 @@ def attention(
     causal_mask: str | None = None,
     window_size: int | None = None,
 ) -> Call:
-    """softmax(query @ key^T * scale + bias) @ value by heads: query (batch, queries, heads, width), key and value
-    (batch, keys, key heads, width), bias broadcast to (batch, heads, queries, keys). Key heads, which divide the
-    heads, are shared by neighbours. A query that sees no key, or only scores of minus infinity, gives 0.
+    """Multi-head attention: softmax(query @ key^T * scale + bias) @ value. `query` is (batch, queries, heads, width),
+    `key` and `value` are (batch, keys, key heads, width), and `bias` is broadcast to (batch, heads, queries, keys).
+    With grouped-query attention the number of key heads divides the number of heads, and neighbouring heads share a key
+    head. A query whose keys are all masked, or whose scores are all minus infinity, gives 0.
 
-    scale: What scores are multiplied by; None: 1 / sqrt(width).
+    scale: Factor of the scores; None: 1 / sqrt(width).
 
-    causal_mask: "TopLeft": query i sees keys up to i; "BottomRight": keys up to i + |keys - queries|; None: all.
+    causal_mask: "TopLeft": query i attends to the keys up to i. "BottomRight": query i attends to the keys up to i + |keys -
+    queries|. None: no mask.
 
-    window_size: How many keys up to the mask's diagonal are seen; None: all.
+    window_size: Sliding window: the number of keys, up to the diagonal of the mask, that a query attends to; None: all.
     """
 
 def attention_bias(
@@ -76,13 +78,14 @@ def attention_bias(
     causal_mask: str | None = None,
     window_size: int | None = None,
 ) -> Call:
-    """As `nn.attention`, under the name that TVM prints for calls with a bias.
+    """`nn.attention` under the name that TVM prints for calls with a bias.
 
-    scale: What scores are multiplied by; None: 1 / sqrt(width).
+    scale: Factor of the scores; None: 1 / sqrt(width).
 
-    causal_mask: "TopLeft": query i sees keys up to i; "BottomRight": keys up to i + |keys - queries|; None: all.
+    causal_mask: "TopLeft": query i attends to the keys up to i. "BottomRight": query i attends to the keys up to i + |keys -
+    queries|. None: no mask.
 
-    window_size: How many keys up to the mask's diagonal are seen; None: all.
+    window_size: Sliding window: the number of keys, up to the diagonal of the mask, that a query attends to; None: all.
     """
 
 def attention_var_len(
@@ -97,17 +100,18 @@ def attention_var_len(
     causal_mask: str | None = None,
     window_size: int | None = None,
 ) -> Call:
-    """Attention inside each of several sequences that follow one another in query (1, all queries, heads, width), key
-    and value: sequence s has the queries from seqstart_q[s] to seqstart_q[s + 1], and the keys from seqstart_k[s]
-    (None: as the queries) to seqstart_k[s + 1]. Starts do not decrease. A query of no sequence, or that sees no key
-    or only scores of minus infinity, gives 0. The largest lengths, max_seqlen_q and max_seqlen_k, are not
-    needed here.
+    """Attention within each of several sequences packed along axis 1 of query (1, total queries, heads, width), key and
+    value. Sequence s has the queries from seqstart_q[s] up to seqstart_q[s + 1], and the keys from seqstart_k[s] (None:
+    same as seqstart_q) up to seqstart_k[s + 1]. The offsets must not decrease. A query gives 0 if it is in no sequence,
+    if all its keys are masked, or if all its scores are minus infinity. The maximum lengths max_seqlen_q and
+    max_seqlen_k are accepted and not used.
 
-    scale: What scores are multiplied by; None: 1 / sqrt(width).
+    scale: Factor of the scores; None: 1 / sqrt(width).
 
-    causal_mask: "TopLeft": query i of a sequence sees its keys up to i; "BottomRight": up to i + |keys - queries|; None: all.
+    causal_mask: "TopLeft": query i of a sequence attends to its keys up to i. "BottomRight": up to i + |keys - queries|. None: no
+    mask.
 
-    window_size: How many keys up to the mask's diagonal are seen; None: all.
+    window_size: Sliding window: the number of keys, up to the diagonal of the mask, that a query attends to; None: all.
     """
 
 def avg_pool1d(
@@ -121,22 +125,23 @@ def avg_pool1d(
     layout: str = "NCW",
     out_layout: str | None = None,
 ) -> Call:
-    """The mean of each window of one axis, `strides` apart; 0 of a window that has nothing to count.
+    """1-D average pooling: the mean of each window; 0 if nothing is counted. `strides` is the distance of windows.
 
-    pool_size: Places of a window; one number, or one for each spatial axis.
+    pool_size: Window size: one number, or one for each spatial axis.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-    and then all after.
+    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    all after.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-    ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+    ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+    it.
 
-    count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+    count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
     """
 
 def avg_pool2d(
@@ -150,22 +155,23 @@ def avg_pool2d(
     layout: str = "NCHW",
     out_layout: str | None = None,
 ) -> Call:
-    """The mean of each window of two axes, `strides` apart; 0 of a window that has nothing to count.
+    """2-D average pooling: the mean of each window; 0 if nothing is counted. `strides` is the distance of windows.
 
-    pool_size: Places of a window; one number, or one for each spatial axis.
+    pool_size: Window size: one number, or one for each spatial axis.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-    and then all after.
+    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    all after.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-    ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+    ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+    it.
 
-    count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+    count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
     """
 
 def avg_pool3d(
@@ -179,26 +185,27 @@ def avg_pool3d(
     layout: str = "NCDHW",
     out_layout: str | None = None,
 ) -> Call:
-    """The mean of each window of three axes, `strides` apart; 0 of a window that has nothing to count.
+    """3-D average pooling: the mean of each window; 0 if nothing is counted. `strides` is the distance of windows.
 
-    pool_size: Places of a window; one number, or one for each spatial axis.
+    pool_size: Window size: one number, or one for each spatial axis.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-    and then all after.
+    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    all after.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-    ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+    ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+    it.
 
-    count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+    count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
     """
 
 def batch_flatten(data: TensorLike) -> Call:
-    """All axes but the first as one, in row-major order."""
+    """Flatten all axes except the first, in row-major order."""
 
 def batch_norm(
     data: TensorLike,
@@ -213,22 +220,22 @@ def batch_norm(
     momentum: float = 0.1,
     training: bool = True,
 ) -> Call:
-    """(data - mean) / sqrt(variance + epsilon) * gamma + beta of each place of `axis` (Ioffe and
-    Szegedy, 2015); a tuple of that, moving_mean and moving_var. In training mean and variance are
-    those of the data, and the moving ones come out as (1 - momentum) * old + momentum * new; else
-    they are the moving ones, which come out as they went in.
+    """Batch normalisation: (data - mean) / sqrt(variance + epsilon) * gamma + beta for each index of `axis` (Ioffe and
+    Szegedy, 2015). The result is a tuple: the normalised data, moving_mean and moving_var. In training, mean and
+    variance are those of the data, and the moving statistics are updated to (1 - momentum) * old + momentum * new.
+    Otherwise the moving statistics are used, and returned unchanged.
 
-    axis: Axis of the channels.
+    axis: The channel axis.
 
     epsilon: Added to the variance under the root.
 
-    center: Whether beta is added; if not it is ignored.
+    center: Whether beta is added; otherwise it is ignored.
 
-    scale: Whether gamma is multiplied; if not it is ignored.
+    scale: Whether to multiply by gamma; otherwise it is ignored.
 
-    momentum: How much of the data's statistics goes into the moving ones.
+    momentum: Weight of the data's statistics in the update of the moving statistics.
 
-    training: Whether the statistics are the data's.
+    training: Whether to use the statistics of the data, not the moving ones.
     """
 
 def conv1d(
@@ -243,20 +250,20 @@ def conv1d(
     out_layout: str | None = None,
     out_dtype: DTypeLike | None = None,
 ) -> Call:
-    """Sums over channels and windows of one axis of data * weight, with `padding` zeros around data; windows are
-    `strides` apart, their places `dilation`.
+    """1-D convolution: the sum of data * weight over input channels and the kernel's window. `padding` zeros surround
+    data, `strides` is the distance of windows, `dilation` that of the elements of a window.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: Zeros around data: one number, one for each spatial axis, or all before and then all after.
+    padding: Zero padding of data: one number, one for each spatial axis, or all before and then all after.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the kernel's elements: one number, or one for each spatial axis.
 
-    groups: Into how many groups the channels are divided, which do not look at each other.
+    groups: Number of channel groups; a group's outputs depend only on the inputs of that group.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
 
-    out_dtype: Dtype of the result; None: that of data.
+    out_dtype: Dtype of the result; None: the dtype of data.
     """
 
 def conv1d_transpose(
@@ -272,22 +279,23 @@ def conv1d_transpose(
     out_layout: str | None = None,
     out_dtype: DTypeLike | None = None,
 ) -> Call:
-    """Each element of data adds itself times the weight to a window of the result; windows are `strides` apart, their
-    places `dilation`, and `padding` places are cut off at the ends.
+    """1-D transposed convolution: each element of data times the weight is added to a window of the result. `strides`
+    is the distance of windows, `dilation` that of the elements of a window; `padding` elements are cropped at the
+    ends.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: What is cut off at the ends: one number, one for each spatial axis, or all before and then all after.
+    padding: Elements cropped at the ends: one number, one for each spatial axis, or all before and then all after.
 
-    output_padding: Places that the result has more at the end; fewer than the stride or the dilation.
+    output_padding: Additional elements at the end of each axis of the result; less than the stride or the dilation.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the kernel's elements: one number, or one for each spatial axis.
 
-    groups: Into how many groups the channels are divided, which do not look at each other.
+    groups: Number of channel groups; a group's outputs depend only on the inputs of that group.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
 
-    out_dtype: Dtype of the result; None: that of data.
+    out_dtype: Dtype of the result; None: the dtype of data.
     """
 
 def conv2d(
@@ -302,20 +310,20 @@ def conv2d(
     out_layout: str | None = None,
     out_dtype: DTypeLike | None = None,
 ) -> Call:
-    """Sums over channels and windows of two axes of data * weight, with `padding` zeros around data; windows are
-    `strides` apart, their places `dilation`.
+    """2-D convolution: the sum of data * weight over input channels and the kernel's window. `padding` zeros surround
+    data, `strides` is the distance of windows, `dilation` that of the elements of a window.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: Zeros around data: one number, one for each spatial axis, or all before and then all after.
+    padding: Zero padding of data: one number, one for each spatial axis, or all before and then all after.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the kernel's elements: one number, or one for each spatial axis.
 
-    groups: Into how many groups the channels are divided, which do not look at each other.
+    groups: Number of channel groups; a group's outputs depend only on the inputs of that group.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
 
-    out_dtype: Dtype of the result; None: that of data.
+    out_dtype: Dtype of the result; None: the dtype of data.
     """
 
 def conv2d_transpose(
@@ -331,22 +339,23 @@ def conv2d_transpose(
     out_layout: str | None = None,
     out_dtype: DTypeLike | None = None,
 ) -> Call:
-    """Each element of data adds itself times the weight to a window of the result; windows are `strides` apart, their
-    places `dilation`, and `padding` places are cut off at the ends.
+    """2-D transposed convolution: each element of data times the weight is added to a window of the result. `strides`
+    is the distance of windows, `dilation` that of the elements of a window; `padding` elements are cropped at the
+    ends.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: What is cut off at the ends: one number, one for each spatial axis, or all before and then all after.
+    padding: Elements cropped at the ends: one number, one for each spatial axis, or all before and then all after.
 
-    output_padding: Places that the result has more at the end; fewer than the stride or the dilation.
+    output_padding: Additional elements at the end of each axis of the result; less than the stride or the dilation.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the kernel's elements: one number, or one for each spatial axis.
 
-    groups: Into how many groups the channels are divided, which do not look at each other.
+    groups: Number of channel groups; a group's outputs depend only on the inputs of that group.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
 
-    out_dtype: Dtype of the result; None: that of data.
+    out_dtype: Dtype of the result; None: the dtype of data.
     """
 
 def conv3d(
@@ -361,20 +370,20 @@ def conv3d(
     out_layout: str | None = None,
     out_dtype: DTypeLike | None = None,
 ) -> Call:
-    """Sums over channels and windows of three axes of data * weight, with `padding` zeros around data; windows are
-    `strides` apart, their places `dilation`.
+    """3-D convolution: the sum of data * weight over input channels and the kernel's window. `padding` zeros surround
+    data, `strides` is the distance of windows, `dilation` that of the elements of a window.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: Zeros around data: one number, one for each spatial axis, or all before and then all after.
+    padding: Zero padding of data: one number, one for each spatial axis, or all before and then all after.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the kernel's elements: one number, or one for each spatial axis.
 
-    groups: Into how many groups the channels are divided, which do not look at each other.
+    groups: Number of channel groups; a group's outputs depend only on the inputs of that group.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
 
-    out_dtype: Dtype of the result; None: that of data.
+    out_dtype: Dtype of the result; None: the dtype of data.
     """
 
 def conv3d_transpose(
@@ -390,41 +399,42 @@ def conv3d_transpose(
     out_layout: str | None = None,
     out_dtype: DTypeLike | None = None,
 ) -> Call:
-    """Each element of data adds itself times the weight to a window of the result; windows are `strides` apart, their
-    places `dilation`, and `padding` places are cut off at the ends.
+    """3-D transposed convolution: each element of data times the weight is added to a window of the result. `strides`
+    is the distance of windows, `dilation` that of the elements of a window; `padding` elements are cropped at the
+    ends.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: What is cut off at the ends: one number, one for each spatial axis, or all before and then all after.
+    padding: Elements cropped at the ends: one number, one for each spatial axis, or all before and then all after.
 
-    output_padding: Places that the result has more at the end; fewer than the stride or the dilation.
+    output_padding: Additional elements at the end of each axis of the result; less than the stride or the dilation.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the kernel's elements: one number, or one for each spatial axis.
 
-    groups: Into how many groups the channels are divided, which do not look at each other.
+    groups: Number of channel groups; a group's outputs depend only on the inputs of that group.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
 
-    out_dtype: Dtype of the result; None: that of data.
+    out_dtype: Dtype of the result; None: the dtype of data.
     """
 
 def cross_entropy_with_logits(predictions: TensorLike, labels: TensorLike) -> Call:
-    """The sum of -predictions * labels, divided by the size of the first axis (the batch) where
-    there are several axes; one number. NaN for a batch of nothing.
+    """The sum of -predictions * labels, a 0-d tensor. With several axes it is divided by the size of the first (the
+    batch); an empty batch gives NaN.
     """
 
 def dropout(data: TensorLike, rate: float = 0.5) -> Call:
-    """What dropout is when a model is used and not trained: data as it is, and a mask of ones of
-    its shape and dtype. Nothing is dropped, whatever the rate.
+    """Dropout at inference: data unchanged, and a mask of ones of its shape and dtype. Nothing is dropped, whatever the
+    rate.
 
-    rate: Which part of the elements training would drop.
+    rate: Fraction of elements that training would drop.
     """
 
 def gelu(x: TensorLike) -> Call:
     """x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016)."""
 
 def gelu_tanh(x: TensorLike) -> Call:
-    """The approximation of `gelu` by tanh, as GPT-2 has it."""
+    """The tanh approximation of `gelu`, as used by GPT-2."""
 
 def group_norm(
     data: TensorLike,
@@ -437,20 +447,20 @@ def group_norm(
     center: bool = True,
     scale: bool = True,
 ) -> Call:
-    """(data - mean) / sqrt(variance + epsilon) over `axes` and the channels of a group, then
-    * gamma + beta of the channel (Wu and He, 2018). The channels are divided evenly.
+    """Group normalisation: (data - mean) / sqrt(variance + epsilon) over `axes` and the channels of a group, then *
+    gamma + beta of the channel (Wu and He, 2018). The channels are divided evenly into groups.
 
-    num_groups: Into how many groups the channels are divided.
+    num_groups: Number of groups that the channels are divided into.
 
-    channel_axis: Axis that is divided, and that gamma and beta belong to.
+    channel_axis: The channel axis, which is divided into groups; gamma and beta are vectors along it.
 
-    axes: Axes of the statistics, without the channels'.
+    axes: Axes over which the statistics are computed, without the channel axis.
 
     epsilon: Added to the variance under the root.
 
-    center: Whether beta is added; if not it is ignored.
+    center: Whether beta is added; otherwise it is ignored.
 
-    scale: Whether gamma is multiplied; if not it is ignored.
+    scale: Whether to multiply by gamma; otherwise it is ignored.
     """
 
 def instance_norm(
@@ -463,18 +473,18 @@ def instance_norm(
     center: bool = True,
     scale: bool = True,
 ) -> Call:
-    """(data - mean) / sqrt(variance + epsilon) over `axes`, then * gamma + beta of the channel
+    """Instance normalisation: (data - mean) / sqrt(variance + epsilon) over `axes`, then * gamma + beta of the channel
     (Ulyanov, Vedaldi and Lempitsky, 2016).
 
-    channel_axis: Axis that gamma and beta belong to.
+    channel_axis: The channel axis: gamma and beta are vectors along it.
 
-    axes: Axes of the statistics, without the channels'.
+    axes: Axes over which the statistics are computed, without the channel axis.
 
     epsilon: Added to the variance under the root.
 
-    center: Whether beta is added; if not it is ignored.
+    center: Whether beta is added; otherwise it is ignored.
 
-    scale: Whether gamma is multiplied; if not it is ignored.
+    scale: Whether to multiply by gamma; otherwise it is ignored.
     """
 
 def layer_norm(
@@ -489,13 +499,13 @@ def layer_norm(
     """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over `axes` (Ba, Kiros and Hinton,
     2016).
 
-    axes: Axes of the statistics.
+    axes: Axes over which the statistics are computed.
 
-    epsilon: Added to the variance (mean square) under the root.
+    epsilon: Added to the variance (or mean square) under the root.
 
-    center: Whether beta is added; if not it is ignored.
+    center: Whether beta is added; otherwise it is ignored.
 
-    scale: Whether gamma is multiplied; if not it is ignored.
+    scale: Whether to multiply by gamma; otherwise it is ignored.
     """
 
 def leakyrelu(x: TensorLike, alpha: float = 0.01) -> Call:
@@ -505,10 +515,10 @@ def leakyrelu(x: TensorLike, alpha: float = 0.01) -> Call:
     """
 
 def log_softmax(data: TensorLike, axis: int = -1) -> Call:
-    """x - max - log(sum(exp(x - max))) along `axis`: the logarithm of softmax, without its
-    underflow.
+    """Log-softmax: x - max - log(sum(exp(x - max))) along `axis`. It does not underflow as the logarithm of softmax
+    would.
 
-    axis: Axis along which the powers add up to 1.
+    axis: Axis along which the probabilities sum to 1.
     """
 
 def max_pool1d(
@@ -522,23 +532,24 @@ def max_pool1d(
     layout: str = "NCW",
     out_layout: str | None = None,
 ) -> Call:
-    """The largest of each window of one axis, `strides` apart: NaN if there is one; minus infinity, or the smallest
-    integer, of a window that is outside of data altogether.
+    """1-D max pooling: the maximum of each window, NaN if it contains one. `strides` is the distance of windows. A
+    window entirely outside of data gives minus infinity, or the smallest integer.
 
-    pool_size: Places of a window; one number, or one for each spatial axis.
+    pool_size: Window size: one number, or one for each spatial axis.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-    and then all after.
+    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    all after.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-    ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+    ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+    it.
 
-    count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+    count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
     """
 
 def max_pool2d(
@@ -552,23 +563,24 @@ def max_pool2d(
     layout: str = "NCHW",
     out_layout: str | None = None,
 ) -> Call:
-    """The largest of each window of two axes, `strides` apart: NaN if there is one; minus infinity, or the smallest
-    integer, of a window that is outside of data altogether.
+    """2-D max pooling: the maximum of each window, NaN if it contains one. `strides` is the distance of windows. A
+    window entirely outside of data gives minus infinity, or the smallest integer.
 
-    pool_size: Places of a window; one number, or one for each spatial axis.
+    pool_size: Window size: one number, or one for each spatial axis.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-    and then all after.
+    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    all after.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-    ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+    ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+    it.
 
-    count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+    count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
     """
 
 def max_pool3d(
@@ -582,23 +594,24 @@ def max_pool3d(
     layout: str = "NCDHW",
     out_layout: str | None = None,
 ) -> Call:
-    """The largest of each window of three axes, `strides` apart: NaN if there is one; minus infinity, or the smallest
-    integer, of a window that is outside of data altogether.
+    """3-D max pooling: the maximum of each window, NaN if it contains one. `strides` is the distance of windows. A
+    window entirely outside of data gives minus infinity, or the smallest integer.
 
-    pool_size: Places of a window; one number, or one for each spatial axis.
+    pool_size: Window size: one number, or one for each spatial axis.
 
-    strides: How far apart the windows are; one number, or one for each spatial axis.
+    strides: Stride: one number, or one for each spatial axis.
 
-    padding: By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-    and then all after.
+    padding: Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    all after.
 
-    dilation: How far apart the places of a window are; one number, or one for each spatial axis.
+    dilation: Distance of the elements of a window: one number, or one for each spatial axis.
 
-    ceil_mode: Whether there is a last window that ends beyond the padding, if it begins before.
+    ceil_mode: Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+    it.
 
-    count_include_pad: Whether an average counts the places of the padding, which are 0; a maximum does not care.
+    count_include_pad: Whether an average counts padding, as zeros. No effect on a maximum.
 
-    out_layout: Layout of the result; None: that of data.
+    out_layout: Layout of the result; None: the layout of data.
     """
 
 def nll_loss(
@@ -608,11 +621,10 @@ def nll_loss(
     reduction: str = "mean",
     ignore_index: int = -100,
 ) -> Call:
-    """The negative log likelihood: -predictions[n, t, …] * weights[t] for each target t =
-    targets[n, …], where predictions (n, classes, …) are logarithms of probabilities (one
-    dimension: classes, and one target). Summed up ("sum"), divided by the sum of the weights in
-    addition ("mean"; NaN of nothing), or as they are ("none"). A target that is `ignore_index`,
-    or no class, has weight 0.
+    """Negative log-likelihood: -predictions[n, t, …] * weights[t] for each target t = targets[n, …]. predictions (n,
+    classes, …) are log-probabilities; a vector of classes has one target. The reduction "sum" adds them up, "mean" also
+    divides by the sum of the weights (NaN if there are none), and "none" keeps them. A target that is `ignore_index` or
+    no valid class has weight 0.
 
     reduction: "mean", "sum" or "none".
     """
@@ -623,24 +635,24 @@ def pad(
     pad_mode: str = "constant",
     pad_value: float = 0.0,
 ) -> Call:
-    """data with a border: `pad_width` is how much before and after each axis, (before_0, after_0, before_1, …). Of
-    pad_value (mode "constant"), of the elements mirrored at the edge, which is not repeated ("reflect": needs a size
-    above the width), of the edge ("replicate": needs an element), or of the other end ("circular": needs a size as the
-    width).
+    """Pad data. `pad_width` is the width of the border before and after each axis: (before_0, after_0, before_1, …).
+    The border is `pad_value` (mode "constant"), the elements mirrored at the edge without the edge itself ("reflect":
+    needs a size above the width), the edge element ("replicate": needs at least one element), or the elements of the
+    other end ("circular": needs a size of at least the width).
 
-    pad_width: Also as pairs, one for each axis.
+    pad_width: Flat, or as pairs, one for each axis.
     """
 
 def pixel_shuffle(data: TensorLike, upscale_factor: int) -> Call:
-    """Channels as space: (…, C * r * r, H, W) as (…, C, H * r, W * r), where channel c * r * r + i * r + j holds the
-    pixels at row i and column j of the squares of r * r (Shi et al., 2016).
+    """Pixel shuffle: rearrange (…, C * r * r, H, W) to (…, C, H * r, W * r). Channel c * r * r + i * r + j holds the
+    pixels at row i and column j of each r × r square (Shi et al., 2016).
 
-    upscale_factor: R, the side of a square.
+    upscale_factor: The factor r: the side of a square.
     """
 
 def prelu(data: TensorLike, alpha: TensorLike, axis: int = 1) -> Call:
-    """x where it is positive, else x * alpha, with an alpha for each place of `axis`, or one for
-    all (He et al., 2015).
+    """x where it is positive, else x * alpha (He et al., 2015). `alpha` has one element for each index of `axis`, or
+    one element in all.
 
     axis: Axis of x that alpha belongs to.
     """
@@ -649,7 +661,7 @@ def relu(x: TensorLike) -> Call:
     """x where it is positive, else 0."""
 
 def relu6(x: TensorLike) -> Call:
-    """x, at least 0 and at most 6; NaN stays."""
+    """x clamped to [0, 6]; NaN stays NaN."""
 
 def rms_norm(
     data: TensorLike,
@@ -659,9 +671,9 @@ def rms_norm(
 ) -> Call:
     """data / sqrt(mean square + epsilon) * weight, over `axes` (Zhang and Sennrich, 2019).
 
-    axes: Axes of the statistics.
+    axes: Axes over which the statistics are computed.
 
-    epsilon: Added to the variance (mean square) under the root.
+    epsilon: Added to the variance (or mean square) under the root.
     """
 
 def selu(x: TensorLike) -> Call:
@@ -673,15 +685,15 @@ def silu(x: TensorLike) -> Call:
     """x * sigmoid(x)."""
 
 def softmax(data: TensorLike, axis: int = -1) -> Call:
-    """exp(x - max) / sum along `axis`.
+    """Softmax: exp(x - max) / sum(exp(x - max)) along `axis`.
 
-    axis: Axis along which the powers add up to 1.
+    axis: Axis along which the probabilities sum to 1.
     """
 
 def softplus(x: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Call:
     """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`.
 
-    beta: Steepness.
+    beta: Steepness: the factor of x in the exponential.
 
-    threshold: Above it the function is taken to be linear.
+    threshold: Where beta * x is above this, the result is x.
     """

@@ -1,6 +1,5 @@
-"""Normalisation (`R.nn.…`): to mean 0 and variance 1 over some axes, then scaled and shifted by
-weights. float16 and bfloat16 are computed in float32, and the variance as the mean square of
-what is centred."""
+"""Normalisation (`R.nn.…`): to mean 0 and variance 1 over some axes, then scaled and shifted by weights. float16 and
+bfloat16 are computed in float32. The variance is the mean square of the centred values."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import narrowed, widened
 
-# Statistics of a tensor, or of a view of one: `read(index)` is its element, in wide precision
+# Statistics of a tensor, or of a view of one: `read(index)` is an element, in wide precision
 
 
 def average(
     sizes: Sequence[Dim], axes: Sequence[int], read: Callable[[tuple[Any, ...]], Any], name: str
 ) -> te.Tensor:
-    """The mean of `read(index)` over `axes` of an index space of these sizes; of the other axes.
-    NaN of nothing."""
+    """The mean of `read(index)` over `axes` of an index space of these sizes, as a tensor of the other axes. NaN over
+    no elements."""
     loops = {a: te.reduce_axis(sizes[a], f"k{a}") for a in axes}
     count = product(tuple(sizes[a] for a in axes))
     outer = [size for a, size in enumerate(sizes) if a not in axes]
@@ -55,12 +54,12 @@ def moments(
 
 
 def outside(axes: Sequence[int], i: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The part of an index that `axes` do not have."""
+    """The part of an index outside of `axes`."""
     return tuple(v for a, v in enumerate(i) if a not in axes)
 
 
 def mean_of(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """The mean over `axes` on numpy, which stay with size 1; NaN of nothing."""
+    """The mean over `axes` on numpy, with the axes kept as size 1; NaN over no elements."""
     count = math.prod(x.shape[a] for a in axes)
     with np.errstate(all="ignore"):
         return np.sum(x, axes, keepdims=True, dtype=x.dtype) / x.dtype.type(count)
@@ -73,26 +72,27 @@ def normalized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarr
 
 
 def spread(weight: np.ndarray, ndim: int, axes: Sequence[int]) -> np.ndarray:
-    """A weight that belongs to `axes` of data, in wide precision, with size 1 at the others."""
+    """A weight of the axes `axes`, in wide precision, reshaped to `ndim` axes for broadcasting."""
     sizes = iter(weight.shape)
     return widened(weight).reshape([next(sizes) if a in axes else 1 for a in range(ndim)])
 
 
 @dataclass(frozen=True)
 class Normalization(Op):
-    """What layer and RMS normalisation share: statistics over `axes`, weights of their shape."""
+    """The common part of layer and RMS normalisation: statistics over `axes`, and weights of the shape of these
+    axes."""
 
     axes: tuple[int, ...] | int = (-1,)
-    """Axes of the statistics."""
+    """Axes over which the statistics are computed."""
     epsilon: float = 1e-5
-    """Added to the variance (mean square) under the root."""
+    """Added to the variance (or mean square) under the root."""
 
     def axes_of(self, ndim: int) -> tuple[int, ...]:
-        """The axes from the front."""
+        """The axes as non-negative numbers."""
         return _from_front(self.axes, ndim)
 
     def check_weight(self, d: Deduction, data: KnownTensor, weight: KnownTensor, name: str) -> None:
-        """A weight has the shape of data's `axes`."""
+        """Require a weight of the shape of data's `axes`."""
         axes = d.axes(self.axes, data.ndim, "axes")
         d.require(
             weight.ndim == len(axes),
@@ -104,7 +104,7 @@ class Normalization(Op):
             )
 
     def inner(self, i: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The part of an index that weights have."""
+        """The part of an index along `axes`, which indexes the weights."""
         return tuple(i[a] for a in self.axes_of(len(i)))
 
 
@@ -119,9 +119,9 @@ class LayerNorm(Normalization):
 
     name = "nn.layer_norm"
     center: bool = True
-    """Whether beta is added; if not it is ignored."""
+    """Whether beta is added; otherwise it is ignored."""
     scale: bool = True
-    """Whether gamma is multiplied; if not it is ignored."""
+    """Whether to multiply by gamma; otherwise it is ignored."""
 
     def deduce(
         self, d: Deduction, data: KnownTensor, gamma: KnownTensor, beta: KnownTensor
@@ -241,8 +241,7 @@ class RmsNorm(Normalization):
 
 
 class ChannelNormalization(Op):
-    """What group and instance normalisation share: weights of the channels, statistics over other
-    axes."""
+    """The common part of group and instance normalisation: weights per channel, statistics over other axes."""
 
     channel_axis: int
     axes: tuple[int, ...] | int
@@ -251,7 +250,7 @@ class ChannelNormalization(Op):
     scale: bool
 
     def check_axes(self, d: Deduction, data: KnownTensor) -> int:
-        """The channel axis from the front, which the statistics' axes must not name."""
+        """The channel axis as a non-negative number; the axes of the statistics must not include it."""
         channel = d.axis(self.channel_axis, data.ndim, "channel_axis")
         d.require(
             channel not in d.axes(self.axes, data.ndim, "axes"),
@@ -260,12 +259,12 @@ class ChannelNormalization(Op):
         return channel
 
     def weighted(self, value: Any, channel: Any, gamma: te.Tensor, beta: te.Tensor) -> Any:
-        """A normalised element with the weights of its channel."""
+        """A normalised element, scaled and shifted by the weights of its channel."""
         value = value * te.widen(gamma(channel)) if self.scale else value
         return value + te.widen(beta(channel)) if self.center else value
 
     def weighted_on_numpy(self, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
-        """As `weighted`, a whole array."""
+        """The same as `weighted`, for a whole array."""
         channel = _from_front(self.channel_axis, x.ndim)
         x = x * spread(gamma, x.ndim, channel) if self.scale else x
         return x + spread(beta, x.ndim, channel) if self.center else x
@@ -273,20 +272,20 @@ class ChannelNormalization(Op):
 
 @define_op
 class InstanceNorm(ChannelNormalization):
-    """(data - mean) / sqrt(variance + epsilon) over `axes`, then * gamma + beta of the channel
+    """Instance normalisation: (data - mean) / sqrt(variance + epsilon) over `axes`, then * gamma + beta of the channel
     (Ulyanov, Vedaldi and Lempitsky, 2016)."""
 
     name = "nn.instance_norm"
     channel_axis: int
-    """Axis that gamma and beta belong to."""
+    """The channel axis: gamma and beta are vectors along it."""
     axes: tuple[int, ...] | int
-    """Axes of the statistics, without the channels'."""
+    """Axes over which the statistics are computed, without the channel axis."""
     epsilon: float = 1e-5
     """Added to the variance under the root."""
     center: bool = True
-    """Whether beta is added; if not it is ignored."""
+    """Whether beta is added; otherwise it is ignored."""
     scale: bool = True
-    """Whether gamma is multiplied; if not it is ignored."""
+    """Whether to multiply by gamma; otherwise it is ignored."""
 
     def deduce(
         self, d: Deduction, data: KnownTensor, gamma: KnownTensor, beta: KnownTensor
@@ -335,22 +334,22 @@ class InstanceNorm(ChannelNormalization):
 
 @define_op
 class GroupNorm(ChannelNormalization):
-    """(data - mean) / sqrt(variance + epsilon) over `axes` and the channels of a group, then
-    * gamma + beta of the channel (Wu and He, 2018). The channels are divided evenly."""
+    """Group normalisation: (data - mean) / sqrt(variance + epsilon) over `axes` and the channels of a group, then *
+    gamma + beta of the channel (Wu and He, 2018). The channels are divided evenly into groups."""
 
     name = "nn.group_norm"
     num_groups: int
-    """Into how many groups the channels are divided."""
+    """Number of groups that the channels are divided into."""
     channel_axis: int
-    """Axis that is divided, and that gamma and beta belong to."""
+    """The channel axis, which is divided into groups; gamma and beta are vectors along it."""
     axes: tuple[int, ...] | int
-    """Axes of the statistics, without the channels'."""
+    """Axes over which the statistics are computed, without the channel axis."""
     epsilon: float = 1e-5
     """Added to the variance under the root."""
     center: bool = True
-    """Whether beta is added; if not it is ignored."""
+    """Whether beta is added; otherwise it is ignored."""
     scale: bool = True
-    """Whether gamma is multiplied; if not it is ignored."""
+    """Whether to multiply by gamma; otherwise it is ignored."""
 
     def deduce(
         self, d: Deduction, data: KnownTensor, gamma: KnownTensor, beta: KnownTensor
@@ -371,7 +370,7 @@ class GroupNorm(ChannelNormalization):
     def legalize(
         self, out: KnownTensor, data: te.Tensor, gamma: te.Tensor, beta: te.Tensor
     ) -> te.Tensor:
-        # The statistics are those of a view in which the channel axis is two: group, and channel in the group.
+        # The statistics are those of a view in which the channel axis is split in two: group, and channel in the group.
         channel, sizes = self.channel_axis % out.ndim, te.dims(data)
         in_group = sizes[channel] // self.num_groups
         view = (*sizes[:channel], Dim.of(self.num_groups), in_group, *sizes[channel + 1 :])
@@ -382,7 +381,7 @@ class GroupNorm(ChannelNormalization):
             return te.widen(data(*i[:channel], joined, *i[channel + 2 :]))
 
         mean, variance = moments(view, axes, read)
-        divisor = te.dim(maximum(in_group, 1))  # of no channels there are no elements to divide for
+        divisor = te.dim(maximum(in_group, 1))  # with no channels there are no elements to divide
 
         def element(*i: Any) -> Any:
             at = outside(axes, (*i[:channel], i[channel] // divisor, None, *i[channel + 1 :]))
@@ -417,24 +416,24 @@ class GroupNorm(ChannelNormalization):
 
 @define_op
 class BatchNorm(Op):
-    """(data - mean) / sqrt(variance + epsilon) * gamma + beta of each place of `axis` (Ioffe and
-    Szegedy, 2015); a tuple of that, moving_mean and moving_var. In training mean and variance are
-    those of the data, and the moving ones come out as (1 - momentum) * old + momentum * new; else
-    they are the moving ones, which come out as they went in."""
+    """Batch normalisation: (data - mean) / sqrt(variance + epsilon) * gamma + beta for each index of `axis` (Ioffe and
+    Szegedy, 2015). The result is a tuple: the normalised data, moving_mean and moving_var. In training, mean and
+    variance are those of the data, and the moving statistics are updated to (1 - momentum) * old + momentum * new.
+    Otherwise the moving statistics are used, and returned unchanged."""
 
     name = "nn.batch_norm"
     axis: int
-    """Axis of the channels."""
+    """The channel axis."""
     epsilon: float = 1e-5
     """Added to the variance under the root."""
     center: bool = True
-    """Whether beta is added; if not it is ignored."""
+    """Whether beta is added; otherwise it is ignored."""
     scale: bool = True
-    """Whether gamma is multiplied; if not it is ignored."""
+    """Whether to multiply by gamma; otherwise it is ignored."""
     momentum: float = 0.1
-    """How much of the data's statistics goes into the moving ones."""
+    """Weight of the data's statistics in the update of the moving statistics."""
     training: bool = True
-    """Whether the statistics are the data's."""
+    """Whether to use the statistics of the data, not the moving ones."""
 
     def deduce(
         self, d: Deduction, data: KnownTensor, gamma: KnownTensor, beta: KnownTensor,
@@ -531,12 +530,12 @@ class BatchNorm(Op):
 
 @define_op
 class Dropout(Op):
-    """What dropout is when a model is used and not trained: data as it is, and a mask of ones of
-    its shape and dtype. Nothing is dropped, whatever the rate."""
+    """Dropout at inference: data unchanged, and a mask of ones of its shape and dtype. Nothing is dropped, whatever the
+    rate."""
 
     name = "nn.dropout"
     rate: float = 0.5
-    """Which part of the elements training would drop."""
+    """Fraction of elements that training would drop."""
 
     def deduce(self, d: Deduction, data: KnownTensor) -> TupleType:
         d.require(0 <= self.rate < 1, f"rate must be in [0, 1), got {self.rate}", arg="rate")
@@ -571,7 +570,7 @@ def _inverse_root(variance: Any, epsilon: float) -> Any:
 
 
 def _check_channels(d: Deduction, data: KnownTensor, axis: int, **weights: KnownTensor) -> None:
-    """Weights, by name, are vectors with an element for each place of `axis` of data."""
+    """Require weights, given by name, that are vectors of the size of `axis` of data."""
     d.need_float(data, "data")
     d.same_dtype(data, *weights.values())
     for name, weight in weights.items():

@@ -1,4 +1,4 @@
-"""A border around a tensor."""
+"""Padding: a border around a tensor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-"""The modes, and what numpy calls them."""
+"""Padding mode → numpy's name for it."""
 
 
 Widths: TypeAlias = tuple[int, ...]
@@ -24,14 +24,14 @@ Widths: TypeAlias = tuple[int, ...]
 
 @define_op
 class Pad(Op):
-    """data with a border: `pad_width` is how much before and after each axis, (before_0, after_0, before_1, …). Of
-    pad_value (mode "constant"), of the elements mirrored at the edge, which is not repeated ("reflect": needs a size
-    above the width), of the edge ("replicate": needs an element), or of the other end ("circular": needs a size as the
-    width)."""
+    """Pad data. `pad_width` is the width of the border before and after each axis: (before_0, after_0, before_1, …).
+    The border is `pad_value` (mode "constant"), the elements mirrored at the edge without the edge itself ("reflect":
+    needs a size above the width), the edge element ("replicate": needs at least one element), or the elements of the
+    other end ("circular": needs a size of at least the width)."""
 
     name = "nn.pad"
     pad_width: Widths
-    """Also as pairs, one for each axis."""
+    """Flat, or as pairs, one for each axis."""
     pad_mode: str = "constant"
     pad_value: float = 0.0
 
@@ -80,7 +80,7 @@ class Pad(Op):
         return TensorType(None, dtype, len(self.pad_width) // 2)
 
     def _check_size(self, d: Deduction, axis: int, size: Dim, width: int) -> None:
-        """Refuse an axis that has not the elements of its border."""
+        """Refuse an axis that has too few elements for its border."""
         needed = {"reflect": width + 1, "circular": width, "replicate": 1}.get(self.pad_mode, 0)
         if width:
             message = (
@@ -112,7 +112,7 @@ class Pad(Op):
         return te.compute(out.dims, element, "pad")
 
     def _place(self, at: Any, size: Dim) -> Any:
-        """Where a place of the border (or inside) is read."""
+        """The index in data that an index relative to data's start, possibly in the border, reads."""
         last = te.dim(size - 1)
         match self.pad_mode:
             case "reflect":
@@ -167,7 +167,7 @@ class Pad(Op):
 
 
 def check_value(d: Deduction, value: float, data: KnownTensor) -> None:
-    """Refuse a `pad_value` that data's dtype does not have."""
+    """Refuse a `pad_value` that data's dtype cannot represent."""
     if data.dtype.is_float:
         return
     low, high = 0, 1
@@ -181,7 +181,7 @@ def check_value(d: Deduction, value: float, data: KnownTensor) -> None:
 
 
 def literal_value(value: float) -> float | int:
-    """A number as the literal of any dtype that has it."""
+    """A number as a literal: an integer if it is whole."""
     return int(value) if float(value).is_integer() else value
 
 

@@ -1,6 +1,6 @@
-"""The parameters of the functions that make calls of operators: arguments, then attributes, with their types.
+"""The signatures of operators' functions: arguments, then attributes, with their types.
 
-Types are texts, as signatures show them. Their names are those of `relaxpy.op.function`.
+Types are texts, as shown in signatures. Their names are those of `relaxpy.op.function`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ARGUMENTS: dict[type[Annotation], str] = {
 
 
 def argument(name: str, kind: type[Annotation], optional: bool, scalar: bool) -> Parameter:
-    """An argument. `scalar` allows numbers in the place of a tensor."""
+    """The parameter of an argument. `scalar` accepts numbers in place of a tensor."""
     text = "Operand" if scalar and kind is TensorType else _ARGUMENTS[kind]
     if optional:
         return Parameter(
@@ -37,8 +37,8 @@ def argument(name: str, kind: type[Annotation], optional: bool, scalar: bool) ->
 
 
 def attributes(cls: Any, after: Sequence[Parameter]) -> list[Parameter]:
-    """The attributes of an operator, behind other parameters. Python has no parameter without a default behind one
-    that has some: from there on they are shown as given by keyword."""
+    """The parameters of an operator's attributes, which come after other parameters. Python allows no parameter without
+    a default after one with a default, so from there on they are keyword-only."""
     kind = Parameter.POSITIONAL_OR_KEYWORD
     defaults = False
     for each in after:
@@ -75,12 +75,12 @@ def _accepted_text(text: str, module: str) -> str:
 
 
 def names_of(module: str) -> dict[str, Any]:
-    """The names of a module, in which its annotations are read; none for code that belongs to no module."""
+    """The names of a module, which its annotations refer to; empty for code that belongs to no module."""
     return vars(sys.modules[module]) if module in sys.modules else {}
 
 
 def accepted(hint: Any) -> str:
-    """What is accepted for an attribute of this type: any sequence for a tuple, a dtype's name for a dtype."""
+    """The type accepted for an attribute of this type: any sequence for a tuple, a name for a dtype."""
     if get_origin(hint) in (types.UnionType, Union):
         return " | ".join(dict.fromkeys(map(accepted, get_args(hint))))
     if get_origin(hint) is tuple:

@@ -1,4 +1,4 @@
-"""Pooling over one, two and three spatial axes (`R.nn.max_pool2d`, …), of any layout."""
+"""Pooling over one, two and three spatial axes (`R.nn.max_pool2d`, …), in any layout."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from relaxpy.op.precision import narrowed, quotient, sum_dtype, widened
 
 
 class PoolLike(Op):
-    """What all pooling shares: layouts."""
+    """The common part of all pooling operators: layouts."""
 
     spatial: ClassVar[str]
     """Letters of the spatial axes."""
@@ -38,7 +38,7 @@ class PoolLike(Op):
     out_layout: str | None
 
     def layouts(self) -> tuple[Layout, Layout]:
-        """Of data and result; of a packed layout (NCHW4c) the letters."""
+        """The layouts of data and result; for a packed layout (NCHW4c) its letters."""
         texts = self.layout, self.layout if self.out_layout is None else self.out_layout
         layout, out_layout = map(Layout.of, texts)
         return layout, out_layout
@@ -55,7 +55,7 @@ class PoolLike(Op):
         check_packed_layout(d, self.layout, letters, "layout", data)
 
     def plain(self, x: np.ndarray) -> np.ndarray:
-        """An array of the layout of data in layout NC and space, packed channels with the others."""
+        """Transpose an array from data's layout to NC and the spatial axes, with packed channels merged."""
         letters = self.layouts()[0].letters
         if len(letters) == 2 + len(self.spatial):
             return Layout(letters).moved(x, f"NC{self.spatial}")
@@ -63,7 +63,7 @@ class PoolLike(Op):
         return moved.reshape(moved.shape[0], moved.shape[1] * moved.shape[2], *moved.shape[3:])
 
     def result(self, value: np.ndarray) -> np.ndarray:
-        """A result of layout NC and space in the layout wanted."""
+        """Transpose a result from NC and the spatial axes to the requested layout."""
         if not self.layout.endswith("c"):
             return Layout(f"NC{self.spatial}").moved(value, self.layouts()[1].letters)
         batch, channels, *sizes = value.shape
@@ -78,7 +78,8 @@ class PoolLike(Op):
 
 
 class Window(NamedTuple):
-    """How windows lie on one axis: window o has the places o * stride + k * dilation - before, for k below `size`."""
+    """The windows along one axis: window o covers the indices o * stride + k * dilation - before, for k below
+    `size`."""
 
     letter: str
     size: int
@@ -89,7 +90,7 @@ class Window(NamedTuple):
 
     @property
     def span(self) -> int:
-        """From the first to the last place, inclusive."""
+        """Length of a window from its first to its last index, inclusive."""
         return (self.size - 1) * self.dilation + 1
 
     def place(self, o: Any, k: Any) -> Any:
@@ -98,27 +99,28 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class Pooling(PoolLike):
-    """One number from each window of data. Places outside of data take no part."""
+    """Base of pooling operators: one number from each window of data. Padding takes no part."""
 
     pool_size: tuple[int, ...] | int = 1
-    """Places of a window; one number, or one for each spatial axis."""
+    """Window size: one number, or one for each spatial axis."""
     strides: tuple[int, ...] | int = 1
-    """How far apart the windows are; one number, or one for each spatial axis."""
+    """Stride: one number, or one for each spatial axis."""
     padding: tuple[int, ...] | int = 0
-    """By how much windows may begin before and end after data: one number, one for each spatial axis, or all before
-    and then all after."""
+    """Padding: how far windows may extend beyond data: one number, one for each spatial axis, or all before and then
+    all after."""
     dilation: tuple[int, ...] | int = 1
-    """How far apart the places of a window are; one number, or one for each spatial axis."""
+    """Distance of the elements of a window: one number, or one for each spatial axis."""
     ceil_mode: bool = False
-    """Whether there is a last window that ends beyond the padding, if it begins before."""
+    """Whether the number of windows is rounded up: a last window may extend beyond the padding if it starts before
+    it."""
     count_include_pad: bool = False
-    """Whether an average counts the places of the padding, which are 0; a maximum does not care."""
+    """Whether an average counts padding, as zeros. No effect on a maximum."""
     layout: str = ""
     out_layout: str | None = None
-    """Layout of the result; None: that of data."""
+    """Layout of the result; None: the layout of data."""
 
     def windows(self) -> list[Window]:
-        """By spatial axis."""
+        """The windows of each spatial axis."""
         count = len(self.spatial)
         numbers = (self.pool_size, self.strides, self.dilation)
         sizes, strides, dilation = (per_axis(value, count) for value in numbers)
@@ -150,10 +152,10 @@ class Pooling(PoolLike):
         return TensorType(out_layout.order(sizes), data.dtype)
 
     def reach(self, size: Any, w: Window) -> Any:
-        """The number of windows times the stride, rounded up: of an axis of `size` places."""
+        """The number of windows times the stride, rounded up, for an axis of `size` elements."""
         if not self.ceil_mode:
             return size + (w.before + w.after - w.span + w.stride)
-        # A window that ends beyond the padding must begin before it, in data or on its left.
+        # A window that extends beyond the padding must start before it, in data or on its left.
         beyond = min(w.after - w.span + w.stride, 0)
         return size + (w.before + beyond + w.stride - 1)
 
@@ -162,7 +164,8 @@ class Pooling(PoolLike):
         raise NotImplementedError
 
     def read(self, data: te.Tensor, otherwise: Any, index: Any, loops: dict[str, Any]) -> Any:
-        """The element at place `loops` of the window that element `index` of the result has; `otherwise` outside."""
+        """The element at offset `loops` of the window for element `index` of the result; `otherwise` outside of
+        data."""
         layout, out_layout = self.layouts()
         sizes, place = layout.named(te.dims(data)), out_layout.named(index)
         may_leave = []
@@ -174,15 +177,15 @@ class Pooling(PoolLike):
         return te.if_then_else(inside(may_leave), value, otherwise) if may_leave else value
 
     def loops(self) -> dict[str, Any]:
-        """A loop over the places of a window for each axis."""
+        """A loop over the offsets in a window for each spatial axis."""
         return {w.letter: te.reduce_axis(w.size, f"k{w.letter}") for w in self.windows()}
 
     def places(
         self, shape: Sequence[int]
     ) -> Iterator[tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]]:
-        """For each place of a window over an array of `shape`, of layout NC and space: the index of the elements there
-        of all windows (of what is outside the nearest element; of an axis without elements 0), whether each is inside,
-        and whether of data or padding."""
+        """For each offset in a window, over an array of `shape` in layout NC and the spatial axes: the indices of the
+        elements at that offset of all windows (clamped to data; 0 for an empty axis), whether each is inside data, and
+        whether each is inside data or padding."""
         windows, sizes = self.windows(), shape[2:]
         counts = [self.reach(size, w) // w.stride for size, w in zip(sizes, windows, strict=True)]
         for k in np.ndindex(*(w.size for w in windows)):
@@ -196,8 +199,8 @@ class Pooling(PoolLike):
             yield index, _all(within), _all(padded)
 
     def seen(self, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """For each place of a window, on numpy in layout NC and space: the elements there of all windows, whether
-        each is inside of data, and whether of data or padding."""
+        """For each offset in a window, on numpy in layout NC and the spatial axes: the elements at that offset of all
+        windows, whether each is inside data, and whether each is inside data or padding."""
         x = self.plain(data)
         source = x if x.size else np.zeros([max(n, 1) for n in x.shape], x.dtype)
         for index, within, padded in self.places(x.shape):
@@ -205,14 +208,14 @@ class Pooling(PoolLike):
 
 
 def _all(conditions: Sequence[np.ndarray]) -> np.ndarray:
-    """Where the condition of every axis holds, as an array of all axes."""
+    """Combine a condition for each axis into an array over all axes."""
     return functools.reduce(np.logical_and, np.meshgrid(*conditions, indexing="ij"))
 
 
 @dataclass(frozen=True)
 class MaxPooling(Pooling):
-    """The largest of each window: NaN if there is one; minus infinity, or the smallest integer, of a window that is
-    outside altogether."""
+    """The maximum of each window; NaN if it contains one. A window entirely outside of data gives minus infinity, or
+    the smallest integer."""
 
     def check_dtype(self, d: Deduction, data: KnownTensor) -> None:
         d.require(
@@ -262,8 +265,7 @@ class MaxPooling(Pooling):
 
 @dataclass(frozen=True)
 class AveragePooling(Pooling):
-    """The mean of each window; 0 of one that has nothing to count. Of integers the sum is exact, and its quotient
-    rounded toward 0."""
+    """The mean of each window; 0 if nothing is counted. Integer sums are exact and the quotient is rounded toward 0."""
 
     def check_dtype(self, d: Deduction, data: KnownTensor) -> None:
         d.require(
@@ -290,14 +292,14 @@ class AveragePooling(Pooling):
         return te.compute(out.dims, element, "avg_pool")
 
     def counted(self, w: Window, o: Any, size: Dim) -> Any:
-        """How many places of window o on an axis of `size` places are counted."""
+        """The number of counted elements of window o on an axis of `size` elements."""
         if not (self.ceil_mode or w.before or w.after):
             return te.dim(w.size)
         first, low = w.place(o, te.dim(0)), te.dim(-w.before if self.count_include_pad else 0)
         high = te.dim(size + (w.after if self.count_include_pad else 0))
 
         def below(limit: Any) -> Any:
-            """How many places of the window are below a limit."""
+            """The number of indices of the window below a limit."""
             steps = (limit - first + (w.dilation - 1)) // w.dilation
             return te.maximum(te.minimum(steps, te.dim(w.size)), te.dim(0))
 
@@ -351,7 +353,7 @@ def _dims(cls: type[PoolLike]) -> str:
 
 
 def _wrong(cls: type[Pooling]) -> Iterator[Sample]:
-    """What all of them refuse."""
+    """Calls that all pooling operators refuse."""
     count = len(cls.spatial)
     x, letter = rand(1, 2, *(4,) * count), cls.spatial[0]
     yield wrong(cls(5), x, code="shape-mismatch", match=f"axis {letter} of size 4")
@@ -367,8 +369,8 @@ def _wrong(cls: type[Pooling]) -> Iterator[Sample]:
 
 @define_op
 class MaxPool1d(MaxPooling):
-    """The largest of each window of one axis, `strides` apart: NaN if there is one; minus infinity, or the smallest
-    integer, of a window that is outside of data altogether."""
+    """1-D max pooling: the maximum of each window, NaN if it contains one. `strides` is the distance of windows. A
+    window entirely outside of data gives minus infinity, or the smallest integer."""
 
     name = "nn.max_pool1d"
     spatial = "W"
@@ -377,8 +379,8 @@ class MaxPool1d(MaxPooling):
 
 @define_op
 class MaxPool2d(MaxPooling):
-    """The largest of each window of two axes, `strides` apart: NaN if there is one; minus infinity, or the smallest
-    integer, of a window that is outside of data altogether."""
+    """2-D max pooling: the maximum of each window, NaN if it contains one. `strides` is the distance of windows. A
+    window entirely outside of data gives minus infinity, or the smallest integer."""
 
     name = "nn.max_pool2d"
     spatial = "HW"
@@ -387,8 +389,8 @@ class MaxPool2d(MaxPooling):
 
 @define_op
 class MaxPool3d(MaxPooling):
-    """The largest of each window of three axes, `strides` apart: NaN if there is one; minus infinity, or the smallest
-    integer, of a window that is outside of data altogether."""
+    """3-D max pooling: the maximum of each window, NaN if it contains one. `strides` is the distance of windows. A
+    window entirely outside of data gives minus infinity, or the smallest integer."""
 
     name = "nn.max_pool3d"
     spatial = "DHW"
@@ -397,7 +399,7 @@ class MaxPool3d(MaxPooling):
 
 @define_op
 class AvgPool1d(AveragePooling):
-    """The mean of each window of one axis, `strides` apart; 0 of a window that has nothing to count."""
+    """1-D average pooling: the mean of each window; 0 if nothing is counted. `strides` is the distance of windows."""
 
     name = "nn.avg_pool1d"
     spatial = "W"
@@ -407,7 +409,7 @@ class AvgPool1d(AveragePooling):
 
 @define_op
 class AvgPool2d(AveragePooling):
-    """The mean of each window of two axes, `strides` apart; 0 of a window that has nothing to count."""
+    """2-D average pooling: the mean of each window; 0 if nothing is counted. `strides` is the distance of windows."""
 
     name = "nn.avg_pool2d"
     spatial = "HW"
@@ -416,7 +418,7 @@ class AvgPool2d(AveragePooling):
 
 @define_op
 class AvgPool3d(AveragePooling):
-    """The mean of each window of three axes, `strides` apart; 0 of a window that has nothing to count."""
+    """3-D average pooling: the mean of each window; 0 if nothing is counted. `strides` is the distance of windows."""
 
     name = "nn.avg_pool3d"
     spatial = "DHW"

@@ -1,5 +1,5 @@
-"""Gradients of pooling with respect to data (`R.grad.max_pool2d_backward`, …): what each window hands back to its
-places."""
+"""Gradients of pooling with respect to data (`R.grad.max_pool2d_backward`, …): each window distributes its gradient to
+its elements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from relaxpy.op.precision import narrowed, widened
 
 @dataclass(frozen=True)
 class PoolingBackward(Pooling, Gradient):
-    """The gradient of a pooling with respect to data. Where windows overlap, it is the sum of what they hand back, in
+    """Base of the gradients of pooling with respect to data. Where windows overlap, their contributions are summed, in
     float32 for narrower dtypes."""
 
     def deduce(self, d: Deduction, output_grad: KnownTensor, data: KnownTensor) -> TensorType:
@@ -44,7 +44,7 @@ class PoolingBackward(Pooling, Gradient):
         sizes, counts = layout.named(te.dims(data)), out_layout.named(te.dims(output_grad))
 
         def fill(p: Any, result: Any, grad: Any, source: Any) -> None:
-            # Windows overlap within a plane only: planes may be filled at the same time.
+            # Windows overlap within a plane only, so planes are filled in parallel.
             with te.rows(p, [sizes["N"], sizes["C"]]) as (n, c):
                 row = {"N": n, "C": c}
                 with p.loops([te.dim(sizes[a]) for a in self.spatial]) as at:
@@ -75,7 +75,7 @@ class PoolingBackward(Pooling, Gradient):
         return np.ascontiguousarray(narrowed(Layout(plain).moved(found, layout.letters), data))
 
     def hand_back_numpy(self, given: np.ndarray, x: np.ndarray, found: np.ndarray) -> None:
-        """Add to `found` what all windows hand back; all arrays of layout NC and space."""
+        """Add the contributions of all windows to `found`; all arrays are in layout NC and the spatial axes."""
         raise NotImplementedError
 
     @classmethod
@@ -109,15 +109,15 @@ class FromWindow:
     op: PoolingBackward
     program: Any
     window: dict[str, Any]
-    """Which one it is, by letters."""
+    """The index of the window, by letters."""
     sizes: dict[str, Any]
-    """Of data, by letters."""
+    """The sizes of data, by letters."""
     data: Any
     result: Any
 
     @contextmanager
     def places(self) -> Iterator[dict[str, Any]]:
-        """Loops over the places of the window that are inside of data; gives them by letters."""
+        """Loop over the indices of the window inside data; yields them by letters."""
         windows, p = self.op.windows(), self.program
         with p.loops([te.dim(w.size) for w in windows], "k") as k:
             place = {
@@ -128,15 +128,15 @@ class FromWindow:
                 yield place
 
     def index(self, place: dict[str, Any]) -> tuple[Any, ...]:
-        """The element of data at a place."""
+        """The index of data for an index of the window."""
         return self.op.layouts()[0].order(self.window | place)
 
     def value(self, place: dict[str, Any]) -> Any:
-        """What is there, widened."""
+        """The element of data, widened."""
         return te.widen(self.program.read(self.data, *self.index(place)))
 
     def give(self, place: dict[str, Any], amount: Any) -> None:
-        """Add to the gradient there."""
+        """Add to the gradient at this index."""
         index = self.index(place)
         total = te.add(self.program.read(self.result, *index), amount)
         self.program.write(self.result, *index, value=total)
@@ -144,8 +144,8 @@ class FromWindow:
 
 @define_op
 class MaxPool2dBackward(PoolingBackward):
-    """The gradient of `nn.max_pool2d` with respect to data, where `output_grad` is that with respect to its result:
-    each window hands it to its largest element, of several to the first (in row-major order), to a NaN before all."""
+    """The gradient of `nn.max_pool2d` with respect to data, given the gradient `output_grad` of its result. Each
+    window's gradient goes to its largest element: a NaN first, else the first of equal elements in row-major order."""
 
     name = "grad.max_pool2d_backward"
     of_data = True
@@ -181,8 +181,8 @@ class MaxPool2dBackward(PoolingBackward):
 
 @define_op
 class AvgPool2dBackward(PoolingBackward, AveragePooling):
-    """The gradient of `nn.avg_pool2d` with respect to data, where `output_grad` is that with respect to its result:
-    each window hands it in equal parts to its elements (and to the padding, where that was counted)."""
+    """The gradient of `nn.avg_pool2d` with respect to data, given the gradient `output_grad` of its result. Each
+    window's gradient is divided equally among its elements, counted padding included."""
 
     name = "grad.avg_pool2d_backward"
     of_data = True

@@ -18,7 +18,7 @@ def sum_dtype(dtype: DType) -> DType:
 
 
 def quotient(total: Any, count: Any) -> Any:
-    """`total / count`, of integers rounded towards 0; counts are positive."""
+    """`total / count`; integers are rounded toward 0. Counts are positive."""
     if total.dtype.kind not in "iu":
         return total / count.astype(total.dtype)
     count = count.astype(total.dtype)
@@ -27,7 +27,7 @@ def quotient(total: Any, count: Any) -> Any:
 
 
 def widened(x: np.ndarray) -> np.ndarray:
-    """`x`, as float32 where it is narrower."""
+    """`x` converted to float32 if its dtype is narrower."""
     return x.astype(np.float32) if DType(x.dtype).is_narrow else x
 
 
@@ -37,8 +37,8 @@ def narrowed(value: Any, like: np.ndarray) -> np.ndarray:
 
 
 def converted(x: np.ndarray, dtype: str) -> np.ndarray:
-    """`x` as `dtype`: from float to integer towards zero, saturating, NaN as 0 (numpy leaves
-    these undefined)."""
+    """`x` as `dtype`. Float to integer truncates toward zero and saturates, and NaN becomes 0; numpy leaves these cases
+    undefined."""
     source, target = DType(x.dtype), DType(dtype)
     if not (source.is_float and target.is_int):
         return x.astype(target.numpy)

@@ -1,4 +1,4 @@
-"""Numbers of few bits: between floats and scaled integers, and one-hot codes."""
+"""Quantisation between floats and scaled integers, and one-hot encoding."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from relaxpy.shape.lattice import Verdict
 from relaxpy.shape.prove import equal
 
 _NARROW = ("int8", "uint8", "int16", "uint16")
-"""What values are quantised to: all of them exact in float32, with a zero point added."""
+"""Dtypes to quantise to: all values, with a zero point added, are exact in float32."""
 
 
 class Quantization(Op):
-    """What `quantize` and `dequantize` share: one scale and zero point for all of `data` (0-d, or one element), or one
-    for each place along `axis`."""
+    """The common part of `quantize` and `dequantize`: one scale and zero point for all of `data` (0-d, or one element),
+    or one for each index of `axis`."""
 
     axis: int = -1
     out_dtype: DType
@@ -33,7 +33,7 @@ class Quantization(Op):
     def result(
         self, d: Deduction, data: KnownTensor, scale: KnownTensor, zero_point: KnownTensor
     ) -> TensorType:
-        """What `deduce` gives, once the dtypes are found to be right."""
+        """The annotation of the result, after the dtypes were checked."""
         d.need_float(scale, "scale")
         d.need_int(zero_point, "zero_point")
         for name, x in (("scale", scale), ("zero_point", zero_point)):
@@ -65,7 +65,7 @@ class Quantization(Op):
         return x(*te.broadcast_index(shape, [out.dims[self.axis]], [index[self.axis]]))
 
     def along(self, x: np.ndarray, data: np.ndarray) -> np.ndarray:
-        """The same of an array, such that numpy broadcasts it."""
+        """The scale or zero point array, reshaped for broadcasting with data."""
         if x.ndim == 0 or data.ndim == 0:
             return x.reshape(())
         return x.reshape([-1 if a == self.axis % data.ndim else 1 for a in range(data.ndim)])
@@ -73,8 +73,8 @@ class Quantization(Op):
 
 @define_op
 class Quantize(Quantization):
-    """round(data / scale) + zero_point as `out_dtype`, with halves to the even number, and what is beyond the range at
-    its ends; NaN gives 0. One scale and zero point, or one for each place along `axis`."""
+    """Quantise: round(data / scale) + zero_point as `out_dtype`, with halves rounded to even, and saturated to the
+    range of the dtype; NaN gives 0. One scale and zero point, or one for each index of `axis`."""
 
     name = "quantize"
     axis: int = -1
@@ -131,8 +131,8 @@ class Quantize(Quantization):
 
 @define_op
 class Dequantize(Quantization):
-    """scale * (data - zero_point) as `out_dtype`, computed in float32; what float16 cannot hold becomes its largest
-    number. One scale and zero point, or one for each place along `axis`."""
+    """Dequantise: scale * (data - zero_point) as `out_dtype`, computed in float32; float16 saturates at its largest
+    number. One scale and zero point, or one for each index of `axis`."""
 
     name = "dequantize"
     axis: int = -1
@@ -164,7 +164,7 @@ class Dequantize(Quantization):
         return te.compute(out.dims, element)
 
     def wide(self, *dtypes: str) -> str:
-        """What the difference of integers is taken in, so that it is exact for 32 bits and never overflows."""
+        """The dtype of the integer difference: exact for 32 bits, without overflow."""
         return "int32" if max(DType(str(dtype)).bits for dtype in dtypes) <= 16 else "float64"
 
     def limited(self, value: Any) -> Any:
@@ -198,8 +198,8 @@ class Dequantize(Quantization):
 
 @define_op
 class OneHot(Op):
-    """A new dimension of size `depth` at `axis`, `on_value` at the place that the index names and `off_value`
-    elsewhere, also everywhere for an index out of range."""
+    """One-hot encoding: a new axis of size `depth` at `axis`, with `on_value` at the index and `off_value` elsewhere.
+    An index out of range gives `off_value` everywhere."""
 
     name = "one_hot"
     on_value: bool | int | float
@@ -207,11 +207,11 @@ class OneHot(Op):
     depth: int
     axis: int = -1
     dtype: DType | None = None
-    """Dtype of the result; None: bool, int64 or float32, as the values are."""
+    """Dtype of the result; None: bool, int64 or float32, by the kind of the values."""
 
     @classmethod
     def make(cls, *args: Any, **kwargs: Any) -> Call:
-        """The call; the result has the dtype of the values, where they have one: `T.float64(1.5)`."""
+        """Make the call. The result has the dtype of the values, if they are given with one: `T.float64(1.5)`."""
         given = [*args[1:3], kwargs.get("on_value"), kwargs.get("off_value")]
         dtypes = {x.dtype for x in given if isinstance(x, (FloatOf, PrimValue))}
         if kwargs.get("dtype") is None and len(args) < 6 and len(dtypes) == 1:
@@ -220,7 +220,7 @@ class OneHot(Op):
         return super().make(*args, **kwargs)
 
     def dtype_of_values(self) -> DType:
-        """The dtype of the result: what is said, else the widest kind of the two values."""
+        """The dtype of the result: the given one, else that of the wider kind of the two values."""
         kinds = {type(self.on_value), type(self.off_value)}
         return self.dtype or DType(
             "float32" if float in kinds else "int64" if int in kinds else "bool"

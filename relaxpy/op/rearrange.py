@@ -1,4 +1,4 @@
-"""Neural-network operators that move elements and change none: `R.nn.batch_flatten`, `R.nn.pixel_shuffle`."""
+"""Neural-network operators that only move elements: `R.nn.batch_flatten`, `R.nn.pixel_shuffle`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relaxpy.op.row_major import reindexed
 
 @define_op
 class BatchFlatten(Op):
-    """All axes but the first as one, in row-major order."""
+    """Flatten all axes except the first, in row-major order."""
 
     name = "nn.batch_flatten"
 
@@ -51,12 +51,12 @@ class BatchFlatten(Op):
 
 @define_op
 class PixelShuffle(Op):
-    """Channels as space: (…, C * r * r, H, W) as (…, C, H * r, W * r), where channel c * r * r + i * r + j holds the
-    pixels at row i and column j of the squares of r * r (Shi et al., 2016)."""
+    """Pixel shuffle: rearrange (…, C * r * r, H, W) to (…, C, H * r, W * r). Channel c * r * r + i * r + j holds the
+    pixels at row i and column j of each r × r square (Shi et al., 2016)."""
 
     name = "nn.pixel_shuffle"
     upscale_factor: int
-    """R, the side of a square."""
+    """The factor r: the side of a square."""
 
     def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         d.require(

@@ -26,7 +26,7 @@ class Reduction(Op):
     axis: tuple[int, ...] | int | None = None
     """Axes to reduce, counted from the end where negative; None: all."""
     keepdims: bool = False
-    """The reduced axes stay, with size 1."""
+    """Whether the reduced axes are kept with size 1."""
 
     def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         self.check(d, x)
@@ -46,7 +46,7 @@ class Reduction(Op):
         return TensorType(None, x.dtype, 0 if self.axis is None and not self.keepdims else -1)
 
     def axes_of(self, ndim: int) -> tuple[int, ...]:
-        """The reduced axes from the front."""
+        """The reduced axes as non-negative numbers."""
         axes = (
             range(ndim)
             if self.axis is None
@@ -60,7 +60,7 @@ class Reduction(Op):
         return rounded(out, self.reduced(out, x, self.reducer(), name=self.name))
 
     def reducer(self) -> Callable[[Any, Any], Any]:
-        """The reduction as an expression: of an operand, over loops."""
+        """The reduction as an expression, applied to an operand and loops."""
         raise NotImplementedError
 
     def reduced(
@@ -71,8 +71,8 @@ class Reduction(Op):
         value: Callable[[Any, Sequence[Any], Sequence[Any]], Any] = lambda element, *_: element,
         name: str = "reduced",
     ) -> te.Tensor:
-        """`reduce` of `value(element, place, along)` in wide precision, of the shape of the result:
-        `place` is an index of the result, `along` one for each reduced axis."""
+        """Apply `reduce` to `value(element, place, along)` in wide precision; the result has the shape of `out`.
+        `place` is an index of the result, `along` an index for each reduced axis."""
         sizes, gone = te.dims(x), self.axes_of(len(x.shape))
         loops = {a: te.reduce_axis(sizes[a], f"k{a}") for a in gone}
 
@@ -113,7 +113,7 @@ class Reduction(Op):
 
 @define_op
 class Sum(Reduction):
-    """The sum; integers modulo 2**bits, in the argument's dtype."""
+    """The sum, in the argument's dtype; integers modulo 2**bits."""
 
     name = "sum"
 
@@ -132,7 +132,7 @@ class Sum(Reduction):
 
 @define_op
 class Prod(Reduction):
-    """The product, 1 of nothing; integers modulo 2**bits, in the argument's dtype."""
+    """The product, in the argument's dtype; integers modulo 2**bits. The product of no elements is 1."""
 
     name = "prod"
 
@@ -152,8 +152,7 @@ class Prod(Reduction):
 
 @define_op
 class Mean(Reduction):
-    """The mean. Means of integers are rounded towards 0. The mean of no elements is NaN for floats, and 0 for
-    integers."""
+    """The mean. Integer means are rounded toward 0. The mean of no elements is NaN for floats, and 0 for integers."""
 
     name = "mean"
 
@@ -193,10 +192,10 @@ class Mean(Reduction):
 
 
 class Spread(Reduction):
-    """How far elements lie from their mean. Integers are computed in float64, and the result is rounded towards 0."""
+    """Base of variance and standard deviation. Integers are computed in float64, and the result is rounded toward 0."""
 
     def variance(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
-        """The mean square of the distance from the mean, in wide precision."""
+        """The variance in wide precision: the mean of the squared deviations from the mean."""
         average = Mean(self.axis, self.keepdims)
         if DType(str(x.dtype)).is_int:
             whole = x
@@ -210,7 +209,7 @@ class Spread(Reduction):
         return average.mean(out, x, square)
 
     def numpy_variance(self, x: np.ndarray) -> np.ndarray:
-        """The same on an array, in wide precision."""
+        """The same as `variance`, on an array."""
         wide = x.astype(np.float64) if DType(x.dtype).is_int else widened(x)
         distance = wide - Mean(self.axis, keepdims=True).reference(wide)
         return Mean(self.axis, self.keepdims).reference(distance * distance)
@@ -218,8 +217,7 @@ class Spread(Reduction):
 
 @define_op
 class Variance(Spread):
-    """The mean square of the distance from the mean (divided by the number of elements, as
-    `numpy.var`); NaN of nothing."""
+    """The population variance, as `numpy.var`: the mean of the squared deviations from the mean. NaN of no elements."""
 
     name = "variance"
 
@@ -232,7 +230,7 @@ class Variance(Spread):
 
 @define_op
 class Std(Spread):
-    """The standard deviation: the square root of `variance`; NaN of nothing."""
+    """The standard deviation: the square root of `variance`; NaN of no elements."""
 
     name = "std"
 
@@ -256,7 +254,7 @@ class Extreme(Reduction):
 
 @define_op
 class Max(Extreme):
-    """The greatest element; -infinity, or the smallest integer, of nothing."""
+    """The maximum; NaN if there is one. The maximum of no elements is -infinity, or the smallest integer."""
 
     name = "max"
 
@@ -271,7 +269,7 @@ class Max(Extreme):
 
 @define_op
 class Min(Extreme):
-    """The smallest element; infinity, or the greatest integer, of nothing."""
+    """The minimum; NaN if there is one. The minimum of no elements is infinity, or the greatest integer."""
 
     name = "min"
 
@@ -285,10 +283,11 @@ class Min(Extreme):
 
 
 class Quantifier(Reduction):
-    """Whether elements are not 0 (a NaN is not), as bool."""
+    """A reduction with a bool result: the logical or, or the logical and, of the elements. An element is true if it is
+    not 0; a NaN is true."""
 
     def check(self, d: Deduction, x: KnownTensor) -> None:
-        """Any dtype will do."""
+        """Accept any dtype."""
 
     def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         return TensorType(super().deduce(d, x).shape, "bool")
@@ -302,7 +301,7 @@ class Quantifier(Reduction):
         def flag(element: Any, *_: Any) -> Any:
             return te.cast(te.cast(element, DType("bool")), DType("int8"))
 
-        # Of nothing a reduction gives a limit of int8: below 0 for `any`, above for `all`.
+        # A reduction of no elements gives a limit of int8: below 0 for `any`, above for `all`.
         found = self.reduced(out, x, self.reducer(), flag, self.name)
         zero = te.const(0, "int8")
         return te.compute(out.dims, lambda *i: te.greater(found(*i), zero), "flag")
@@ -323,7 +322,7 @@ class Quantifier(Reduction):
 
 @define_op
 class AnyTrue(Quantifier):
-    """Is any element not 0? False of nothing; a NaN is not 0."""
+    """Is any element not 0? False for no elements; a NaN is not 0."""
 
     name = "any"
 
@@ -336,7 +335,7 @@ class AnyTrue(Quantifier):
 
 @define_op
 class AllTrue(Quantifier):
-    """Are all elements not 0? True of nothing; a NaN is not 0."""
+    """Are all elements not 0? True for no elements; a NaN is not 0."""
 
     name = "all"
 
@@ -348,14 +347,14 @@ class AllTrue(Quantifier):
 
 
 def rounded(out: KnownTensor, wide: te.Tensor) -> te.Tensor:
-    """A result in wide precision as the dtype of `out`."""
+    """Convert a result in wide precision to the dtype of `out`."""
     if out.dtype == str(wide.dtype):
         return wide
     return te.compute(out.dims, lambda *i: te.cast(wide(*i), out.dtype), "rounded")
 
 
 def _limits(x: np.ndarray) -> tuple[Any, Any]:
-    """What the maximum and the minimum of nothing are."""
+    """The maximum and the minimum of no elements."""
     if DType(x.dtype).is_float:
         return -np.inf, np.inf
     return np.iinfo(x.dtype).min, np.iinfo(x.dtype).max

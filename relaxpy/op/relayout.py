@@ -1,4 +1,4 @@
-"""The elements of a tensor at places that a formula says."""
+"""Layout transformation: moving elements to indices given by a formula."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from relaxpy.shape.prove import prove
 
 @define_op
 class LayoutTransform(Op):
-    """Each element of x at the place that `index_map` says for its own, as in
-    `T.index_map(lambda i, j: (j, i // 4, i % 4))`, in the smallest shape that holds all places (`i % 4`
-    has always 4). Places that no element goes to are `pad_value`, or 0; where several go, the last in row-major order
-    stays. The separators are read and mean nothing here: memory is flat."""
+    """Move each element of x to the index that `index_map` gives for its own, as in `T.index_map(lambda i, j: (j, i //
+    4, i % 4))`. The result has the smallest shape that contains all indices (`i % 4` always needs 4). Elements of the
+    result that none of x moves to are `pad_value`, or 0; if several move to one index, the last in row-major order
+    wins. `axis_separators` are accepted and ignored: memory is flat."""
 
     name = "layout_transform"
     index_map: IndexMap
@@ -51,7 +51,7 @@ class LayoutTransform(Op):
         return TensorType(None, dtype, len(self.index_map.results))
 
     def _size(self, d: Deduction, result: Dim, sizes: Sequence[Dim]) -> Dim:
-        """The size that holds all values of a formula; they must not be negative."""
+        """The size of a result axis that contains all values of its formula, which must not be negative."""
         span = reach(result, {axis(a): (Dim.of(0), size - 1) for a, size in enumerate(sizes)})
         if span is None:
             d.fail(
@@ -107,12 +107,12 @@ class LayoutTransform(Op):
 
 
 Span = tuple[Dim, Dim]
-"""The smallest and the greatest value."""
+"""The minimum and maximum of a formula."""
 
 
 def reach(formula: Dim, spans: Mapping[SymVar, Span]) -> Span | None:
-    """Between which values a formula lies whose variables lie in `spans`, and are not negative there; other variables
-    are what they are. None if that is not known."""
+    """The range of a formula whose variables are in the ranges `spans`, all non-negative. Other variables stay
+    symbolic. None if the range is unknown."""
     low = high = Dim.of(0)
     for monomial, coefficient in formula.terms:
         least = most = Dim.of(1)

@@ -1,4 +1,4 @@
-"""The same elements several times."""
+"""Repeating elements."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from relaxpy.op.row_major import reindexed
 
 @define_op
 class Repeat(Op):
-    """Each slice along `axis` `repeats` times in a row, as `numpy.repeat`; without `axis`, each
-    element of the flattened tensor."""
+    """Repeat each slice along `axis` `repeats` times in a row, as `numpy.repeat`; without `axis`, each element of the
+    flattened tensor."""
 
     name = "repeat"
     repeats: int
@@ -69,14 +69,14 @@ class Repeat(Op):
 
 @define_op
 class Tile(Op):
-    """The whole tensor side by side with itself, `repeats` times along each axis, as
-    `numpy.tile`; axes and repeats are matched from the right, and what is missing is 1."""
+    """Repeat the whole tensor `repeats` times along each axis, as `numpy.tile`. Axes and repeats are aligned at the
+    right; missing repeats are 1."""
 
     name = "tile"
     repeats: tuple[int, ...] | int
 
     def times(self, ndim: int) -> tuple[int, ...]:
-        """The repeats of each axis of the result of a tensor of `ndim` axes."""
+        """The repeats of each axis of the result, for a tensor of `ndim` axes."""
         given = (self.repeats,) if isinstance(self.repeats, int) else self.repeats
         return (1,) * (ndim - len(given)) + given
 
@@ -89,7 +89,7 @@ class Tile(Op):
 
     def legalize(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
         sizes, new = te.dims(data), out.ndim - len(data.shape)
-        # Where there are no elements nothing is read, but LLVM may divide before it knows that.
+        # An empty tensor is never read, but LLVM may hoist the division above the check.
         wraps = [te.dim(maximum(size, 1)) for size in sizes]
         once = [r == 1 for r in self.times(len(sizes))[new:]]
 

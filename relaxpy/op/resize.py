@@ -1,8 +1,8 @@
-"""Images of other sizes (`R.image.resize2d`, `R.image.resize3d`): an element of the result is a weighted sum of the
-elements around the position in data that it comes from.
+"""Image resizing (`R.image.resize2d`, `R.image.resize3d`): an element of the result is a weighted sum of the elements
+around its position in data.
 
-Positions are exact: for all modes but one they are fractions of integers, of which floor and rest are computed in
-integers. So neither rounding nor the number of dimensions that are symbols moves an element.
+Positions are exact: in all modes except one they are fractions of integers, and their floor and remainder are computed
+in integers. So neither rounding nor symbolic dimensions change which elements are read.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _MODES = (
     "tf_crop_and_resize",
 )  # fmt: skip
 _METHODS = {"nearest_neighbor": 1, "linear": 2, "cubic": 4}
-"""How many elements along an axis a method looks at."""
+"""Number of elements along an axis that an interpolation method reads."""
 _HALF = Fraction(1, 2)
 SLACK = 1e-6
-"""How far from a whole number a weighted sum that is one may come out."""
+"""Tolerance within which a weighted sum counts as a whole number."""
 _ROUNDINGS: dict[str, Callable[[Any], int]] = {
     "round": round,
     "round_prefer_floor": lambda x: math.ceil(x - _HALF),
@@ -44,11 +44,11 @@ _ROUNDINGS: dict[str, Callable[[Any], int]] = {
     "floor": math.floor,
     "ceil": math.ceil,
 }
-"""The place nearest to a position."""
+"""Rounding method → function from a position to the nearest index."""
 
 
 def chosen(values: Sequence[Any], tap: Any) -> Any:
-    """Of some expressions the one of number `tap`."""
+    """The expression of number `tap`."""
     value = values[-1]
     for n, other in reversed(list(enumerate(values[:-1]))):
         value = te.select(te.equal(tap, te.dim(n)), other, value)
@@ -56,8 +56,8 @@ def chosen(values: Sequence[Any], tap: Any) -> Any:
 
 
 def spline_weights(taps: int, t: Any, alpha: float) -> list[Any]:
-    """Weights of the elements around a position, two (linear) or four (cubic), from the distance t to the one before;
-    of te expressions and numpy arrays alike (Keys, 1981)."""
+    """Interpolation weights of the two (linear) or four (cubic) elements around a position. `t` is the distance from
+    the element before it. Works on te expressions and numpy arrays (Keys, 1981)."""
     if taps == 2:
         return [1 - t, t]
     t2, t3 = t * t, t * t * t
@@ -71,33 +71,34 @@ def spline_weights(taps: int, t: Any, alpha: float) -> list[Any]:
 
 @dataclass(frozen=True)
 class Resize(Op):
-    """Resizing of the spatial axes to `size`."""
+    """Base of the resizing operators, which resize the spatial axes to `size`."""
 
     roi: Floats | float | None = None
-    """Mode tf_crop_and_resize: the part of data that is resized, as (starts, ends) along the spatial axes, where 0 is
-    the first place of an axis and 1 the last."""
+    """Mode tf_crop_and_resize: the region of interest, as (starts, ends) along the spatial axes; 0 is the first element
+    of an axis and 1 the last."""
     layout: str = ""
     method: str = "linear"
-    """Which elements are summed: "nearest_neighbor", "linear" (the two around), "cubic" (the four around)."""
+    """Interpolation: "nearest_neighbor", "linear" (two elements along each axis) or "cubic" (four)."""
     coordinate_transformation_mode: str = "half_pixel"
-    """Where an element of the result comes from, as ONNX names it."""
+    """The mapping from an index of the result to a position in data, by ONNX's name."""
     rounding_method: str = "round"
-    """Which place is nearest: "round" (to even), "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"; "": round
-    for align_corners, else floor."""
+    """Rounding to the nearest element: "round" (halves to even), "round_prefer_floor", "round_prefer_ceil", "floor" or
+    "ceil". "": round for align_corners, else floor."""
     cubic_alpha: float = -0.75
     """Coefficient of the cubic spline."""
     cubic_exclude: int = 0
-    """1: places outside of data have no cubic weight, and the others make up for it; 0: they read the nearest."""
+    """1: elements outside of data get no cubic weight, and the other weights are normalised. 0: the nearest element is
+    read instead."""
     extrapolation_value: float = 0.0
-    """Mode tf_crop_and_resize: what comes from outside of data."""
+    """Mode tf_crop_and_resize: the value outside of data."""
     out_dtype: DType | None = None
-    """Dtype of the result; None: that of data. Fractions become integers towards 0 (a whole number that rounding
-    errors moved by less than `SLACK` is whole)."""
+    """Dtype of the result; None: the dtype of data. Fractions are truncated toward 0 in integer results; a sum within
+    `SLACK` of a whole number counts as that number."""
 
     spatial: ClassVar[str]
 
     def _argument(self, spec: ArgSpec, value: Any, dtype: DType | None) -> Expr:
-        """One number is the size of all axes."""
+        """Accept one number as the size of all axes."""
         if spec.name == "size" and isinstance(value, (int, Dim)) and not isinstance(value, bool):
             value = (value,) * len(self.spatial)
         return super()._argument(spec, value, dtype)
@@ -126,7 +127,7 @@ class Resize(Op):
         return TensorType(layout.order(sizes), dtype)
 
     def check_attributes(self, d: Deduction) -> None:
-        """Refuse names that are none."""
+        """Refuse unknown names."""
         for arg, known in (
             ("method", tuple(_METHODS)),
             ("coordinate_transformation_mode", _MODES),
@@ -145,17 +146,17 @@ class Resize(Op):
 
     @property
     def crops(self) -> bool:
-        """Whether only the region of interest is resized, and there is an outside."""
+        """Whether only a region of interest is resized; then positions may be outside of data."""
         return self.coordinate_transformation_mode == "tf_crop_and_resize"
 
     @property
     def rounding(self) -> str:
-        """The rounding that is meant."""
+        """The rounding method, with "" resolved."""
         corners = self.coordinate_transformation_mode == "align_corners"
         return self.rounding_method or ("round" if corners else "floor")
 
     def region(self, axis: int) -> tuple[float, float]:
-        """Where the region of interest starts and ends on a spatial axis."""
+        """The start and end of the region of interest on a spatial axis."""
         roi, count = self.roi, len(self.spatial)
         if roi is None or isinstance(roi, (int, float)):
             return float(roi or 0), float(roi or 0)
@@ -214,8 +215,8 @@ class Resize(Op):
     def axis(
         self, axis: int, size: Dim, parts: Dim, wide: str
     ) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-        """Of a spatial axis, for every place of the result: the places of data that are looked at, their weights, and
-        whether (1) it comes from outside."""
+        """For every index along a spatial axis of the result: the indices of data that are read, their weights, and
+        whether (1) the position is outside of data."""
         taps, end = _METHODS[self.method], te.dim(size - 1)
         floor, rest, nearest, outside = self.position(axis, size, parts)
 
@@ -244,8 +245,8 @@ class Resize(Op):
         )
 
     def position(self, axis: int, size: Dim, parts: Dim) -> tuple[Any, Any, Any, Any]:
-        """Functions of a place of the result: the place of data before its position, the distance to that, the
-        nearest place, and whether the position is outside."""
+        """Functions of an index of the result: the index of data before its position, the distance to that, the nearest
+        index, and whether the position is outside of data."""
         if self.crops:
             return self.position_in_region(axis, size, parts)
         a, b, c = (te.dim(value) for value in self.fraction(size, parts))
@@ -271,8 +272,8 @@ class Resize(Op):
         return lambda o: (o * a + b) // c, rest, nearest, lambda _: te.dim(0)
 
     def fraction(self, size: Dim, parts: Dim) -> tuple[Dim, Dim, Dim]:
-        """Place o of an axis of `parts` comes from position (o * a + b) / c on an axis of `size`: a, b and c, of
-        which the last is at least 1."""
+        """The integers a, b and c of the position (o * a + b) / c in an axis of `size` elements, for index o of an axis
+        of `parts`; c is at least 1."""
         zero, several = Dim.of(0), minimum(maximum(parts - 1, 0), 1)
         match self.coordinate_transformation_mode:
             case "asymmetric":
@@ -288,7 +289,7 @@ class Resize(Op):
         return a, b, maximum(c, 1)
 
     def position_in_region(self, axis: int, size: Dim, parts: Dim) -> tuple[Any, Any, Any, Any]:
-        """As `position`, in floats."""
+        """Like `position`, computed in floats."""
         start, end = (te.const(value, "float64") for value in self.region(axis))
         last, steps = (
             te.cast(te.dim(value), "float64") for value in (size - 1, maximum(parts - 1, 1))
@@ -349,7 +350,7 @@ class Resize(Op):
         return np.where(beyond, np.asarray(self.extrapolation_value).astype(x.dtype), x)
 
     def position_on_numpy(self, axis: int, o: int, size: int, parts: int) -> Fraction | float:
-        """Where place o of an axis of `parts` comes from on an axis of `size`."""
+        """The position in an axis of `size` elements for index `o` of an axis of `parts`."""
         match self.coordinate_transformation_mode:
             case "asymmetric":
                 return Fraction(o * size, parts)
@@ -370,7 +371,7 @@ class Resize(Op):
     def resized(
         self, x: np.ndarray, axis: int, positions: Sequence[Fraction | float]
     ) -> np.ndarray:
-        """One axis resized: its places come from `positions`."""
+        """Resize one axis: its elements are read at `positions`."""
         last = x.shape[axis] - 1
         if self.method == "nearest_neighbor":
             places = [min(max(_ROUNDINGS[self.rounding](p), 0), last) for p in positions]
@@ -447,13 +448,13 @@ class Resize(Op):
 
 
 _WIDE_INTS = ("int64", "int32", "uint64", "uint32")
-"""Integers that float32 does not hold."""
+"""Integer dtypes that float32 cannot represent exactly."""
 
 
 @define_op
 class Resize2d(Resize):
-    """data with its two spatial axes resized to `size`: each element a weighted sum of those around the position that
-    it comes from. Beyond the ends of an axis the nearest place is read."""
+    """Resize the two spatial axes of data to `size`. Each element is a weighted sum of the elements around its position
+    in data. Beyond the ends of an axis the nearest element is read."""
 
     name = "image.resize2d"
     spatial = "HW"
@@ -462,8 +463,8 @@ class Resize2d(Resize):
 
 @define_op
 class Resize3d(Resize):
-    """data with its three spatial axes resized to `size`: each element a weighted sum of those around the position
-    that it comes from. Beyond the ends of an axis the nearest place is read."""
+    """Resize the three spatial axes of data to `size`. Each element is a weighted sum of the elements around its
+    position in data. Beyond the ends of an axis the nearest element is read."""
 
     name = "image.resize3d"
     spatial = "DHW"

@@ -1,4 +1,4 @@
-"""The same elements backwards."""
+"""Reversing elements along an axis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relaxpy.op.gather import position, position_numpy
 
 @define_op
 class Flip(Op):
-    """The slices along `axis` in reverse order, as `numpy.flip`."""
+    """Reverse the slices along `axis`, as `numpy.flip`."""
 
     name = "flip"
     axis: int
@@ -48,9 +48,8 @@ class Flip(Op):
 
 @define_op
 class ReverseSequence(Op):
-    """Sequence b along `batch_axis` with its first `seq_lengths[b]` places along `seq_axis` in
-    reverse order, the others as they are. A length above the axis is that of the axis, one below
-    0 is 0."""
+    """Reverse the first `seq_lengths[b]` elements along `seq_axis` of each sequence b along `batch_axis`, and keep the
+    others. Lengths are clamped to the size of the axis and to 0."""
 
     name = "reverse_sequence"
     seq_axis: int = 1

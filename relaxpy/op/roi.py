@@ -1,7 +1,7 @@
-"""Regions of interest of a feature map, each brought to one size (`R.vision.roi_align`, `R.vision.roi_pool`).
+"""Regions of interest of a feature map, each pooled to a fixed size (`R.vision.roi_align`, `R.vision.roi_pool`).
 
-A region is a row (image, x1, y1, x2, y2) of `rois`, in places of an original that is `1 / spatial_scale` times as large
-as the map. An image that is none is the nearest.
+A region is a row (image, x1, y1, x2, y2) of `rois`, in coordinates of an original image that is `1 / spatial_scale`
+times as large as the map. An image index out of range is clamped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from relaxpy.op.deduction import Deduction
 from relaxpy.op.precision import converted, widened
 
 FAR = float(1 << 30)
-"""Coordinates are held between this and its negative: no sum of them overflows."""
+"""Coordinates are clamped to this magnitude, so that no sum of them overflows."""
 
 
 class RegionOperator(Op):
@@ -58,7 +58,7 @@ class RegionOperator(Op):
         return TensorType(Layout(self.layout).order(sizes), dtype)
 
     def check_attributes(self, d: Deduction) -> None:
-        """Refuse further attributes."""
+        """Refuse invalid attributes of the operator."""
 
     def deduce_unranked(self, d: Deduction, args: Sequence[Annotation | None]) -> Annotation:
         data = args[0]
@@ -90,7 +90,7 @@ class RegionOperator(Op):
     def element(
         self, p: Any, region: list[Any], at: dict[str, Any], sizes: dict[str, Dim], read: Any
     ) -> Any:
-        """Compute the element at a place of the result."""
+        """Compute an element of the result, at index `at`."""
         raise NotImplementedError
 
     def reference(self, data: np.ndarray, rois: np.ndarray) -> np.ndarray:
@@ -111,21 +111,20 @@ class RegionOperator(Op):
 
 @define_op
 class RoiAlign(RegionOperator):
-    """Each region of `rois` (image, x1, y1, x2, y2), pooled to `pooled_size`: each bin is the mean, or the
-    maximum, of data at evenly spaced points of the bin, interpolated bilinearly; points outside of data are
-    0."""
+    """Pool each region of `rois` (image, x1, y1, x2, y2) to `pooled_size`. Each bin is the mean, or the maximum, of
+    data sampled at evenly spaced points in the bin by bilinear interpolation; points outside of data are 0."""
 
     name = "vision.roi_align"
     layouts = ("NCHW", "NHWC")
     pooled_size: tuple[int, ...] | int
     """Rows and columns of the result; one number for both."""
     spatial_scale: float
-    """Size of data by that of the original."""
+    """The ratio of data's size to that of the original image."""
     sample_ratio: int = -1
-    """Places a part along an axis; below 1: as many as it has elements, rounded up (at most four times as many as data
-    has there)."""
+    """Sampling points per bin along an axis; below 1: the size of the bin in elements, rounded up (at most about four
+    times the size of data)."""
     aligned: bool = False
-    """Whether a region may be smaller than one place, as it is written."""
+    """Whether a region may be smaller than one element; otherwise its sides are at least 1."""
     layout: str = "NCHW"
     mode: str = "avg"
     """"avg" or "max"."""
@@ -215,14 +214,14 @@ class RoiAlign(RegionOperator):
 
 @define_op
 class RoiPool(RegionOperator):
-    """Each region of `rois` (image, x1, y1, x2, y2), max-pooled to `pooled_size`; an empty bin is 0. The
-    corners of a region are rounded to integers, and belong to it."""
+    """Max-pool each region of `rois` (image, x1, y1, x2, y2) to `pooled_size`; an empty bin is 0. The corners of a
+    region are rounded to integers and included."""
 
     name = "vision.roi_pool"
     pooled_size: tuple[int, ...] | int
     """Rows and columns of the result; one number for both."""
     spatial_scale: float
-    """Size of data by that of the original."""
+    """The ratio of data's size to that of the original image."""
     layout: str = "NCHW"
 
     def element(
@@ -282,8 +281,8 @@ class RoiPool(RegionOperator):
 
 
 def _bounded(p: Any, x: Any, wide: str) -> Any:
-    """A coordinate that is not too far away; a NaN stays one."""
-    # Every step has a name: what is written out several times in each other is slow to compile.
+    """A coordinate clamped to a finite range; a NaN stays NaN."""
+    # Each step is bound to a name: nested expressions that repeat it would be slow to compile.
     below = te.known(p, "below", te.minimum(te.known(p, "scaled", x), te.const(FAR, wide)))
     return te.known(p, "bounded", te.maximum(below, te.const(-FAR, wide)))
 
@@ -293,13 +292,13 @@ def _bounded_on_numpy(x: Any) -> Any:
 
 
 def _place(n: Any, first: Any, part: Any, count: Any, wide: str) -> Any:
-    """Place n of `count` that are spread evenly over a part."""
+    """Point n of `count` evenly spaced points in a bin that starts at `first` and is `part` long."""
     middle = te.cast(n, wide) + te.const(0.5, wide)
     return first + middle * part / te.cast(count, wide)
 
 
 def _between(p: Any, y: Any, x: Any, sizes: dict[str, Dim], read: Any, wide: str) -> Any:
-    """Data between four elements; 0 where a place is more than one outside."""
+    """Data interpolated between four elements; 0 where a point is more than one element outside."""
     zero, one = te.const(0.0, wide), te.const(1.0, wide)
     corners, outside = [], te.const(False, "bool")
     for name, at, size in (("y", y, te.dim(sizes["H"])), ("x", x, te.dim(sizes["W"]))):
@@ -337,7 +336,7 @@ def _between_on_numpy(image: np.ndarray, y: Any, x: Any) -> Any:
 
 
 def _regions() -> np.ndarray:
-    """Inside, over an edge, outside, and of an image that is none."""
+    """Regions inside, across an edge, outside, and of an image index out of range."""
     return np.array(
         [[0, 1, 1, 5, 6], [1, 0, 0, 7, 5], [0, -3, 2, 14, 4], [1, 30, 30, 40, 40], [9, 2, 3, 2, 3]],
         np.float32,

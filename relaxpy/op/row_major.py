@@ -1,4 +1,4 @@
-"""The elements in row-major order under another shape."""
+"""Reshaping: the elements in row-major order, under another shape."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from relaxpy.shape.prove import equal
 
 
 def reindexed(out: KnownTensor, x: te.Tensor, name: str) -> te.Tensor:
-    """The elements of x in row-major order, under the shape of `out`.
+    """The elements of x in row-major order, with the shape of `out`.
 
-    Axes are matched in groups of the same number of elements, so that (n, 4, 8) as (n, 32)
-    divides by 8 and never by a symbol.
+    Axes are matched in groups with the same number of elements. So reshaping (n, 4, 8) to (n, 32) divides by 8, and
+    never by a symbol.
     """
     source = te.dims(x)
     groups = axis_groups(source, out.dims)
@@ -46,8 +46,8 @@ def reindexed(out: KnownTensor, x: te.Tensor, name: str) -> te.Tensor:
 
 
 def axis_groups(source: Sequence[Dim], target: Sequence[Dim]) -> list[tuple[list[int], list[int]]]:
-    """Pairs of axes (of source, of target), in order, that hold the same number of elements; the
-    last takes what is left."""
+    """Pairs of axes (of source, of target), in order, with the same number of elements; the last pair takes the
+    remaining axes."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     if any(size == 0 for size in (*source, *target)):
@@ -89,7 +89,7 @@ def _unravel(
         return [index[axes[0]]]
     found: list[Any] = []
     for size in reversed(sizes[1:]):
-        # Where a dimension is 0 nothing is read, but LLVM may divide before it knows that.
+        # If a dimension is 0 nothing is read, but LLVM may hoist the division above the check.
         divisor = te.dim(size if size.value is not None else maximum(size, 1))
         found.append(position % divisor)
         position = position // divisor
@@ -98,8 +98,8 @@ def _unravel(
 
 @define_op
 class Reshape(Op):
-    """The elements in row-major order under another shape, as `numpy.reshape`. One dimension may be
-    -1: it is what the others leave; 0 is a size of 0."""
+    """Reshape, in row-major order, as `numpy.reshape`. One dimension may be -1, and is inferred from the others; 0 is a
+    size of 0."""
 
     name = "reshape"
 
@@ -139,8 +139,8 @@ class Reshape(Op):
         return size
 
     def normal(self, call: Call) -> Call:
-        """The call, with what -1 stands for in its place where that is known: beside a dimension that may be 0 only the
-        symbols say it."""
+        """The call with -1 replaced by the inferred size, if that is known. It follows from the symbols: at run
+        time a size beside a dimension of 0 could not be inferred."""
         if (
             len(call.args) != 2
             or not isinstance(shape := call.args[1], ShapeExpr)
@@ -208,7 +208,7 @@ class Reshape(Op):
 
 @define_op
 class Flatten(Op):
-    """All elements as one axis."""
+    """Flatten all elements into one axis."""
 
     name = "flatten"
 
@@ -236,7 +236,7 @@ class Flatten(Op):
 
 @define_op
 class Size(Op):
-    """How many elements x has: a 0-d int64 tensor."""
+    """The number of elements of x, a 0-d int64 tensor."""
 
     name = "size"
 

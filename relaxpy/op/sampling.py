@@ -1,4 +1,4 @@
-"""Drawing from distributions, with random numbers that the caller has drawn."""
+"""Sampling from distributions, with random numbers given by the caller."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from relaxpy.op.linear_algebra import wide_dtype
 
 @define_op
 class MultinomialFromUniform(Op):
-    """For each number u of `uniform_sample` (n, 1) the place at which the running sum of a row of
-    `prob` (batch, size) first exceeds u: an item drawn with these probabilities, if u is uniform
-    in [0, 1). `sample_indices` (n, 1) says which row. For a u beyond the sum of the row it is the
-    last item with a probability above 0; a row out of range is the nearest one (0 if there is
-    no row)."""
+    """Sample from categorical distributions by inverse transform: for each number u of `uniform_sample` (n, 1), the
+    first index at which the running sum of a row of `prob` (batch, size) exceeds u. For u uniform in [0, 1) the index
+    has the probabilities of the row. `sample_indices` (n, 1) selects the row; a row out of range is clamped (0 if there
+    is no row). If u is not below the sum of the row, the last index with a probability above 0 is returned."""
 
     name = "multinomial_from_uniform"
     dtype: DType = DType("int64")
@@ -85,7 +84,7 @@ class MultinomialFromUniform(Op):
             return te.maximum(te.minimum(index, last), te.dim(0))
 
         def total(i: Any, place: Any) -> Any:
-            """A running sum of the row of sample i; 0 where there are no rows."""
+            """A running sum of the row of sample i; 0 if there are no rows."""
             read = te.element(sums(row(i), place))
             if batch.value:
                 return te.cast(read, number)
@@ -145,5 +144,5 @@ class MultinomialFromUniform(Op):
 
 
 def _number_dtype(prob: str, uniform: str) -> DType:
-    """What probabilities are compared in."""
+    """The dtype in which probabilities and samples are compared."""
     return DType("float64" if "float64" in (prob, uniform) else "float32")

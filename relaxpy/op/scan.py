@@ -1,4 +1,4 @@
-"""Running totals along an axis."""
+"""Running sums and products along an axis."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from relaxpy.op.precision import converted, widened
 
 @dataclass(frozen=True)
 class Scan(Op):
-    """What elements come to, joined one after the other along `axis`."""
+    """Base of scans: elements combined with all those before them along `axis`."""
 
     axis: int | None = None
-    """The axis; None: all elements in order, as one axis."""
+    """The axis; None: the flattened tensor, in row-major order."""
     dtype: DType | None = None
-    """Elements are converted to it before they are joined; None: the argument's."""
+    """Dtype that elements are converted to before the scan; None: the dtype of the argument."""
     exclusive: bool = False
-    """At each place only what lies before it, so that the first result is that of nothing."""
+    """Whether each result excludes its own element; the first result is then `start`."""
 
     combine: ClassVar[Callable[[Any, Any], Any]]
     start: ClassVar[int]
-    """The result of nothing."""
+    """The result for no elements."""
     neutral: ClassVar[float]
-    """What leaves every element as it is when it is joined with it, -0.0 too."""
+    """The neutral element: combined with it, every element is unchanged, -0.0 included."""
     ufunc: ClassVar[np.ufunc]
-    """`combine` on arrays."""
+    """`combine` as a numpy ufunc."""
 
     def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         dtype = self.dtype or data.dtype
@@ -100,8 +100,8 @@ class Scan(Op):
 
 @define_op
 class Cumsum(Scan):
-    """Running sums along `axis`; integers modulo 2**bits. Narrow floats are added in float32, and
-    each sum is rounded. Converting a float to an integer `dtype` truncates and saturates."""
+    """Running sums along `axis`; integers modulo 2**bits. Narrow floats are summed in float32, and each sum is rounded.
+    A float converted to an integer `dtype` is truncated and saturated."""
 
     name = "cumsum"
     combine = operator.add
@@ -112,9 +112,8 @@ class Cumsum(Scan):
 
 @define_op
 class Cumprod(Scan):
-    """Running products along `axis`; integers modulo 2**bits. Narrow floats are multiplied in
-    float32, and each product is rounded. Converting a float to an integer `dtype` truncates and
-    saturates."""
+    """Running products along `axis`; integers modulo 2**bits. Narrow floats are multiplied in float32, and each product
+    is rounded. A float converted to an integer `dtype` is truncated and saturated."""
 
     name = "cumprod"
     combine = operator.mul

@@ -1,5 +1,5 @@
-"""Writing at places that a tensor names. Updates are made one after the other in row-major order, so that places that
-are named more than once have a defined result; a place outside of the tensor is left out."""
+"""Scattering: writing at indices that a tensor gives. Updates are applied in row-major order, so indices that occur
+more than once have a defined result. An index out of range is skipped."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from relaxpy.op.deduction import Deduction
 from relaxpy.op.gather import from_end, from_end_numpy, index_tensors
 
 REDUCTIONS = ("update", "add", "mul", "min", "max", "mean")
-"""What becomes of an element that meets an update."""
+"""The ways to combine an element with an update."""
 
 
 def wide_dtype(dtype: str, reduction: str) -> DType:
-    """The dtype in which updates meet: float32 for sums and products of narrower floats, 64 bits for means of
-    integers."""
+    """The accumulation dtype: float32 for sums and products of narrower floats, 64 bits for means of integers."""
     kind = DType(dtype)
     if reduction in ("update", "min", "max"):
         return kind
@@ -35,7 +34,7 @@ def wide_dtype(dtype: str, reduction: str) -> DType:
 
 
 def check_reduction(d: Deduction, data: KnownTensor, reduction: str) -> None:
-    """Refuse a reduction that is none, or none of bools."""
+    """Refuse an unknown reduction, or one that is not defined on bools."""
     d.require(
         reduction in REDUCTIONS,
         f"reduction {reduction!r} is none of {', '.join(REDUCTIONS)}", arg="reduction",
@@ -48,20 +47,20 @@ def check_reduction(d: Deduction, data: KnownTensor, reduction: str) -> None:
 
 @dataclass(frozen=True)
 class Updates:
-    """Which updates there are, for the tensor program."""
+    """The updates, for the tensor program."""
 
     shape: Sequence[Any]
-    """The extents of the loops over them."""
+    """The extents of the loops over the updates."""
     inputs: Sequence[te.Tensor]
-    """The tensors from which places and values are read."""
+    """The tensors that indices and values are read from."""
     read: Callable[..., tuple[list[Any], Any]]
-    """`read(p, buffers, index)`: the place in data that update `index` names, and its value."""
+    """`read(p, buffers, index)`: the index in data, and the value, of update number `index`."""
 
 
 def scattered(
     out: KnownTensor, data: te.Tensor, updates: Updates, reduction: str, name: str
 ) -> te.Tensor:
-    """The tensor program: a copy of `data`, which the updates meet in order."""
+    """The tensor program: a copy of `data`, to which the updates are applied in order."""
     wide, sizes = wide_dtype(out.dtype, reduction), te.dims(data)
     outputs = [(out.dims, wide)] + ([(out.dims, DType("int64"))] if reduction == "mean" else [])
 
@@ -99,7 +98,7 @@ def scattered(
 
 
 def combined(old: Any, new: Any, reduction: str) -> Any:
-    """What an element becomes that meets an update (for a mean: their sum)."""
+    """An element combined with an update (for a mean: their sum)."""
     match reduction:
         case "update":
             return new
@@ -116,7 +115,7 @@ def combined(old: Any, new: Any, reduction: str) -> Any:
 def scatter_numpy(
     data: np.ndarray, places: Sequence[np.ndarray], updates: np.ndarray, reduction: str
 ) -> np.ndarray:
-    """The same on numpy: `places` has an array for each axis of data, of the shape of `updates`."""
+    """The same on numpy: `places` has an index array for each axis of data, of the shape of `updates`."""
     wide = wide_dtype(DType(data.dtype), reduction)
     found, count = data.astype(wide.numpy), np.ones(data.shape, np.int64)
     combine: dict[str, Any] = {
@@ -137,11 +136,11 @@ def scatter_numpy(
 
 @define_op
 class ScatterElements(Op):
-    """A copy of data in which each element of `updates` meets the element at its own place but for `axis`, where
-    `indices` says it (ONNX's ScatterElements): it replaces it (reduction "update"), or is added, multiplied, or the
-    smaller or greater one stays; "mean" is the mean of the old element and its updates, of integers rounded down.
-    Updates are made in row-major order: of several replacements the last one stays. A negative index counts from the
-    end; an update out of range even so is left out."""
+    """Scatter elements along `axis` (ONNX's ScatterElements). The result is a copy of data; each element of `updates`
+    is combined with the element at its own index, with the index along `axis` replaced by `indices`. The reduction
+    "update" replaces; "add", "mul", "min" and "max" combine; "mean" is the mean of the old element and its updates, for
+    integers rounded down. Updates are applied in row-major order: of several replacements the last wins. A negative
+    index counts from the end; an index still out of range is skipped."""
 
     name = "scatter_elements"
     of_data = True
@@ -214,11 +213,11 @@ class ScatterElements(Op):
 
 @define_op
 class ScatterND(Op):
-    """A copy of data in which the slices of `updates` meet the slices that the vectors along the last axis of
-    `indices` name (ONNX's ScatterND), as the reduction says: "update" replaces, "add", "mul", "min", "max" and "mean"
-    (of the old element and its updates, of integers rounded down) combine. Updates are made in row-major order: of
-    several replacements the last one stays. A negative index counts from the end; an update out of range even so is
-    left out."""
+    """Scatter slices (ONNX's ScatterND). The result is a copy of data; each vector along the last axis of `indices` is
+    the index of a slice, which is combined with the corresponding slice of `updates`. The reduction "update" replaces;
+    "add", "mul", "min" and "max" combine; "mean" is the mean of the old element and its updates, for integers rounded
+    down. Updates are applied in row-major order: of several replacements the last wins. A negative index counts from
+    the end; an index still out of range is skipped."""
 
     name = "scatter_nd"
     reduction: str = "update"
@@ -294,10 +293,10 @@ class ScatterND(Op):
 
 @define_op
 class IndexPut(Op):
-    """A copy of data after `data[i, j, …] = values` (with `accumulate`: `+=`, once for each update): the index tensors
-    are broadcast together, values to them and the axes of data that are not indexed. Updates are made in row-major
-    order: of several replacements the last one stays. A negative index counts from the end; an update out of range
-    even so is left out."""
+    """A copy of data after `data[i, j, …] = values` (with `accumulate`: `+=`, once for each update). The index tensors
+    are broadcast together; values are broadcast to them and to the axes of data that are not indexed. Updates are
+    applied in row-major order: of several replacements the last wins. A negative index counts from the end; an index
+    still out of range is skipped."""
 
     name = "index_put"
     of_data = True
@@ -384,7 +383,7 @@ class IndexPut(Op):
 
 
 def _broadcast(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The shape of two broadcast together; which dimension counts may be known at run time only."""
+    """The broadcast of two shapes; which dimension wins may be known only at run time."""
     ndim = max(len(a), len(b))
     pairs = zip(
         (Dim.of(1),) * (ndim - len(a)) + tuple(a),

@@ -1,4 +1,4 @@
-"""Choosing by a condition, and looking values up in a sorted vector."""
+"""Selection by a condition, and binary search in a sorted vector."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from relaxpy.op.precision import widened
 
 @define_op
 class Where(Op):
-    """x1 where the condition is true, else x2; all three are broadcast."""
+    """x1 where the condition is true, else x2; all three are broadcast together."""
 
     name = "where"
     scalar_args = True
 
     def _number_dtype(self, args: Sequence[Any]) -> DType | None:
-        """The dtype of the values that are chosen: that of the condition says nothing of them."""
+        """The dtype of the numbers: that of the selected values, not of the condition."""
         values = args[1:]
         found = super()._number_dtype(values)
         if found is None and any(isinstance(value, float) for value in values):
@@ -78,9 +78,9 @@ class Where(Op):
 
 @define_op
 class Bucketize(Op):
-    """In which bucket each element lies: how many of the boundaries, a vector in ascending order,
-    are below it (with `right`: or equal to it), as `numpy.searchsorted`; NaN is above all. int64,
-    or int32 with `out_int32`. Of boundaries out of order: some number up to theirs."""
+    """The bucket of each element, as `numpy.searchsorted`: the number of boundaries (a vector in ascending order) below
+    it, or with `right` below or equal to it. NaN is above all. The result is int64, or int32 with `out_int32`. If the
+    boundaries are not sorted, it is some number from 0 to their count."""
 
     name = "bucketize"
     out_int32: bool = False
@@ -113,7 +113,7 @@ class Bucketize(Op):
         self, out: KnownTensor, input_tensor: te.Tensor, boundaries: te.Tensor
     ) -> te.Tensor:
         (size,) = te.dims(boundaries)
-        # Halving `size` places takes so many steps; where it is not known, as many as any has.
+        # Binary search takes this many steps; for an unknown size, the maximum of any size.
         steps = _ADDRESS_BITS if size.value is None else size.value.bit_length()
 
         def fill(p: Any, result: Any, values: Any, edges: Any) -> None:
@@ -160,4 +160,4 @@ class Bucketize(Op):
 
 
 _ADDRESS_BITS = 40
-"""Nothing has more elements than two to this."""
+"""No tensor has more than 2**40 elements."""

@@ -1,5 +1,5 @@
-"""Operators whose result's size depends on the data: no tensor program allocates that, so the
-runtime has them as functions."""
+"""Operators whose result size depends on the data. No tensor program can allocate such a result, so they are runtime
+functions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from relaxpy.op.precision import widened
 
 @define_op
 class Unique(Op):
-    """The different values of x (figure 3 of the paper), or slices along `axis`: in ascending
-    order, or, without `sorted`, in that of their first appearance. With return_index, return_inverse
-    and return_counts a tuple: also (int64 vectors) where each value first appears in x, where each
-    element of x is among the values, and how often each value appears; without `axis` places are
-    counted in the flattened x."""
+    """The unique values of x (figure 3 of the paper), or unique slices along `axis`: in ascending order or, without
+    `sorted`, in the order of first appearance. With return_index, return_inverse or return_counts the result is a tuple
+    that also has int64 vectors: the index in x of each value's first appearance, the index of each element of x among
+    the values, and the count of each value. Without `axis`, indices are those of the flattened x."""
 
     name = "unique"
     sorted: bool = True
@@ -32,7 +31,7 @@ class Unique(Op):
     axis: int | None = None
     legalize = None
     packed: ClassVar[str] = "relaxpy.unique"
-    """The runtime's function."""
+    """The runtime function."""
 
     def deduce(self, d: Deduction, x: KnownTensor) -> Annotation:
         if self.axis is None:
@@ -95,13 +94,13 @@ class Unique(Op):
 
 @define_op
 class Nonzero(Op):
-    """Where x is not 0 (NaN is not): int64, a column for each such element in row-major order, a
-    row for each axis (ONNX's NonZero). A 0-d tensor counts as a vector of one."""
+    """The indices of the elements that are not 0 (a NaN is not 0), as ONNX's NonZero: int64, with a column for each
+    such element in row-major order, and a row for each axis. A 0-d tensor counts as a vector of one element."""
 
     name = "nonzero"
     legalize = None
     packed: ClassVar[str] = "relaxpy.nonzero"
-    """The runtime's function."""
+    """The runtime function."""
 
     def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
         return TensorType(None, "int64", 2)

@@ -1,4 +1,4 @@
-"""Regular parts of a tensor: begin, end and stride along some axes."""
+"""Slicing with begin, end and stride along some axes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from relaxpy.op.deduction import Deduction
 from relaxpy.shape.prove import prove
 
 FAR = (1 << 63) - 1
-"""A place beyond the end of every axis, and before its beginning if negative: what is left out of `x[::-1]`."""
+"""An index beyond the end of every axis; its negative is before the beginning. Used for an omitted end, as in
+`x[::-1]`."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Places first, first + step, … along an axis: `count` of them, all inside."""
+    """The indices first, first + step, … along an axis: `count` of them, all in range."""
 
     first: Dim
     step: Dim
@@ -31,8 +32,8 @@ class Places:
 
 
 def sign(stride: Dim) -> int | None:
-    """1 or -1 as the stride goes up or down (a symbol is a size, and is not 0 at run time), 0 for
-    0, None where that is not known."""
+    """The sign of a stride: 1 or -1, 0 for 0, or None if unknown. A symbol counts as positive: it is a size, and
+    checked not to be 0 at run time."""
     if stride.value is not None:
         return (stride.value > 0) - (stride.value < 0)
     if prove(dim_op("le", 0, stride)):
@@ -41,8 +42,8 @@ def sign(stride: Dim) -> int | None:
 
 
 def places(begin: Dim, end: Dim, stride: Dim, size: Dim, inbound: bool = False) -> Places:
-    """The places of the slice begin:end:stride of an axis, as Python counts them, simplified by
-    what can be proved. With `inbound` begin and end are as they are."""
+    """The indices of the slice begin:end:stride of an axis, with Python's rules, simplified by proofs. With `inbound`,
+    begin and end are taken as they are."""
     up = sign(stride) != -1
     if not inbound:
         lowest = 0 if up else -1
@@ -57,7 +58,7 @@ def places(begin: Dim, end: Dim, stride: Dim, size: Dim, inbound: bool = False) 
 
 
 def clipped(place: Dim, size: Dim, lowest: int = 0) -> Dim:
-    """An end of a slice, counted from the front and brought into lowest…size + lowest."""
+    """An end of a slice, counted from the front and clamped to lowest…size + lowest."""
     if place.value is not None and abs(place.value) >= FAR:
         return size + lowest if place.value > 0 else Dim.of(lowest)
     if not prove(dim_op("le", 0, place)):
@@ -75,7 +76,7 @@ def _at_least(value: Dim, low: int) -> Dim:
 
 
 def check_stride(d: Deduction, stride: Dim, arg: str) -> None:
-    """Refuse a stride of 0, or one of which not even the direction is known."""
+    """Refuse a stride that is 0, or whose sign is unknown."""
     direction = sign(stride)
     d.require(direction != 0, "a stride cannot be 0", arg=arg)
     d.require(direction is not None, f"a stride of {stride} may go up or down", arg=arg)
@@ -85,10 +86,9 @@ def check_stride(d: Deduction, stride: Dim, arg: str) -> None:
 
 @define_op
 class StridedSlice(Op):
-    """x[begin:end:stride] along `axes`, as numpy slices: negative places count from the end,
-    places beyond the ends mean the ends, a negative stride goes down (from `begin` to above
-    `end`). With `assume_inbound` begin and end are places as they are, inside of x (checked when
-    the program runs), and the sizes of the result are simpler."""
+    """x[begin:end:stride] along `axes`, with numpy's rules: a negative index counts from the end, indices are clamped
+    to the axis, and a negative stride goes down from `begin` to just above `end`. With `assume_inbound`, begin and end
+    are indices inside x, which is checked at run time, and the sizes of the result are simpler."""
 
     name = "strided_slice"
     assume_inbound: bool = False
@@ -199,13 +199,13 @@ class StridedSlice(Op):
 
 @define_op
 class DynamicStridedSlice(Op):
-    """`strided_slice` along all axes with places that the program computes: begin, end and
-    strides are integer vectors with an element for each axis. A stride of 0 stops the program."""
+    """`strided_slice` along all axes with indices known only at run time: begin, end and strides are integer vectors
+    with an element for each axis. A stride of 0 is an error at run time."""
 
     name = "dynamic_strided_slice"
     legalize = None
     packed: ClassVar[str] = "relaxpy.dynamic_strided_slice"
-    """The runtime's function."""
+    """The runtime function."""
 
     def deduce(
         self,
@@ -250,8 +250,8 @@ class DynamicStridedSlice(Op):
 
 @define_op
 class SliceScatter(Op):
-    """A copy of input_tensor with src in place of its slice start:end:step along `axis`. Places
-    are counted as in `strided_slice`; the step goes up."""
+    """A copy of input_tensor with src written to its slice start:end:step along `axis`. Indices have the rules of
+    `strided_slice`; the step must be positive."""
 
     name = "slice_scatter"
     of_data = True

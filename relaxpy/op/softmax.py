@@ -1,4 +1,4 @@
-"""Softmax and its logarithm. float16 and bfloat16 are computed in float32."""
+"""Softmax and log-softmax. float16 and bfloat16 are computed in float32."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from relaxpy.op.precision import narrowed, widened
 
 @dataclass(frozen=True)
 class SoftmaxLike(Op):
-    """What both have: the powers of the distance to the largest value along an axis, and their
-    sum, so that nothing overflows."""
+    """The common part of softmax and log-softmax: the exponentials of the difference to the maximum along an axis, and
+    their sum. The difference is never positive, so nothing overflows."""
 
     axis: int = -1
-    """Axis along which the powers add up to 1."""
+    """Axis along which the probabilities sum to 1."""
 
     def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         d.need_float(data, "data")
@@ -35,7 +35,7 @@ class SoftmaxLike(Op):
         return (*i[:axis], *i[axis + 1 :])
 
     def reduced(self, out: KnownTensor, reduce: Any, value: Any, name: str) -> te.Tensor:
-        """`reduce` of `value(index)` along the axis; of the other axes."""
+        """Apply `reduce` to `value(index)` along the axis; the result has the other axes."""
         axis = self.axis % out.ndim
         k = te.reduce_axis(out.dims[axis], "k")
         return te.compute(
@@ -45,11 +45,11 @@ class SoftmaxLike(Op):
         )
 
     def largest(self, out: KnownTensor, data: te.Tensor) -> te.Tensor:
-        """The largest value along the axis."""
+        """The maximum along the axis."""
         return self.reduced(out, te.max, lambda i: te.widen(data(*i)), "largest")
 
     def distance(self, x: np.ndarray) -> np.ndarray:
-        """How far the values are above the largest one, on numpy."""
+        """The difference of each value to the maximum, on numpy."""
         return x - np.max(x, self.axis, keepdims=True, initial=-np.inf)
 
     @classmethod
@@ -68,7 +68,7 @@ class SoftmaxLike(Op):
 
 @define_op
 class Softmax(SoftmaxLike):
-    """exp(x - max) / sum along `axis`."""
+    """Softmax: exp(x - max) / sum(exp(x - max)) along `axis`."""
 
     name = "nn.softmax"
 
@@ -80,7 +80,7 @@ class Softmax(SoftmaxLike):
             "power",
         )
         total = self.reduced(out, te.sum, lambda i: power(*i), "total")
-        # One division a row: a multiplication takes a tenth of the time, and is as right but for the last bit.
+        # One division per row: a multiplication takes a tenth of the time, and differs in the last bit only.
         inverse = te.compute(
             self.without_axis(out.dims),
             lambda *i: te.literal(1.0, te.element(total(*i))) / total(*i),
@@ -99,8 +99,8 @@ class Softmax(SoftmaxLike):
 
 @define_op
 class LogSoftmax(SoftmaxLike):
-    """x - max - log(sum(exp(x - max))) along `axis`: the logarithm of softmax, without its
-    underflow."""
+    """Log-softmax: x - max - log(sum(exp(x - max))) along `axis`. It does not underflow as the logarithm of softmax
+    would."""
 
     name = "nn.log_softmax"
 

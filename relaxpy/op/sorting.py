@@ -1,5 +1,5 @@
-"""Sorting along an axis, by the tensor program of `relaxpy.tir.writer.sort`: stable, NaN as the greatest
-of all (last in ascending order, first in descending), bool as 0 and 1."""
+"""Sorting along an axis, by the tensor program of `relaxpy.tir.writer.sort`. The sort is stable. NaN is the greatest
+value (last in ascending order, first in descending); bools sort as 0 and 1."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ _NAN = np.nan
 
 @define_op
 class Sort(Op):
-    """The elements in order along `axis`. A NaN is the greatest of all: last, or first where
-    `descending`."""
+    """Sort along `axis`. A NaN is the greatest value: last, or first if `descending`."""
 
     name = "sort"
     axis: int = -1
@@ -57,14 +56,13 @@ class Sort(Op):
 
 @define_op
 class Argsort(Op):
-    """Where each element of the sorted row was: `x[argsort(x)]` is `sort(x)`. Equal elements keep
-    their order, ascending and `descending`."""
+    """The indices that sort x along `axis`: taking x at them gives `sort(x)`. The sort is stable in both orders."""
 
     name = "argsort"
     axis: int = -1
     descending: bool = False
     dtype: DType = DType("int32")
-    """Dtype of the places."""
+    """Dtype of the indices."""
 
     def deduce(self, d: Deduction, data: KnownTensor) -> TensorType:
         d.axis(self.axis, data.ndim)
@@ -98,10 +96,9 @@ class Argsort(Op):
 
 @define_op
 class Topk(Op):
-    """The `k` greatest elements along `axis` in descending order (with `largest=False`: the least,
-    in ascending order) and where they are; of equals the first. A NaN is the greatest of all.
-    `ret_type` says what is given: "both" (a tuple), "values" or "indices". All elements for a k
-    below 1; a k above the size is refused."""
+    """The `k` greatest elements along `axis` in descending order, and their indices; with `largest=False` the smallest,
+    in ascending order. Of equal elements the first come first. A NaN is the greatest value. `ret_type` selects the
+    result: "both" (a tuple), "values" or "indices". A k below 1 means all elements; a k above the size is refused."""
 
     name = "topk"
     k: int = 1
@@ -169,7 +166,7 @@ class Topk(Op):
 
 
 def order_of(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
-    """The stable order of the elements along `axis`: a NaN is the greatest of all."""
+    """The indices of a stable sort along `axis`; a NaN is the greatest value."""
     wide = widened(x)
     if not descending:
         return np.argsort(wide, axis, kind="stable")
@@ -200,8 +197,8 @@ def sorted_along(
     order: DType | None = None,
     first: Dim | None = None,
 ) -> list[te.Tensor]:
-    """`x` in order along `axis` (with `values`), and where each element was (with `order`, a
-    dtype); of each row the `first` so many, or all."""
+    """`x` sorted along `axis` (with `values`), and the sorting indices (with `order`, a dtype); the `first` elements of
+    each row, or all."""
     from relaxpy.tir.writer.sort import sort_rows
 
     shape = te.dims(x)

@@ -1,6 +1,6 @@
-"""What `legalize` is written with: tensor expressions (`relaxpy.tir.te`), functions of one element
-(`relaxpy.tir.numerics.scalar`), statements for every row (`relaxpy.tir.writer.rows`), and reading the arguments'
-dimensions. Loaded when first used, so that importing the operators does not import TVM."""
+"""The vocabulary of `legalize`: tensor expressions (`relaxpy.tir.te`), functions of one element
+(`relaxpy.tir.numerics.scalar`), statements for every row (`relaxpy.tir.writer.rows`), and access to the arguments'
+dimensions. Loaded at first use, so that importing the operators does not import TVM."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ def __getattr__(name: str) -> Any:
 
 
 def dims(value: Any) -> tuple[Dim, ...]:
-    """The dimensions of a tensor, in the symbols that its annotation has; those of a shape
-    argument."""
+    """The dimensions of a tensor, in the symbols of its annotation; or those of a shape argument."""
     if isinstance(value, KnownShape):
         return value.dims
     if isinstance(value, (tuple, list)):
@@ -48,15 +47,14 @@ def dims(value: Any) -> tuple[Dim, ...]:
 
 
 def scalar_dim(value: Any) -> Any:
-    """An integer scalar argument as an index."""
+    """An integer scalar argument as an index expression."""
     from relaxpy.tir import te
 
     return te.dim(value.value if isinstance(value, PrimType) else value)
 
 
 def broadcast(x: Any, out: Sequence[Dim], index: Sequence[Any]) -> Any:
-    """The element of `x` that belongs to element `index` of a result of shape `out`, by numpy's
-    broadcasting."""
+    """The element of `x` for element `index` of a result of shape `out`, by numpy's broadcasting."""
     from relaxpy.tir import te
 
     return x(*te.broadcast_index(dims(x), out, index))

@@ -1,7 +1,7 @@
-"""What a tensor's record says of it, as scalars: `R.inspect.tensor_shape_i(x, 0)`.
+"""The metadata of a tensor at run time, as scalars: `R.inspect.tensor_shape_i(x, 0)`.
 
-They read the tensor that came, not its annotation. Tensors here are compact and begin where their memory begins, so
-strides follow from the sizes and offsets are 0.
+These operators read the actual tensor, not its annotation. Tensors here are compact and start at the beginning of their
+memory, so strides follow from the shape and offsets are 0.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
-"""Kind of a dtype → DLPack's code."""
+"""Kind of dtype → DLPack's type code."""
 
 
 class Inspect(Op):
-    """Base: one tensor in, an integer out."""
+    """Base of operators from a tensor to an integer."""
 
     legalize = None
     result: ClassVar[str] = "int64"
@@ -38,7 +38,7 @@ class Inspect(Op):
 
 
 class InspectAxis(Inspect):
-    """Base: a tensor and an axis in, an integer out."""
+    """Base of operators from a tensor and an axis to an integer."""
 
     def deduce(self, d: Deduction, x: KnownTensor, axis: PrimType) -> PrimType:
         index = None if axis.value is None else axis.value.value
@@ -66,7 +66,7 @@ class InspectAxis(Inspect):
 
 @define_op
 class TensorShape(InspectAxis):
-    """Size along an axis."""
+    """The size of an axis."""
 
     name = "inspect.tensor_shape_i"
     packed: ClassVar[str] = "relaxpy.inspect.shape"
@@ -86,7 +86,7 @@ class TensorShape(InspectAxis):
 
 @define_op
 class TensorStride(InspectAxis):
-    """Elements from one index of an axis to the next."""
+    """The stride of an axis, in elements."""
 
     name = "inspect.tensor_stride_i"
     packed: ClassVar[str] = "relaxpy.inspect.stride"
@@ -106,7 +106,7 @@ class TensorStride(InspectAxis):
 
 @define_op
 class TensorNdim(Inspect):
-    """Number of dimensions."""
+    """The number of dimensions."""
 
     name = "inspect.tensor_ndim"
     packed: ClassVar[str] = "relaxpy.inspect.ndim"
@@ -126,7 +126,7 @@ class TensorNdim(Inspect):
 
 @define_op
 class TensorDTypeCode(Inspect):
-    """The dtype's DLPack code: 0 for integers, 1 unsigned, 2 floats, 4 bfloat, 6 bool."""
+    """The DLPack type code of the dtype: 0 for signed integers, 1 unsigned, 2 floats, 4 bfloat, 6 bool."""
 
     name = "inspect.tensor_dtype_code"
     packed: ClassVar[str] = "relaxpy.inspect.dtype_code"
@@ -144,7 +144,7 @@ class TensorDTypeCode(Inspect):
 
 @define_op
 class TensorDTypeBits(Inspect):
-    """Bits of an element."""
+    """Bits per element."""
 
     name = "inspect.tensor_dtype_bits"
     packed: ClassVar[str] = "relaxpy.inspect.dtype_bits"
@@ -161,7 +161,7 @@ class TensorDTypeBits(Inspect):
 
 @define_op
 class TensorDTypeLanes(Inspect):
-    """Lanes of an element: 1, since tensors have scalar elements."""
+    """Lanes per element: always 1, since elements are scalars."""
 
     name = "inspect.tensor_dtype_lanes"
     packed: ClassVar[str] = "relaxpy.inspect.dtype_lanes"
@@ -177,7 +177,7 @@ class TensorDTypeLanes(Inspect):
 
 
 class TensorOffset(Inspect):
-    """Base: where the first element is in the tensor's memory."""
+    """Base of operators for the offset of the first element in the tensor's memory."""
 
     def deduce(self, d: Deduction, x: KnownTensor) -> PrimType:
         return PrimType(self.result, 0)
@@ -193,7 +193,7 @@ class TensorOffset(Inspect):
 
 @define_op
 class TensorByteOffset(TensorOffset):
-    """Bytes before the first element."""
+    """The offset of the first element in bytes."""
 
     name = "inspect.tensor_byte_offset"
     packed: ClassVar[str] = "relaxpy.inspect.offset"
@@ -202,7 +202,7 @@ class TensorByteOffset(TensorOffset):
 
 @define_op
 class TensorElemOffset(TensorOffset):
-    """Elements before the first."""
+    """The offset of the first element in elements."""
 
     name = "inspect.tensor_elem_offset"
     packed: ClassVar[str] = "relaxpy.inspect.offset"

@@ -18,8 +18,8 @@ from relaxpy.op.deduction import Deduction
 
 @define_op
 class Eye(Op):
-    """n rows and `m` columns (n, where it is left out), 1 on the diagonal that is `k` places right of the main one (to
-    the left for a negative k), else 0."""
+    """A matrix of n rows and `m` columns (default n) with ones on a diagonal and zeros elsewhere. The diagonal is `k`
+    places to the right of the main one (to the left for a negative k)."""
 
     name = "eye"
     dtype: DType = DType("float32")
@@ -51,7 +51,7 @@ class Eye(Op):
 
 @define_op
 class EyeLike(Op):
-    """As `eye`, of the shape of the matrix x, and of its dtype unless `dtype` says another."""
+    """`eye` with the shape of the matrix x; the dtype is `dtype`, or that of x."""
 
     name = "eye_like"
     dtype: DType | None = None
@@ -81,10 +81,10 @@ class EyeLike(Op):
 
 
 class Triangle(Op):
-    """Part of each matrix in the last two dimensions of x."""
+    """A triangle of each matrix in the last two dimensions of x."""
 
     def keeps(self, row: Any, column: Any) -> Any:
-        """Is a place in the part? `row` counts from the diagonal."""
+        """Is an element kept? `row` counts from the diagonal."""
         raise NotImplementedError
 
     def deduce(self, d: Deduction, x: KnownTensor, k: PrimType | None = None) -> TensorType:
@@ -116,7 +116,7 @@ class Triangle(Op):
 
 @define_op
 class Triu(Triangle):
-    """The upper triangle of each matrix in x, from the diagonal `k` places right of the main one on; 0 below."""
+    """The upper triangle of each matrix in x, from the diagonal `k` places to the right of the main one; 0 below it."""
 
     name = "triu"
 
@@ -129,7 +129,8 @@ class Triu(Triangle):
 
 @define_op
 class Tril(Triangle):
-    """The lower triangle of each matrix in x, up to the diagonal `k` places right of the main one; 0 above."""
+    """The lower triangle of each matrix in x, up to the diagonal `k` places to the right of the main one; 0 above
+    it."""
 
     name = "tril"
 
@@ -141,7 +142,7 @@ class Tril(Triangle):
 
 
 def offset(d: Deduction, k: PrimType | None) -> None:
-    """Refuse a diagonal that is not known when the program is compiled, as a number or in symbols."""
+    """Refuse a diagonal offset that is not known at compile time, as a number or symbolically."""
     d.require(
         k is None or k.value is not None,
         "k must be an integer, or made of dimensions",
@@ -150,7 +151,7 @@ def offset(d: Deduction, k: PrimType | None) -> None:
 
 
 def diagonal(out: KnownTensor, k: Any, name: str) -> te.Tensor:
-    """Ones where the column is the row and k, else zeros."""
+    """Ones where column - row = k, else zeros."""
     by = te.dim(0) if k is None else te.scalar_dim(k)
     one, zero = (te.const(value, str(out.dtype)) for value in (1, 0))
     return te.compute(out.dims, lambda i, j: te.select(te.equal(j, i + by), one, zero), name)

@@ -1,4 +1,4 @@
-"""Functions of one tensor, element by element."""
+"""Elementwise functions of one tensor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from relaxpy.op.elementwise import FloatUnary, Unary
 
 @define_op
 class Exp(FloatUnary):
-    """E to the power x."""
+    """The exponential function e**x."""
 
     name = "exp"
     ufunc = np.exp
@@ -31,7 +31,7 @@ class Exp(FloatUnary):
 
 @define_op
 class Log(FloatUnary):
-    """The natural logarithm: -infinity of 0, NaN below."""
+    """The natural logarithm: -infinity at 0, NaN below."""
 
     name = "log"
     ufunc = np.log
@@ -47,7 +47,7 @@ class Sqrt(FloatUnary):
 
 @define_op
 class Rsqrt(FloatUnary):
-    """1 / sqrt(x): infinity of 0, NaN below."""
+    """The reciprocal square root 1 / sqrt(x): infinity at 0, NaN below."""
 
     name = "rsqrt"
 
@@ -57,7 +57,7 @@ class Rsqrt(FloatUnary):
 
 @define_op
 class Sin(FloatUnary):
-    """The sine of x radians, for x of any size; NaN of the infinities."""
+    """The sine of x in radians, for x of any magnitude; NaN for infinities."""
 
     name = "sin"
     ufunc = np.sin
@@ -65,7 +65,7 @@ class Sin(FloatUnary):
 
 @define_op
 class Cos(FloatUnary):
-    """The cosine of x radians, for x of any size; NaN of the infinities."""
+    """The cosine of x in radians, for x of any magnitude; NaN for infinities."""
 
     name = "cos"
     ufunc = np.cos
@@ -73,7 +73,7 @@ class Cos(FloatUnary):
 
 @define_op
 class Tan(FloatUnary):
-    """The tangent of x radians, for x of any size; NaN of the infinities."""
+    """The tangent of x in radians, for x of any magnitude; NaN for infinities."""
 
     name = "tan"
     ufunc = np.tan
@@ -81,7 +81,7 @@ class Tan(FloatUnary):
 
 @define_op
 class Asin(FloatUnary):
-    """The angle in [-pi/2, pi/2] whose sine is x; NaN beyond 1."""
+    """The arcsine, in [-pi/2, pi/2]; NaN if |x| > 1."""
 
     name = "asin"
     ufunc = np.arcsin
@@ -89,7 +89,7 @@ class Asin(FloatUnary):
 
 @define_op
 class Acos(FloatUnary):
-    """The angle in [0, pi] whose cosine is x; NaN beyond 1."""
+    """The arccosine, in [0, pi]; NaN if |x| > 1."""
 
     name = "acos"
     ufunc = np.arccos
@@ -97,7 +97,7 @@ class Acos(FloatUnary):
 
 @define_op
 class Atan(FloatUnary):
-    """The angle in [-pi/2, pi/2] whose tangent is x."""
+    """The arctangent, in [-pi/2, pi/2]."""
 
     name = "atan"
     ufunc = np.arctan
@@ -129,7 +129,7 @@ class Tanh(FloatUnary):
 
 @define_op
 class Asinh(FloatUnary):
-    """The number whose hyperbolic sine is x."""
+    """The inverse hyperbolic sine."""
 
     name = "asinh"
     ufunc = np.arcsinh
@@ -137,7 +137,7 @@ class Asinh(FloatUnary):
 
 @define_op
 class Acosh(FloatUnary):
-    """The number, not negative, whose hyperbolic cosine is x; NaN below 1."""
+    """The inverse hyperbolic cosine, not negative; NaN below 1."""
 
     name = "acosh"
     ufunc = np.arccosh
@@ -145,7 +145,7 @@ class Acosh(FloatUnary):
 
 @define_op
 class Atanh(FloatUnary):
-    """The number whose hyperbolic tangent is x: infinite at 1 and -1, NaN beyond."""
+    """The inverse hyperbolic tangent: infinite at 1 and -1, NaN beyond."""
 
     name = "atanh"
     ufunc = np.arctanh
@@ -181,7 +181,7 @@ class Negative(Unary):
 
 @define_op
 class Abs(Unary):
-    """The magnitude; the smallest integer stays itself."""
+    """The absolute value; the smallest integer gives itself."""
 
     name = "abs"
     ufunc = np.abs
@@ -192,7 +192,7 @@ class Abs(Unary):
 
 @define_op
 class Sign(Unary):
-    """1, 0 or -1; NaN of a NaN."""
+    """The sign of x: 1, 0 or -1; NaN for NaN."""
 
     name = "sign"
     ufunc = np.sign
@@ -208,7 +208,7 @@ class Square(Unary):
 
 @define_op
 class Floor(Unary):
-    """The greatest whole number that is not above x; integers as they are."""
+    """The greatest whole number not above x; integers are unchanged."""
 
     name = "floor"
     ufunc = np.floor
@@ -216,7 +216,7 @@ class Floor(Unary):
 
 @define_op
 class Ceil(Unary):
-    """The smallest whole number that is not below x; integers as they are."""
+    """The smallest whole number not below x; integers are unchanged."""
 
     name = "ceil"
     ufunc = np.ceil
@@ -224,7 +224,7 @@ class Ceil(Unary):
 
 @define_op
 class Round(Unary):
-    """The nearest whole number, halves to the even one; integers as they are."""
+    """The nearest whole number, halves rounded to even; integers are unchanged."""
 
     name = "round"
     ufunc = np.rint
@@ -232,7 +232,7 @@ class Round(Unary):
 
 @define_op
 class Trunc(Unary):
-    """x without its fraction; integers as they are."""
+    """x truncated toward zero; integers are unchanged."""
 
     name = "trunc"
     ufunc = np.trunc
@@ -240,7 +240,7 @@ class Trunc(Unary):
 
 @define_op
 class IsFinite(Unary):
-    """Is x neither infinite nor a NaN? True of all integers."""
+    """Is x neither infinite nor NaN? True for all integers."""
 
     name = "isfinite"
     gives_bool = True
@@ -249,7 +249,7 @@ class IsFinite(Unary):
 
 @define_op
 class IsInf(Unary):
-    """Is x infinite, of either sign? False of all integers."""
+    """Is x infinite, of either sign? False for all integers."""
 
     name = "isinf"
     gives_bool = True
@@ -258,7 +258,7 @@ class IsInf(Unary):
 
 @define_op
 class IsNan(Unary):
-    """Is x a NaN? False of all integers."""
+    """Is x NaN? False for all integers."""
 
     name = "isnan"
     gives_bool = True
@@ -267,7 +267,7 @@ class IsNan(Unary):
 
 @define_op
 class LogicalNot(Unary):
-    """True where x is false."""
+    """Logical not."""
 
     name = "logical_not"
     takes = "bool"
@@ -276,7 +276,7 @@ class LogicalNot(Unary):
 
 @define_op
 class BitwiseNot(Unary):
-    """Every bit turned; of a bool, its negation."""
+    """Bitwise not; logical not for bools."""
 
     name = "bitwise_not"
     takes = "integers or bool"
@@ -284,7 +284,7 @@ class BitwiseNot(Unary):
 
 
 def _number(value: Any) -> Any:
-    """A scalar as a Python number, or as a size, where it is one."""
+    """A scalar as a Python number or a size, if it is one."""
     if isinstance(value, Var) and isinstance(value.annotation, PrimType):
         return value if value.annotation.value is None else value.annotation.value
     if not isinstance(value, PrimValue) or isinstance(value.value, bool):
@@ -294,7 +294,7 @@ def _number(value: Any) -> Any:
 
 
 def _is_computed(value: Any) -> bool:
-    """Is this a scalar that is known only at run time?"""
+    """Is this a scalar known only at run time?"""
     if isinstance(value, PrimValue):
         value = value.value
     if isinstance(value, SymVar):
@@ -304,8 +304,8 @@ def _is_computed(value: Any) -> bool:
 
 @define_op
 class Clip(Unary):
-    """x, not below `min` and not above `max`: `max` where they cross, NaN where x is a NaN. Of integers, bounds beyond
-    the range of the dtype are its ends."""
+    """x clamped to [min, max]: `max` if min > max, NaN where x is NaN. For integers, bounds beyond the range of the
+    dtype are its limits."""
 
     name = "clip"
     min: int | float
@@ -318,8 +318,8 @@ class Clip(Unary):
 
     @classmethod
     def make(cls, *args: Any, **kwargs: Any) -> Call:
-        """The call `R.clip(x, min, max)`. Bounds that are scalars of the program, or sizes, are those of `minimum` and
-        `maximum`."""
+        """Make the call `R.clip(x, min, max)`. If a bound is a scalar of the program, or a size, the call is made of
+        `minimum` and `maximum`."""
         given = {**dict(zip(("x", "min", "max"), args, strict=False)), **kwargs}
         if len(args) > 3 or not any(map(_is_computed, (given.get("min"), given.get("max")))):
             return super().make(*args, **kwargs)
@@ -338,7 +338,7 @@ class Clip(Unary):
             d.require(not math.isnan(bound), f"{arg} cannot be a NaN", arg=arg)
 
     def bounds(self, dtype: DType) -> tuple[float, float]:
-        """The bounds as numbers that the dtype has."""
+        """The bounds as numbers of the dtype."""
         if dtype.is_float:
             return self.min, self.max
         ends = np.iinfo(dtype.numpy)

@@ -1,5 +1,5 @@
-"""Annotations with something put in for what is not known of them: a dtype, a rank, symbols for dimensions. Deduction
-tries these (`relaxpy.op.deduction`), so that operators see tensors of which everything is known."""
+"""Substitutes for the unknown parts of annotations: a dtype, a rank, symbols for dimensions. Deduction tries them
+(`relaxpy.op.deduction`), so that operators see only fully known tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tensors_of(args: Sequence[Annotation | None]) -> list[TensorType]:
 
 
 def with_dtype(arg: Any, dtype: str) -> Any:
-    """The annotation with `dtype` for what is unknown."""
+    """The annotation with unknown dtypes replaced by `dtype`."""
     if isinstance(arg, TensorType) and arg.dtype is None:
         return TensorType(arg.shape, dtype, arg.ndim, arg.vdevice)
     if isinstance(arg, TupleType):
@@ -32,7 +32,7 @@ def with_dtype(arg: Any, dtype: str) -> Any:
 
 
 def without_dtype(found: Annotation, dtype: str) -> Annotation:
-    """The annotation with an unknown dtype in place of this one."""
+    """The annotation with this dtype replaced by an unknown one."""
     if isinstance(found, TensorType) and found.dtype == dtype:
         return TensorType(found.shape, None, found.ndim, found.vdevice)
     if isinstance(found, TupleType):
@@ -41,7 +41,7 @@ def without_dtype(found: Annotation, dtype: str) -> Annotation:
 
 
 def with_device(found: Annotation, vdevice: str) -> Annotation:
-    """The annotation on a virtual device, where it says none itself."""
+    """The annotation placed on a virtual device, unless it names its own."""
     if isinstance(found, TensorType) and found.vdevice is None:
         return TensorType(found.shape, found.dtype, found.ndim, vdevice)
     if isinstance(found, TupleType):
@@ -53,7 +53,7 @@ def with_device(found: Annotation, vdevice: str) -> Annotation:
 
 
 def is_unranked(arg: Any) -> bool:
-    """Is there a tensor or shape of unknown rank in it?"""
+    """Does it contain a tensor or shape of unknown rank?"""
     if isinstance(arg, TupleType):
         return any(map(is_unranked, arg.fields))
     return isinstance(arg, (TensorType, ShapeType)) and arg.ndim < 0
@@ -72,7 +72,7 @@ def unranked_keys(args: Sequence[Any], shapes: Sequence[Var | None]) -> Iterator
 def with_ranks(
     args: Sequence[Any], shapes: Sequence[Var | None], ranks: Mapping[Hashable, int]
 ) -> list[Any]:
-    """The arguments with these ranks, by `unranked_keys`."""
+    """The arguments with these ranks, given by the keys of `unranked_keys`."""
 
     def ranked(arg: Any, i: int, shape: Var | None) -> Any:
         if isinstance(arg, TupleType):
@@ -88,7 +88,7 @@ def with_ranks(
 
 
 def without_ranks(found: Annotation) -> Annotation:
-    """The annotation with the ranks that variables of shapes say themselves."""
+    """The annotation with the tried ranks replaced by those that its shape variables declare."""
     if isinstance(found, TensorType) and isinstance(found.shape, Var):
         return TensorType(found.shape, found.dtype, vdevice=found.vdevice)
     if isinstance(found, TupleType):
@@ -100,7 +100,7 @@ def without_ranks(found: Annotation) -> Annotation:
 
 
 def dims_said(arg: Any) -> Any:
-    """The annotation with the dimensions that variables of shapes say, in place of these."""
+    """The annotation with each shape variable replaced by the dimensions that it declares, if it declares any."""
     if isinstance(arg, TupleType):
         return TupleType(map(dims_said, arg.fields))
     if isinstance(arg, TensorType) and isinstance(arg.shape, Var):
@@ -110,12 +110,12 @@ def dims_said(arg: Any) -> Any:
 
 
 _fresh: list[SymVar] = []
-"""Symbols for what is not known. No result mentions them, so all deductions use the same: what is proved of them is
-remembered."""
+"""Symbols for unknown dimensions. No result contains them, so all deductions share them, and proofs about them are
+cached."""
 
 
 def shape_variable(arg: Any, expr: Expr | None) -> Var | None:
-    """The variable that an argument is, where it is a shape of which no dimensions are known."""
+    """The variable that an argument is, if it is a shape of unknown dimensions."""
     is_shape = isinstance(arg, ShapeType) and arg.dims is None
     return expr if is_shape and isinstance(expr, Var) else None
 
@@ -123,7 +123,7 @@ def shape_variable(arg: Any, expr: Expr | None) -> Var | None:
 def with_symbols(
     arg: Any, fresh: set[SymVar], symbols: dict[Var, tuple[Dim, ...]], shape: Var | None = None
 ) -> Any:
-    """The annotation with fresh symbols for unknown dimensions. One variable of a shape is one set of symbols: two
+    """The annotation with fresh symbols for unknown dimensions. A shape variable always gets the same symbols: two
     tensors of shape s have the same shape."""
     if isinstance(arg, TupleType):
         return TupleType(with_symbols(item, fresh, symbols, shape) for item in arg.fields)
@@ -152,7 +152,7 @@ def _dims_of(
 
 
 def with_shape_variables(found: Annotation, names: Mapping[tuple[Dim, ...], Var]) -> Annotation:
-    """The annotation with variables in place of the dimensions that stand for them."""
+    """The annotation with shape variables in place of the dimensions substituted for them."""
     if isinstance(found, TensorType) and found.dims is not None and found.dims in names:
         return TensorType(names[found.dims], found.dtype, found.ndim, found.vdevice)
     if isinstance(found, TupleType):

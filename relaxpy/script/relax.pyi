@@ -219,7 +219,7 @@ def known_names() -> typing.Any:
 class _memory:
     @staticmethod
     def alloc_storage(*args: ExprLike, vdevice: builtins.str | None = None) -> Call:
-        """`memory.alloc_storage(size, vdevice=…)`: `size` bytes that live as long as the call."""
+        """`memory.alloc_storage(size, vdevice=…)`: `size` bytes that are freed when the call ends."""
     @staticmethod
     def alloc_tensor(
         *args: ExprLike,
@@ -228,25 +228,25 @@ class _memory:
         vdevice: builtins.str | None = None,
         offset: int = 0,
     ) -> Call:
-        """`memory.alloc_tensor(shape[, storage], dtype=…, offset=…, vdevice=…)`: an uninitialised tensor;
-        without a storage it has memory of its own, which may leave the call. In a storage it begins
-        `offset` bytes behind its start. `at` is where its shape stands in the heap, once lowered.
+        """`memory.alloc_tensor(shape[, storage], dtype=…, offset=…, vdevice=…)`: an uninitialised tensor, `offset` bytes
+        into the storage. Without a storage it has memory of its own, and may be returned. `at` is the heap slot of its
+        shape, once lowered.
         """
     @staticmethod
     def copy_to(*args: ExprLike, vdevice: builtins.str) -> Call:
-        """`memory.copy_to(x, vdevice=…)`: the tensor x in the memory of a virtual device: x itself where it
-        lives there, else a copy.
+        """`memory.copy_to(x, vdevice=…)`: the tensor x in the memory of a virtual device; x itself if it is already there,
+        else a copy.
         """
     @staticmethod
     def kill(*args: ExprLike) -> Call:
-        """`memory.kill(x, …)`: these values are not used again."""
+        """`memory.kill(x, …)`: end the lifetime of these values."""
     @staticmethod
     def read(*args: ExprLike) -> Call:
-        """`memory.read(x)`: the item of the 0-d tensor x of any device, as a scalar."""
+        """`memory.read(x)`: the element of the 0-d tensor x, on any device, as a scalar."""
     @staticmethod
     def view(*args: ExprLike, dtype: builtins.str, at: int = -1, offset: int = 0) -> Call:
-        """`memory.view(x, shape, dtype=…, offset=…)`: the memory of the compact tensor x, from `offset`
-        bytes on, seen with another shape.
+        """`memory.view(x, shape, dtype=…, offset=…)`: a view of the compact tensor x with another shape, starting at byte
+        `offset`.
         """
 
 memory: _memory
@@ -254,13 +254,13 @@ memory: _memory
 class _vm:
     @staticmethod
     def call_dps(*args: ExprLike) -> Call:
-        """`vm.call_dps(f, args…)`: run a tensor program (or a library function, by name) on inputs,
-        outputs, and symbolic variables.
+        """`vm.call_dps(f, args…)`: run a tensor program, or a library function given by name, on inputs, outputs, and
+        symbolic variables.
         """
     @staticmethod
     def check_dim(*args: ExprLike, message: builtins.str = "") -> Call:
-        """`vm.check_dim(condition, message=…)`: fail unless a relation of dimensions that could not
-        be decided while compiling holds.
+        """`vm.check_dim(condition, message=…)`: raise an error unless a relation of dimensions, which could not be decided
+        at compile time, holds.
         """
     @staticmethod
     def check_equal(
@@ -270,15 +270,15 @@ class _vm:
         annotation: builtins.str = "",
         detail: builtins.str = "",
     ) -> Call:
-        """`vm.check_equal(came, expected, …)`: fail unless two integers are equal. `of` is the
-        annotation, `detail` the relation.
+        """`vm.check_equal(came, expected, …)`: raise an error unless two integers are equal. `of` is the annotation,
+        `detail` the relation.
         """
     @staticmethod
     def make_closure(*args: ExprLike) -> Call:
-        """`vm.make_closure(f, captured…)`: a function value with its last parameters filled in."""
+        """`vm.make_closure(f, captured…)`: a function value whose last parameters are bound to these values."""
     @staticmethod
     def make_shape(*args: ExprLike, at: int = -1) -> Call:
-        """`vm.make_shape(shape, at=…)`: the shape value that stands in the heap from `at` on."""
+        """`vm.make_shape(shape, at=…)`: the shape value whose dimensions are in the heap slots from `at` on."""
     @staticmethod
     def match(
         *args: ExprLike,
@@ -287,13 +287,12 @@ class _vm:
         of: builtins.str = "",
         annotation: builtins.str = "",
     ) -> Call:
-        """`vm.match(x, slots=[…], what=…)`: check x against its annotation and write its dimensions
-        to heap slots: one entry a dimension, in order; -1 where the dimension is a constant to
-        compare with. `of` and `annotation` are what
-        errors speak of.
+        """`vm.match(x, slots=[…], what=…)`: check x against its annotation and write its dimensions to heap slots. `slots`
+        has an entry for each dimension, in order; -1 is a constant to compare with. `of` and `annotation` are used in error
+        messages.
         """
     @staticmethod
     def store(*args: ExprLike, slot: int = 0) -> Call:
-        """`vm.store(value, slot=…)`: write an integer to the heap."""
+        """`vm.store(value, slot=…)`: write an integer to a heap slot."""
 
 vm: _vm
