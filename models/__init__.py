@@ -1,1 +1,2 @@
-"""Model families, one file each: configuration, modules, and where its weights are in a checkpoint."""
+"""Model families, one file each: the configuration, the modules, and the mapping of parameters to checkpoint
+tensors."""

@@ -1,7 +1,8 @@
-"""BERT encoders (Devlin et al., 2018) as sentence embedders: hidden states, mean over the tokens, unit length.
+"""BERT encoders (Devlin et al., 2018) as sentence embedders: hidden states, mean pooling over the tokens, L2
+normalisation.
 
-Layout of the attention: queries (batch, heads, seq, head), keys directly transposed (batch, heads, head, seq), so that
-both products are plain row-major matrix products.
+Attention layout: queries are (batch, heads, seq, head); keys are stored transposed, (batch, heads, head, seq). So both
+products are plain row-major matrix products.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from relaxpy.models.checkpoint import Source, config_fields, gather, read_config
 from relaxpy.nn import op
 
 MASKED = -1e30
-"""What is added to the score of a padding token: large enough that exp gives 0, and far from overflow."""
+"""Added to the score of a padding token: large enough that exp gives 0, and far from overflow."""
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
-"""`hidden_act` of a configuration → operator of `op.nn`."""
+"""`hidden_act` of a configuration → name of the operator in `op.nn`."""
 
 
 @dataclass(frozen=True)
 class BertConfig:
-    """What a checkpoint's `config.json` says; the names are transformers'."""
+    """The fields of a checkpoint's `config.json`, by transformers' names."""
 
     hidden_size: int
     num_hidden_layers: int
@@ -40,7 +41,7 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
     hidden_act: str = "gelu"
     check_inputs: bool = False
-    """Token ids out of range are an error; otherwise they mean the first or last token."""
+    """Whether token ids out of range are an error; otherwise they are clamped to the first or last token."""
 
     def __post_init__(self) -> None:
         if self.hidden_size % self.num_attention_heads:
@@ -61,7 +62,8 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> BertConfig:
-        """From the fields of a `config.json`; what we do not compute is refused, what we do not need is left out."""
+        """Read the fields of a `config.json`. Unsupported settings are refused; fields that are not needed are
+        ignored."""
         if (kind := fields.get("position_embedding_type", "absolute")) != "absolute":
             raise UsageError(
                 "bad-config", f"position embeddings of type {kind!r} are not supported"
@@ -72,7 +74,7 @@ class BertConfig:
 
     @classmethod
     def from_checkpoint(cls, directory: Path) -> BertConfig:
-        """From `config.json` in a checkpoint directory."""
+        """Read `config.json` of a checkpoint directory."""
         return cls.from_dict(read_config(directory, "bert"))
 
 
@@ -84,7 +86,7 @@ TINY = BertConfig(
     vocab_size=101,
     max_position_embeddings=40,
 )
-"""For tests."""
+"""A small configuration for tests."""
 
 
 class BertEmbeddings(nn.Module):
@@ -110,7 +112,7 @@ class BertEmbeddings(nn.Module):
 
 
 class BertAttention(nn.Module):
-    """Multi-head self-attention with its output projection, residual and normalisation."""
+    """Multi-head self-attention with output projection, residual connection and layer normalisation."""
 
     def __init__(self, config: BertConfig) -> None:
         self.config = config
@@ -122,7 +124,8 @@ class BertAttention(nn.Module):
         self.norm = nn.LayerNorm(size, config.layer_norm_eps)
 
     def forward(self, x: nn.Tensor, bias: nn.Tensor) -> nn.Tensor:
-        """X (batch, seq, hidden), bias (batch, 1, 1, seq) added to the scores → (batch, seq, hidden)."""
+        """X is (batch, seq, hidden), bias (batch, 1, 1, seq) is added to the scores. The result is (batch, seq,
+        hidden)."""
         batch, seq, hidden = x.shape
         by_head = (batch, seq, self.config.num_attention_heads, self.config.head_size)
         scaled = self.query(x) * (1 / math.sqrt(self.config.head_size))  # smaller than the scores
@@ -136,7 +139,7 @@ class BertAttention(nn.Module):
 
 
 class BertLayer(nn.Module):
-    """Attention, then a feed-forward network with its residual and normalisation."""
+    """Attention, then a feed-forward network with residual connection and layer normalisation."""
 
     def __init__(self, config: BertConfig) -> None:
         self.attention = BertAttention(config)
@@ -151,7 +154,7 @@ class BertLayer(nn.Module):
 
 
 class BertEncoder(nn.Module):
-    """The encoder. `encode` gives hidden states, `embed` one vector of unit length for each row of the batch."""
+    """The encoder. `encode` gives hidden states; `embed` gives one unit-length vector for each row of the batch."""
 
     def __init__(self, config: BertConfig) -> None:
         self.config = config
@@ -159,7 +162,7 @@ class BertEncoder(nn.Module):
         self.layers = nn.ModuleList([BertLayer(config) for _ in range(config.num_hidden_layers)])
 
     def encode(self, input_ids: nn.Tensor, attention_mask: nn.Tensor) -> nn.Tensor:
-        """(batch, seq) integers, mask 1 for tokens and 0 for padding → (batch, seq, hidden)."""
+        """Hidden states (batch, seq, hidden) of token ids (batch, seq). The mask is 1 for tokens and 0 for padding."""
         batch, seq = input_ids.shape
         mask = op.reshape(op.astype(attention_mask, "float32"), (batch, 1, 1, seq))
         bias = (mask - 1.0) * -MASKED
@@ -169,7 +172,8 @@ class BertEncoder(nn.Module):
         return x
 
     def embed(self, input_ids: nn.Tensor, attention_mask: nn.Tensor) -> nn.Tensor:
-        """→ (batch, hidden): the mean of the tokens' hidden states, of length 1; a row of padding alone gives zeros."""
+        """Embeddings (batch, hidden): the mean of the tokens' hidden states, scaled to length 1. A row of only padding
+        gives zeros."""
         batch, seq = input_ids.shape
         hidden = self.encode(input_ids, attention_mask)
         mask = op.reshape(op.astype(attention_mask, "float32"), (batch, seq, 1))
@@ -184,14 +188,15 @@ SPEC = {
     "encode": {"input_ids": TOKENS, "attention_mask": TOKENS},
     "embed": {"input_ids": TOKENS, "attention_mask": TOKENS},
 }
-"""What the exported functions take."""
+"""The arguments of the exported functions."""
 
 UNUSED = frozenset({"embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias"})
-"""In checkpoints, but no part of an embedding: the positions are 0, 1, 2, ..., the pooler is for classification."""
+"""Checkpoint tensors that embeddings do not need: the positions are 0, 1, 2, ..., and the pooler is for
+classification."""
 
 
 def sources(config: BertConfig) -> dict[str, Source]:
-    """Where each parameter is in a transformers checkpoint."""
+    """The checkpoint tensor of each parameter, by transformers' names."""
     found: dict[str, Source] = {}
 
     def linear(ours: str, theirs: str) -> None:
@@ -218,9 +223,10 @@ def sources(config: BertConfig) -> dict[str, Source]:
 
 
 def load_weights(model: BertEncoder, tensors: Mapping[str, np.ndarray]) -> None:
-    """Give the model its weights from a checkpoint's tensors, strictly.
+    """Load the model's weights from a checkpoint's tensors, strictly.
 
-    Where names begin with `bert.` (the encoder of a model with a head), the others are the head's and left alone.
+    If names begin with `bert.` (the encoder of a model with a head), names without it belong to the head and are
+    ignored.
     """
     if any(name.startswith("bert.") for name in tensors):
         tensors = {

@@ -1,7 +1,7 @@
 """Checkpoints: a directory with `config.json` and `model.safetensors`, read strictly.
 
-A model says which tensor of the file each of its parameters is (`Source`); a missing, unexpected or mis-shaped name is
-an error that lists all of them, not a model that runs on noise.
+A model maps each of its parameters to a tensor of the file (`Source`). A missing, unexpected or mis-shaped tensor is an
+error that lists all of them, so that no model runs on wrong weights.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from relaxpy.errors import UsageError
 WEIGHTS_FILE = "model.safetensors"
 CONFIG_FILE = "config.json"
 EXTRA_HELP = "pip install 'relaxpy[demo]'"
-"""What brings safetensors and tokenizers."""
+"""The command that installs safetensors and tokenizers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a parameter comes from: a tensor of the checkpoint, perhaps transposed once, at load."""
+    """The source of a parameter: a tensor of the checkpoint, and whether it is transposed at load."""
 
     name: str
     transpose: bool = False
 
 
 def read_config(directory: Path, model_type: str) -> dict[str, Any]:
-    """The fields of `config.json`. UsageError if it cannot be read or is of another kind of model."""
+    """The fields of `config.json`. UsageError if it cannot be read or its `model_type` is a different one."""
     path = Path(directory) / CONFIG_FILE
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def read_config(directory: Path, model_type: str) -> dict[str, Any]:
 
 
 def config_fields(cls: type, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `fields` that the dataclass `cls` has. UsageError that lists what it needs besides."""
+    """The items of `fields` that are fields of the dataclass `cls`. UsageError lists missing required fields."""
     known = {field.name: field for field in dataclasses.fields(cls)}
     required = {
         name
@@ -67,8 +67,8 @@ def config_fields(cls: type, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_weights(directory: Path) -> dict[str, np.ndarray]:
-    """Every tensor of `model.safetensors`, or of the files that its index lists, by name. UsageError if one is missing
-    or damaged."""
+    """All tensors of `model.safetensors`, or of the shards in its index, by name. UsageError if a file is missing or
+    damaged."""
     tensors: dict[str, np.ndarray] = {}
     for path in _weight_files(Path(directory)):
         tensors |= _read_file(path)
@@ -76,7 +76,7 @@ def read_weights(directory: Path) -> dict[str, np.ndarray]:
 
 
 def _weight_files(directory: Path) -> list[Path]:
-    """The one file, or those of a large checkpoint."""
+    """The single weight file, or the shards of a large checkpoint."""
     whole, index = directory / WEIGHTS_FILE, directory / f"{WEIGHTS_FILE}.index.json"
     if whole.is_file():
         return [whole]
@@ -114,11 +114,11 @@ def gather(
     unused: Collection[str] = (),
     dtype: str = "float32",
 ) -> dict[str, np.ndarray]:
-    """The parameters of a model, by our names.
+    """The parameters of a model, by its own names.
 
-    `sources` says where each parameter is, `shapes` what shape it must have (after transposition), `unused` which
-    names of the checkpoint this model knowingly leaves alone. Floats of other widths are converted to `dtype`.
-    Raises UsageError that lists every missing, unexpected and mis-shaped name.
+    `sources` maps each parameter to a checkpoint tensor. `shapes` gives the required shape, after transposition.
+    `unused` lists the checkpoint names that the model ignores. Floats of other widths are converted to `dtype`. Raises
+    UsageError that lists every missing, unexpected and mis-shaped name.
     """
     problems: list[str] = []
     parameters: dict[str, np.ndarray] = {}

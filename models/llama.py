@@ -1,8 +1,8 @@
-"""Llama-shaped decoders (Touvron et al., 2023; Llama 2 and 3, TinyLlama, and what else has their shape): RMS norms,
+"""Llama-style decoders (Touvron et al., 2023; Llama 2 and 3, TinyLlama, and models of the same architecture): RMS norm,
 rotary embeddings, grouped-query attention, SwiGLU.
 
-One executable serves every batch and length. Its functions pass keys and values of the tokens so far in and out, as
-tensors: `prefill` reads a prompt, `decode` adds a token to each sequence. All sequences of a batch are of one length.
+One executable serves every batch size and length. The KV cache is passed in and out as tensors: `prefill` reads a
+prompt, `decode` adds a token to each sequence. All sequences of a batch have the same length.
 
     logits, cache = vm["prefill"](input_ids)                  (batch, seq) → (batch, vocab)
     logits, cache = vm["decode"](next_ids, cache)             (batch, 1)   → (batch, vocab)
@@ -25,12 +25,12 @@ from relaxpy.models.rope import Rope, rotate
 from relaxpy.nn import op
 
 Cache = tuple[nn.Tensor, nn.Tensor]
-"""Keys and values of a layer: (batch, tokens so far, key heads, head) each."""
+"""The KV cache of a layer: keys and values, each (batch, cached tokens, key heads, head)."""
 
 
 @dataclass(frozen=True)
 class LlamaConfig:
-    """What a checkpoint's `config.json` says; the names are transformers'."""
+    """The fields of a checkpoint's `config.json`, by transformers' names."""
 
     hidden_size: int
     intermediate_size: int
@@ -38,7 +38,7 @@ class LlamaConfig:
     num_attention_heads: int
     vocab_size: int
     num_key_value_heads: int = 0
-    """Heads of keys and values, shared by neighbouring query heads; 0: as many as of queries."""
+    """Number of key and value heads, each shared by neighbouring query heads; 0: as many as query heads."""
     head_dim: int = 0
     """Width of a head; 0: hidden_size / num_attention_heads."""
     rms_norm_eps: float = 1e-6
@@ -48,14 +48,14 @@ class LlamaConfig:
     mlp_bias: bool = False
     rope: Rope = field(default_factory=Rope)
     dtype: str = "float32"
-    """Of weights, activations and cache: float32, bfloat16 or float16."""
+    """Dtype of weights, activations and cache: float32, bfloat16 or float16."""
     check_inputs: bool = False
-    """Token ids out of range, and more positions than `max_position_embeddings`, are an error; otherwise an id means
-    the first or last token, and positions go on."""
+    """Whether token ids out of range, and more than `max_position_embeddings` positions, are an error. Otherwise an id
+    is clamped to the first or last token, and positions continue."""
 
     def __post_init__(self) -> None:
         heads = self.num_attention_heads
-        # The two that a configuration may leave out, in a dataclass that is otherwise frozen.
+        # Fill in the two optional fields; the dataclass is frozen otherwise.
         object.__setattr__(self, "num_key_value_heads", self.num_key_value_heads or heads)
         if not self.head_dim and self.hidden_size % heads:
             raise UsageError(
@@ -77,9 +77,9 @@ class LlamaConfig:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], dtype: str | None = None) -> LlamaConfig:
-        """From the fields of a `config.json`; what we do not compute is refused, what we do not need is left out.
+        """Read the fields of a `config.json`. Unsupported settings are refused; fields that are not needed are ignored.
 
-        `dtype`: what to compute in; None: what the checkpoint is stored in.
+        `dtype` is the dtype of the computation; None: the dtype of the checkpoint.
         """
         if (activation := fields.get("hidden_act", "silu")) != "silu":
             raise UsageError("bad-config", f"activation {activation!r} is not supported")
@@ -90,7 +90,7 @@ class LlamaConfig:
 
     @classmethod
     def from_checkpoint(cls, directory: Path, dtype: str | None = None) -> LlamaConfig:
-        """From `config.json` in a checkpoint directory."""
+        """Read `config.json` of a checkpoint directory."""
         return cls.from_dict(read_config(directory, "llama"), dtype)
 
 
@@ -103,11 +103,11 @@ TINY = LlamaConfig(
     vocab_size=101,
     max_position_embeddings=64,
 )
-"""For tests."""
+"""A small configuration for tests."""
 
 
 class LlamaAttention(nn.Module):
-    """Causal self-attention with grouped key heads, over the tokens so far and the new ones."""
+    """Causal self-attention with grouped key heads, over the cached and the new tokens."""
 
     def __init__(self, config: LlamaConfig) -> None:
         self.config = config
@@ -122,7 +122,7 @@ class LlamaAttention(nn.Module):
     def forward(
         self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], cache: Cache | None
     ) -> tuple[nn.Tensor, Cache]:
-        """X (batch, seq, hidden) → the same shape, and the cache with the new tokens at its end."""
+        """X is (batch, seq, hidden). Returns a tensor of the same shape, and the cache with the new tokens appended."""
         batch, seq, _ = x.shape
         width = self.config.head_dim
         shared = (batch, seq, self.config.num_key_value_heads, width)
@@ -139,7 +139,7 @@ class LlamaAttention(nn.Module):
 
 
 class LlamaFeedForward(nn.Module):
-    """SwiGLU (Shazeer, 2020): silu(gate) · up, and down again."""
+    """SwiGLU (Shazeer, 2020): down(silu(gate(x)) * up(x))."""
 
     def __init__(self, config: LlamaConfig) -> None:
         hidden, inner = config.hidden_size, config.intermediate_size
@@ -153,7 +153,7 @@ class LlamaFeedForward(nn.Module):
 
 
 class LlamaLayer(nn.Module):
-    """Attention, then the feed-forward network, each on the normalised input and added to it."""
+    """Attention, then the feed-forward network, each with pre-normalisation and a residual connection."""
 
     def __init__(self, config: LlamaConfig) -> None:
         self.attention_norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps, config.dtype)
@@ -164,7 +164,7 @@ class LlamaLayer(nn.Module):
     def forward(
         self, x: nn.Tensor, angles: tuple[nn.Tensor, nn.Tensor], cache: Cache | None
     ) -> tuple[nn.Tensor, Cache]:
-        """As `LlamaAttention.forward`."""
+        """Arguments and result as in `LlamaAttention.forward`."""
         mixed, grown = self.attention(self.attention_norm(x), angles, cache)
         x = x + mixed
         return x + self.feed_forward(self.norm(x)), grown
@@ -187,19 +187,21 @@ class Llama(nn.Module):
         )
 
     def prefill(self, input_ids: nn.Tensor) -> tuple[nn.Tensor, tuple[Cache, ...]]:
-        """(batch, seq) integers, seq at least 1 → logits after the last token, (batch, vocab) float32, and cache."""
+        """Process prompts: integers (batch, seq), seq at least 1. Returns the logits after the last token, (batch,
+        vocab) float32, and the cache."""
         x, cache = self._hidden(input_ids, None)
         return self._last_logits(x), cache
 
     def decode(
         self, input_ids: nn.Tensor, cache: tuple[Cache, ...]
     ) -> tuple[nn.Tensor, tuple[Cache, ...]]:
-        """(batch, 1) integers, and a layer's keys and values by layer → as `prefill`."""
+        """Process one more token of each sequence: integers (batch, 1), and the cache of each layer. Returns the same
+        as `prefill`."""
         x, cache = self._hidden(input_ids, cache)
         return self._last_logits(x), cache
 
     def logits(self, input_ids: nn.Tensor) -> nn.Tensor:
-        """(batch, seq) integers → logits after each token, (batch, seq, vocab) float32."""
+        """The logits after each token, (batch, seq, vocab) float32, for integers (batch, seq)."""
         return self._logits(self._hidden(input_ids, None)[0])
 
     def _hidden(
@@ -228,7 +230,7 @@ class Llama(nn.Module):
 
 
 def spec(config: LlamaConfig) -> dict[str, dict[str, Any]]:
-    """What the exported functions take: batch, length and number of cached tokens of any size."""
+    """The arguments of the exported functions, with symbolic batch size, length and number of cached tokens."""
     heads = (config.num_key_value_heads, config.head_dim)
     cached = nn.spec.Tensor(("batch", "past", *heads), config.dtype)
     cache = nn.spec.Tuple(nn.spec.Tuple((cached, cached)) for _ in range(config.num_hidden_layers))
@@ -241,7 +243,7 @@ def spec(config: LlamaConfig) -> dict[str, dict[str, Any]]:
 
 
 def sources(config: LlamaConfig) -> dict[str, Source]:
-    """Where each parameter is in a transformers checkpoint."""
+    """The checkpoint tensor of each parameter, by transformers' names."""
     found = {
         "embedding.weight": Source("model.embed_tokens.weight"),
         "norm.weight": Source("model.norm.weight"),
@@ -266,10 +268,10 @@ def sources(config: LlamaConfig) -> dict[str, Source]:
 
 
 def load_weights(model: Llama, tensors: Mapping[str, np.ndarray]) -> None:
-    """Give the model its weights from a checkpoint's tensors, strictly, in the dtype of its configuration."""
+    """Load the model's weights from a checkpoint's tensors, strictly, in the dtype of its configuration."""
     config = model.config
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    # Tied embeddings are stored twice in some checkpoints; old ones carry the frequencies of the rotary embeddings.
+    # Some checkpoints store tied embeddings twice; old ones contain the frequencies of the rotary embeddings.
     unused = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(len(model.layers))}
     if config.tie_word_embeddings:
         unused.add("lm_head.weight")

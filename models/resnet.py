@@ -1,7 +1,7 @@
-"""Residual networks (He et al., 2015) that classify images: ResNet-18 to ResNet-152, by their configuration.
+"""Residual networks (He et al., 2015) for image classification: ResNet-18 to ResNet-152, by configuration.
 
-Modules and parameters have the names of transformers' `ResNetForImageClassification`, so a checkpoint's names need no
-map. Batch normalisation is that of inference: with parameters bound it goes into the convolutions' weights.
+Modules and parameters have the names of transformers' `ResNetForImageClassification`, so no name mapping is needed.
+Batch normalisation is that of inference; with bound parameters it is folded into the weights of the convolutions.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from relaxpy.models.checkpoint import Source, gather, read_config
 from relaxpy.nn import op
 
 REDUCTION = 4
-"""By how much a bottleneck's inner layers are narrower than its output."""
+"""Ratio of a bottleneck's output width to its inner width."""
 
 
 @dataclass(frozen=True)
 class ResNetConfig:
-    """What a checkpoint's `config.json` says; the names are transformers'. The defaults are ResNet-50's."""
+    """The fields of a checkpoint's `config.json`, by transformers' names. The defaults are ResNet-50's."""
 
     num_channels: int = 3
     embedding_size: int = 64
@@ -51,7 +51,8 @@ class ResNetConfig:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ResNetConfig:
-        """From the fields of a `config.json`; what we do not compute is refused, what we do not need is left out."""
+        """Read the fields of a `config.json`. Unsupported settings are refused; fields that are not needed are
+        ignored."""
         if (activation := fields.get("hidden_act", "relu")) != "relu":
             raise UsageError("bad-config", f"activation {activation!r} is not supported")
         known = {field.name for field in dataclasses.fields(cls)}
@@ -64,7 +65,7 @@ class ResNetConfig:
 
     @classmethod
     def from_checkpoint(cls, directory: Path) -> ResNetConfig:
-        """From `config.json` in a checkpoint directory."""
+        """Read `config.json` of a checkpoint directory."""
         return cls.from_dict(read_config(directory, "resnet"))
 
 
@@ -73,11 +74,11 @@ RESNET18 = ResNetConfig(hidden_sizes=(64, 128, 256, 512), depths=(2, 2, 2, 2), l
 TINY = ResNetConfig(
     embedding_size=10, hidden_sizes=(12, 20), depths=(2, 1), layer_type="basic", num_labels=7
 )
-"""For tests."""
+"""A small configuration for tests."""
 
 
 class ConvLayer(nn.Module):
-    """Convolution without a bias, batch normalisation, perhaps ReLU."""
+    """Convolution without bias, batch normalisation, and optionally ReLU."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int = 3, stride: int = 1, activation: bool = True
@@ -93,7 +94,7 @@ class ConvLayer(nn.Module):
 
 
 class Residual(nn.Module):
-    """A few layers, and around them what they were given, brought to the same shape."""
+    """A residual block: some layers, plus a shortcut that brings the input to the same shape."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, layers: list[ConvLayer]) -> None:
         same = inputs == outputs and stride == 1
@@ -106,7 +107,7 @@ class Residual(nn.Module):
 
 
 def residual(config: ResNetConfig, inputs: int, outputs: int, stride: int) -> Residual:
-    """A block of the configuration's type."""
+    """A residual block of the configuration's type."""
     if config.layer_type == "basic":
         layers = [
             ConvLayer(inputs, outputs, 3, stride),
@@ -124,7 +125,7 @@ def residual(config: ResNetConfig, inputs: int, outputs: int, stride: int) -> Re
 
 
 class Stage(nn.Module):
-    """Blocks of the same width; the first one halves the image where `stride` is 2."""
+    """Blocks of the same width; the first has the given stride, and halves the image if it is 2."""
 
     def __init__(
         self, config: ResNetConfig, inputs: int, outputs: int, depth: int, stride: int
@@ -141,7 +142,7 @@ class Stage(nn.Module):
 
 
 class Embedder(nn.Module):
-    """The stem: a 7×7 convolution and a pooling, which make the image four times smaller."""
+    """The stem: a 7×7 convolution and a pooling, which reduce the image by a factor of four."""
 
     def __init__(self, config: ResNetConfig) -> None:
         self.embedder = ConvLayer(config.num_channels, config.embedding_size, 7, 2)
@@ -151,7 +152,7 @@ class Embedder(nn.Module):
 
 
 class Encoder(nn.Module):
-    """All stages."""
+    """All stages in order."""
 
     def __init__(self, config: ResNetConfig) -> None:
         widths = (config.embedding_size, *config.hidden_sizes)
@@ -170,20 +171,20 @@ class Encoder(nn.Module):
 
 
 class Backbone(nn.Module):
-    """From images to features: a vector an image."""
+    """The feature extractor: one vector per image."""
 
     def __init__(self, config: ResNetConfig) -> None:
         self.embedder = Embedder(config)
         self.encoder = Encoder(config)
 
     def forward(self, pixels: nn.Tensor) -> nn.Tensor:
-        """(batch, channels, height, width) → (batch, the last stage's width)."""
+        """(batch, channels, height, width) → (batch, width of the last stage)."""
         x = op.nn.adaptive_avg_pool2d(self.encoder(self.embedder(pixels)), output_size=1)
         return op.squeeze(x, axis=(2, 3))
 
 
 class Classifier(nn.Module):
-    """Features to a score for each label; the parameters are number 1 of transformers' sequence (0 flattens)."""
+    """The linear classifier on features; its parameters have number 1 in transformers' sequence (0 is the flatten)."""
 
     def __init__(self, config: ResNetConfig) -> None:
         self.linear = nn.Linear(config.hidden_sizes[-1], config.num_labels)
@@ -193,7 +194,7 @@ class Classifier(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Images to the scores of their labels."""
+    """Image classification: from images to the logits of the labels."""
 
     def __init__(self, config: ResNetConfig) -> None:
         self.config = config
@@ -201,18 +202,19 @@ class ResNet(nn.Module):
         self.classifier = Classifier(config)
 
     def classify(self, pixel_values: nn.Tensor) -> nn.Tensor:
-        """(batch, channels, height, width) → (batch, labels), not normalised."""
+        """Logits (batch, labels) of images (batch, channels, height, width)."""
         return self.classifier(self.resnet(pixel_values))
 
 
 def spec(config: ResNetConfig, height: int | str = "height", width: int | str = "width") -> Any:
-    """What the exported function takes: any number of images, of any size unless one is given."""
+    """The arguments of the exported function: symbolic batch size, and symbolic height and width unless they are
+    given."""
     images = nn.spec.Tensor(("batch", config.num_channels, height, width), "float32")
     return {"classify": {"pixel_values": images}}
 
 
 def sources(model: ResNet) -> dict[str, Source]:
-    """Where each parameter is in a transformers checkpoint."""
+    """The checkpoint tensor of each parameter, by transformers' names."""
     found = {name: Source(name) for name, _ in model.named_parameters()}
     found["classifier.linear.weight"] = Source("classifier.1.weight", transpose=True)
     found["classifier.linear.bias"] = Source("classifier.1.bias")
@@ -220,7 +222,7 @@ def sources(model: ResNet) -> dict[str, Source]:
 
 
 def load_weights(model: ResNet, tensors: Mapping[str, np.ndarray]) -> None:
-    """Give the model its weights from a checkpoint's tensors, strictly; the count of training steps is left out."""
+    """Load the model's weights from a checkpoint's tensors, strictly; the counters of training steps are ignored."""
     unused = {name for name in tensors if name.endswith(".num_batches_tracked")}
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     model.load(gather(tensors, sources(model), shapes, unused))

@@ -1,8 +1,9 @@
-"""Rotary position embeddings (Su et al., 2021): pairs of a head's elements turn with the token's position.
+"""Rotary position embeddings (Su et al., 2021): pairs of a head's elements are rotated by an angle proportional to the
+token's position.
 
-Element i and element i + width / 2 are a pair, as in transformers and in its checkpoints; the pair at place p is turned
-by p · frequency[i]. Angles are float32 whatever the model computes in: in bfloat16 the positions above 256 would not be
-whole.
+Elements i and i + width / 2 are a pair, as in transformers and its checkpoints. At position p the pair is rotated by p
+· frequency[i]. Angles are float32 whatever the dtype of the model: bfloat16 cannot represent all integer positions
+above 256.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from relaxpy.nn import op
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """Llama 3.1's way to longer texts: slow pairs turn `factor` times slower, fast ones as before, those between by a
-    mean of both."""
+    """Frequency scaling of Llama 3.1 for longer contexts: low frequencies are divided by `factor`, high frequencies are
+    kept, and frequencies between are interpolated."""
 
     factor: float
     low_freq_factor: float
@@ -39,7 +40,7 @@ class Llama3Scaling:
 
 @dataclass(frozen=True)
 class LinearScaling:
-    """Every pair turns `factor` times slower."""
+    """Linear scaling: every frequency is divided by `factor`."""
 
     factor: float
 
@@ -52,20 +53,20 @@ SCALINGS: Mapping[str, type[Llama3Scaling | LinearScaling] | None] = {
     "linear": LinearScaling,
     "llama3": Llama3Scaling,
 }
-"""`rope_type` of a configuration → how its frequencies are scaled."""
+"""`rope_type` of a configuration → frequency scaling."""
 
 
 @dataclass(frozen=True)
 class Rope:
-    """How fast the pairs turn."""
+    """The base and the scaling of the rotation frequencies."""
 
     theta: float = 10000.0
     scaling: Llama3Scaling | LinearScaling | None = None
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Rope:
-        """From the fields of a `config.json`: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling`.
-        UsageError for a kind that is not known."""
+        """Read the fields of a `config.json`: `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling`.
+        UsageError for an unknown `rope_type`."""
         given = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
         theta = given.get("rope_theta", fields.get("rope_theta", cls.theta))
         kind = given.get("rope_type", given.get("type", "default"))
@@ -86,7 +87,7 @@ class Rope:
         return cls(float(theta), scaling(**{name: given[name] for name in names}))
 
     def frequencies(self, width: int) -> np.ndarray:
-        """Radians a position for each pair of a head of `width`: (width / 2,) float32."""
+        """The frequency of each pair of a head of `width`, in radians per position: (width / 2,) float32."""
         frequencies = self.theta ** -(np.arange(0, width, 2) / width)
         if self.scaling is not None:
             frequencies = self.scaling(frequencies)
@@ -95,8 +96,8 @@ class Rope:
     def angles(
         self, start: Dim, count: Dim, width: int, limit: int | None = None
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        """Cosines and sines of the positions `start`, `start + 1`, …: (count, 1, width / 2) float32 each. The positions
-        are checked to be below the `limit`, if there is one."""
+        """Cosines and sines for the positions from `start` to `start + count - 1`: (count, 1, width / 2) float32 each.
+        With a `limit`, a check at run time requires positions below it."""
         positions = op.arange(start, start + count)
         if limit is not None:
             positions = op.check_range(positions, limit, "positions")
@@ -106,7 +107,7 @@ class Rope:
 
 
 def rotate(x: nn.Tensor, cosines: nn.Tensor, sines: nn.Tensor) -> nn.Tensor:
-    """X (batch, seq, heads, width), every pair turned by the angles of its token, in the dtype of x."""
+    """Rotate every pair of x (batch, seq, heads, width) by the angles of its token, in the dtype of x."""
     first, second = op.split(op.astype(x, "float32"), 2, axis=-1)
     turned = op.concat(
         (first * cosines - second * sines, second * cosines + first * sines), axis=-1

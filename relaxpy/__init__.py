@@ -1,8 +1,8 @@
 """relaxpy: Relax in readable Python.
 
-The names below are the public interface. They are loaded when first used: `import relaxpy` takes milliseconds and
-imports neither the compiler (tvm) nor the runtime's foreign function library (tvm_ffi), so that a process which only
-runs an executable never pays for the compiler.
+The names below are the public interface. They are loaded at first use: `import relaxpy` takes milliseconds, and imports
+neither the compiler (tvm) nor the runtime's foreign function library (tvm_ffi). A process that only runs an executable
+never loads the compiler.
 
     import relaxpy
 
@@ -82,7 +82,7 @@ _PROVIDERS = {
     "show": "relaxpy.script.highlight",
     "work": "relaxpy.tir.forms.cost",
 }
-"""Service of the IR's nodes → module that provides it."""
+"""Service of the IR's nodes → module that implements it."""
 
 for _name, _module in _PROVIDERS.items():
     services.SERVICES[_name].provided_by(_module)
@@ -90,7 +90,7 @@ for _name, _module in _PROVIDERS.items():
 _PACKAGES = (
     "analysis", "backend", "ir", "nn", "op", "runtime", "script", "shape", "testing", "tir", "transform",
 )  # fmt: skip
-"""Packages that are reached as attributes (`relaxpy.op.add`) without importing them first."""
+"""Packages available as attributes (`relaxpy.op.add`) without an explicit import."""
 
 __all__ = ["RelaxError", "__version__", *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -121,7 +121,7 @@ _INSTEAD = {
     ),
     **dict.fromkeys(("R", "I", "T"), ": from relaxpy.script import ir as I, relax as R, tir as T"),
 }
-"""Hints for names that other frameworks have: the equivalent here."""
+"""Names in other frameworks → hint with the equivalent here."""
 
 
 def __dir__() -> list[str]:
@@ -130,7 +130,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `relaxpy.build` the function: importing the package of that name would put the package in its place."""
+    """Keeps `relaxpy.build` a function: importing the package of that name would replace it."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _PUBLIC and isinstance(value, ModuleType):

@@ -1,4 +1,4 @@
-"""`python -m relaxpy` is the command `relaxpy`."""
+"""The entry point of `python -m relaxpy`: the command `relaxpy`."""
 
 from __future__ import annotations
 

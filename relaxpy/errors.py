@@ -1,7 +1,6 @@
-"""Diagnostics: one error type, located in the user's source, with an excerpt and a way out.
+"""Diagnostics: one error type, located in the user's source, with a source excerpt and a help line.
 
-Everything that a user can get wrong raises a :class:`RelaxError` of one of the families below. It
-renders as
+Every mistake of a user raises a :class:`RelaxError` of one of the families below. It renders as
 
     error[shape-mismatch]: matmul: inner dimensions differ: 4096 and 4095
       --> model.py:12:25
@@ -13,8 +12,8 @@ renders as
        |              - x is R.Tensor((n, 4096))
        = help: transpose w, or check the checkpoint
 
-The carets are under what is wrong; labels, underlined with `-`, show other places that the message
-speaks of: where a value was defined, what a function is declared to take.
+Carets mark the error. Labels, underlined with `-`, mark other places that the message mentions: the definition of a
+value, or the declared parameters of a function.
 
 This module is a leaf: every layer, the runtime included, may import it.
 """
@@ -33,18 +32,18 @@ from functools import lru_cache
 from typing import Any, Self
 
 _NEWLINE = re.compile("\r\n|\r|\n")
-"""Where Python ends a line: `str.splitlines` also ends one at form feeds and the like."""
+"""The line ends of Python; `str.splitlines` also splits at form feeds and other characters."""
 _UNSHOWN = ("Cc", "Cs", "Zl", "Zp")
-"""Categories of characters that do something to a terminal, end a line, or that no encoding has."""
+"""Unicode categories of control characters, surrogates and line separators, which are not printed."""
 _LARGEST = 64 << 20
-"""Bytes of a file that is read for a line of it."""
+"""Maximum size in bytes of a file from which a source line is read."""
 _WIDEST = 160
-"""Longer source lines are shown in part, in characters."""
+"""Maximum number of characters of a source line; longer lines are shown in part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text of Python and the name of its file."""
+    """A Python source text and its file name."""
 
     text: str
     file: str
@@ -54,7 +53,7 @@ class Source:
         object.__setattr__(self, "lines", _NEWLINE.split(self.text))
 
     def span(self, node: Any) -> Span:
-        """Where a node of `ast` (or of a copy with its attributes) is."""
+        """The range of a node of `ast`."""
         line = getattr(node, "lineno", None) or 1
         column = getattr(node, "col_offset", None) or 0
         end_line = getattr(node, "end_lineno", None) or line
@@ -62,7 +61,7 @@ class Source:
         return self.range(line, column, end_line, column + 1 if end is None else end)
 
     def range(self, line: int, offset: int, end_line: int, end_offset: int) -> Span:
-        """A range whose offsets count bytes of UTF-8, as those of `ast` do; a span's columns count characters."""
+        """The range for offsets in UTF-8 bytes, as in `ast`; columns of a span count characters."""
         start, end = self._column(line, offset), self._column(end_line, end_offset)
         return Span(self.file, line, start, end_line, end, self.text)
 
@@ -74,8 +73,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range in a source file. Lines count from 1 and columns from 0, in characters; ends are
-    exclusive."""
+    """A range in a source file. Lines count from 1 and columns from 0, in characters; ends are exclusive."""
 
     file: str
     line: int
@@ -83,20 +81,20 @@ class Span:
     end_line: int = 0
     end_column: int = 0
     source: str | None = field(default=None, repr=False, compare=False)
-    """The whole source text, for text that is in no file."""
+    """The whole source text, if it is not in a file."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column + 1}"
 
     def inside(self, other: Span | None) -> bool:
-        """Is this range a part of the other?"""
+        """Is this range inside the other?"""
         if other is None or self.file != other.file:
             return False
         start, end = (self.line, self.column), (self.end_line, self.end_column)
         return (other.line, other.column) <= start and end <= (other.end_line, other.end_column)
 
     def source_line(self) -> str | None:
-        """The text of the first line, or None where the source cannot be had."""
+        """The text of the first line; None if the source is not available."""
         if self.source is not None:
             lines = _lines(self.source)
             return lines[self.line - 1] if 0 < self.line <= len(lines) else None
@@ -106,8 +104,8 @@ class Span:
 
 
 def _is_readable(file: str) -> bool:
-    """Whether this names a file with a text. An executable may say anything: a pipe, which one would wait for, or a
-    device."""
+    """Whether this is a regular file of a reasonable size. The name may come from an executable: it must not open a
+    pipe, which could block, or a device."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):
@@ -122,19 +120,18 @@ def _lines(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A second place that an error speaks of, and what is to be seen there."""
+    """A second place that an error refers to, with a text."""
 
     span: Span
     text: str
 
 
 class RelaxError(Exception):
-    """Something that the user can mend: `code` names the kind (docs/errors.md has a section for
-    each)."""
+    """An error that the user can fix. `code` is its kind; docs/errors.md has a section for each."""
 
     arg: str | None = None
-    """Name or position of the argument of a call that is at fault, so that whoever knows the source can put the
-    caret under it."""
+    """Name or position of the argument at fault in a call; with it the caller that knows the source places the
+    caret."""
 
     def __init__(
         self,
@@ -158,7 +155,7 @@ class RelaxError(Exception):
         return self.render()
 
     def render(self) -> str:
-        """The whole message, as a user reads it."""
+        """The whole message as text."""
         marks = [_Mark(label.span, label.text) for label in self.labels if label.span != self.span]
         if self.span is not None:
             here = [label.text for label in self.labels if label.span == self.span]
@@ -170,11 +167,11 @@ class RelaxError(Exception):
         lines += [f"{pad} = note: {_shortened(note)}" for note in (*notes, *self.notes)]
         if self.help is not None:
             lines.append(f"{pad} = help: {self.help}")
-        # Names may come from a file, and do something to a terminal.
+        # Names may come from a file, and contain terminal control characters.
         return "\n".join(map(_printable, "\n".join(lines).split("\n")))
 
     def show(self, text: str, span: Span | None) -> Self:
-        """Self, with what is to be seen at another place: a label there, or a note where the place is not known."""
+        """Return self after adding a text at another place: a label, or a note if the place is unknown."""
         if span is None:
             self.notes = tuple(dict.fromkeys((*self.notes, text)))
         else:
@@ -182,12 +179,12 @@ class RelaxError(Exception):
         return self
 
     def about(self, arg: str | None) -> Self:
-        """Self, with the argument at fault noted."""
+        """Return self after setting the argument at fault."""
         self.arg = self.arg or arg
         return self
 
     def located(self, span: Span | None) -> Self:
-        """Self, with `span` filled in if there was none."""
+        """Return self after setting `span`, unless it has one."""
         if self.span is None:
             self.span = span
         return self
@@ -195,18 +192,18 @@ class RelaxError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """What is underlined: the place of the error, or a label."""
+    """An underlined range: the place of the error, or a label."""
 
     span: Span
     text: str
     main: bool = False
 
     def note(self) -> str:
-        """The label where its source cannot be shown."""
+        """The label as a note, for a source that cannot be shown."""
         return f"{self.text} ({self.span})"
 
     def underline(self, line: str, start: int) -> str:
-        """Carets or dashes below this part of the range's first line, which begins at column `start`."""
+        """Carets or dashes under the part of the range on its first line; the shown line begins at column `start`."""
         first = min(self.span.column, start + len(line))
         last = self.span.end_column if self.span.end_line <= self.span.line else start + len(line)
         before, inside = line[: first - start], line[first - start : last - start].rstrip()
@@ -216,7 +213,7 @@ class _Mark:
 
 
 _LONGEST_TEXT = 4000
-"""Characters of a message: annotations in it may be of any length."""
+"""Maximum number of characters of a message: annotations in it may be of any length."""
 
 
 def _shortened(text: str) -> str:
@@ -226,7 +223,7 @@ def _shortened(text: str) -> str:
 
 
 def _excerpts(marks: Sequence[_Mark], pad: str) -> Iterator[str]:
-    """Each place's source line once, with what is underlined in it; the first is where the error is."""
+    """Each place's source line once, with its underlines. The first mark is the place of the error."""
     groups: dict[tuple[str, int], list[_Mark]] = {}
     for mark in marks:
         groups.setdefault((mark.span.file, mark.span.line), []).append(mark)
@@ -246,24 +243,24 @@ def _excerpts(marks: Sequence[_Mark], pad: str) -> Iterator[str]:
 
 
 def _start(line: str, column: int) -> int:
-    """The first column that is shown of a line."""
+    """The first column shown of a long line."""
     return 0 if len(line) <= _WIDEST else max(0, column - _WIDEST // 2)
 
 
 def _columns(char: str) -> int:
-    """How many columns of a terminal a character takes."""
+    """The number of terminal columns that a character takes."""
     if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
 
 
 def _blank(text: str) -> str:
-    """As much space as `text` takes, tabs kept."""
+    """Whitespace as wide as `text`, with tabs kept."""
     return "".join("\t" if char == "\t" else " " * _columns(char) for char in text)
 
 
 def _printable(line: str) -> str:
-    """The line without characters that would do something to a terminal, or that no encoding has."""
+    """The line with control characters and unencodable characters replaced."""
     return "".join(
         "�" if char != "\t" and unicodedata.category(char) in _UNSHOWN else char for char in line
     )
@@ -274,7 +271,7 @@ class ScriptError(RelaxError):
 
 
 class DeduceError(RelaxError):
-    """An operator or call whose arguments do not fit."""
+    """An operator or call with invalid arguments."""
 
 
 class VerifyError(RelaxError):
@@ -282,10 +279,10 @@ class VerifyError(RelaxError):
 
 
 class PassError(RelaxError):
-    """A pass that cannot take this module."""
+    """A module that a pass cannot process."""
 
     module: object = None
-    """The module before the pass, where the pass crashed."""
+    """The module before the pass, if the pass crashed."""
 
 
 class BuildError(RelaxError):
@@ -293,17 +290,16 @@ class BuildError(RelaxError):
 
 
 class ExecutableError(RelaxError):
-    """A file that cannot be loaded: damaged, of another version, or for another machine."""
+    """An executable that cannot be loaded: damaged, of another version, or for another machine."""
 
 
 class RuntimeCheckError(RelaxError):
-    """A value that does not fit its annotation, or a kernel or library call that failed, at run
-    time."""
+    """A value that does not match its annotation, or a failed kernel or library call, at run time."""
 
 
 def out_of_range(program: str, name: str, dim: int, index: int, extent: int) -> str:
-    """The message of a `tir-bounds` error, of compiled and interpreted programs: of an index into dimension `dim` of
-    the buffer `name`, of the value of an axis (dimension -1), or of a negative size (dimension -2)."""
+    """The message of a `tir-bounds` error, for compiled and interpreted programs. The error is an index into dimension
+    `dim` of the buffer `name`, the value of an axis (dimension -1), or a negative size (dimension -2)."""
     if dim == -2:
         return f"{program}: {name} is {index}, and must not be negative"
     if dim == -1:
@@ -316,7 +312,7 @@ class UsageError(RelaxError):
 
 
 class ErrorGroup(RelaxError):
-    """Several errors found in one go; rendered one below the other."""
+    """Several errors found in one run, rendered one below the other."""
 
     def __init__(self, errors: Sequence[RelaxError]) -> None:
         first = errors[0]
@@ -347,7 +343,7 @@ class ErrorBag:
 
     @contextmanager
     def collect(self, span: Span | None = None) -> Iterator[None]:
-        """Take a `RelaxError` raised inside, and go on after the block."""
+        """Collect a `RelaxError` raised in the block, and continue after it."""
         try:
             yield
         except RelaxError as error:

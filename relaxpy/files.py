@@ -1,4 +1,4 @@
-"""Files: written whole or not at all; where those are that can be made again."""
+"""Files: atomic writes, and the location of caches."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from relaxpy.errors import UsageError
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path to write to, whose file takes the place of `path` when the block ends well: readers see the old file or
-    the new one. Where the block fails nothing is left of it. It lies in the same folder; links are followed, and what
-    is no regular file (`/dev/stdout`, a pipe) is written as it is.
+    """A temporary path whose file replaces `path` if the block succeeds. Readers see the old file or the new one; if
+    the block fails, nothing is left. The temporary file is in the same folder. Links are followed. A path that is no
+    regular file (`/dev/stdout`, a pipe) is written directly.
 
-    Raises: UsageError (`file-write`) for what the disk refuses: OSError in the block, too.
+    Raises: UsageError (`file-write`) if writing fails, including an OSError raised in the block.
     """
     try:
         place = Path(path).resolve()
@@ -35,7 +35,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def moved_to(place: Path) -> Iterator[Path]:
-    """As `replacing`, for a place that is no link and no device. Raises OSError."""
+    """Like `replacing`, for a path that is no link and no device. Raises OSError."""
     beside = place.with_name(f".relaxpy-{os.urandom(8).hex()}")
     try:
         yield beside
@@ -47,18 +47,18 @@ def moved_to(place: Path) -> Iterator[Path]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Make `text` the content of a file, in UTF-8. Raises UsageError (`file-write`)."""
+    """Write `text` to a file, in UTF-8. Raises UsageError (`file-write`)."""
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
 
 def cache_folder() -> str:
-    """Where the user's caches are: `RELAXPY_CACHE_DIR` or the platform's place; "" for a user without a home."""
+    """The cache directory of the user: `RELAXPY_CACHE_DIR` or the platform's; "" for a user without a home."""
     return os.environ.get("RELAXPY_CACHE_DIR") or _platform_folder()
 
 
 def _platform_folder() -> str:
-    """Where this platform keeps what can be made again; "" for a user without a home."""
+    """The platform's cache directory; "" for a user without a home."""
     home = os.path.expanduser("~")
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
@@ -67,6 +67,6 @@ def _platform_folder() -> str:
         base = os.path.join(home, "Library", "Caches")
     else:
         base = os.environ.get("XDG_CACHE_HOME", "")
-        if not os.path.isabs(base):  # the XDG specification: others are to be ignored
+        if not os.path.isabs(base):  # the XDG specification: relative paths are to be ignored
             base = os.path.join(home, ".cache")
     return os.path.join(base, "relaxpy") if os.path.isabs(base) else ""

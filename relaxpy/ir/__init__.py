@@ -1,4 +1,4 @@
-"""The cross-level intermediate representation: data only; nothing here knows operators, syntax or TVM."""
+"""The cross-level intermediate representation: data only; it knows no operators, syntax or TVM."""
 
 from relaxpy.ir.annotation import (
     Annotation,

@@ -1,9 +1,7 @@
-"""Annotations: what is known of a value while compiling (paper §3.1, table 1; `Type` in TVM 0.27,
-`StructInfo` before).
+"""Annotations: the compile-time knowledge about a value (paper §3.1, table 1; `Type` in TVM 0.27, `StructInfo` before).
 
-Annotations are immutable and compared by value. None always stands for "unknown", so each kind
-has coarser forms: `TensorType(None, "float32", ndim=2)` is a matrix of unknown shape,
-`TensorType()` any tensor.
+Annotations are immutable and compared by value. None always means "unknown", so each kind has coarser forms:
+`TensorType(None, "float32", ndim=2)` is a matrix of unknown shape, `TensorType()` any tensor.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ if TYPE_CHECKING:
 
 UNKNOWN_NDIM = -1
 MOST_DIMENSIONS = 64
-"""Of a tensor: numpy's arrays have no more."""
+"""Maximum rank of a tensor, which is that of numpy's arrays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """Base of all annotations."""
+    """Base class of annotations."""
 
     def __str__(self) -> str:
         return services.print_annotation(self)
@@ -40,7 +38,7 @@ class ObjectType(Annotation):
 
 @dataclass(frozen=True, slots=True, init=False)
 class PrimType(Annotation):
-    """A scalar (`R.Prim`): an integer may be known as a dimension."""
+    """A scalar (`R.Prim`); the value of an integer may be known as a dimension."""
 
     dtype: DType
     value: Dim | None
@@ -52,7 +50,7 @@ class PrimType(Annotation):
 
 @dataclass(frozen=True, slots=True, init=False)
 class ShapeType(Annotation):
-    """A shape value (`R.Shape`); `dims` None: only its rank is known (-1: not even that)."""
+    """A shape value (`R.Shape`). `dims` None: only its rank is known (-1: not even that)."""
 
     dims: tuple[Dim, ...] | None
     ndim: int
@@ -65,9 +63,8 @@ class ShapeType(Annotation):
 
 @dataclass(frozen=True, slots=True, init=False)
 class TensorType(Annotation):
-    """A tensor (`R.Tensor`). `shape` is a tuple of dimensions, a *variable* that holds a shape,
-    or None (unknown; then `ndim` may still be known, else -1). `dtype` None is unknown. `vdevice`
-    names a virtual device, or is None."""
+    """A tensor (`R.Tensor`). `shape` is a tuple of dimensions, a *variable* that holds a shape, or None (unknown;
+    `ndim` may still be known, else -1). `dtype` None is unknown. `vdevice` is the name of a virtual device, or None."""
 
     shape: tuple[Dim, ...] | Var | None
     dtype: DType | None
@@ -100,7 +97,7 @@ class TensorType(Annotation):
 
     @property
     def dims(self) -> tuple[Dim, ...] | None:
-        """The dimensions where all are known, else None."""
+        """The dimensions, if all are known, else None."""
         return self.shape if isinstance(self.shape, tuple) else None
 
 
@@ -118,8 +115,8 @@ class TupleType(Annotation):
 class CallableType(Annotation):
     """A function value (`R.Callable`); `params` None: any parameters.
 
-    A type of a function stands by itself: a tensor whose shape is a variable (of the function, or
-    around it) is known here by its rank.
+    A function type is self-contained: of a tensor whose shape is a variable (of the function, or around it), only the
+    rank is kept.
     """
 
     params: tuple[Annotation, ...] | None
@@ -154,4 +151,4 @@ def _without_variables(annotation: Annotation) -> Annotation:
 
 AnyAnnotation: TypeAlias = ObjectType | PrimType | ShapeType | TensorType | TupleType | CallableType
 VOID = TupleType(())
-"""The annotation of a call for its effect: the empty tuple."""
+"""The annotation of a call made only for its side effect: the empty tuple."""

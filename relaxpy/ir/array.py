@@ -1,4 +1,4 @@
-"""Numbers of other packages as numpy's."""
+"""Conversion of other packages' arrays and numbers to numpy's."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from relaxpy.ir.dtype import OF_ML_DTYPES, DType
 
 
 def as_array(value: Any) -> np.ndarray:
-    """An array-like as a numpy array, without a copy where possible. torch's tensors may require a gradient, and have
-    dtypes that numpy lacks."""
+    """Convert an array-like to a numpy array, without a copy if possible. Handles torch tensors that require a gradient
+    or have dtypes that numpy lacks."""
     if isinstance(value, np.ndarray):
         return value
     if type(value).__module__.partition(".")[0] == "torch":
         value = value.detach()
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype in OF_ML_DTYPES:
-            import torch  # it is there: the value is one of its
+            import torch  # already imported: the value is a torch tensor
 
             bits = torch.int16 if dtype == "bfloat16" else torch.uint8
             return value.cpu().view(bits).numpy().view(DType(dtype).numpy)
@@ -28,8 +28,8 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def of_numbers(value: Any) -> np.ndarray:
-    """Nested lists of numbers as an array. Integers from 2**63 on beside smaller ones, from 0 up, become uint64, where
-    numpy makes them floats."""
+    """Convert nested lists of numbers to an array. Non-negative integers with one of at least 2**63 become uint64,
+    where numpy would make them floats."""
     array = np.asarray(value)
     if array.dtype != np.float64 or not array.size or not np.max(np.abs(array)) >= 2.0**63:
         return array

@@ -1,14 +1,12 @@
 """Dimensions: integer polynomials over symbolic variables, always in normal form.
 
-A `Dim` is a sum of terms `coefficient * atom**power * …`; an atom is a variable (`SymVar`) or an
-integer function of dimensions that is no polynomial (`DimOp`: floordiv, floormod, min, max,
-select, comparisons). Dims are interned: equal normal forms are one object, so `==` and `hash`
-cost nothing, and `n * 4 + 4 == 4 * (n + 1)` holds by construction. What the normal form does not
-see, `relaxpy.shape.prove` may still prove.
+A `Dim` is a sum of terms `coefficient * atom**power * …`. An atom is a variable (`SymVar`) or an integer function of
+dimensions that is no polynomial (`DimOp`: floordiv, floormod, min, max, select, comparisons). Dims are interned: equal
+normal forms are one object, so `==` and `hash` cost nothing, and `n * 4 + 4 == 4 * (n + 1)` holds by construction.
+`relaxpy.shape.prove` can prove equalities that the normal form does not decide.
 
-Terms are ordered by degree, then by the names of their variables, then by which variable was made
-first; never by address: the same program always prints the same text. Division rounds to minus
-infinity, as in Python.
+Terms are ordered by degree, then by the names of their variables, then by the variables' age; never by address, so the
+same program always prints the same text. Division rounds down, as in Python.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ _serial = itertools.count()
 
 
 class SymVar:
-    """A symbolic integer variable: an object with identity; its name is for people. It is a size, at least 0, unless
-    it is `signed`: the value of a scalar."""
+    """A symbolic integer variable, identified by object identity; its name is only for printing. It is a size, at least
+    0, unless it is `signed`: the value of a scalar."""
 
     depth = 0
     __slots__ = ("__weakref__", "dtype", "key", "name", "signed")
@@ -43,14 +41,14 @@ class SymVar:
 
     @property
     def least(self) -> int | None:
-        """Its lower bound by declaration: 0 for a size; None for a signed variable."""
+        """Its declared lower bound: 0 for a size; None for a signed variable."""
         return None if self.signed else 0
 
     def __repr__(self) -> str:
         return self.name
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A copy is another variable: its place in normal forms is of this process.
+        # A copy is a different variable: the ordering key is only valid in this process.
         return SymVar, (self.name, self.dtype, self.signed)
 
     @property
@@ -60,14 +58,14 @@ class SymVar:
 
 
 class DimOp:
-    """An integer function of dimensions, as an atom of polynomials; equal ones are one object."""
+    """An integer function of dimensions, used as an atom of polynomials; interned."""
 
     __slots__ = ("__weakref__", "args", "depth", "key", "op")
 
     op: str
     args: tuple[Dim, ...]
     depth: int
-    """How many functions are inside of each other here; comparisons do not count."""
+    """Nesting depth of functions; comparisons do not count."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _unpickled_op, (self.op, *self.args)
@@ -80,8 +78,8 @@ _TRUTHS = frozenset(("eq", "ne", "lt", "le", "and", "or", "not"))
 MOST_TERMS = 4096
 MOST_DEGREE = 64
 MOST_NESTED = 12
-"""Limits of a dimension: terms of a sum; factors of a term (more, of sizes above 1, exceed 64 bits); nesting depth of
-functions, of which each level doubles the time of TVM's analyser."""
+"""Limits of a dimension: the number of terms of a sum; the number of factors of a term (more factors, of sizes above 1,
+exceed 64 bits); the nesting depth of functions (each level doubles the time of TVM's analyser)."""
 
 
 def _too_large(problem: str) -> UsageError:
@@ -109,12 +107,12 @@ class Dim:
 
     terms: Terms
     value: int | None
-    """The integer that this is, or None if it has variables."""
+    """The integer value of a constant; None if there are variables."""
     _hash: int
 
     @staticmethod
     def of(value: DimLike) -> Dim:
-        """`value` as a dimension."""
+        """Convert `value` to a dimension."""
         if isinstance(value, Dim):
             return value
         if isinstance(value, SymVar):
@@ -123,12 +121,12 @@ class Dim:
 
     @staticmethod
     def var(name: str) -> Dim:
-        """A new variable of this name, as a dimension."""
+        """A new variable with this name, as a dimension."""
         return SymVar(name).dim
 
     @property
     def atom(self) -> Atom | None:
-        """The variable or function that this is, or None if it is anything else."""
+        """The variable or function if the dimension is a single atom, else None."""
         if len(self.terms) != 1:
             return None
         monomial, coefficient = self.terms[0]
@@ -138,19 +136,19 @@ class Dim:
 
     @property
     def symbol(self) -> SymVar | None:
-        """The variable that this is, or None if it is anything else."""
+        """The variable if the dimension is a single variable, else None."""
         atom = self.atom
         return atom if isinstance(atom, SymVar) else None
 
     @property
     def is_truth(self) -> bool:
-        """Is this a comparison, or such combined by and, or and not: 0 or 1 whatever its variables are?"""
+        """Is this a comparison, or a combination of comparisons by and, or and not? Its value is always 0 or 1."""
         atom = self.atom
         return isinstance(atom, DimOp) and atom.op in _TRUTHS
 
     @cached_property
     def vars(self) -> tuple[SymVar, ...]:
-        """All variables in it, in order of first use."""
+        """All its variables, in order of first use."""
         found: dict[SymVar, None] = {}
         for monomial, _ in self.terms:
             for atom, _power in monomial:
@@ -163,12 +161,12 @@ class Dim:
 
     @cached_property
     def depth(self) -> int:
-        """How many functions are inside of each other here."""
+        """Nesting depth of functions."""
         return max((atom.depth for monomial, _ in self.terms for atom, _ in monomial), default=0)
 
     @cached_property
     def magnitude(self) -> int:
-        """The largest of its integers (coefficients, constants and powers), without sign."""
+        """The largest absolute value of its coefficients, constants and powers."""
         found = 0
         for monomial, coefficient in self.terms:
             found = max(found, abs(coefficient), *(power for _, power in monomial), 0)
@@ -190,14 +188,14 @@ class Dim:
         return NotImplemented
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Put together again from its atoms: terms are sorted by variables, which are others in a copy.
+        # Rebuilt from its atoms: terms are sorted by variables, and a copy has different variables.
         return _unpickled, (self.terms,)
 
     def __repr__(self) -> str:
         return self.format(lambda var: var.name)
 
     def format(self, name: Callable[[SymVar], str], functions: str = "T.") -> str:
-        """As Python source, variables named by `name`, min and max prefixed by `functions`."""
+        """Print as Python source. `name` names the variables; min and max are prefixed by `functions`."""
         return _format(self, name, functions)[0]
 
     def __add__(self, other: DimLike) -> Dim:
@@ -276,7 +274,7 @@ class Dim:
         return _from_dict(quotient)
 
     def substitute(self, replacements: Mapping[SymVar, DimLike]) -> Dim:
-        """Variables replaced, in normal form again."""
+        """Substitute variables; the result is in normal form."""
         if not any(var in replacements for var in self.vars):
             return self
         result = _constant(0)
@@ -293,7 +291,7 @@ class Dim:
         return result
 
     def evaluate(self, values: Mapping[SymVar, int]) -> int:
-        """The integer that this is where variables have these values.
+        """The integer value for these values of the variables.
 
         Raises `KeyError` for a variable without a value and `ZeroDivisionError` as Python does.
         """
@@ -328,12 +326,11 @@ INT_FUNCTIONS: dict[str, Callable[..., int]] = {
     "not": lambda a: int(not a),
     "select": _select,
 }
-"""The functions that atoms apply, on Python integers: the one definition of what they mean."""
+"""The functions of atoms on Python integers: the one definition of their meaning."""
 
 
 def dim_op(op: str, *args: DimLike) -> Dim:
-    """`op` (a name of INT_FUNCTIONS) applied to dimensions, simplified where that is cheap and
-    always right."""
+    """Apply `op` (a name of INT_FUNCTIONS) to dimensions, with simplifications that are cheap and always valid."""
     dims = tuple(Dim.of(arg) for arg in args)
     if op == "floordiv":
         return _floordiv(*dims)
@@ -366,7 +363,7 @@ def maximum(a: DimLike, b: DimLike) -> Dim:
 
 
 def product(dims: Iterator[Dim] | tuple[Dim, ...]) -> Dim:
-    """The product of dimensions; 1 for none."""
+    """The product of dimensions; 1 for no dimensions."""
     result = _constant(1)
     for dim in dims:
         result = result * dim
@@ -391,7 +388,7 @@ def _intern(terms: Terms) -> Dim:
     return _dims.setdefault(terms, dim)
 
 
-@lru_cache(maxsize=1024)  # the same few sizes are everywhere in a program
+@lru_cache(maxsize=1024)  # the same few sizes occur everywhere in a program
 def _constant(value: int) -> Dim:
     return _intern((((), value),)) if value else _intern(())
 
@@ -448,7 +445,7 @@ def _atom(op: str, args: tuple[Dim, ...]) -> Dim:
 
 
 def _unpickled(terms: Terms) -> Dim:
-    """The sum of terms whose atoms are copies."""
+    """Rebuild a sum of terms from unpickled atoms."""
     found: dict[Monomial, int] = {}
     for monomial, coefficient in terms:
         found[_monomial(dict(monomial))] = coefficient
@@ -456,15 +453,15 @@ def _unpickled(terms: Terms) -> Dim:
 
 
 def _unpickled_op(op: str, *args: Dim) -> Atom:
-    """The function `op` of dimensions that are copies."""
+    """Rebuild the function `op` from unpickled dimensions."""
     atom = dim_op(op, *args).atom
     assert atom is not None, op
     return atom
 
 
 def _split(dim: Dim, divisor: int) -> tuple[Dim, Dim]:
-    """(q, r) with dim == q * divisor + r, as much in q as the coefficients allow; r's constant in
-    [0, divisor)."""
+    """(q, r) with dim == q * divisor + r. q takes as much as the coefficients allow; the constant of r is in [0,
+    divisor)."""
     quotient: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
     for monomial, coefficient in dim.terms:
@@ -520,7 +517,7 @@ _CALLS = {"min": "min", "max": "max", "select": "Select", "and": "And", "or": "O
 
 
 def _format(dim: Dim, name: Callable[[SymVar], str], functions: str) -> tuple[str, int]:
-    """(text, how tightly its outermost operator binds)."""
+    """(text, precedence of its outermost operator)."""
     if not dim.terms:
         return "0", _ATOM
     text, level = "", _ATOM

@@ -1,5 +1,4 @@
-"""Data types: a `str` with questions. `DType("f32") == "float32"`, so that a dtype prints and
-compares as its name."""
+"""Data types: a `str` with properties. `DType("f32") == "float32"`, so a dtype prints and compares as its name."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _BITS = {
 }  # fmt: skip
 
 OF_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-"""Those that numpy has not."""
+"""Dtypes that numpy does not have."""
 
 _ALIASES = {
     "f8_e4m3fn": "float8_e4m3fn", "f8_e5m2": "float8_e5m2",
@@ -33,8 +32,7 @@ _ALIASES = {
 
 
 class DType(str):
-    """The name of an element type, canonical (`f32` becomes `float32`); interned, one object a
-    name."""
+    """The canonical name of an element type (`f32` becomes `float32`); interned: equal names are one object."""
 
     _interned: ClassVar[dict[str, DType]] = {}
 
@@ -62,7 +60,7 @@ class DType(str):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Size of an element in bytes."""
         return _BITS[self] // 8
 
     @cached_property
@@ -71,7 +69,7 @@ class DType(str):
 
     @cached_property
     def is_narrow(self) -> bool:
-        """A float that is computed in float32, and rounded."""
+        """Whether it is a float that is computed in float32 and rounded."""
         return self.is_float and self.bits < 32
 
     @cached_property
@@ -80,7 +78,7 @@ class DType(str):
 
     @cached_property
     def is_int(self) -> bool:
-        """A signed or unsigned integer (bool is not)."""
+        """Whether it is a signed or unsigned integer (bool is not)."""
         return "int" in self
 
     @cached_property
@@ -89,7 +87,7 @@ class DType(str):
 
     @cached_property
     def limits(self) -> tuple[float, float]:
-        """The least and the greatest number: of a float infinities, where it has them."""
+        """The least and the greatest number; infinities for a float that has them."""
         if not self.is_float:
             limits = np.iinfo(self.numpy)
             return int(limits.min), int(limits.max)
@@ -111,7 +109,7 @@ _WIDE = re.compile(
 
 
 def _advice(name: str) -> str:
-    """The hint for a name that is no dtype; a similar name is offered only if its width is the same."""
+    """The hint for an unknown dtype; a similar name is offered only if its width is the same."""
     if name.lower().startswith(("float8", "fp8", "f8", "e4m3", "e5m2")):
         return (
             f"the dtypes of that width are {', '.join(n for n in _BITS if n.startswith('float8'))}"

@@ -1,9 +1,9 @@
 """The graph level: expressions, bindings, functions (paper §3.1, figure 2).
 
-Nodes are frozen; expressions compare by identity, annotations by value. Programs are in A-normal
-form: the argument of a call is a *leaf* (variable, constant, shape, scalar, or a tuple of
-leaves), every other value is bound to a variable first. Only variables carry an annotation; that
-of any other expression follows from it (`relaxpy.op.deduce`). `span` is where the user wrote it.
+Nodes are frozen; expressions compare by identity, annotations by value. Programs are in A-normal form: the argument of
+a call is a *leaf* (variable, constant, shape, scalar, or a tuple of leaves), and every other value is bound to a
+variable first. Only variables carry an annotation; the annotation of any other expression follows from it
+(`relaxpy.op.deduce`). `span` is the place in the user's source.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Node:
-    """Base of everything with a place in the source."""
+    """Base class of nodes with a source location."""
 
     span: Span | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr(Node):
-    """Base of expressions."""
+    """Base class of expressions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Var(Expr):
-    """A variable: bound once, known by identity; its name is for people."""
+    """A variable: bound once, compared by identity; its name is only for printing."""
 
     name: str
     annotation: Annotation
@@ -51,13 +51,13 @@ class Var(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DataflowVar(Var):
-    """A variable seen only inside its dataflow block."""
+    """A variable visible only inside its dataflow block."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GlobalVar(Expr):
-    """The name of a function of the module. Two of one name are equal; it stores no annotation
-    (it would go stale)."""
+    """A reference to a function of the module, by name. Two with the same name are equal. It stores no annotation,
+    which would go stale."""
 
     name: str
 
@@ -70,7 +70,7 @@ class GlobalVar(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExternFunc(Expr):
-    """A function known by name at run time only: a library's or a registered one."""
+    """A function known by name at run time only: a library function or a registered one."""
 
     name: str
 
@@ -86,7 +86,7 @@ class Constant(Expr):
         array = np.array(
             data, dtype=None if dtype is None else DType(dtype).numpy, order="C", copy=True
         )
-        DType(array.dtype)  # refuses dtypes that the language does not have
+        DType(array.dtype)  # refuses unsupported dtypes
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
         array.flags.writeable = False
         object.__setattr__(self, "data", array)
@@ -94,7 +94,7 @@ class Constant(Expr):
 
     @staticmethod
     def shared(data: np.ndarray, span: Span | None = None) -> Constant:
-        """A constant over `data` itself, not a copy: for weights, which nobody writes."""
+        """A constant over `data` itself, not a copy: for weights, which are never written."""
         constant = object.__new__(Constant)
         view = np.ascontiguousarray(data).view()
         DType(view.dtype)
@@ -119,7 +119,7 @@ class ShapeExpr(Expr):
 
 
 class FloatOf(float):
-    """A number with a dtype: `T.float64(0.5)`. What computes with it makes a plain number."""
+    """A number with a dtype: `T.float64(0.5)`. Arithmetic on it gives a plain number."""
 
     dtype: DType
 
@@ -131,8 +131,8 @@ class FloatOf(float):
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class PrimValue(Expr):
-    """A scalar (`R.prim_value(n + 1)`): integers are dimensions, floats and bools Python's. A comparison of
-    dimensions is a bool; a dimension of another dtype is its value converted."""
+    """A scalar (`R.prim_value(n + 1)`). Integers are dimensions; floats and bools are Python's. A comparison of
+    dimensions is a bool. A dimension with another dtype is its value converted."""
 
     value: Dim | float | bool
     dtype: DType
@@ -158,14 +158,14 @@ class PrimValue(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StringImm(Expr):
-    """A string, as argument (`R.str("…")`)."""
+    """A string argument (`R.str("…")`)."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DataTypeImm(Expr):
-    """A data type, as argument (`R.dtype("float32")`)."""
+    """A dtype argument (`R.dtype("float32")`)."""
 
     dtype: DType
 
@@ -187,9 +187,9 @@ class TupleGetItem(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call(Expr):
-    """A call of an operator (whose instance holds its attributes), a function of the module, a
-    function value, or an external function. `ty_args` are annotations given at the call: the
-    outputs of `call_tir`, the result of `call_packed`."""
+    """A call of an operator (an instance with its attributes), a function of the module, a function value, or an
+    external function. `ty_args` are annotations given at the call: the outputs of `call_tir`, the result of
+    `call_packed`."""
 
     op: Operator | Expr
     args: tuple[Expr, ...]
@@ -198,7 +198,7 @@ class Call(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class If(Expr):
-    """Either branch, by a scalar boolean."""
+    """A branch on a scalar boolean."""
 
     cond: Expr
     then: SeqExpr
@@ -215,8 +215,7 @@ class VarBinding(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchCast(Node):
-    """`var = R.match_cast(value, annotation)`: checks at run time, and defines symbolic variables
-    that are new."""
+    """`var = R.match_cast(value, annotation)`: checks the value at run time, and defines new symbolic variables."""
 
     var: Var
     value: Expr
@@ -228,32 +227,31 @@ Binding: TypeAlias = VarBinding | MatchCast
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BindingBlock(Node):
-    """Bindings that run in order."""
+    """A sequence of bindings."""
 
     bindings: tuple[Binding, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DataflowBlock(BindingBlock):
-    """Pure bindings without control flow. Its `Var`s are seen outside, its `DataflowVar`s are
-    not."""
+    """Pure bindings without control flow. Its `Var`s are visible outside, its `DataflowVar`s are not."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeqExpr(Expr):
-    """Blocks of bindings, then a leaf as the value."""
+    """Blocks of bindings, followed by a leaf as the value."""
 
     blocks: tuple[BindingBlock, ...]
     body: Expr
 
     @property
     def bindings(self) -> Iterable[Binding]:
-        """All bindings in order, whatever block they are in."""
+        """All bindings of all blocks, in order."""
         return (binding for block in self.blocks for binding in block.bindings)
 
 
 def no_attrs() -> Mapping[str, Any]:
-    """The empty attributes."""
+    """The default attributes: empty."""
     return _NO_ATTRS
 
 
@@ -262,9 +260,8 @@ _NO_ATTRS: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Function(Expr):
-    """A graph-level function. `ret` is its declared (or deduced) return annotation. `attrs` holds
-    `global_symbol` for a function that is visible outside its module (its absence makes it
-    private, as in TVM)."""
+    """A graph-level function. `ret` is its declared or deduced return annotation. `attrs` holds `global_symbol` if the
+    function is visible outside its module; without it the function is private, as in TVM."""
 
     params: tuple[Var, ...]
     body: SeqExpr
@@ -277,37 +274,36 @@ class Function(Expr):
         return partial(Function, **{**parts, "attrs": dict(self.attrs)}), ()
 
     def __repr__(self) -> str:
-        """Its parameters, in short; `print(function)` prints its script."""
+        """A short text with its parameters; `print(function)` prints its script."""
         symbol = self.attrs.get("global_symbol")
         params = ", ".join(param.name for param in self.params)
         return f"<relaxpy Function{f' {symbol}' if symbol else ''}({params})>"
 
     def __str__(self) -> str:
-        """The script, with a few values of each large constant for its data."""
+        """The script; large constants are abbreviated to a few values."""
         return services.print_function(self, abbreviated=True)
 
     @property
     def annotation(self) -> CallableType:
-        """Its type as a value."""
+        """The function's type."""
         return CallableType([param.annotation for param in self.params], self.ret, self.pure)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it on arrays. It is built for this machine at its first call, and kept."""
+        """Run it on arrays. It is compiled for this machine at the first call, and cached."""
         return services.call_function(self, args, kwargs)
 
     def script(self, name: str | None = None) -> str:
-        """As TVMScript that parses back; under its global symbol unless a name is given. The data of large constants
-        follows the definition."""
+        """TVMScript that parses back; the name is its global symbol, unless given. The data of large constants follows
+        the definition."""
         return services.print_function(self, name)
 
     def show(self) -> None:
-        """Print the script, highlighted where the terminal can, with a few values of each large constant for its
-        data."""
+        """Print the script, highlighted if stdout is a terminal; large constants are abbreviated to a few values."""
         services.show(services.print_function(self, abbreviated=True))
 
 
 def is_leaf(expr: Expr) -> bool:
-    """May this stand as an argument in A-normal form?"""
+    """Can this be an argument in A-normal form?"""
     if isinstance(expr, Tuple):
         return all(is_leaf(item) for item in expr.fields)
     return isinstance(
@@ -316,5 +312,5 @@ def is_leaf(expr: Expr) -> bool:
 
 
 def seq(bindings: Sequence[Binding], body: Expr) -> SeqExpr:
-    """A body of one plain block (none if there are no bindings)."""
+    """A body with one plain block (none if there are no bindings)."""
     return SeqExpr((BindingBlock(tuple(bindings)),) if bindings else (), body)

@@ -1,5 +1,5 @@
-"""Index maps: where the element at (i, j, …) of a tensor goes, as formulas:
-`T.index_map(lambda i, j: (j, i // 4, i % 4))`."""
+"""Index maps: formulas for the new index of the element at (i, j, …) of a tensor: `T.index_map(lambda i, j: (j, i // 4,
+i % 4))`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AXES: list[SymVar] = []
 
 
 def axis(number: int) -> SymVar:
-    """What stands for an axis in every map: so maps that say the same are equal."""
+    """The symbol of axis `number`, shared by all maps: so equal maps compare equal."""
     while len(_AXES) <= number:
         _AXES.append(SymVar(f"i{len(_AXES)}"))
     return _AXES[number]
@@ -23,16 +23,16 @@ def axis(number: int) -> SymVar:
 
 @dataclass(frozen=True, slots=True)
 class IndexMap:
-    """The places `results` in the result for the place (axis(0), axis(1), …) of a tensor of `ndim` dimensions."""
+    """The mapping from the index (axis(0), axis(1), …) of a tensor of `ndim` dimensions to the index `results`."""
 
     ndim: int
     results: tuple[Dim, ...]
 
     @staticmethod
     def of(function: Callable[..., Any] | IndexMap) -> IndexMap:
-        """The map that a Python function of as many places is.
+        """The index map of a Python function, which takes an index for each axis.
 
-        Raises: DeduceError (`op-arguments`) for a function that takes or gives something else.
+        Raises: DeduceError (`op-arguments`) for a function with other parameters or results.
         """
         if isinstance(function, IndexMap):
             return function
@@ -47,7 +47,7 @@ class IndexMap:
 
     @staticmethod
     def made(ndim: int, results: Any) -> IndexMap:
-        """The map to `results`, a tuple or list of formulas. Raises as `of`."""
+        """The map to `results`, a tuple or list of formulas. Raises the same errors as `of`."""
         if not isinstance(results, (tuple, list)) or not all(
             isinstance(r, (Dim, SymVar, int)) and not isinstance(r, bool) for r in results
         ):
@@ -55,11 +55,11 @@ class IndexMap:
         return IndexMap(ndim, tuple(map(Dim.of, results)))
 
     def at(self, values: Mapping[SymVar, int]) -> tuple[int, ...]:
-        """The place for these values of all variables."""
+        """The result index for these values of all variables."""
         return tuple(result.evaluate(values) for result in self.results)
 
     def __repr__(self) -> str:
-        """As script."""
+        """The map as script."""
         names = ", ".join(axis(a).name for a in range(self.ndim))
         results = ", ".join(map(repr, self.results))
         return f"T.index_map(lambda {names}: ({results}{',' if len(self.results) == 1 else ''}))"

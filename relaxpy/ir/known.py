@@ -1,4 +1,4 @@
-"""Annotations of which everything is known: what operators deduce and legalize from. What is not known is put in before
+"""Fully known annotations: the input of operators' deduction and legalization. Unknown parts are substituted first
 (`relaxpy.op.unknown`), or refused (`LegalizeOps`)."""
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from relaxpy.ir.dtype import DType
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
 class KnownTensor(TensorType):
-    """A tensor whose dimensions and dtype are known. It equals the `TensorType` that says the same.
+    """A tensor whose dimensions and dtype are known. It equals the `TensorType` with the same fields.
 
-    Raises: TypeError where one of them is not.
+    Raises: TypeError if one of them is unknown.
     """
 
     shape: tuple[Dim, ...]
@@ -31,7 +31,7 @@ class KnownTensor(TensorType):
     ) -> None:
         if not isinstance(shape, (tuple, list)) or dtype is None:
             raise TypeError(f"a tensor of shape {shape} and dtype {dtype} is not known")
-        del ndim  # that of the shape
+        del ndim  # the rank is that of the shape
         TensorType.__init__(self, shape, dtype, vdevice=vdevice)
 
     @property
@@ -47,9 +47,9 @@ class KnownTensor(TensorType):
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
 class KnownShape(ShapeType):
-    """A shape whose dimensions are known. It equals the `ShapeType` that says the same.
+    """A shape whose dimensions are known. It equals the `ShapeType` with the same fields.
 
-    Raises: TypeError where they are not.
+    Raises: TypeError if they are unknown.
     """
 
     dims: tuple[Dim, ...]
@@ -57,7 +57,7 @@ class KnownShape(ShapeType):
     def __init__(self, dims: Sequence[DimLike], ndim: int | None = None) -> None:
         if dims is None:
             raise TypeError("the dimensions of a known shape are missing")
-        del ndim  # that of the dimensions
+        del ndim  # the rank is that of the dimensions
         ShapeType.__init__(self, dims)
 
     def __eq__(self, other: object) -> bool:
@@ -71,7 +71,7 @@ def _said(tensor: TensorType) -> tuple[object, ...]:
 
 
 def as_known(annotation: Annotation) -> Any:
-    """The annotation, tensors and shapes in it as known ones. Raises TypeError where something is not known of them."""
+    """The annotation with tensors and shapes converted to known ones. Raises TypeError if something is unknown."""
     match annotation:
         case KnownTensor() | KnownShape():
             return annotation
@@ -86,7 +86,7 @@ def as_known(annotation: Annotation) -> Any:
 
 
 def as_plain(annotation: Annotation) -> Annotation:
-    """The annotation, tensors and shapes in it as any others: what programs hold."""
+    """The annotation with known tensors and shapes converted back to the plain classes, which programs use."""
     match annotation:
         case KnownTensor(shape=shape, dtype=dtype, vdevice=vdevice):
             return TensorType(shape, dtype, vdevice=vdevice)

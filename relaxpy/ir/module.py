@@ -1,4 +1,4 @@
-"""The module: names to functions of every level (paper §3.3), side by side."""
+"""The module: a mapping from names to functions of all levels (paper §3.3)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BufferParam:
 
 @dataclass(frozen=True, slots=True)
 class ScalarParam:
-    """A scalar parameter of a tensor program: an integer is a symbolic variable."""
+    """A scalar parameter of a tensor program; an integer is a symbolic variable."""
 
     name: str
     var: SymVar
@@ -37,12 +37,12 @@ class ScalarParam:
 
 
 CHECK_INDICES = "relaxpy.check_indices"
-"""Attribute of a tensor program whose indices are checked when it runs: the name that its author gave it."""
+"""Attribute of a tensor program whose indices are checked at run time: its original name."""
 
 
 class TensorProgram(ABC):
-    """A loop-level function (`T.prim_func`), as the layers above see it. `relaxpy.tir.PrimFunc`
-    is the one implementation; it alone knows TVM's objects. Immutable."""
+    """A loop-level function (`T.prim_func`), as seen by the layers above. Immutable. `relaxpy.tir.PrimFunc` is the one
+    implementation, and alone knows TVM's objects."""
 
     __slots__ = ()
     span: Span | None
@@ -50,13 +50,13 @@ class TensorProgram(ABC):
     @property
     @abstractmethod
     def params(self) -> tuple[BufferParam | ScalarParam, ...]:
-        """Parameters in order; destination-passing, so outputs come last among the buffers."""
+        """The parameters in order. Programs use destination-passing style: outputs are the last buffers."""
 
     @property
     @abstractmethod
     def opaque(self) -> bool:
-        """Has it parameters that are addresses (`T.handle`)? It has no `params` then: it is read and
-        printed, and not compiled."""
+        """Whether parameters are raw addresses (`T.handle`). Such a program has no `params`: it is parsed and printed,
+        but not compiled."""
 
     @property
     @abstractmethod
@@ -64,7 +64,7 @@ class TensorProgram(ABC):
 
     @abstractmethod
     def script(self, name: str = "main") -> str:
-        """As TVMScript: a `@T.prim_func` definition of this name that parses back."""
+        """TVMScript: a `@T.prim_func` definition with this name that parses back."""
 
     @abstractmethod
     def structural_equal(self, other: TensorProgram) -> bool: ...
@@ -75,36 +75,35 @@ class TensorProgram(ABC):
     @property
     @abstractmethod
     def work(self) -> Dim | None:
-        """About how many scalar operations a run does, over the variables of `params`; None where
-        unknown."""
+        """Approximate number of scalar operations of a run, in terms of the variables of `params`; None if unknown."""
 
     @property
     @abstractmethod
     def flops(self) -> Dim | None:
-        """Floating-point operations of a run, over the variables of `params`; None where unknown."""
+        """Floating-point operations of a run, in terms of the variables of `params`; None if unknown."""
 
     @property
     @abstractmethod
     def bytes_moved(self) -> Dim | None:
-        """Bytes of `params` that a run must read or write, each once; None where unknown."""
+        """Bytes of `params` that a run must read or write, each once; None if unknown."""
 
     @property
     @abstractmethod
     def written(self) -> frozenset[int]:
-        """Positions in `params` of the buffers that a run stores to."""
+        """Positions in `params` of the buffers that a run writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class VDevice:
-    """A virtual device of a module's global information."""
+    """A virtual device, part of the module's global information."""
 
     target: str
-    """Name or description of the target, as `relaxpy.build` takes it."""
+    """Name or description of the target, as accepted by `relaxpy.build`."""
     device: int = 0
     memory_scope: str = "global"
 
     def __str__(self) -> str:
-        """The name that annotations call it by: `llvm:0:global`."""
+        """Its name in annotations: `llvm:0:global`."""
         return f"{self.target}:{self.device}:{self.memory_scope}"
 
 
@@ -113,8 +112,8 @@ BaseFunc: TypeAlias = Function | TensorProgram | ExternFunc
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class IRModule:
-    """Functions by global name, in the order of definition, and the module's own attributes.
-    Immutable: the `with_…` methods give a new module."""
+    """Functions by global name, in the order of definition, and the module's attributes. Immutable: the `with_…`
+    methods return a new module."""
 
     functions: Mapping[str, BaseFunc] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=no_attrs)
@@ -127,7 +126,7 @@ class IRModule:
         object.__setattr__(self, "functions", MappingProxyType(dict(self.functions)))
 
     def __getitem__(self, name: str) -> BaseFunc:
-        """The function of this name. Raises UsageError where there is none."""
+        """The function with this name. Raises UsageError if there is none."""
         try:
             return self.functions[name]
         except KeyError:
@@ -140,7 +139,7 @@ class IRModule:
             ) from None
 
     def __getattr__(self, name: str) -> Any:
-        """`Module.main`, to be called: it is built for this machine at its first call, and kept."""
+        """`Module.main` as a callable. It is compiled for this machine at the first call, and cached."""
         if name.startswith("__") or name in IRModule.__slots__:
             raise AttributeError(name)
         function = self.functions.get(name)
@@ -164,11 +163,11 @@ class IRModule:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """`Module(x)`: its only public function, or `main`; built at the first call, and kept."""
+        """Call its only public function, or `main`: `Module(x)`. It is compiled at the first call, and cached."""
         return services.call_module(self, args, kwargs)
 
     def graph_function(self, name: str) -> Function:
-        """The graph function of this name. Raises UsageError where there is none."""
+        """The graph function with this name. Raises UsageError if there is none."""
         function = self.functions.get(name)
         if not isinstance(function, Function):
             raise UsageError(
@@ -198,24 +197,23 @@ class IRModule:
         return {name: f for name, f in self.functions.items() if isinstance(f, TensorProgram)}
 
     def with_functions(self, functions: Mapping[str, BaseFunc]) -> IRModule:
-        """This module with exactly these functions; itself if they are the same objects in the
-        same order."""
+        """A module with exactly these functions; self if they are the same objects in the same order."""
         if list(functions.items()) == list(self.functions.items()):
             return self
         return replace(self, functions=functions)
 
     def with_function(self, name: str, function: BaseFunc) -> IRModule:
-        """One function added or replaced."""
+        """A module with one function added or replaced."""
         return self.with_functions({**self.functions, name: function})
 
     def map_graph_functions(self, change: Callable[[str, Function], Function]) -> IRModule:
-        """Every graph-level function replaced by `change(name, function)`."""
+        """A module with every graph-level function replaced by `change(name, function)`."""
         return self.with_functions(
             {n: change(n, f) if isinstance(f, Function) else f for n, f in self.functions.items()}
         )
 
     def fresh_name(self, hint: str) -> str:
-        """`hint`, or `hint1`, `hint2`, … if that is taken."""
+        """`hint`, or the first of `hint1`, `hint2`, … that is free."""
         name, count = hint, 0
         while name in self.functions:
             count += 1
@@ -236,21 +234,20 @@ class IRModule:
         return f"<relaxpy IRModule {self.name}: {', '.join(self.functions) or 'no functions'}>"
 
     def __str__(self) -> str:
-        """The script, with a few values of each large constant for its data."""
+        """The script; large constants are abbreviated to a few values."""
         return services.print_module(self, abbreviated=True)
 
     def script(self, constants: str | PathLike[str] | None = None) -> str:
-        """As TVMScript that parses back to an equal module. The data of large constants follows the program, or is
-        written to the `.npz` file `constants`; a text that is saved beside it finds it there."""
+        """TVMScript that parses back to an equal module. The data of large constants follows the program, or is written
+        to the `.npz` file `constants`; a script saved in the same folder finds it there."""
         return services.print_module(self, constants)
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the script with colours, a few values of each large constant for its data."""
+        """The notebook display: highlighted script, with large constants abbreviated to a few values."""
         return services.html(services.print_module(self, abbreviated=True))
 
     def show(self) -> None:
-        """Print the script, highlighted where the terminal can, with a few values of each large constant for its
-        data."""
+        """Print the script, highlighted if stdout is a terminal; large constants are abbreviated to a few values."""
         services.show(services.print_module(self, abbreviated=True))
 
 
@@ -261,5 +258,5 @@ _INSTEAD = {
     "update": "it is immutable: mod.with_functions({…}) is another",
     "update_func": "it is immutable: mod.with_function(name, function) is another",
 }
-"""Hints for methods of TVM's modules: the equivalent here."""
+"""Methods of TVM's modules → hint with the equivalent here."""
 _METHODS = tuple(name for name in vars(IRModule) if not name.startswith("_"))

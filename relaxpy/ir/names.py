@@ -1,4 +1,4 @@
-"""Names that differ."""
+"""Unique names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class FreshNames:
-    """Gives names that nothing else has: `lv`, `lv1`, `lv2`, … Each costs the same, however many there are."""
+    """Generates unique names: `lv`, `lv1`, `lv2`, … in constant time each."""
 
     def __init__(self, taken: Iterable[str] = (), separator: str = "") -> None:
         self._taken = set(taken)
@@ -14,7 +14,7 @@ class FreshNames:
         self._last: dict[str, int] = {}
 
     def fresh(self, hint: str) -> str:
-        """`hint` if nothing has it, else `hint` with the first number that makes it new. It is taken from now on."""
+        """Return `hint` if it is free, else `hint` with the first number that makes it unique, and reserve the name."""
         name, count = hint, self._last.get(hint, 0)
         while name in self._taken:
             count += 1
@@ -24,11 +24,11 @@ class FreshNames:
         return name
 
     def add(self, name: str) -> None:
-        """Take a name."""
+        """Reserve a name."""
         self._taken.add(name)
 
     def update(self, names: Iterable[str]) -> None:
-        """Take several names."""
+        """Reserve several names."""
         self._taken.update(names)
 
     def __contains__(self, name: object) -> bool:
