@@ -1,9 +1,9 @@
-"""What nodes of the IR offer and packages above the IR do: `mod.script()`, `mod.show()`, `main(x)`, proofs; and how the
-text of a target is read, which its backend does.
+"""Services: functions that nodes of the IR offer, implemented by packages above the IR: `mod.script()`, `mod.show()`,
+`main(x)`, proofs, and parsing a target, which its backend does.
 
-The IR imports nothing of them. A service is declared here with its type. `relaxpy/__init__.py`, which runs whatever
-part of relaxpy is imported, names the module that provides it; that is loaded when the service is first asked for. The
-function there has the service's name and parameters.
+The IR does not import these packages. A service is declared here with its type. `relaxpy/__init__.py`, which runs
+whatever part of relaxpy is imported, names the module that implements it. That module is loaded when the service is
+first used. The function there has the same name and parameters.
 
 This module is a leaf, as `errors` is.
 """
@@ -28,7 +28,7 @@ _R = TypeVar("_R", covariant=True)
 
 
 class Service(Generic[_P, _R]):
-    """A function that a module further up provides. Decorates its declaration."""
+    """A function implemented by a module of a higher layer. Use it to decorate the declaration."""
 
     def __init__(self, declaration: Callable[_P, _R]) -> None:
         self.name = declaration.__name__
@@ -38,12 +38,12 @@ class Service(Generic[_P, _R]):
         self._module = ""
 
     def provided_by(self, module: str) -> None:
-        """Have the function of this name in `module` do it."""
+        """Register `module` as the one that implements it, by a function of this name."""
         self._module, self._provider = module, None
 
     @property
     def provider(self) -> Callable[_P, _R]:
-        """The function that does it."""
+        """The implementation, loaded at first use."""
         provider = self._provider
         if provider is None:
             provider = getattr(importlib.import_module(self._module), self.name)
@@ -56,7 +56,7 @@ class Service(Generic[_P, _R]):
 
 @Service
 def print_annotation(annotation: Annotation) -> str:
-    """An annotation as a program writes it."""
+    """An annotation as TVMScript."""
     ...
 
 
@@ -76,13 +76,13 @@ def print_module(
 
 @Service
 def show(text: str, language: str = "python", plain: bool = False) -> None:
-    """Print script, highlighted where the terminal can."""
+    """Print script, highlighted if stdout is a terminal."""
     ...
 
 
 @Service
 def html(text: str) -> str:
-    """Script as HTML with colours."""
+    """Script as highlighted HTML."""
     ...
 
 
@@ -94,47 +94,47 @@ def prove(condition: Dim, bounds: Any = None) -> bool:
 
 @Service
 def function_of_module(mod: IRModule, name: str) -> Any:
-    """`Module.main`, to be called."""
+    """`Module.main` as a callable."""
     ...
 
 
 @Service
 def call_module(mod: IRModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`Module(x)`: built at the first call, and run."""
+    """`Module(x)`: compiled at the first call, and run."""
     ...
 
 
 @Service
 def call_function(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`main(x)`: built at the first call, and run."""
+    """`main(x)`: compiled at the first call, and run."""
     ...
 
 
 @Service
 def work(func: Any) -> Dim | None:
-    """About how many scalar operations a run of TVM's function does; None where unknown."""
+    """Approximate number of scalar operations of a run of TVM's function; None if unknown."""
     ...
 
 
 @Service
 def flops(func: Any) -> Dim | None:
-    """Floating-point operations of a run of TVM's function; None where unknown."""
+    """Floating-point operations of a run of TVM's function; None if unknown."""
     ...
 
 
 @Service
 def bytes_moved(func: Any) -> Dim | None:
-    """Bytes of its buffers that a run of TVM's function must read or write, each once; None where unknown."""
+    """Bytes of its buffers that a run of TVM's function must read or write, each once; None if unknown."""
     ...
 
 
 @Service
 def read_target(text: str) -> Target:
-    """The target of a text, read by the backend of its first word."""
+    """Parse a target, by the backend of its first word."""
     ...
 
 
 SERVICES: dict[str, Service[..., Any]] = {
     value.name: value for value in tuple(globals().values()) if isinstance(value, Service)
 }
-"""By name."""
+"""All services by name."""

@@ -1,12 +1,13 @@
-"""Targets: what a module is compiled for.
+"""Targets of compilation.
 
-A target is written as text, a kind and its options: `"llvm"`, `"llvm -mcpu=haswell"`. The kind says which backend
-compiles for it (`relaxpy.backend.registry`), and the backend reads the rest. A target is always *resolved*: whatever
-the text leaves out is filled in from this machine, so that building on two machines never silently differs, and
-`str(target)` parses back to the same target.
+A target is written as text, a kind and its options: `"llvm"`, `"llvm -mcpu=haswell"`. The kind selects the backend
+(`relaxpy.backend.registry`), which parses the rest. A target is always *resolved*: omitted options are filled in from
+this machine. So the text shows every difference between builds on two machines, and `str(target)` parses back to the
+same target.
 
-A target may have *alternatives*: `"llvm -mcpu=x86-64-v3,x86-64-v4"` compiles every kernel for either processor into one
-executable, and a machine runs the best that it can. Written out, alternatives are texts with `;` between them.
+A target may have *alternatives*: `"llvm -mcpu=x86-64-v3,x86-64-v4"` compiles every kernel for both processors into one
+executable, and a machine runs the best version that it supports. In the resolved text, alternatives are separated by
+`;`.
 
 This file is light: backends, and the compiler with them, are loaded when a target is parsed.
 """
@@ -24,20 +25,20 @@ from relaxpy.services import read_target
 
 
 class Target(ABC):
-    """What a module is compiled for; immutable, hashable, equal by value. Each backend has a class of its own."""
+    """A compilation target; immutable, hashable, equal by value. Each backend has a subclass."""
 
     kind: str
-    """The first word of its text, and one of its backend's `kinds`."""
+    """The first word of its text: one of its backend's `kinds`."""
     device: ClassVar[str] = "cpu"
     """The kind of device that its kernels run on (`relaxpy.runtime.devices.registry`)."""
 
     @staticmethod
     def parse(text: str | Target) -> Target:
-        """Read `KIND [-name=value …]`; a target is returned as it is.
+        """Parse `KIND [-name=value …]`; a target is returned as it is.
 
-        `"llvm"` alone stands for this machine. Raises `BuildError` (codes `target-kind`, `target-option`, and those of
-        the backend) for what is not known, with the nearest name that is; `backend-load` or `backend-clash` for a
-        backend that cannot be had.
+        `"llvm"` alone means this machine. Raises `BuildError`: `target-kind`, `target-option` and the backend's codes
+        for an unknown word, with the nearest known one; `backend-load` or `backend-clash` for a backend that cannot be
+        loaded.
         """
         if isinstance(text, Target):
             return text
@@ -52,18 +53,18 @@ class Target(ABC):
 
     @staticmethod
     def host() -> Target:
-        """The machine that runs this process, compiled for with LLVM."""
+        """The machine that runs this process, with LLVM."""
         return Target.parse("llvm")
 
     @property
     def alternatives(self) -> tuple[Target, ...]:
-        """What each kernel is compiled for, what asks for most of a machine first: targets of one kind without
-        alternatives. Where there are several, what `self` says of itself beside that is what its last one says."""
+        """The targets that each kernel is compiled for, the most demanding first. All are of one kind and have no
+        alternatives themselves. If there are several, the properties of `self` are those of the last one."""
         return (self,)
 
     @abstractmethod
     def __str__(self) -> str:
-        """The text, complete: everything that code for this target depends on."""
+        """The complete text: everything that code for this target depends on."""
 
     @property
     @abstractmethod
@@ -72,29 +73,29 @@ class Target(ABC):
 
     @property
     def max_buffers_per_launch(self) -> int | None:
-        """How many buffers a kernel may be given, inputs, outputs and workspaces together; None: any number. Sizes and
-        other numbers do not count. WebGPU calls it `maxStorageBuffersPerShaderStage`. Fusion stops before it, and
-        programs that take more are divided (docs/add_a_target.md)."""
+        """Maximum number of buffers of a kernel: inputs, outputs and workspaces together; None: no limit. Scalar
+        arguments do not count. It is WebGPU's `maxStorageBuffersPerShaderStage`. Fusion respects it, and programs with
+        more buffers are split (docs/add_a_target.md)."""
         return None
 
     def facts(self) -> Mapping[str, str | int | bool | tuple[str, ...]]:
-        """What an executable remembers of the target, for people: its kind and text, and more."""
+        """Facts about the target that are stored in an executable for display: its kind and text, and more."""
         return {"kind": self.kind, "text": str(self)}
 
     def requirement(self) -> tuple[str, str, tuple[str, ...]]:
-        """What a device must have to run code for this target, without its alternatives: a name for people, the
-        architecture ("": any) and the names of features, as the device's kind calls them
+        """The requirement on a device that runs code for this target, without its alternatives: a readable name, the
+        architecture ("": any) and the names of features, in the vocabulary of the device kind
         (`relaxpy.runtime.bytecode.Requirement`)."""
         return str(self), "", ()
 
 
 def fail(code: str, message: str, help: str | None = None) -> NoReturn:
-    """Raise the error for a target that cannot be read."""
+    """Raise the error for an invalid target."""
     raise BuildError(code, message, help=help)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The help line for a word that is not known."""
+    """The help line for an unknown word."""
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=3)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
@@ -107,8 +108,8 @@ def first_word(text: str) -> str:
 
 
 def options_of(text: str, known: Collection[str], example: str = "") -> dict[str, str]:
-    """The options of a target's text, written `-name=value`, each one of these names and given once. Errors show the
-    example."""
+    """Parse the options of a target's text, written `-name=value`. Each name must be known and occur once. Errors show
+    the example."""
     options: dict[str, str] = {}
     for word in _words(text)[1:]:
         name, equals, value = word.lstrip("-").partition("=")

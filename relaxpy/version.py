@@ -1,4 +1,4 @@
-"""The version of relaxpy, read by the package metadata too, and when this process loaded it."""
+"""The version of relaxpy, which the package metadata also reads, and the time at which this process loaded it."""
 
 from __future__ import annotations
 
@@ -7,4 +7,5 @@ import time
 __version__ = "0.1.0"
 
 LOADED_AT = time.time()
-"""When relaxpy was first imported, as files' times are told: a source changed after that may not be what runs."""
+"""The time at which relaxpy was first imported, comparable with file times: a source file changed later may differ from
+the running code."""

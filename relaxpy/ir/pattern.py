@@ -1,10 +1,11 @@
-"""Patterns: what a value must be computed by, as a tree (or graph) of expressions with holes (TVM's `relax.dpl`).
+"""Dataflow patterns: trees (or graphs) of expressions with wildcards, to be matched with the computation of a value
+(TVM's `relax.dpl`).
 
     x, w = wildcard(), wildcard().has_shape(("k", "n"))
     layer = is_op("nn.relu")(is_op("add")(is_op("matmul")(x, w), wildcard(), any_order=True))
 
-A pattern is a frozen value with identity: *the same object at two places is the same value of the program*. Here is
-only what patterns are; `relaxpy.analysis.dataflow_match` finds them in programs.
+A pattern is a frozen value with identity: *the same object at two places matches the same value of the program*. This
+file only defines patterns; `relaxpy.analysis.dataflow_match` finds them in programs.
 """
 
 from __future__ import annotations
@@ -22,101 +23,100 @@ from relaxpy.ir.dtype import DType
 from relaxpy.ir.module import TensorProgram
 
 PatternLike: TypeAlias = "Pattern | float"
-"""A pattern, or a number: a constant all of whose items are it."""
+"""A pattern, or a number: a constant whose elements all equal it."""
 PatternDim: TypeAlias = "Dim | SymVar | int | str | None"
-"""A dimension of a pattern. A name, or a symbol, is a symbol of the pattern: the same dimension wherever it stands in
-a match; None is any dimension."""
+"""A dimension of a pattern. A name or a symbol is a symbol of the pattern: it matches the same dimension throughout a
+match. None matches any dimension."""
 PatternDims: TypeAlias = tuple[Dim | EllipsisType | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Base of patterns of one value."""
+    """Base class of patterns that match one value."""
 
     def __call__(self, *args: PatternLike | EllipsisType, any_order: bool = False) -> CallPattern:
-        """A call of what this pattern matches with these arguments, no more and no fewer; `...` at the end is any
-        further ones. With `any_order` the arguments may stand in any order (`add(a, b)` is `add(b, a)`)."""
+        """A call of a value that matches this pattern, with exactly these arguments; `...` at the end allows further
+        ones. With `any_order` the arguments match in any order (`add(a, b)` matches `add(b, a)`)."""
         more = bool(args) and args[-1] is ...
         given = args[:-1] if more else args
         return CallPattern(self, tuple(map(as_pattern, given)), more, any_order)
 
     def __or__(self, other: PatternLike) -> Pattern:
-        """Either; the left one is tried first."""
+        """A value that matches either pattern; the left one is tried first."""
         return OrPattern(self, as_pattern(other))
 
     def __ror__(self, other: PatternLike) -> Pattern:
         return OrPattern(as_pattern(other), self)
 
     def __and__(self, other: PatternLike) -> Pattern:
-        """Both, of the same value."""
+        """A value that matches both patterns."""
         return AndPattern(self, as_pattern(other))
 
     def __invert__(self) -> Pattern:
-        """Anything else. What stands in it is not part of the match."""
+        """A value that does not match this pattern. Nothing inside it becomes part of the match."""
         return NotPattern(self)
 
     def has_shape(self, shape: Sequence[PatternDim | EllipsisType]) -> Pattern:
         """The value is a tensor of this shape: `("n", 4)`, `(..., "m", "k")`, `(n, n * 2)` for `n = SymVar("n")`. One
-        `...` stands for any number of dimensions. Equality is proved, so `n * 2 // 2` is `n`; what is not known does
-        not match.
+        `...` matches any number of dimensions. Equality is proved, so `n * 2 // 2` matches `n`; an unknown dimension
+        does not match.
 
-        Raises: UsageError (`pattern-shape`) for what is no dimension, or a second `...`.
+        Raises: UsageError (`pattern-shape`) for an invalid dimension, or a second `...`.
         """
         return ShapePattern(self, pattern_dims(shape))
 
     def has_dtype(self, dtype: str) -> Pattern:
-        """The value is a tensor (or scalar) of this type."""
+        """The value is a tensor (or scalar) of this dtype."""
         return DTypePattern(self, DType(dtype))
 
     def has_type(self, annotation: Annotation) -> Pattern:
-        """The value's annotation is this one, or more precise (`TensorType(None, "float32", ndim=2)`)."""
+        """The value has this annotation, or a more precise one (`TensorType(None, "float32", ndim=2)`)."""
         return AnnotationPattern(self, annotation)
 
     def has_attr(self, attrs: Mapping[str, Any] | None = None, **more: Any) -> Pattern:
-        """The value is the call of an operator with these attributes: values, or functions that say whether a value
-        will do (`has_attr(axis=lambda axis: axis in (-1, 1))`)."""
+        """The value is an operator call with these attributes. Each is a value, or a predicate on the value
+        (`has_attr(axis=lambda axis: axis in (-1, 1))`)."""
         given = {**(attrs or {}), **more}
         return AttrPattern(self, MappingProxyType({k: _attr(v) for k, v in given.items()}))
 
     def used_by(self, user: Pattern, index: int | None = None) -> GraphPattern:
-        """The value is an argument of what `user` matches: argument number `index` where that is given."""
+        """The value is an argument of a match of `user`: argument number `index`, if given."""
         return GraphPattern((self, user), (Edge(self, user, index, only=False),))
 
     def only_used_by(self, user: Pattern, index: int | None = None) -> GraphPattern:
-        """The same, and of nothing else; nor does it leave the block."""
+        """Like `used_by`; in addition nothing else uses the value, and it is not an output of the block."""
         return GraphPattern((self, user), (Edge(self, user, index, only=True),))
 
 
 @dataclass(frozen=True, eq=False)
 class Wildcard(Pattern):
-    """Any value."""
+    """Matches any value."""
 
 
 @dataclass(frozen=True, eq=False)
 class ConstPattern(Pattern):
-    """A tensor constant; all its items are `value` where that is given."""
+    """Matches a tensor constant; if `value` is given, all its elements equal it."""
 
     value: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class VarPattern(Pattern):
-    """A value that comes from outside the bindings searched, or from a `match_cast`: under this name if one is
-    given."""
+    """Matches a value defined outside the searched bindings, or by a `match_cast`; with this name, if given."""
 
     name: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class OpPattern(Pattern):
-    """A call of the operator of this name; called with patterns, one with such arguments."""
+    """Matches a call of the operator with this name. Call it with patterns to match the arguments."""
 
     name: str
 
 
 @dataclass(frozen=True, eq=False)
 class FunctionPattern(Pattern):
-    """A function by its name (empty: any): of the module, or an external one."""
+    """Matches a function by its name (empty: any): one of the module, or an external one."""
 
     name: str
     external: bool = False
@@ -124,7 +124,7 @@ class FunctionPattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class CallPattern(Pattern):
-    """A call. `more`: of further arguments too."""
+    """Matches a call; `more` allows further arguments."""
 
     callee: Pattern
     args: tuple[Pattern, ...]
@@ -134,8 +134,8 @@ class CallPattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class CallTIRPattern(Pattern):
-    """A `call_tir` of a tensor program: of this name or with these loops, of one of these kinds (`PatternKind`), with
-    these tensors; None: any."""
+    """Matches a `call_tir` of a tensor program: with this name or these loops, one of these pattern kinds
+    (`PatternKind`), and these tensors. None: any."""
 
     program: str | TensorProgram | None = None
     args: tuple[Pattern, ...] | None = None
@@ -144,14 +144,14 @@ class CallTIRPattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class TuplePattern(Pattern):
-    """A tuple of these; None: of any."""
+    """Matches a tuple of these fields; None: any fields."""
 
     fields: tuple[Pattern, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class TupleGetItemPattern(Pattern):
-    """A field of a tuple; index None: any field."""
+    """Matches a field of a tuple; index None: any field."""
 
     tuple: Pattern
     index: int | None = None
@@ -159,14 +159,14 @@ class TupleGetItemPattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class ShapeValuePattern(Pattern):
-    """A shape as a value: the argument of `reshape`."""
+    """Matches a shape value: the argument of `reshape`."""
 
     dims: PatternDims
 
 
 @dataclass(frozen=True, eq=False)
 class OrPattern(Pattern):
-    """Either."""
+    """Matches a value that matches either pattern."""
 
     left: Pattern
     right: Pattern
@@ -174,7 +174,7 @@ class OrPattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class AndPattern(Pattern):
-    """Both."""
+    """Matches a value that matches both patterns."""
 
     left: Pattern
     right: Pattern
@@ -182,14 +182,14 @@ class AndPattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class NotPattern(Pattern):
-    """Anything else."""
+    """Matches a value that does not match `inner`."""
 
     inner: Pattern
 
 
 @dataclass(frozen=True, eq=False)
 class ShapePattern(Pattern):
-    """`inner`, a tensor of this shape."""
+    """Matches `inner`, if it is a tensor of this shape."""
 
     inner: Pattern
     dims: PatternDims
@@ -197,7 +197,7 @@ class ShapePattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class DTypePattern(Pattern):
-    """`inner`, of this type."""
+    """Matches `inner`, if it has this dtype."""
 
     inner: Pattern
     dtype: DType
@@ -205,7 +205,7 @@ class DTypePattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class AnnotationPattern(Pattern):
-    """`inner`, of this annotation or a finer one."""
+    """Matches `inner`, if it has this annotation or a finer one."""
 
     inner: Pattern
     annotation: Annotation
@@ -213,7 +213,7 @@ class AnnotationPattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class AttrPattern(Pattern):
-    """`inner`, a call of an operator with these attributes."""
+    """Matches `inner`, if it is an operator call with these attributes."""
 
     inner: Pattern
     attrs: Mapping[str, Any]
@@ -221,7 +221,7 @@ class AttrPattern(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class Edge:
-    """`producer` is argument `index` (None: some argument) of `user`; `only`: and of nothing else."""
+    """A use: `producer` is argument `index` (None: any argument) of `user`; with `only`, of nothing else."""
 
     producer: Pattern
     user: Pattern
@@ -231,13 +231,13 @@ class Edge:
 
 @dataclass(frozen=True, eq=False)
 class GraphPattern:
-    """Several values of one block, each its own binding, and who uses whom: `a.used_by(b) & a.used_by(c)`."""
+    """Several values of one block, each bound separately, and the uses between them: `a.used_by(b) & a.used_by(c)`."""
 
     roots: tuple[Pattern, ...]
     edges: tuple[Edge, ...] = field(default=())
 
     def __and__(self, other: GraphPattern) -> GraphPattern:
-        """All values and edges of both."""
+        """The union of the values and edges of both."""
         roots = dict.fromkeys((*self.roots, *other.roots))
         return GraphPattern(tuple(roots), (*self.edges, *other.edges))
 
@@ -246,43 +246,44 @@ AnyPattern: TypeAlias = Pattern | GraphPattern
 
 
 def wildcard() -> Pattern:
-    """Any value."""
+    """A pattern that matches any value."""
     return Wildcard()
 
 
 def is_const(value: float | None = None) -> Pattern:
-    """A tensor constant; all its items are `value` where that is given."""
+    """A pattern that matches a tensor constant; if `value` is given, all its elements equal it."""
     return ConstPattern(value)
 
 
 def is_var(name: str = "") -> Pattern:
-    """A value from outside the bindings that are searched: a parameter, say."""
+    """A pattern that matches a value defined outside the searched bindings, such as a parameter."""
     return VarPattern(name)
 
 
 def is_op(name: str) -> OpPattern:
-    """A call of the operator `name` (`"nn.relu"`, or `"relax.nn.relu"` as in TVM) with any arguments; call it with
-    patterns to say which: `is_op("add")(a, b)`."""
+    """A pattern that matches a call of the operator `name` (`"nn.relu"`, or `"relax.nn.relu"` as in TVM) with any
+    arguments. Call it with patterns for the arguments: `is_op("add")(a, b)`."""
     return OpPattern(name.removeprefix("relax."))
 
 
 def is_function(name: str = "") -> Pattern:
-    """A function of the module, of this name if one is given, to be called with patterns (TVM's `GlobalVarPattern`)."""
+    """A pattern that matches a function of the module (TVM's `GlobalVarPattern`), with this name if given. Call it with
+    patterns for the arguments."""
     return FunctionPattern(name)
 
 
 def is_tuple(fields: Sequence[PatternLike] | None = None) -> Pattern:
-    """A tuple of these values; of any without."""
+    """A pattern that matches a tuple of these fields; without `fields`, any tuple."""
     return TuplePattern(None if fields is None else tuple(map(as_pattern, fields)))
 
 
 def is_tuple_get_item(tuple_value: PatternLike, index: int | None = None) -> Pattern:
-    """Field `index` (without: some field) of a tuple."""
+    """A pattern that matches field `index` of a tuple; without `index`, any field."""
     return TupleGetItemPattern(as_pattern(tuple_value), index)
 
 
 def is_shape(dims: Sequence[PatternDim | EllipsisType]) -> Pattern:
-    """A shape as a value, written as in `has_shape`."""
+    """A pattern that matches a shape value, written as in `has_shape`."""
     return ShapeValuePattern(pattern_dims(dims))
 
 
@@ -292,15 +293,16 @@ def is_call_tir(
     *,
     kind: int | Iterable[int] | None = None,
 ) -> Pattern:
-    """A `call_tir`: of the tensor program of this name, or of any with the same loops as `program`; on these tensors;
-    of this pattern kind, or of one of these (`relaxpy.tir.forms.pattern_kind.PatternKind`), as found by looking at
-    it."""
+    """A pattern that matches a `call_tir`. `program` is a name, or a tensor program with the same loops. `args` are
+    patterns of the tensors. `kind` is one or several pattern kinds (`relaxpy.tir.forms.pattern_kind.PatternKind`),
+    determined by analysing the program."""
     kinds = None if kind is None else frozenset([kind] if isinstance(kind, int) else kind)
     return CallTIRPattern(program, None if args is None else tuple(map(as_pattern, args)), kinds)
 
 
 def is_call_dps_library(name: str = "", args: Sequence[PatternLike] | None = None) -> Pattern:
-    """A `call_dps_library` (TVM: `is_call_dps_packed`) of this function, on these tensors; without: of any."""
+    """A pattern that matches a `call_dps_library` (TVM: `is_call_dps_packed`) of this function with these tensors; by
+    default of any function."""
     callee = FunctionPattern(name, external=True) if name else wildcard()
     return is_op("call_dps_library")(callee, is_tuple(args))
 
@@ -309,18 +311,19 @@ is_call_dps_packed = is_call_dps_library
 
 
 def is_call_packed(name: str, args: Sequence[PatternLike] | None = None) -> Pattern:
-    """A `call_pure_packed` of this function (dataflow blocks have no other)."""
+    """A pattern that matches a `call_pure_packed` of this function (dataflow blocks contain no other packed calls)."""
     callee = FunctionPattern(name, external=True)
     return is_op("call_pure_packed")(callee, *([...] if args is None else args))
 
 
 def joined(*patterns: Pattern) -> GraphPattern:
-    """Several values of one block: three matrix products of one input, say."""
+    """A pattern of several values of one block, such as three matrix products of one input."""
     return GraphPattern(patterns)
 
 
 def children(pattern: AnyPattern) -> tuple[Pattern, ...]:
-    """The patterns in a pattern, in the order of evaluation: a call's arguments before what is said of it."""
+    """The direct sub-patterns in the order of evaluation: callee and arguments of a call, or the inner pattern of a
+    constraint."""
     match pattern:
         case CallPattern(callee=callee, args=args):
             return (callee, *args)
@@ -344,7 +347,7 @@ def children(pattern: AnyPattern) -> tuple[Pattern, ...]:
 
 
 def walk(pattern: AnyPattern) -> Iterable[AnyPattern]:
-    """A pattern and all in it, each object once, outer before inner, left before right."""
+    """A pattern and all its sub-patterns, each object once, in pre-order."""
     seen: dict[AnyPattern, None] = {}
     waiting: list[AnyPattern] = [pattern]
     while waiting:
@@ -356,7 +359,7 @@ def walk(pattern: AnyPattern) -> Iterable[AnyPattern]:
 
 
 def as_pattern(value: PatternLike | EllipsisType) -> Pattern:
-    """A pattern from what may stand for one. Raises: UsageError (`pattern-type`)."""
+    """Convert a value to a pattern. Raises: UsageError (`pattern-type`)."""
     if isinstance(value, Pattern):
         return value
     if isinstance(value, (int, float)):
@@ -394,7 +397,7 @@ def _pattern_dim(dim: PatternDim | EllipsisType) -> Dim | EllipsisType | None:
 
 @cache
 def named_symbol(name: str) -> SymVar:
-    """The symbol that a name in a pattern's shape stands for."""
+    """The symbol of a name in pattern shapes."""
     return SymVar(name)
 
 

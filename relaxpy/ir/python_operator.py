@@ -1,6 +1,6 @@
-"""Python's operators on values of Python, as scripts compute with them while they are read.
+"""Python's operators on Python values, as used by scripts while they are parsed, with limits.
 
-A text that is only read must neither take the machine's memory nor run for hours: `9 ** 9 ** 9`, `"a" * 10 ** 12`.
+Parsing untrusted text must neither exhaust memory nor run for hours: `9 ** 9 ** 9`, `"a" * 10 ** 12`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 LARGEST_BITS = 1 << 12
-"""Integers with more bits are not read or computed: Python does not write those of 4300 digits."""
+"""Maximum bits of an integer in a script: Python itself does not print integers of 4300 digits."""
 LONGEST = 1 << 24
-"""Nor are longer strings, tuples and lists."""
+"""Maximum length of a string, tuple or list in a script."""
 LONGEST_FIELD = 1000
-"""Nor is text filled up to more than this."""
+"""Maximum width to which text is padded."""
 
 
 def unreadable(value: Any) -> str | None:
-    """Why a literal of a script is refused, or None."""
+    """The reason why a literal of a script is refused, or None."""
     if isinstance(value, int) and value.bit_length() > LARGEST_BITS:
         return (
             f"an integer of {value.bit_length()} bits is too large: it has at most {LARGEST_BITS}"
@@ -33,7 +33,7 @@ def unreadable(value: Any) -> str | None:
 
 
 def is_too_large(function: Callable[..., Any], args: Sequence[Any]) -> bool:
-    """Would this function of `operator` make an integer or a sequence that is too large?"""
+    """Would this function of `operator` produce an integer or a sequence beyond the limits?"""
     match function, args:
         case (operator.pow | operator.lshift, (int() as left, int() as right)) if right > 0:
             bits = right if function is operator.lshift else left.bit_length() * right

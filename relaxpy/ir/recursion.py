@@ -1,4 +1,4 @@
-"""Room for deeply nested programs: Python's own limit of 1000 frames is for runaway recursion."""
+"""Deep recursion for deeply nested programs: Python's own limit of 1000 frames is meant for runaway recursion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Lock
 
 NESTING = 20_000
-"""Python frames that a walk may take: a program nested 200 deep takes about 3000."""
+"""The recursion limit, in Python frames: a program nested 200 deep takes about 3000."""
 
 _lock = Lock()
 _users = 0
@@ -17,8 +17,8 @@ _before = 0
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Allow deeply nested programs inside. May be nested, and used by several threads at once: the limit is one for
-    the process, so the last to leave puts it back."""
+    """Raise Python's recursion limit in the block. Blocks may be nested, and used by several threads at once: the limit
+    is one per process, so the last to end restores it."""
     global _users, _before
     with _lock:
         if _users == 0:

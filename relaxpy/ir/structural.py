@@ -1,12 +1,12 @@
-"""Structural equality and hash: the same program up to the names of its variables and symbols.
+"""Structural equality and hash, up to renaming of variables and symbols.
 
-Both walk an *expansion*: every node gives a head (what must be the same as it stands) and its parts in order of
-evaluation. Equality expands two programs in step and keeps a one-to-one map between their variables and symbols; the
-hash expands one and numbers them. An explicit stack replaces recursion, so neither long programs nor deep ones end in a
-`RecursionError`.
+Both traverse an *expansion*: every node gives a head (to be compared directly) and its parts in the order of
+evaluation. Equality expands two programs in step and keeps a one-to-one map between their variables and symbols. The
+hash expands one program and numbers its variables and symbols. An explicit stack replaces recursion, so neither long
+nor deep programs end in a `RecursionError`.
 
-A symbol that stands alone as a dimension (as it must where it is defined) is mapped when it is first met; a compound
-dimension that mentions symbols not mapped yet waits for the end of the function.
+A symbol that is a whole dimension (as it must be where it is defined) is mapped at its first occurrence. A compound
+dimension with symbols not mapped yet is deferred to the end of the function.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.op import Operator
 
 Part = tuple[str, Any]
-"""A label for messages, and what is to be expanded."""
+"""(label for messages, value to be expanded)."""
 
 
 def structural_equal(a: Any, b: Any, *, prove: bool = False, map_free_vars: bool = False) -> bool:
-    """Are two modules, functions, expressions or annotations the same up to renaming?
+    """Are two modules, functions, expressions or annotations equal up to renaming?
 
-    Variables and symbols that are defined outside must be the same objects, unless `map_free_vars`. Constants are
-    compared bit by bit. With `prove`, dimensions need only be provably equal (`n // 4 * 4 + n % 4` is `n`).
+    Variables and symbols defined outside must be the same objects, unless `map_free_vars`. Constants are compared bit
+    by bit. With `prove`, dimensions need only be provably equal (`n // 4 * 4 + n % 4` is `n`).
     """
     return _Comparison(prove, map_free_vars).difference(a, b) is None
 
@@ -70,14 +70,14 @@ def structural_equal(a: Any, b: Any, *, prove: bool = False, map_free_vars: bool
 def assert_structural_equal(
     a: Any, b: Any, *, prove: bool = False, map_free_vars: bool = False
 ) -> None:
-    """Raise `AssertionError` with the first difference, and both sides as text, unless they are structurally equal."""
+    """Raise `AssertionError`, with the first difference and both sides as text, unless they are structurally equal."""
     found = _Comparison(prove, map_free_vars).difference(a, b)
     if found is not None:
         raise AssertionError(f"{found}\n\n--- left\n{_text(a)}\n--- right\n{_text(b)}")
 
 
 def structural_hash(a: Any, *, map_free_vars: bool = False) -> int:
-    """A number of 64 bits, the same for structurally equal values (without `prove`)."""
+    """A 64-bit hash, the same for structurally equal values (without `prove`)."""
     return _Hash(map_free_vars).run(a)
 
 
@@ -90,13 +90,13 @@ class _Define:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Scope:
-    """The start (or the end) of what defines symbols for itself: a function, a function type."""
+    """The start or end of a scope that defines symbols of its own: a function, a function type."""
 
     enter: bool
 
 
 def _expand(node: Any) -> tuple[tuple[Any, ...], list[Part]]:  # noqa: C901 (one case a node class)
-    """What must be the same as it stands, and the parts in order of evaluation."""
+    """The head of a node, which is compared directly, and its parts in the order of evaluation."""
     match node:
         case Call():
             if isinstance(node.op, Operator):
@@ -110,7 +110,7 @@ def _expand(node: Any) -> tuple[tuple[Any, ...], list[Part]]:  # noqa: C901 (one
                 *_items("ty_args", node.ty_args),
             ]
         case VarBinding():
-            # A local function may call itself, so its variable is known before its value.
+            # A local function may be recursive, so its variable is defined before its value.
             value: list[Part] = [("value", node.value)]
             define: list[Part] = [("var", _Define(node.var))]
             return ("VarBinding",), define + value if isinstance(
@@ -206,7 +206,7 @@ def _expand_annotation(node: Annotation) -> tuple[tuple[Any, ...], list[Part]]:
 
 
 def _expand_attribute(node: Any) -> tuple[tuple[Any, ...], list[Part]]:
-    """A value that is no node: an attribute of an operator, function or module."""
+    """The expansion of a value that is no node: an attribute of an operator, function or module."""
     if isinstance(node, float):
         return ("float", struct.pack("<d", node)), []
     if isinstance(node, np.ndarray):
@@ -220,7 +220,8 @@ def _expand_attribute(node: Any) -> tuple[tuple[Any, ...], list[Part]]:
 
 
 def _merged(blocks: Sequence[BindingBlock]) -> list[BindingBlock]:
-    """The blocks, plain ones beside each other as one: where one ends means nothing, nor does script show it."""
+    """The blocks, with adjacent plain blocks merged: their boundaries have no meaning, and script does not show
+    them."""
     merged: list[BindingBlock] = []
     plain: list[Binding] = []
     for block in blocks:
@@ -239,7 +240,7 @@ def _items(label: str, values: Any) -> list[Part]:
 
 
 class _Bytes:
-    """The contents of an array, compared bit by bit and without a copy."""
+    """The content of an array, compared bit by bit without a copy."""
 
     def __init__(self, data: np.ndarray) -> None:
         self.data = np.ascontiguousarray(data)
@@ -263,7 +264,7 @@ class _Bytes:
 
 
 class _Path:
-    """Where a part is, as a chain: a text is made of it only for a message."""
+    """The path of a part, as a linked list; its text is only made for a message."""
 
     __slots__ = ("label", "parent")
 
@@ -293,7 +294,7 @@ class _Comparison:
         self.waiting: list[tuple[Dim, Dim, _Path]] = []
 
     def difference(self, left: Any, right: Any) -> str | None:
-        """The first difference in words, or None."""
+        """The first difference as text, or None."""
         stack: list[tuple[Any, Any, _Path]] = [(left, right, _Path(None, ""))]
         while stack:
             a, b, path = stack.pop()
@@ -338,7 +339,7 @@ class _Comparison:
         for (label, child), (label_b, child_b) in zip(
             reversed(children), reversed(others), strict=True
         ):
-            if label != label_b:  # a local function against another value
+            if label != label_b:  # a local function, against another value
                 return self.say(path, f"{_brief(a)} against {_brief(b)}")
             stack.append((child, child_b, _Path(path, label)))
         return None
@@ -374,7 +375,7 @@ class _Comparison:
         if enter:
             self.scopes.append([])
             return None
-        # What still waits may mention symbols of this scope, which end with it.
+        # Deferred dimensions may mention symbols of this scope, which end with it.
         problem = self.settle(len(self.scopes) - 1)
         for symbol in self.scopes.pop():
             self.syms_back.pop(self.syms.pop(symbol), None)
@@ -412,7 +413,8 @@ class _Comparison:
         return self.say(path, f"{a} against {b}")
 
     def settle(self, depth: int) -> str | None:
-        """Compare the dimensions that waited, at the end of a scope; inner ones leave what they do not know."""
+        """Compare the deferred dimensions at the end of a scope. An inner scope leaves those whose symbols are not
+        mapped yet."""
         waiting, self.waiting = self.waiting, []
         if depth <= 0:
             self.pair(waiting)
@@ -424,7 +426,8 @@ class _Comparison:
         return None
 
     def pair(self, waiting: list[tuple[Dim, Dim, _Path]]) -> None:
-        """Map symbols that stand alone nowhere (a parameter `n * 2` defines n): by dimensions with one unknown."""
+        """Map symbols that are never a whole dimension (a parameter `n * 2` defines n), by dimensions with one unmapped
+        symbol."""
         changed = True
         while changed:
             changed = False
@@ -501,7 +504,7 @@ class _Hash:
 
 
 def _dim_key(dim: Dim, numbers: Mapping[SymVar, int]) -> str:
-    """A text of the dimension that does not depend on names, nor on the order of terms that follows from them."""
+    """A text of the dimension that does not depend on names, nor on the order of terms derived from them."""
     terms: list[str] = []
     for monomial, coefficient in dim.terms:
         factors: list[str] = []
@@ -519,7 +522,7 @@ def _dim_key(dim: Dim, numbers: Mapping[SymVar, int]) -> str:
 
 
 def _brief(node: Any) -> str:
-    """A node in a few words."""
+    """A short description of a node."""
     match node:
         case Call(op=Operator() as op):
             return f"a call of {op}" if len(str(op)) < 80 else f"a call of {op.name}"
@@ -560,6 +563,6 @@ def _short_annotation(node: Annotation) -> str:
 
 
 def _text(node: Any) -> str:
-    """A module, function or annotation as script; anything else in a few words."""
+    """A module, function or annotation as script; a short description of anything else."""
     script = getattr(node, "script", None)
     return str(script()) if callable(script) else _brief(node)

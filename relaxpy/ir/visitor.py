@@ -1,8 +1,7 @@
-"""Walking and rewriting. Both dispatch on the class of a node (`visit_Call`) and otherwise go
-through its fields.
+"""Traversal and rewriting of programs. Both dispatch on the class of a node (`visit_Call`), and otherwise traverse its
+fields.
 
-A `Rewriter` gives back the same object where nothing changed, so that a pass which does nothing
-costs nothing to detect.
+A `Rewriter` returns the same object where nothing changed, so a pass that changed nothing is detected at no cost.
 """
 
 from __future__ import annotations
@@ -56,14 +55,13 @@ def child_fields(kind: type) -> tuple[str, ...]:
 
 
 class Visitor:
-    """Visits every node once in order of evaluation. Define `visit_<Class>`; call
-    `self.generic(node)` for the children. Annotations and dimensions come through
-    `visit_annotation` and `visit_dim`."""
+    """Visits every node once, in the order of evaluation. Define `visit_<Class>`; call `self.generic(node)` for the
+    children. Annotations and dimensions are passed to `visit_annotation` and `visit_dim`."""
 
     _methods: ClassVar[dict[type, Callable[[Any, Any], None]]] = {}
-    """How this class visits a value, by the value's class: looked up once. Programs are walked by most passes."""
+    """The visiting method for each class of values, cached: most passes traverse whole programs."""
     _sees_dims: ClassVar[bool] = False
-    """Does this class do anything with dimensions?"""
+    """Whether this class overrides `visit_dim`."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -71,7 +69,7 @@ class Visitor:
         cls._sees_dims = cls.visit_dim is not Visitor.visit_dim
 
     def visit(self, node: Any) -> None:
-        """Visit a node, or whatever a field of one may hold."""
+        """Visit a node, or any other value that a node's field can have."""
         kind = type(node)
         method = self._methods.get(kind)
         if method is None:
@@ -94,7 +92,7 @@ class Visitor:
             self.visit(getattr(node, name))
 
     def visit_Call(self, node: Call) -> None:
-        """As `generic` would: most nodes are calls."""
+        """The same as `generic`, written out for speed: most nodes are calls."""
         if isinstance(node.op, Expr):
             self.visit(node.op)
         for arg in node.args:
@@ -116,8 +114,7 @@ class Visitor:
         self.visit(node.var)
 
     def visit_Var(self, node: Var) -> None:
-        """A use or a definition; annotations of variables are not entered (they repeat at every
-        use)."""
+        """Visit a use or a definition. Annotations of variables are not visited (they repeat at every use)."""
 
     visit_DataflowVar = visit_Var
 
@@ -137,20 +134,20 @@ def _visit_items(visitor: Visitor, values: tuple[Any, ...]) -> None:
 
 
 def _visit_nothing(_visitor: Visitor, _value: object) -> None:
-    """Numbers, texts, operators: nothing to walk through."""
+    """Ignore numbers, texts and operators."""
 
 
 class Rewriter:
-    """Rebuilds what changes and shares what does not. Define `rewrite_<Class>` returning a node.
+    """Rebuilds changed nodes and shares unchanged ones. Define `rewrite_<Class>` returning a node.
 
-    Definitions of variables go through `define`, uses through the map it fills, so a rewriter
+    Definitions of variables go through `define`, which records the new variable; uses are replaced by it. So a rewriter
     that changes an annotation at its definition changes it at every use.
     """
 
     _methods: ClassVar[dict[type, Callable[[Any, Any], Any]]] = {}
-    """How this class rewrites a value, by the value's class: looked up once."""
+    """The rewriting method for each class of values, cached."""
     _changes_dims: ClassVar[bool] = False
-    """Does this class do more with dimensions than replace symbols?"""
+    """Whether this class does more with dimensions than substituting symbols."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -162,7 +159,7 @@ class Rewriter:
         self.syms: dict[SymVar, DimLike] = {}
 
     def rewrite(self, node: Any) -> Any:
-        """What becomes of a node, or of whatever a field of one may hold."""
+        """The rewritten node, or any other value that a node's field can have."""
         kind = type(node)
         method = self._methods.get(kind)
         if method is None:
@@ -195,7 +192,7 @@ class Rewriter:
     rewrite_DataflowVar = rewrite_Var
 
     def rewrite_Call(self, node: Call) -> Any:
-        """As `generic` would: most nodes are calls."""
+        """The same as `generic`, written out for speed: most nodes are calls."""
         op = self.rewrite(node.op) if isinstance(node.op, Expr) else node.op
         args, ty_args = _rewrite_items(self, node.args), _rewrite_items(self, node.ty_args)
         if op is node.op and args is node.args and ty_args is node.ty_args:
@@ -203,8 +200,8 @@ class Rewriter:
         return rebuild(node, {"op": op, "args": args, "ty_args": ty_args})
 
     def define(self, var: Var, annotation: Annotation | None = None) -> Var:
-        """The variable at its definition: a new one if its annotation changes, and every later
-        use with it."""
+        """The new variable for a definition: another one if its annotation changes, used in place of `var` from then
+        on."""
         new = annotation or self.rewrite_annotation(var.annotation)
         if new is var.annotation or new == var.annotation:
             self.vars.pop(var, None)
@@ -214,7 +211,7 @@ class Rewriter:
         return fresh
 
     def rewrite_VarBinding(self, node: VarBinding) -> Any:
-        if isinstance(node.value, Function):  # it may call itself
+        if isinstance(node.value, Function):  # it may be recursive
             var, value = self.define(node.var), self.rewrite(node.value)
         else:
             value = self.rewrite(node.value)
@@ -249,7 +246,7 @@ class Rewriter:
             and not (self._changes_dims or self.syms)
             and not isinstance(annotation.shape, Var)
         ):
-            return annotation  # most annotations of most rewriters
+            return annotation  # the common case for most rewriters
         return map_annotation(annotation, self.rewrite_dim, self.rewrite)
 
     def rewrite_dim(self, dim: Dim) -> Dim:
@@ -262,12 +259,12 @@ def _rewrite_items(rewriter: Rewriter, values: tuple[Any, ...]) -> tuple[Any, ..
 
 
 def _unchanged(_rewriter: Rewriter, value: Any) -> Any:
-    """Numbers, texts, operators: nothing to rewrite."""
+    """Return numbers, texts and operators unchanged."""
     return value
 
 
 def rebuild(node: N, changes: dict[str, Any]) -> N:
-    """`dataclasses.replace` for nodes, those with their own constructor too."""
+    """`dataclasses.replace` for nodes, including those with their own constructor."""
     if isinstance(node, ShapeExpr):
         return ShapeExpr(changes["dims"], span=node.span)  # type: ignore[return-value]
     if isinstance(node, PrimValue):
@@ -302,8 +299,8 @@ def for_each_dim(annotation: Annotation, visit: Callable[[Dim], None]) -> None:
 def map_annotation(
     annotation: Any, dim: Callable[[Dim], Dim], var: Callable[[Var], Any] = lambda v: v
 ) -> Any:
-    """The annotation with every dimension replaced (and a shape variable by `var`); itself if
-    none changes."""
+    """The annotation with every dimension mapped by `dim`, and a shape variable by `var`; the same object if nothing
+    changes."""
     match annotation:
         case TensorType(shape=tuple() as dims, dtype=dtype, vdevice=vdevice):
             new = tuple(map(dim, dims))
@@ -335,7 +332,7 @@ def map_annotation(
 
 
 class UsedVars(Visitor):
-    """`used_vars` for many expressions of a program: every branch and function in it is walked once, however deep."""
+    """`used_vars` for many expressions of a program: every branch and function is traversed once, at any depth."""
 
     def __init__(self) -> None:
         self._found: dict[Var, None] = {}
@@ -368,7 +365,7 @@ class UsedVars(Visitor):
 
 
 def used_vars(expr: Expr) -> tuple[Var, ...]:
-    """All variables in `expr`, those it defines itself too, in order of first use."""
+    """All variables in `expr`, including those that it defines, in order of first use."""
     return UsedVars()(expr)
 
 
@@ -385,7 +382,7 @@ class _FreeVars(Visitor):
 
     def visit_VarBinding(self, node: VarBinding) -> None:
         if isinstance(node.value, Function):
-            self.bound.add(node.var)  # a local function may call itself
+            self.bound.add(node.var)  # a local function may be recursive
         self.visit(node.value)
         self.bound.add(node.var)
 
@@ -416,7 +413,7 @@ def free_sym_vars(annotations: Iterable[Annotation]) -> tuple[SymVar, ...]:
 
 
 def symbols_of_local_functions(function: Function) -> frozenset[SymVar]:
-    """The symbols that the functions inside a function mention."""
+    """The symbols in the local functions of a function."""
     visitor = _LocalFunctions()
     visitor.visit(function.body)
     return frozenset(visitor.found)
@@ -461,8 +458,7 @@ class _UsedSymbols(Visitor):
 
 
 def used_symbols(*nodes: Node) -> list[SymVar]:
-    """All symbolic variables that nodes mention, those of their variables' annotations included, in
-    order of first use."""
+    """All symbolic variables in nodes, including those of variables' annotations, in order of first use."""
     visitor = _UsedSymbols()
     with deep_recursion():
         for node in nodes:

@@ -1,8 +1,8 @@
-"""Ranges of symbolic variables that a function declares, and what is proved under them.
+"""Declared ranges of symbolic variables, and proofs under them.
 
-`R.func_attr({"tir_var_upper_bound": {"n": 2048}})` promises that n is at most 2048 in every call, and
-`tir_var_lower_bound` that it is at least something (the names are TVM's); a call that breaks the promise is refused.
-What is not declared is a size, at least 0, or the value of a scalar: any integer.
+`R.func_attr({"tir_var_upper_bound": {"n": 2048}})` declares that n is at most 2048 in every call, and
+`tir_var_lower_bound` declares a lower bound (the names are TVM's). A call outside of the bounds is refused. Without a
+declaration, a size is at least 0 and the value of a scalar is any integer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from relaxpy.ir.expr import Function
 from relaxpy.ir.visitor import free_sym_vars
 
 Range = tuple[int | None, int | None]
-"""A closed range; None: open on that side."""
+"""A closed interval; None: unbounded on that side."""
 Bounds = Mapping[SymVar, Range]
-"""Ranges of variables."""
+"""Ranges by variable."""
 
 UPPER, LOWER = "tir_var_upper_bound", "tir_var_lower_bound"
 
@@ -28,8 +28,8 @@ _assumed: ContextVar[Bounds] = ContextVar("assumed", default={})  # noqa: B039  
 
 
 def declared_bounds(attrs: Mapping[str, Any], symbols: Iterable[SymVar]) -> dict[SymVar, Range]:
-    """The ranges that a function's attributes declare, for those of its `symbols` that they name. Raises `UsageError`
-    for attributes that declare none."""
+    """The ranges that a function's attributes declare for its `symbols`. Raises `UsageError` for malformed
+    attributes."""
     upper, lower = _limits(attrs, UPPER), _limits(attrs, LOWER)
     return {
         symbol: (lower.get(symbol.name, symbol.least), upper.get(symbol.name))
@@ -50,8 +50,8 @@ def _limits(attrs: Mapping[str, Any], key: str) -> Mapping[str, int]:
 
 
 def requirements(attrs: Mapping[str, Any], symbols: Iterable[SymVar]) -> Iterator[tuple[Dim, str]]:
-    """What the declared ranges ask of the values of these symbols: each condition, and what is to be said where it does
-    not hold."""
+    """The conditions of the declared ranges on the values of these symbols, each with the message if it does not
+    hold."""
     for symbol, (low, high) in declared_bounds(attrs, symbols).items():
         if high is not None:
             yield dim_op("le", symbol, high), f"{symbol} is more than its upper bound {high}"
@@ -60,7 +60,7 @@ def requirements(attrs: Mapping[str, Any], symbols: Iterable[SymVar]) -> Iterato
 
 
 def narrowed(known: Range | None, more: Range) -> Range:
-    """The range in which both say that a variable is."""
+    """The intersection of two ranges."""
     if known is None:
         return more
     lower = [limit for limit in (known[0], more[0]) if limit is not None]
@@ -77,13 +77,14 @@ def bounds_of(function: Function) -> Bounds:
 
 
 def assumed() -> Bounds:
-    """The ranges that hold here: those of the `assuming` blocks around."""
+    """The ranges assumed here: those of the enclosing `assuming` blocks."""
     return _assumed.get()
 
 
 @contextmanager
 def assuming(bounds: Bounds) -> Iterator[None]:
-    """Inside, proofs may use these ranges too: the body of a function is looked at."""
+    """Assume these ranges in the block, in addition to those assumed already: used while the body of a function is
+    processed."""
     if not bounds:
         yield
         return
@@ -96,7 +97,7 @@ def assuming(bounds: Bounds) -> Iterator[None]:
 
 @contextmanager
 def assuming_nothing() -> Iterator[None]:
-    """Inside, proofs use no declared ranges: what they prove holds wherever it is carried."""
+    """Assume no declared ranges in the block: proofs made there hold everywhere."""
     token = _assumed.set({})
     try:
         yield

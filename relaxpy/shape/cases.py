@@ -1,7 +1,7 @@
-"""A proof by cases: what a condition comes to where a minimum is its left side, where a division leaves rest 2.
+"""Proof by cases: the condition where a minimum is its left argument, where a division has remainder 2, and so on.
 
-The analyser sees no further than its rewriting goes: `n // 4 <= n` and `select(n < 4, n, 4) == min(n, 4)` it leaves
-open. In every case the condition is a simpler one, often decided by its normal form.
+The analyser rewrites expressions and leaves `n // 4 <= n` and `select(n < 4, n, 4) == min(n, 4)` undecided. In each
+case the condition is simpler, and often decided by its normal form.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from relaxpy.ir.dim import Dim, DimOp, SymVar, dim_op
 Range = tuple[int | None, int | None]
 
 LARGEST_DIVISOR = 64
-"""Divisions by more are not split into rests."""
+"""Larger divisors are not split into remainders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The condition in one case, what is assumed in it (0/1 dimensions), and ranges of variables that are new in it."""
+    """The condition in one case, the assumption that defines the case (a 0/1 dimension), and the ranges of new
+    variables."""
 
     condition: Dim
     assumption: Dim
@@ -28,7 +29,7 @@ class Case:
 
 
 def cases(condition: Dim, ranges: dict[SymVar, Range]) -> list[Case]:
-    """Cases that together are all; none where there is nothing to tell apart."""
+    """Exhaustive cases; none if there is nothing to split."""
     for atom in atoms(condition):
         if atom.op in ("min", "max"):
             left, right = atom.args
@@ -48,7 +49,7 @@ def cases(condition: Dim, ranges: dict[SymVar, Range]) -> list[Case]:
 
 
 def _comparison(test: Dim) -> DimOp | None:
-    """The comparison that a 0/1 dimension is, or None."""
+    """The comparison, if a 0/1 dimension is a single one; else None."""
     if len(test.terms) == 1 and test.terms[0][1] == 1 and len(test.terms[0][0]) == 1:
         atom, power = test.terms[0][0][0]
         if power == 1 and isinstance(atom, DimOp) and atom.op in ("eq", "ne", "lt", "le"):
@@ -71,7 +72,8 @@ def _negation(test: Dim) -> Dim:
 
 
 def _rests(condition: Dim, ranges: dict[SymVar, Range]) -> Iterator[Case]:
-    """A variable that is divided by constants is `divisor * quotient + rest`: a case for each rest."""
+    """Substitute `divisor * quotient + remainder` for a variable that is divided by constants: one case for each
+    remainder."""
     divisors: dict[SymVar, int] = {}
     for atom in atoms(condition):
         divisor = atom.args[1].value if atom.op in ("floordiv", "floormod") else None
@@ -88,13 +90,13 @@ def _rests(condition: Dim, ranges: dict[SymVar, Range]) -> Iterator[Case]:
         least = None if low is None else -((rest - low) // divisor)
         most = None if high is None else (high - rest) // divisor
         if least is not None and most is not None and least > most:
-            continue  # no value in the range leaves this rest
+            continue  # no value in the range has this remainder
         value = quotient.dim * divisor + rest
         yield Case(condition.substitute({var: value}), Dim.of(1), ((quotient, least, most),))
 
 
 def atoms(dim: Dim) -> Iterator[DimOp]:
-    """The functions in a dimension, inner ones first."""
+    """The functions in a dimension, innermost first."""
     for monomial, _ in dim.terms:
         for atom, _ in monomial:
             if isinstance(atom, DimOp):
@@ -104,7 +106,7 @@ def atoms(dim: Dim) -> Iterator[DimOp]:
 
 
 def replace_atom(dim: Dim, old: DimOp, new: Dim) -> Dim:
-    """`new` for `old` wherever it stands."""
+    """Replace every occurrence of `old` by `new`."""
     total = Dim.of(0)
     for monomial, coefficient in dim.terms:
         product = Dim.of(coefficient)

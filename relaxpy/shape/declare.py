@@ -1,4 +1,4 @@
-"""Upper bounds of symbolic variables that are given beside the program: `relaxpy.build(mod, bounds={"n": 2048})`."""
+"""Upper bounds of symbolic variables given to the build: `relaxpy.build(mod, bounds={"n": 2048})`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from relaxpy.shape.bounds import UPPER
 
 
 def with_bounds(mod: IRModule, bounds: Mapping[str, int]) -> IRModule:
-    """The module whose functions declare that variables are at most so large (`tir_var_upper_bound`), besides what they
-    declare already; the smaller bound holds.
+    """Return the module with these upper bounds added to the declarations of its functions (`tir_var_upper_bound`); the
+    smaller bound wins.
 
-    `"n"` is the variable n of every public function that has one, in a parameter or in a `match_cast`; `"main.n"` that
-    of one function, which may be private.
+    `"n"` is the variable n of every public function that has one, in a parameter or in a `match_cast`. `"main.n"` is
+    the variable of one function, which may be private.
 
-    Raises: UsageError (`bounds`) for a name that nothing has, and a bound that is no integer from 0 up.
+    Raises: UsageError (`bounds`) for an unknown name, and a bound that is no integer from 0 up.
     """
     if not bounds:
         return mod
@@ -40,7 +40,7 @@ def with_bounds(mod: IRModule, bounds: Mapping[str, int]) -> IRModule:
 
 
 def symbols_of(function: Function) -> tuple[str, ...]:
-    """The names of the symbolic variables that get a value in a function."""
+    """The names of the symbolic variables that a function defines."""
     casts = _Casts()
     casts.visit(function.body)
     annotations = [param.annotation for param in function.params] + [
@@ -50,7 +50,7 @@ def symbols_of(function: Function) -> tuple[str, ...]:
 
 
 class _Casts(Visitor):
-    """The `match_cast`s of a body, but for those of functions inside it."""
+    """Collects the `match_cast`s of a body, without those of nested functions."""
 
     def __init__(self) -> None:
         self.found: list[MatchCast] = []

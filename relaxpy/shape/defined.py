@@ -1,8 +1,8 @@
-"""Which symbolic variables annotations define: what parameters and `match_cast` bind when values
-come in.
+"""The symbolic variables that annotations define: parameters and `match_cast` bind them to the dimensions of actual
+values.
 
-A symbol is determined where it stands alone as a dimension; then every dimension that is linear
-in one symbol more determines that one (`n * 2` gives n, and `n + m` gives m once n is known).
+A symbol is determined if it is a whole dimension. Then every dimension that is linear in one further symbol determines
+that one (`n * 2` gives n, and `n + m` gives m once n is known).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relaxpy.shape.solve import solve_linear
 def defined_symbols(
     annotations: Iterable[Annotation], known: AbstractSet[SymVar] = frozenset()
 ) -> set[SymVar]:
-    """The symbols, besides those `known`, whose values follow from values of these annotations."""
+    """The symbols whose values follow from values of these annotations, in addition to those `known`."""
     dims = [dim for annotation in annotations for dim in matched_dims(annotation)]
     found = {dim.symbol for dim in dims if dim.symbol is not None and dim.symbol not in known}
     waiting = [dim for dim in dims if dim.symbol is None]
@@ -34,8 +34,8 @@ def defined_symbols(
 
 
 def matched_dims(annotation: Annotation) -> list[Dim]:
-    """The dimensions that are matched against a value, in order. Those of a function type are its
-    own affair."""
+    """The dimensions matched against a value, in order. Those of a function type have their own scope and are left
+    out."""
     match annotation:
         case TensorType(shape=tuple() as dims) | ShapeType(dims=tuple() as dims):
             return list(dims)

@@ -1,6 +1,6 @@
-"""In which range a dimension is, for all values of its variables in theirs: interval arithmetic over its normal form.
+"""Interval arithmetic: the range of a dimension for given ranges of its variables, over its normal form.
 
-Used where a number is wanted and not a proof: the largest size that memory is planned for.
+Used for a number rather than a proof: the maximum size that memory is planned for.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from relaxpy.ir.dim import INT_FUNCTIONS, Atom, Dim, DimOp, SymVar
 from relaxpy.shape.bounds import Range
 
 _Interval: TypeAlias = tuple[float, float]
-"""Closed; integers, or infinite at either end."""
+"""A closed interval of integers; its ends may be infinite."""
 
 _TRUTH: _Interval = (0, 1)
 
 
 def interval(dim: Dim, ranges: Mapping[SymVar, Range]) -> Range:
-    """A range that contains every value of `dim`; None where it has no end. A variable that has no range is a size, at
-    least 0, or a scalar's value. Bounds are exact where no variable occurs twice."""
+    """A range that contains every value of `dim`; None: unbounded on that side. Without a range, a variable is at least
+    0 if it is a size, else any integer. The bounds are exact if no variable occurs twice."""
     low, high = _dim(dim, ranges)
     return (None if low == -inf else int(low)), (None if high == inf else int(high))
 
 
 def upper_bound(dim: Dim, ranges: Mapping[SymVar, Range]) -> int | None:
-    """The largest value of `dim`, or a larger one; None where there is none."""
+    """An upper bound of `dim`; None if it is unbounded."""
     return interval(dim, ranges)[1]
 
 

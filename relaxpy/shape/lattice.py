@@ -1,9 +1,8 @@
-"""Relations between annotations: may this value go there, and what do two values have in common.
+"""Relations between annotations: can a value of one be used as the other, and which annotation covers both.
 
-Everything is three-valued, because annotations may be coarse and dimensions symbolic:
-`Verdict.YES` (always), `NO` (never), `MAYBE` (known only at run time: the caller inserts a
-check). Dimensions are compared in normal form; callers that want more proof pass `equal`, usually
-`relaxpy.shape.prove.equal`.
+Everything is three-valued, because annotations may be coarse and dimensions symbolic: `Verdict.YES` (always), `NO`
+(never), `MAYBE` (known only at run time: the caller inserts a check). Dimensions are compared in normal form; a caller
+that needs more proof passes `equal`, usually `relaxpy.shape.prove.equal`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from relaxpy.shape.solve import solve_exact
 
 
 class Verdict(IntEnum):
-    """How sure a relation is."""
+    """The certainty of a relation."""
 
     NO = 0
     MAYBE = 1
@@ -36,7 +35,7 @@ class Verdict(IntEnum):
 
 
 def equal_dims(a: Dim, b: Dim) -> Verdict:
-    """Equality by normal form: YES if the same, NO if they differ by a constant, else MAYBE."""
+    """Equality by normal form: YES if identical, NO if they differ by a constant, else MAYBE."""
     if a == b:
         return Verdict.YES
     return Verdict.NO if (a - b).value is not None else Verdict.MAYBE
@@ -51,20 +50,20 @@ def accepts(
     bound: dict[SymVar, Dim] | None = None,
     equal: EqualDims = equal_dims,
 ) -> Verdict:
-    """May a value of annotation `actual` be used as `pattern`?
+    """Can a value of annotation `actual` be used as `pattern`?
 
-    With `bound`, the variables of `pattern` are those of another function (a callee's parameter):
-    those that stand alone as a dimension, or in one that can be solved for them, are bound to the
-    actual dimension, and `bound` is filled in. Without it both sides share their variables.
+    With `bound`, the variables of `pattern` are those of another function (a callee's parameter). Each that is a whole
+    dimension, or for which a dimension can be solved, is bound to the actual dimension in `bound`. Without `bound`,
+    both sides share their variables.
     """
     if pattern is actual and bound is None and isinstance(pattern, TensorType):
-        return Verdict.YES  # what is deduced again
+        return Verdict.YES  # the common case of deducing a binding again
     return _Matcher(bound, equal).match(pattern, actual)
 
 
 def rounds(bound: Mapping[SymVar, Dim]) -> Iterator[None]:
-    """Turns of matching parameters with arguments while `bound` grows: a dimension like `n + m` can be solved once
-    another one, of a later parameter too, has given n. In the last turn all that can be bound is bound."""
+    """Iterations of matching parameters with arguments, until `bound` stops growing. A dimension like `n + m` can only
+    be solved once another one has bound n, which may belong to a later parameter."""
     before = -1
     while len(bound) != before:
         before = len(bound)
@@ -160,7 +159,7 @@ class _Matcher:
             return Verdict.MAYBE
         if len(pattern.params) != len(actual.params):
             return Verdict.NO
-        # Variables of function types are their own scope: compare up to what binding the parameters gives.
+        # Function types have a scope of their own: compare up to the binding of their parameters.
         bound: dict[SymVar, Dim] = {}
         inner = _Matcher(bound, self.equal)
         verdicts = [inner.match(a, p) for p, a in zip(pattern.params, actual.params, strict=True)]
@@ -176,7 +175,7 @@ def _known_equal(pattern: object, actual: object) -> Verdict:
 
 
 def substitute(annotation: Annotation, values: Mapping[SymVar, DimLike]) -> Annotation:
-    """Symbolic variables replaced everywhere."""
+    """The annotation with symbolic variables substituted."""
     if not values:
         return annotation
     return map_annotation(annotation, lambda dim: dim.substitute(values))
@@ -187,8 +186,8 @@ def erase(
     keep: Callable[[SymVar], bool],
     keep_var: Callable[[Var], bool] = lambda _: True,
 ) -> Annotation:
-    """The annotation without dimensions that mention variables out of scope: a shape that has one
-    keeps its rank."""
+    """The annotation without dimensions that mention variables out of scope: a shape with such a dimension keeps only
+    its rank."""
     match annotation:
         case TensorType(shape=tuple() as dims, dtype=dtype, ndim=ndim, vdevice=vdevice):
             visible = all(keep(var) for dim in dims for var in dim.vars)
@@ -203,7 +202,7 @@ def erase(
         case TupleType(fields=fields):
             return TupleType(erase(item, keep, keep_var) for item in fields)
         case CallableType(params=params, ret=ret, pure=pure):
-            # a function type defines the variables of its parameters itself
+            # a function type defines the variables of its parameters
             own = set(free_sym_vars(params or ()))
             inner = lambda var: var in own or keep(var)  # noqa: E731
             return CallableType(params, erase(ret, inner, keep_var), pure)
@@ -212,7 +211,7 @@ def erase(
 
 
 def join(a: Annotation, b: Annotation) -> Annotation:
-    """The finest annotation that accepts both: what is known after a branch."""
+    """The most precise annotation that accepts both: the knowledge after a branch."""
     match a, b:
         case _ if a == b:
             return a
@@ -240,8 +239,8 @@ def join(a: Annotation, b: Annotation) -> Annotation:
 
 
 def _renamed_ret(function: CallableType, other: CallableType) -> Annotation | None:
-    """The result of a function type in the variables of another one with the same parameters but for their names; None
-    if the parameters differ."""
+    """The result of a function type, in the variables of another type with the same parameters up to renaming; None if
+    the parameters differ."""
     params, wanted = function.params, other.params
     if params == wanted:
         return function.ret
@@ -253,13 +252,13 @@ def _renamed_ret(function: CallableType, other: CallableType) -> Annotation | No
         matcher.match(param, target)
     names = {dim.symbol for dim in bound.values()}
     if None in names or len(names) != len(bound):
-        return None  # variables of one are expressions, or one variable, in the other
+        return None  # no renaming: two variables correspond to one, or one to an expression
     if tuple(substitute(param, bound) for param in params) != wanted:
         return None
     return substitute(function.ret, bound)
 
 
 def common_dtype(dtypes: Iterable[DType | None]) -> DType | None:
-    """The one dtype that all share, or None where one is unknown or two differ."""
+    """The common dtype; None if one is unknown or two differ."""
     found = set(dtypes)
     return found.pop() if len(found) == 1 else None

@@ -1,7 +1,7 @@
-"""Proof of relations between dimensions: normal form first, then TVM's arithmetic analyser, then by cases; cached.
+"""Proofs of relations between dimensions: by normal form, then by TVM's arithmetic analyser, then by cases; cached.
 
-The analyser is loaded only when the normal form does not decide. Variables are sizes, so at least
-0, or values of scalars (`SymVar.signed`), unless `bounds` or what is assumed (`relaxpy.shape.bounds`) says otherwise.
+The analyser is loaded only if the normal form does not decide. Variables are sizes, at least 0, or values of scalars
+(`SymVar.signed`), unless `bounds` or an assumption (`relaxpy.shape.bounds`) says otherwise.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from relaxpy.shape.cases import cases
 from relaxpy.shape.lattice import Verdict
 
 LARGEST = 1 << 40
-"""Conditions with larger integers are not proved: the analyser calculates in 64 bits, and may overflow."""
+"""Conditions with larger integers are not proved: the analyser computes in 64 bits, and may overflow."""
 
 
 def prove(condition: Dim, bounds: Bounds | None = None) -> bool:
-    """Is `condition` (a comparison made with `dim_op`, or any 0/1 dimension) true for all values
-    in `bounds`?"""
+    """Is `condition` (a comparison made with `dim_op`, or any 0/1 dimension) true for all values in `bounds`?"""
     if condition.value is not None:
         return bool(condition.value)
     if condition.magnitude > LARGEST:
@@ -28,7 +27,7 @@ def prove(condition: Dim, bounds: Bounds | None = None) -> bool:
 
 
 def equal(a: DimLike, b: DimLike, bounds: Bounds | None = None) -> Verdict:
-    """Are two dimensions equal: always, never, or is it not known?"""
+    """Are two dimensions equal: always, never, or unknown?"""
     a, b = Dim.of(a), Dim.of(b)
     if a == b:
         return Verdict.YES
@@ -42,7 +41,7 @@ def equal(a: DimLike, b: DimLike, bounds: Bounds | None = None) -> Verdict:
 
 
 def settled(dim: Dim, bounds: Bounds | None = None) -> Dim:
-    """The dimension with the one of two in place of a minimum or maximum of which it is known which one that is."""
+    """The dimension with each minimum and maximum replaced by one argument, where it is proved which."""
     if not any(isinstance(atom, DimOp) for monomial, _ in dim.terms for atom, _ in monomial):
         return dim
     total = Dim.of(0)
@@ -76,7 +75,7 @@ def _freeze(condition: Dim, bounds: Bounds | None) -> _Frozen:
 
 
 def holds(condition: Dim, bounds: Bounds, given: tuple[Dim, ...]) -> bool:
-    """Is `condition` true wherever those `given` are, for all values in `bounds`? What is assumed is left out."""
+    """Does `condition` follow from `given`, for all values in `bounds`? Assumed ranges are not used."""
     if max(each.magnitude for each in (condition, *given)) > LARGEST:
         return False
     return _decide(condition, tuple((v, *limits) for v, limits in bounds.items()), given, CASES)
@@ -88,11 +87,11 @@ def _prove(condition: Dim, bounds: _Frozen) -> bool:
 
 
 CASES = 4
-"""How often a proof is split into cases, one inside the other."""
+"""Maximum nesting depth of case splits."""
 
 
 def _decide(condition: Dim, bounds: _Frozen, given: tuple[Dim, ...], depth: int) -> bool:
-    """Is the condition true wherever those `given` are: at once, or in each of its cases?"""
+    """Does the condition follow from `given`, directly or in each of its cases?"""
     if condition.value is not None and condition.value != 0:
         return True
     from relaxpy.tir.analyzer import can_prove
@@ -100,7 +99,7 @@ def _decide(condition: Dim, bounds: _Frozen, given: tuple[Dim, ...], depth: int)
     if condition.value is None and can_prove(condition, bounds, given):
         return True
     if given and can_prove(Dim.of(0), bounds, given):
-        return True  # there is no such case
+        return True  # the case is contradictory
     if condition.value is not None or depth == 0:
         return False
     split = cases(condition, {var: (low, high) for var, low, high in bounds})

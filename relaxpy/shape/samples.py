@@ -1,6 +1,7 @@
-"""Values of formulas at some points: which inequalities are refuted, before anything is proved.
+"""Formulas evaluated at sample points: a cheap way to refute inequalities before a proof is tried.
 
-A proof of `a <= b` costs tens of microseconds; a point where a is larger costs none where both were evaluated before.
+A proof of `a <= b` takes tens of microseconds; a point where a is larger refutes it at no cost, if both were evaluated
+before.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from relaxpy.shape.bounds import Bounds
 
 _POINTS = 32
 _LARGEST = 4096
-"""The range of a variable without an upper bound, from its lower bound on."""
+"""The width of the sampled range of a variable without an upper bound."""
 
 
 class SampledDims:
-    """A growing list of formulas over the same variables, and their values at the same points."""
+    """A growing list of formulas over the same variables, with their values at the same points."""
 
     def __init__(self, variables: Iterable[SymVar], bounds: Bounds) -> None:
-        """The points are the same in every process. All are within `bounds`."""
+        """The points are the same in every process, and within `bounds`."""
         random = Random(0)
         self._points = [dict[SymVar, int]() for _ in range(_POINTS)]
         for variable in variables:
@@ -31,7 +32,7 @@ class SampledDims:
             low = max(0, low or 0)
             high = max(low, low + _LARGEST if high is None else high)
             for point in self._points:
-                # Small and large ones: of two variables each is the larger one somewhere.
+                # Small and large values: for any two variables, each is the larger one at some point.
                 point[variable] = random.choice((low, random.randint(low, high), high))
         self._evaluated: dict[Dim, np.ndarray] = {}
         self._values = np.empty((16, _POINTS))
@@ -45,8 +46,8 @@ class SampledDims:
         self._count += 1
 
     def possibly_at_least(self, dim: Dim) -> list[int]:
-        """The indices of the formulas that are not less than `dim` at any of the points: of no other can it be proved.
-        Rounding to float64 keeps the order."""
+        """The indices of the formulas that are at least `dim` at every point; for no other can that be proved. Rounding
+        to float64 keeps the order."""
         refuted = (self._values[: self._count] < self._evaluate(dim)).any(axis=1)
         return np.flatnonzero(~refuted).tolist()
 
@@ -58,7 +59,7 @@ class SampledDims:
 
 
 def _value(dim: Dim, point: Mapping[SymVar, int]) -> float:
-    """NaN where it has none: that refutes nothing."""
+    """The value at a point; NaN, which refutes nothing, if it is undefined."""
     try:
         return float(dim.evaluate(point))
     except (ZeroDivisionError, OverflowError):

@@ -1,5 +1,4 @@
-"""Solving for a symbolic variable: `n * 4 + 2 == m` gives n = (m - 2) // 4, to be checked by
-putting it back."""
+"""Solving for a symbolic variable: `n * 4 + 2 == m` gives n = (m - 2) // 4, to be checked by substitution."""
 
 from __future__ import annotations
 
@@ -7,16 +6,16 @@ from relaxpy.ir.dim import Dim, SymVar, dim_op
 
 
 def solve_exact(expression: Dim, value: Dim, var: SymVar) -> Dim | None:
-    """The value of `var` with `expression == value` whatever the other variables are: as `solve_linear`, where the
-    division comes out even as polynomials (`n * 4 == m * 4` gives m)."""
+    """The value of `var` that makes `expression == value` for all values of the other variables, as in `solve_linear`,
+    if the division is exact for polynomials (`n * 4 == m * 4` gives m)."""
     parts = _linear(expression, var)
     return None if parts is None else (value - parts[1]).divide_exact(parts[0])
 
 
 def solve_linear(expression: Dim, value: Dim, var: SymVar) -> Dim | None:
-    """The value of `var` with `expression == value`, rounded down, if `expression` is linear in
-    it: `a * var + b` with a constant a ≠ 0 and b without `var`. None otherwise. The caller checks
-    `expression` at the solution, because the division may not come out even."""
+    """The value of `var` with `expression == value`, rounded down, if `expression` is linear in it: `a * var + b` with
+    a constant a ≠ 0 and b without `var`. None otherwise. The caller must check `expression` at the solution, because
+    the division may not be exact."""
     parts = _linear(expression, var)
     return None if parts is None else (value - parts[1]) // parts[0]
 
