@@ -1,14 +1,16 @@
 """Modules: models as trees of Python objects, exported to IR (the counterpart of TVM's `relax.frontend.nn`).
 
-class Classifier(nn.Module):
-def __init__(self):
-self.hidden = nn.Linear(784, 128)
-self.output = nn.Linear(128, 10)
+    class Classifier(nn.Module):
+        def __init__(self):
+            self.hidden = nn.Linear(784, 128)
+            self.output = nn.Linear(128, 10)
 
-def forward(self, x):
-return self.output(nn.op.nn.relu(self.hidden(x)))
+        def forward(self, x):
+            return self.output(nn.op.nn.relu(self.hidden(x)))
 
-mod, params = Classifier().export({"forward": {"x": nn.spec.Tensor(("n", 784), "float32")}})
+    mod, params = Classifier().export({"forward": {"x": nn.spec.Tensor(("n", 784), "float32")}})
+
+Export runs `forward` on symbolic tensors; `n` is a symbolic dimension. `params` holds the parameters that have data.
 """
 
 import difflib

@@ -1,4 +1,4 @@
-"""An operator applied to tensors of `forward`: its result is bound in the function under construction."""
+"""Application of an operator to the tensors of `forward`: the result is bound in the function under construction."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from relaxpy.op.indexing import index_tensor
 
 
 def apply(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Call the operator `name` and bind the result: a `Tensor`, or a tuple of them for several results. numpy's arrays
-    and numbers are constants."""
+    """Call the operator `name` and bind the result: a `Tensor`, or a tuple of `Tensor`s for several results. numpy
+    arrays and numbers become constants."""
     span = caller_span()
     args = tuple(Constant(a) if isinstance(a, (np.generic, np.ndarray)) else a for a in args)
     try:
@@ -30,7 +30,7 @@ def apply(name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def index(x: Any, items: Sequence[Any]) -> Any:
-    """`x[items]`, as numpy means it (`relaxpy.op.indexing`): a `Tensor`."""
+    """`x[items]` with numpy's meaning (`relaxpy.op.indexing`): a `Tensor`."""
     span, construction = caller_span(), Construction.current()
     base = x.__relax_expr__
     annotation = deduce(base)
@@ -52,7 +52,7 @@ def index(x: Any, items: Sequence[Any]) -> Any:
 
 
 def _index(item: Any) -> Any:
-    """An item of a subscript, as `relaxpy.op.indexing` takes it. Raises UsageError (`tensor-index`)."""
+    """An item of a subscript, in the form that `relaxpy.op.indexing` takes. Raises UsageError (`tensor-index`)."""
     if hasattr(type(item), "__relax_expr__"):
         return item.__relax_expr__
     if isinstance(item, slice):

@@ -1,4 +1,4 @@
-"""The function under construction, as the tensors of `forward` and the parameters of modules see it."""
+"""The function under construction, as seen by the tensors of `forward` and the parameters of modules."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from relaxpy.op.block_builder import BlockBuilder
 
 _PACKAGE = str(Path(relaxpy.__file__).parent) + os.sep
 _MODELS = f"{_PACKAGE}models{os.sep}"
-"""Models are callers, like those that users write: a message about one names its line."""
+"""Models in this folder count as user code: an error message shows their lines."""
 _current: ContextVar[Construction | None] = ContextVar("relaxpy.nn construction", default=None)
 
 
 class Construction(ABC):
-    """The function under construction: what is done to its tensors is bound in it."""
+    """The function under construction; operations on its tensors are bound in it."""
 
     builder: BlockBuilder
 
     @abstractmethod
     def emit(self, value: Expr, name: str, span: Span | None = None) -> Any:
-        """Bind `value`: a `Tensor`, or a tuple of what its fields give."""
+        """Bind `value`; return a `Tensor`, or a tuple if it has several fields."""
 
     @abstractmethod
     def match_cast(self, value: Expr, annotation: TensorType, span: Span | None) -> Any:
-        """Bind `value` under an annotation that is checked at run time: a `Tensor`."""
+        """Bind `value` with an annotation that is checked at run time; return a `Tensor`."""
 
     @abstractmethod
     def parameter(self, parameter: Any) -> Var:
-        """The variable that stands for a parameter here. Raises UsageError (`foreign-parameter`)."""
+        """The function's variable for a parameter. Raises UsageError (`foreign-parameter`)."""
 
     @staticmethod
     def current() -> Construction:
-        """The one that is at work. UsageError outside `Module.export`."""
+        """The current construction. UsageError outside of `Module.export`."""
         construction = _current.get()
         if construction is None:
             raise UsageError(
@@ -54,7 +54,7 @@ class Construction(ABC):
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Inside, this is the current one."""
+        """Make this the current construction in the block."""
         token = _current.set(self)
         try:
             yield
@@ -67,7 +67,7 @@ def _is_ours(file: str) -> bool:
 
 
 def caller_span() -> Span | None:
-    """Where the nearest caller outside this package is: file, line and columns of the call."""
+    """The location of the nearest caller outside this package: file, line and columns of the call."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back

@@ -1,4 +1,5 @@
-"""From modules to IR: a method runs once on symbolic tensors, and what it does to them becomes a function."""
+"""Export of modules to IR: a method runs once on symbolic tensors, and the operators applied to them become a
+function."""
 
 from __future__ import annotations
 
@@ -29,26 +30,26 @@ class Exporter(Construction):
         self.module = module
         self.builder = builder
         self.parameters = parameters
-        """By `id` of the `Parameter`."""
+        """Variables of the parameters, by `id` of the `Parameter`."""
 
     def emit(self, value: Expr, name: str, span: Span | None = None) -> Any:
-        """Bind `value`: a `Tensor`, or a tuple of what its fields give."""
+        """Bind `value`; return a `Tensor`, or a tuple if it has several fields."""
         return self.argument(self.builder.emit(value, name, span=span), span)
 
     def argument(self, var: Var, span: Span | None = None) -> Any:
-        """What stands for `var` in a method: a `Tensor`, or a tuple of what its fields give."""
+        """The value of `var` in a method: a `Tensor`, or a tuple if it has several fields."""
         if isinstance(var.annotation, TupleType):
             fields = range(len(var.annotation.fields))
             return tuple(self.emit(TupleGetItem(var, i), var.name, span) for i in fields)
         return Tensor(var, var.annotation)
 
     def match_cast(self, value: Expr, annotation: TensorType, span: Span | None) -> Tensor:
-        """Bind `value` under an annotation that is checked at run time."""
+        """Bind `value` with an annotation that is checked at run time."""
         var = self.builder.match_cast(value, annotation, "cast", span=span)
         return Tensor(var, var.annotation)
 
     def parameter(self, parameter: Parameter) -> Var:
-        """The variable that stands for a parameter here."""
+        """The function's variable for a parameter."""
         var = self.parameters.get(id(parameter))
         if var is None:
             raise UsageError(
@@ -76,7 +77,7 @@ def _leaf(result: Any, name: str) -> Expr:
 def export_module(
     module: Module, method_specs: Mapping[str, Mapping[str, Any]]
 ) -> tuple[IRModule, dict[str, np.ndarray]]:
-    """See `Module.export`."""
+    """The implementation of `Module.export`."""
     if not isinstance(method_specs, Mapping):
         raise UsageError(
             "bad-spec",
@@ -121,7 +122,7 @@ def _export_method(
 
 
 def _method(module: Module, name: str, args: Mapping[str, Any]) -> Callable[..., Any]:
-    """The method of this name, which takes these arguments. Raises UsageError (`bad-spec`)."""
+    """The method with this name, after checking that it takes these arguments. Raises UsageError (`bad-spec`)."""
     kind = type(module).__name__
     method = getattr(module, name, None)
     if not callable(method):

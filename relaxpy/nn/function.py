@@ -1,4 +1,4 @@
-"""The functions of `relaxpy.nn.op`, made of the operators' classes."""
+"""The functions of `relaxpy.nn.op`, generated from the operators' classes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def function_on_tensors(cls: type[Op]) -> Callable[..., Any]:
 
 
 def result_of(cls: type[Op]) -> str:
-    """The type of the result of an operator on tensors of `forward`, as its `deduce` declares it."""
+    """The result type of an operator on tensors of `forward`, from the declaration of its `deduce`."""
     declared = cls.deduce.__annotations__.get("return", "Annotation")
     return _RESULTS.get(getattr(declared, "__name__", declared), "Any")
 
@@ -36,6 +36,6 @@ _RESULTS = {
     "PrimType": "Tensor",
     "TupleType": "tuple[Tensor, ...]",
 }
-"""Annotation of a result → what stands for it in `forward`."""
+"""Annotation of a result → its type in `forward`."""
 _TYPES: dict[str, Any] = {"Tensor": Tensor, "tuple[Tensor, ...]": tuple[Tensor, ...], "Any": Any}
-"""The types of such results."""
+"""The Python types by these names."""

@@ -1,4 +1,4 @@
-"""The layers that models are made of."""
+"""The standard layers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from relaxpy.nn.tensor import Tensor
 
 
 class Linear(Module):
-    """`x @ weight + bias`. The weight is stored (in, out), so that nothing is transposed at run time; a checkpoint
-    that stores (out, in), as torch does, is transposed when it is loaded."""
+    """`x @ weight + bias`. The weight is (in, out), so that nothing is transposed at run time. A checkpoint that stores
+    (out, in), as torch does, is transposed when it is loaded."""
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, dtype: str = "float32"
@@ -24,7 +24,7 @@ class Linear(Module):
 
 
 class LayerNorm(Module):
-    """Mean 0 and variance 1 over the last axis, then scaled by `weight` and shifted by `bias`."""
+    """Layer normalisation: mean 0 and variance 1 over the last axis, then scaled by `weight` and shifted by `bias`."""
 
     def __init__(self, size: int, eps: float = 1e-5, dtype: str = "float32") -> None:
         self.weight = Parameter((size,), dtype)
@@ -37,7 +37,7 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Mean square 1 over the last axis, then scaled by `weight` (Zhang and Sennrich, 2019)."""
+    """RMS normalisation: mean square 1 over the last axis, then scaled by `weight` (Zhang and Sennrich, 2019)."""
 
     def __init__(self, size: int, eps: float = 1e-5, dtype: str = "float32") -> None:
         self.weight = Parameter((size,), dtype)
@@ -49,8 +49,8 @@ class RMSNorm(Module):
 
 
 class Embedding(Module):
-    """Rows of a table, by index. An index out of range means the first or last row; with `check` it is an error, which
-    calls it `what`."""
+    """Rows of a table, by index. An index out of range is clamped; with `check` it is an error, which calls the indices
+    `what`."""
 
     def __init__(
         self,
@@ -71,7 +71,8 @@ class Embedding(Module):
 
 
 class Conv2d(Module):
-    """Square convolution of images (batch, channels, height, width); weights are (out, in / groups, kernel, kernel)."""
+    """2-D convolution with a square kernel, of images (batch, channels, height, width). The weight is (out, in /
+    groups, kernel, kernel)."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Conv2d(Module):
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, in, height, width) → (batch, out, …), of as many places as the kernel finds."""
+        """(batch, in, height, width) → (batch, out, …), where the spatial size is the number of windows."""
         y = op.nn.conv2d(
             x,
             self.weight,
@@ -106,7 +107,7 @@ class Conv2d(Module):
 
 
 class BatchNorm(Module):
-    """Batch normalisation as at inference: with the mean and variance that training has found, over axis 1."""
+    """Batch normalisation at inference, over axis 1: with the mean and variance from training."""
 
     def __init__(self, size: int, eps: float = 1e-5, dtype: str = "float32") -> None:
         self.weight = Parameter((size,), dtype)

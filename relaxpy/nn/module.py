@@ -42,12 +42,12 @@ class Parameter(Value):
 
     @property
     def data(self) -> np.ndarray | None:
-        """Its numbers, once they are loaded."""
+        """Its values; None until they are loaded."""
         return self._data
 
     @data.setter
     def data(self, value: np.ndarray) -> None:
-        """Set the numbers; UsageError unless shape and dtype are the parameter's."""
+        """Set the values. UsageError if shape or dtype differ from the parameter's."""
         value = as_array(value)
         if value.shape != self.shape or value.dtype != self.dtype.numpy:
             turned = len(self.shape) > 1 and value.shape == self.shape[::-1]
@@ -62,7 +62,7 @@ class Parameter(Value):
 
     @property
     def annotation(self) -> TensorType:
-        """What it is as a value of the program."""
+        """Its annotation as a value of the program."""
         return TensorType(self.shape, self.dtype)
 
     @property
@@ -74,9 +74,10 @@ class Parameter(Value):
 
 
 class Module:
-    """Base of layers and models. Assign parameters and modules as attributes, write `forward`, call it like a function.
+    """Base class of layers and models. Assign parameters and modules as attributes, write `forward`, and call the
+    module like a function.
 
-    `forward` runs once, while exporting, on symbolic tensors; what it does to them becomes the program.
+    `forward` runs once, during export, on symbolic tensors; the operators applied to them become the program.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -99,13 +100,13 @@ class Module:
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{advice}")
 
     def children(self) -> Iterator[tuple[str, Module | Parameter]]:
-        """Direct parts, by attribute name."""
+        """Direct submodules and parameters, by attribute name."""
         for name, value in vars(self).items():
             if isinstance(value, (Module, Parameter)):
                 yield name, value
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Parameter]]:
-        """Every parameter once, by dotted path, in the order of definition; a shared one under its first name."""
+        """Every parameter once, by dotted path, in the order of definition; a shared one under its first path."""
         seen: set[int] = set()
         for name, parameter in self._walk(prefix):
             if id(parameter) not in seen:
@@ -120,7 +121,7 @@ class Module:
                 yield from part._walk(f"{prefix}{name}.")
 
     def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Give every parameter its numbers, strictly: UsageError lists missing, unexpected and unfit names."""
+        """Load the values of all parameters, strictly. UsageError lists missing, unexpected and mis-shaped names."""
         if not isinstance(state, Mapping):
             raise UsageError(
                 "bad-weights",
@@ -142,8 +143,8 @@ class Module:
             raise UsageError("bad-weights", "the weights do not fit the module", notes=notes)
 
     def hidden(self, path: str = "self") -> Iterator[tuple[str, str]]:
-        """Attributes that hold modules or parameters in a list, tuple or dictionary, where they are not found; each
-        with what to write."""
+        """Attributes with modules or parameters in a list, tuple or dictionary, where they are not registered; each
+        with advice."""
         found = {id(part) for _, part in self.children()}
         for name, value in vars(self).items():
             inside = list(value.values()) if isinstance(value, dict) else value
@@ -161,7 +162,7 @@ class Module:
                 yield from part.hidden(f"{path}.{name}")
 
     def methods(self) -> list[str]:
-        """Names of what can be exported: `forward`, and the methods of its own."""
+        """Names of the methods that can be exported: `forward`, and the class's own methods."""
         own = [n for n in dir(self) if not n.startswith("_") and n not in dir(Module)]
         names = ["forward"] * hasattr(self, "forward") + own
         found = {name: getattr(self, name) for name in names}
@@ -172,12 +173,13 @@ class Module:
     def export(
         self, spec: Mapping[str, Mapping[str, Any]]
     ) -> tuple[IRModule, dict[str, np.ndarray]]:
-        """The methods named in `spec` as functions of a module, and the parameters that have data, by name.
+        """Export the methods named in `spec` as functions of a module. Returns the module, and the loaded parameters by
+        name.
 
-        `spec` says for each method what its arguments are: `{"forward": {"x": nn.spec.Tensor(("n", 4), "float32")}}`;
-        a dimension given by name is symbolic, the same one throughout the method. Every function takes the parameters
-        of this module after the arguments, under their paths with `_` for `.`; `relaxpy.build(mod, params=params)`
-        binds them. Counterpart in TVM: `Module.export_tvm`.
+        `spec` describes the arguments of each method: `{"forward": {"x": nn.spec.Tensor(("n", 4), "float32")}}`. A
+        dimension given by name is symbolic, and the same throughout the method. Every function takes the parameters of
+        this module after the arguments, named by their paths with `_` for `.`; `relaxpy.build(mod, params=params)`
+        binds them. The counterpart of TVM's `Module.export_tvm`.
         """
         return export_module(self, spec)
 
@@ -196,11 +198,11 @@ _INSTEAD = {
         ("to", "cuda", "cpu", "half", "bfloat16", "float", "eval", "train", "compile"), _RUN
     ),
 }
-"""Hints for methods of torch's and TVM's modules: the equivalent here."""
+"""Methods of torch's and TVM's modules → hint with the equivalent here."""
 
 
 class ModuleList(Module, Generic[M]):
-    """Modules in a row, named by their position."""
+    """A sequence of modules, named by their index."""
 
     def __init__(self, modules: Iterable[M] = ()) -> None:
         self.modules = list(modules) if isinstance(modules, Iterable) else [modules]
@@ -225,7 +227,7 @@ class ModuleList(Module, Generic[M]):
         return self.modules[index]
 
     def forward(self, x: Any) -> Any:
-        """The modules one after the other."""
+        """Apply the modules one after the other."""
         for module in self.modules:
             x = module(x)
         return x

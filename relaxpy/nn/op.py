@@ -1,8 +1,9 @@
-"""Operators on the tensors of `forward`: `op.matmul(x, w)`, `op.nn.softmax(x)`: all of `relaxpy.op`, by name.
+"""Operators on the tensors of `forward`: `op.matmul(x, w)`, `op.nn.softmax(x)`, and all others of `relaxpy.op`, by
+name.
 
-Nothing is listed here: a name is looked up in the table of operators, called with its arguments and attributes as in
-`R.<name>(…)`, and its result bound in the function that is being exported. A mistake is located at the line of the
-model that made it.
+Nothing is listed here: a name is looked up in the table of operators and called with its arguments and attributes, as
+in `R.<name>(…)`. Its result is bound in the function being exported. An error is located at the line of the model that
+caused it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from relaxpy.op.function import functions, names_below
 
 
 def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None = None) -> Tensor:
-    """`x` under a shape (and dtype, if it has none) that is checked at run time."""
+    """`x` with a shape (and dtype, if it has none) that is checked at run time."""
     expr = x.__relax_expr__
     known = deduce(expr)
     if dtype is None and isinstance(known, TensorType):
@@ -33,8 +34,8 @@ def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None = None) -> 
 
 
 def check_range(x: Value, count: DimLike, what: str = "indices") -> Tensor:
-    """`x` itself, an integer tensor, whose elements are checked at run time to be at least 0 and below `count`. Without
-    it, an index that is out of range means the first or the last place (`take`). `what` names them in the error."""
+    """`x`, an integer tensor, after a check at run time that its elements are at least 0 and below `count`. Without the
+    check, `take` clamps an index out of range. `what` is the name of the elements in the error."""
     expr = x.__relax_expr__
     call = call_pure_packed(
         "relaxpy.check_range", expr, PrimValue(Dim.of(count)), StringImm(what), ty_args=deduce(expr)
@@ -43,7 +44,7 @@ def check_range(x: Value, count: DimLike, what: str = "indices") -> Tensor:
 
 
 class Namespace:
-    """The operators whose names begin with a prefix such as `nn.`."""
+    """The operators with a common prefix such as `nn.`."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

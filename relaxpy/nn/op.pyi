@@ -11,14 +11,14 @@ from relaxpy.ir.index_map import IndexMap
 
 
 def match_cast(x: Value, shape: Sequence[DimLike], dtype: str | None=None) -> Tensor:
-    """`x` under a shape (and dtype, if it has none) that is checked at run time."""
+    """`x` with a shape (and dtype, if it has none) that is checked at run time."""
 
 def check_range(x: Value, count: DimLike, what: str='indices') -> Tensor:
-    """`x` itself, an integer tensor, whose elements are checked at run time to be at least 0 and below `count`. Without
-    it, an index that is out of range means the first or the last place (`take`). `what` names them in the error."""
+    """`x`, an integer tensor, after a check at run time that its elements are at least 0 and below `count`. Without the
+    check, `take` clamps an index out of range. `what` is the name of the elements in the error."""
 
 class Namespace:
-    """The operators whose names begin with a prefix such as `nn.`."""
+    """The operators with a common prefix such as `nn.`."""
 
     def __init__(self, prefix: str) -> None:
         ...

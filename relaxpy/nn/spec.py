@@ -1,4 +1,4 @@
-"""What the arguments of an exported method are."""
+"""Specifications of the arguments of an exported method."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relaxpy.ir import DType
 
 @dataclass(frozen=True, slots=True, init=False)
 class Tensor:
-    """A tensor argument. A dimension is an integer, or a name: symbolic, the same one throughout the method."""
+    """A tensor argument. A dimension is an integer, or a name: symbolic, and the same throughout the method."""
 
     shape: tuple[int | str, ...]
     dtype: DType
@@ -37,7 +37,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Tuple:
-    """An argument of several values, which the method gets as a Python tuple; they may be tuples again."""
+    """A tuple argument, passed to the method as a Python tuple; its fields may be tuples again."""
 
     fields: tuple[Tensor | Tuple, ...]
 

@@ -1,4 +1,4 @@
-"""Values that modules compute with: expressions of the function under construction, with Python's operators."""
+"""The values of `forward`: expressions of the function under construction, with Python's operators."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from relaxpy.op import OPS
 
 
 class Value:
-    """Anything that stands for a tensor in `forward`: a `Tensor`, or a `Parameter` of the module."""
+    """A value usable as a tensor in `forward`: a `Tensor`, or a `Parameter` of the module."""
 
     __slots__ = ()
 
     @property
     def __relax_expr__(self) -> Expr:
-        """The expression that operators take it for."""
+        """Its expression, as an argument of operators."""
         raise NotImplementedError
 
     def __add__(self, other: Any) -> Tensor:
@@ -122,11 +122,11 @@ class Value:
         return apply("abs", self)
 
     def __getitem__(self, items: Any) -> Tensor:
-        """As numpy: integers and dimensions, slices, `None`, `...`, one tensor of integers."""
+        """Indexing as in numpy: integers and dimensions, slices, `None`, `...`, and one tensor of integers."""
         return index(self, items if isinstance(items, tuple) else (items,))
 
     def __len__(self) -> int:
-        """The size of its first axis. UsageError (`tensor-as-python`) where that is symbolic, or there is none."""
+        """The size of its first axis. UsageError (`tensor-as-python`) if that is symbolic, or there is no axis."""
         size = Dim.of(self.shape[0]).value if self.shape else None
         if size is None:
             raise _not_python(
@@ -138,7 +138,7 @@ class Value:
         return size
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Its parts along the first axis. UsageError as `len`."""
+        """Its slices along the first axis. UsageError as in `len`."""
         return (self[i] for i in range(len(self)))
 
     def __bool__(self) -> bool:
@@ -157,7 +157,7 @@ class Value:
         raise _not_python("the numbers of a tensor are asked for, which only a call has", _COMPUTE)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Tensor:
-        """Numpy's functions, and its numbers beside Python's operators, where we have the same operator."""
+        """Numpy's functions, and numpy values in Python's operators, if there is an operator with the same meaning."""
         name = _NUMPY_NAMES.get(ufunc.__name__, ufunc.__name__)
         if method != "__call__" or options or name not in OPS:
             raise _not_python(
@@ -169,7 +169,7 @@ class Value:
     def __torch_function__(
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> NoReturn:
-        """The hook of torch's functions for tensors of other libraries: refuses them, with a hint."""
+        """Torch's hook for tensors of other libraries: refuses its functions, with a hint."""
         del types, args, kwargs
         name = str(getattr(func, "__name__", func))
         raise _not_python(
@@ -189,7 +189,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor(Value):
-    """A value bound in the function under construction; `annotation` is what the operator deduced for it."""
+    """A value bound in the function under construction; `annotation` is its deduced annotation."""
 
     expr: Expr
     annotation: Annotation
@@ -224,13 +224,13 @@ class Tensor(Value):
 
 
 _NUMPY_NAMES = {"remainder": "floor_mod", "absolute": "abs", "invert": "bitwise_not"}
-"""Operators that numpy calls otherwise."""
+"""numpy's name of an operator → our name, where they differ."""
 
 _COMPUTE = "`forward` runs while the module is exported, on tensors without numbers: use nn.op and Python's operators"
 
 
 def _advice(name: str) -> str:
-    """How an operator of this name is written."""
+    """The hint with the operator's name here."""
     found = next((n for n in (name, f"nn.{name}") if n in OPS), None)
     return f"write nn.op.{found}(x, …)" if found else _COMPUTE
 

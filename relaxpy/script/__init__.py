@@ -1,4 +1,4 @@
-"""The language: decorated Python to IR (`parser*.py`) and IR to TVMScript (`printer.py`).
+"""The script language: parsing decorated Python to IR (`parser*.py`), and printing IR as TVMScript (`printer.py`).
 
     from relaxpy.script import ir as I, relax as R, tir as T
 

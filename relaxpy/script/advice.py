@@ -1,4 +1,4 @@
-"""What to write instead of functions of Python and of other libraries: the help of the parser's errors."""
+"""Equivalents of Python's and other libraries' functions, for the help line of the parser's errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relaxpy.script import relax as namespace_r
 LIBRARIES = frozenset(
     {"F", "cp", "cupy", "jax", "jnp", "math", "nn", "np", "numpy", "scipy", "tf", "torch"}
 )
-"""Names by which users reach for other libraries' operators."""
+"""Names by which users refer to other libraries."""
 
 FAMILIAR = {
     "absolute": "abs",
@@ -50,7 +50,7 @@ FAMILIAR = {
     "unsqueeze": "expand_dims",
     "view": "reshape",
 }
-"""What numpy and torch call operators, where our names are others."""
+"""numpy's and torch's name of an operator → our name, where they differ."""
 
 _DTYPES = frozenset({"bool", "complex", "float", "int"})
 _OTHERS = {
@@ -75,7 +75,7 @@ _OTHERS = {
 
 
 def instead_of(name: str) -> str:
-    """Help for a user who wrote `name`: a function of Python, or a function or attribute of another library."""
+    """The help line for a user who wrote `name`: a Python function, or a function or attribute of another library."""
     if name in _DTYPES:
         return f'write R.astype(x, "{"float32" if name == "float" else name}")'
     if name in _OTHERS:
@@ -102,7 +102,7 @@ def _plain(name: str) -> str:
 
 
 def instead_of_a_word(name: str) -> str | None:
-    """Help for a word of the language that stands without its quotes, or its namespace; else None."""
+    """The help line for a word of the language written without its quotes, or its namespace; else None."""
     with suppress(RelaxError):
         return f'write it in quotes: "{DType(name)}"'
     if name in namespace_r.__all__:
@@ -111,7 +111,7 @@ def instead_of_a_word(name: str) -> str | None:
 
 
 def instead_of_unknown(name: str) -> str | None:
-    """Help for a name that is not defined in a script, where it is Python's or another library's; else None."""
+    """The help line for an undefined name that is a Python function or another library's; else None."""
     if name in LIBRARIES or hasattr(builtins, name):
         return instead_of(name)
     return None

@@ -1,9 +1,7 @@
-"""`R.Tensor(…)` and its siblings: how annotations are written.
+"""The annotations of the script: `R.Tensor(…)` and its siblings.
 
-Each is a factory. The parser calls `build` with a function that reads one dimension in its scope; called from
-ordinary Python
-(`R.Tensor(("n", 4), "float32")` as a value, or evaluated by Python in the body of a class) names become new
-variables.
+Each is a factory. The parser calls `build` with a function that reads one dimension in its scope. In a call from
+ordinary Python (`R.Tensor(("n", 4), "float32")` as a value, or in the body of a class) names become new variables.
 """
 
 from __future__ import annotations
@@ -35,24 +33,24 @@ from relaxpy.script.dims import parse_dim
 from relaxpy.script.tir import ScalarDType
 
 LONGEST_SHAPE = 1 << 16
-"""Dimensions of a shape value that is known by its rank alone."""
+"""Maximum rank of a shape value of which only the rank is known."""
 
 
 class Text(str):
-    """A string literal that knows its place."""
+    """A string literal with its source location."""
 
     span: Any = None
 
 
 class DimReader:
-    """Reads what stands for a dimension: an integer, a variable, a text. Here: names are new, one variable a
+    """Reads a dimension: an integer, a variable, or a text. In this base class every name is a new variable, one per
     name."""
 
     def __init__(self) -> None:
         self.symbols: dict[str, SymVar] = {}
 
     def __call__(self, value: Any) -> Dim:
-        """The dimension that `value` is. Raises `ScriptError`."""
+        """The dimension of `value`. Raises `ScriptError`."""
         if isinstance(value, str):
             return parse_dim(value, self.symbol, getattr(value, "span", None))
         dim = as_dim(value)
@@ -67,7 +65,7 @@ class DimReader:
         return dim
 
     def symbol(self, name: str) -> Dim:
-        """The variable that a quoted name means."""
+        """The variable of a quoted name."""
         return self.symbols.setdefault(name, SymVar(name)).dim
 
 
@@ -93,7 +91,7 @@ def as_dim(value: Any) -> Dim | None:
 
 
 class AnnotationFactory:
-    """One kind of annotation; `build` is `__call__` with a given reader of dimensions."""
+    """One kind of annotation; `build` is `__call__` with an explicit reader of dimensions."""
 
     def __init__(self, name: str, build: Callable[..., Annotation]) -> None:
         self.name = name
@@ -101,7 +99,7 @@ class AnnotationFactory:
         self.__doc__ = build.__doc__
 
     def build(self, dims: DimReader, *args: Any, **kwargs: Any) -> Annotation:
-        """The annotation. Raises `ScriptError` for arguments that this kind does not take."""
+        """Make the annotation. Raises `ScriptError` for invalid arguments."""
         try:
             return self._build(dims, *args, **kwargs)
         except TypeError as error:
@@ -114,7 +112,7 @@ class AnnotationFactory:
         return self.build(DimReader(), *args, **kwargs)
 
     def __getitem__(self, items: Any) -> Annotation:
-        """`R.Tuple[A, B]`, as the paper writes it."""
+        """`R.Tuple[A, B]`, the notation of the paper."""
         return self(*(items if isinstance(items, tuple) else (items,)))
 
     def __or__(self, other: object) -> AnnotationFactory:
@@ -135,7 +133,7 @@ _EXAMPLES = {
 
 
 def as_annotation(value: Any, dims: DimReader) -> Annotation:
-    """What was written as an annotation, as one. Raises `ScriptError`."""
+    """Convert a value used as an annotation. Raises `ScriptError`."""
     if isinstance(value, AnnotationFactory):
         return value.build(dims)
     if isinstance(value, Annotation):
@@ -173,7 +171,7 @@ def _tensor(
     vdevice: Any = None,
     ndim: Any = None,
 ) -> Annotation:
-    """`R.Tensor(shape, dtype, vdevice, ndim)`: a tensor; what is left out is unknown."""
+    """`R.Tensor(shape, dtype, vdevice, ndim)`: a tensor; omitted arguments are unknown."""
     ndim = _rank(ndim)
     if isinstance(shape, (str, DType, DataTypeImm)) and dtype is None:
         shape, dtype = None, shape
@@ -195,7 +193,7 @@ def _tensor(
 
 
 def _rank(ndim: Any, most: int = MOST_DIMENSIONS) -> int:
-    """The argument `ndim`; unknown where it is None, or -1 as in TVM."""
+    """The argument `ndim`; None, or -1 as in TVM, means unknown."""
     found = -1 if ndim is None or isinstance(ndim, bool) else as_dim(ndim)
     value = found.value if isinstance(found, Dim) else found
     if value is None or isinstance(ndim, bool) or not -1 <= value <= most:
@@ -208,7 +206,7 @@ def _rank(ndim: Any, most: int = MOST_DIMENSIONS) -> int:
 
 
 def _same_rank(known: int, ndim: int) -> None:
-    """The rank that follows from a shape, and the one that is written."""
+    """Require `ndim` to agree with the rank of the shape."""
     if -1 not in (known, ndim) and known != ndim:
         raise ScriptError("bad-annotation", f"a shape of {known} dimensions with ndim={ndim}")
 
@@ -237,7 +235,7 @@ def _dims(dims: DimReader, values: Any) -> tuple[Dim, ...]:
 
 
 def _size(dim: Dim, written: Any) -> Dim:
-    """A dimension, which must be a size that a tensor can have if it is a number, and be made of int64 symbols."""
+    """A dimension of a shape. A number must be a valid tensor size; symbols must be int64."""
     for symbol in dim.vars:
         if symbol.dtype != "int64":
             raise ScriptError(
@@ -281,8 +279,7 @@ def _callable(
     purity: bool | None = None,
     pure: bool | None = None,
 ) -> Annotation:
-    """`R.Callable((A, B), R, purity)`: a function, pure unless said otherwise; `R.Callable`: any function, whatever
-    it does."""
+    """`R.Callable((A, B), R, purity)`: a function, pure by default; `R.Callable`: any function, pure or not."""
     purity = purity if pure is None else pure
     if not (purity is None or isinstance(purity, (bool, int))):
         raise ScriptError(
@@ -300,7 +297,7 @@ def _prim(dims: DimReader, dtype: Any = None, value: Any = None) -> Annotation:
     """`R.Prim(dtype)` or `R.Prim(value=n)`: a scalar."""
     found = _dtype(dtype) or DType("int64")
     known = None if value is None else dims(value)
-    # A symbol is a truth that is defined here.
+    # A symbol may be a truth value defined here.
     is_truth = known is not None and (
         known.is_truth or known.symbol is not None or known.value in (0, 1)
     )

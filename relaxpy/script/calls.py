@@ -1,6 +1,4 @@
-"""Calls in the script that cross levels: tensor programs, library functions, functions known by name, function
-values.
-"""
+"""Cross-level calls in the script: tensor programs, library functions, functions known by name, function values."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from relaxpy.script.dialects.older_words import KEYWORDS
 
 
 def _older_keywords(make: Callable[..., Call]) -> Callable[..., Call]:
-    """`make`, which takes older names of its keywords as well: `out_sinfo` for `out_ty`."""
+    """Wrap `make` to accept older keyword names: `out_sinfo` for `out_ty`."""
 
     @functools.wraps(make)
     def made(*args: Any, **kwargs: Any) -> Call:
@@ -69,7 +67,7 @@ def call_tir_with_grad(
     te_grad_kwargs: Mapping[str, Any] | None = None,
     tir_vars: Any = None,
 ) -> Call:
-    """`R.call_tir`, and the name of the function that makes its gradient."""
+    """`R.call_tir` with the name of the function that makes its gradient."""
     gvar = _tensor_program("call_tir_with_grad", func)
     given = _outputs("call_tir_with_grad", out_ty)
     name = te_grad_name.value if isinstance(te_grad_name, StringImm) else str(te_grad_name)
@@ -102,7 +100,7 @@ def call_packed(func: Any, *args: Any, ty_args: Any = ()) -> Call:
 
 @_older_keywords
 def call_pure_packed(func: Any, *args: Any, ty_args: Any = ()) -> Call:
-    """Call a registered function by name that has no side effects."""
+    """Call a registered function without side effects by name."""
     name = _function_name("call_pure_packed", func)
     return call.call_pure_packed(name, *args, ty_args=_annotations(ty_args))
 
@@ -111,7 +109,7 @@ def call_pure_packed(func: Any, *args: Any, ty_args: Any = ()) -> Call:
 def call_inplace_packed(
     func: Any, *args: Any, inplace_indices: Any = None, ty_args: Any = ()
 ) -> Call:
-    """Call a registered function by name that changes some of its arguments and gives them back."""
+    """Call a registered function by name that changes some of its arguments in place and returns them."""
     return call.call_inplace_packed(
         _function_name("call_inplace_packed", func),
         *args,
@@ -121,18 +119,18 @@ def call_inplace_packed(
 
 
 def call_builtin_with_ctx(func: Any, args: Any = (), *, ty_args: Any = ()) -> Call:
-    """Call a function of the virtual machine: what TVM's lowered programs print."""
+    """Call a builtin of the virtual machine, as printed in TVM's lowered programs."""
     name = _function_name("call_builtin_with_ctx", func)
     return call.call_builtin(name, args, _annotations(ty_args))
 
 
 def invoke_closure(func: Any, args: Any = (), ty_args: Any = ()) -> Call:
-    """Call a function value, which may have an effect, and say what it gives."""
+    """Call a function value, which may have side effects; `ty_args` is the annotation of the result."""
     return call.invoke_closure(as_expr(func), args, _annotations(ty_args))
 
 
 def invoke_pure_closure(func: Any, args: Any = (), ty_args: Any = ()) -> Call:
-    """Call a function value without effect, and say what it gives."""
+    """Call a function value without side effects; `ty_args` is the annotation of the result."""
     return call.invoke_closure(as_expr(func), args, _annotations(ty_args), pure=True)
 
 

@@ -1,11 +1,12 @@
-"""Constants as text. Small ones are literals; of large ones the program has names, and their data follows it.
+"""Constants as text. Small constants are literals. Large ones are referred to by name, and their data follows the
+program.
 
     y = R.matmul(x, R.const_ref("9b1f6a0c1e2d3f40", R.Tensor((384, 384), dtype="float32")))
     …
     metadata = I.metadata({"9b1f6a0c1e2d3f40": '''eJx…'''})
 
-A name is a digest of dtype, shape and bytes: equal constants are written once, passes that leave a constant alone leave
-its name alone, and data that is damaged, or another's, is found out. The counterpart of TVM's `metadata["…"][0]`.
+A name is a digest of dtype, shape and bytes. So equal constants are written once, a constant that a pass leaves
+unchanged keeps its name, and damaged or wrong data is detected. The counterpart of TVM's `metadata["…"][0]`.
 """
 
 from __future__ import annotations
@@ -33,31 +34,31 @@ from relaxpy.ir.expr import Constant
 from relaxpy.script.scope import POISON, Skip
 
 MAX_LITERAL = 16
-"""Elements up to which a constant is printed as nested lists."""
+"""Maximum number of elements of a constant printed as nested lists."""
 SHOWN = 3
-"""Elements from each end that a summary shows."""
+"""Number of elements shown from each end in a summary."""
 _WIDTH = 96
-"""Characters of base 64 in a line."""
+"""Number of base64 characters in a line."""
 _SAFE_NAME = re.compile(r"[\w.+-]+\.npz", re.ASCII)
-"""What a text may call the file of its constants: a name beside it, and no way to elsewhere."""
+"""Valid file names for a text's constants: a file in the same folder, never a path elsewhere."""
 
 
 _UNREADABLE = (
     OSError, ValueError, KeyError, EOFError, TypeError, NotImplementedError, RuntimeError, zlib.error,
     zipfile.BadZipFile,
 )  # fmt: skip
-"""What reading a damaged archive of arrays raises; TypeError where it is another file of numpy's."""
+"""The exceptions of reading a damaged archive of arrays; TypeError for another kind of numpy file."""
 
 
 class ConstantTable:
-    """The constants of a text while it is printed: gives each its words, and collects those whose data must follow."""
+    """The constants of a text being printed: it prints each, and collects those whose data must follow."""
 
     def __init__(self) -> None:
         self.found: dict[str, np.ndarray] = {}
         """Data that the text refers to, by name, in order of first use."""
 
     def text(self, constant: Constant) -> str:
-        """`R.const(…)`, or `R.const_ref(…)` where literals would be long or would not give the same bits."""
+        """`R.const(…)`, or `R.const_ref(…)` if literals would be long or would not preserve the bits."""
         data = constant.data
         if 0 < data.size <= MAX_LITERAL and _same_bits(data):
             return f'R.const({_literal(data)}, "{DType(data.dtype)}")'
@@ -66,15 +67,15 @@ class ConstantTable:
         return f'R.const_ref("{name}", {_annotation(data)})'
 
     def inline(self) -> str:
-        """The section of the text that holds the data; nothing where there is none."""
+        """The section of the text with the data; empty if there is none."""
         if not self.found:
             return ""
         entries = "".join(f'    "{n}": """\n{_encode(d)}""",\n' for n, d in self.found.items())
         return f"\n# The data of the constants: zlib, in base 64.\nmetadata = I.metadata({{\n{entries}}})\n"
 
     def beside(self, path: str | PathLike[str]) -> str:
-        """The same with the data in the `.npz` file at `path`, which is written; the text names the file, not its
-        folder. Raises `ScriptError` where `parse` would not read a file of this name."""
+        """Write the data to the `.npz` file at `path`, and return the section that names the file without its folder.
+        Raises `ScriptError` if `parse` would not accept the file name."""
         file = Path(path)
         if not _SAFE_NAME.fullmatch(file.name):
             raise ScriptError(
@@ -90,7 +91,7 @@ class ConstantTable:
         return f'\n# The data of the constants is in the file beside this one.\nmetadata = I.metadata("{file.name}")\n'
 
     def summary(self) -> str:
-        """Comments with some values of each instead of the data, for people."""
+        """Comments that show some values of each constant instead of its data."""
         if not self.found:
             return ""
         lines = [f"#   {n}: {_annotation(d)} = {abbreviated(d)}" for n, d in self.found.items()]
@@ -98,14 +99,14 @@ class ConstantTable:
 
 
 def data_name(data: np.ndarray) -> str:
-    """16 hexadecimal digits that follow from dtype, shape and bytes."""
+    """The name of a constant: 16 hexadecimal digits computed from dtype, shape and bytes."""
     digest = blake2b(f"{DType(data.dtype)}{list(data.shape)}".encode(), digest_size=8)
     digest.update(_bytes(data))
     return digest.hexdigest()
 
 
 def abbreviated(data: np.ndarray) -> str:
-    """The first and last elements in order of memory."""
+    """The first and last elements, in memory order."""
     flat = data.reshape(-1)
     shown = [str(item) for item in flat[: 2 * SHOWN]]
     if flat.size > 2 * SHOWN:
@@ -121,13 +122,13 @@ def _annotation(data: np.ndarray) -> TensorType:
 
 
 def _same_bits(data: np.ndarray) -> bool:
-    """Would the literals be read back as the same bits? Not so for NaNs with a payload."""
+    """Would the literals be parsed to the same bits? Not for NaNs with a payload."""
     again = np.array(_shortest(data), dtype=DType(data.dtype).numpy)
     return again.shape == data.shape and again.tobytes() == data.tobytes()
 
 
 def _shortest(data: np.ndarray) -> Any:
-    """Nested lists of Python numbers, floats as short as their precision allows."""
+    """Nested lists of Python numbers, with floats as short as their precision allows."""
     if data.dtype.kind in "iub":
         return data.tolist()
     if data.ndim == 0:
@@ -154,7 +155,7 @@ def _literal(data: np.ndarray) -> str:
 
 
 def _bytes(data: np.ndarray) -> memoryview:
-    """The elements in C order, little-endian, without a copy where they are so already."""
+    """The elements in C order, little-endian; without a copy if they already are."""
     raw = np.ascontiguousarray(data)
     if raw.dtype.isbuiltin == 1:
         raw = raw.astype(raw.dtype.newbyteorder("<"), copy=False)
@@ -162,13 +163,13 @@ def _bytes(data: np.ndarray) -> memoryview:
 
 
 def _encode(data: np.ndarray) -> str:
-    """Lines of base 64. Weights hardly shrink however hard one tries, so the quickest level."""
+    """Lines of base64 of compressed bytes. Weights are hardly compressible, so the fastest level is used."""
     text = base64.b64encode(zlib.compress(_bytes(data), 1)).decode()
     return "".join(f"{text[i : i + _WIDTH]}\n" for i in range(0, len(text), _WIDTH))
 
 
 def _storable(data: np.ndarray) -> np.ndarray:
-    """What `.npz` can hold: numpy's own dtypes as they are, others (bfloat16, float8) as their bytes."""
+    """An array that `.npz` can store: numpy's own dtypes as they are, others (bfloat16, float8) as bytes."""
     return data if data.dtype.isbuiltin == 1 else np.frombuffer(_bytes(data), np.uint8)
 
 
@@ -177,16 +178,16 @@ def _storable(data: np.ndarray) -> np.ndarray:
 
 @dataclass
 class StoredConstants:
-    """The data of a text's constants, decoded when it is asked for."""
+    """The data of a text's constants, decoded on demand."""
 
     entries: Mapping[str, str | np.ndarray]
-    """By name: text as `ConstantTable.inline` writes it, or an array of the same bytes."""
+    """Constants by name: text as written by `ConstantTable.inline`, or an array of the same bytes."""
     places: Mapping[str, Span] = field(default_factory=dict)
-    """Where the text of each stands."""
+    """The location of the text of each constant."""
     _decoded: dict[str, np.ndarray] = field(default_factory=dict)
 
     def array(self, name: str, annotation: TensorType) -> np.ndarray:
-        """The data of a name, which has this annotation. Raises `ScriptError` where it is missing or damaged."""
+        """The data of a name with this annotation. Raises `ScriptError` if it is missing or damaged."""
         if name not in self.entries:
             raise missing(name)
         if name not in self._decoded:
@@ -212,7 +213,7 @@ class StoredConstants:
 
 
 def missing(name: str) -> ScriptError:
-    """The data of a name is not there."""
+    """The error for a name without data."""
     return ScriptError(
         "constant-data",
         f"the data of constant {name} is not in this text",
@@ -222,8 +223,8 @@ def missing(name: str) -> ScriptError:
 
 
 def const_ref(name: str, annotation: Any, *, stored: Any = None) -> Constant:
-    """`R.const_ref("9b1f6a0c1e2d3f40", R.Tensor((384, 384), dtype="float32"))`, a constant whose data the text's
-    `I.metadata(…)` holds. `stored` is what the parser found there."""
+    """A constant whose data is in the text's `I.metadata(…)`: `R.const_ref("9b1f6a0c1e2d3f40", R.Tensor((384, 384),
+    dtype="float32"))`. `stored` is the data found by the parser."""
     shape = annotation.shape if isinstance(annotation, TensorType) else None
     known = isinstance(shape, tuple) and all(dim.value is not None for dim in shape)
     if not known or annotation.dtype is None:
@@ -258,9 +259,9 @@ def _decode(entry: str | np.ndarray, annotation: TensorType) -> np.ndarray:
 
 
 def read_file(path: str | PathLike[str]) -> StoredConstants:
-    """The constants in an `.npz` file, as `ConstantTable.beside` writes it. Raises `ScriptError`."""
+    """The constants in an `.npz` file written by `ConstantTable.beside`. Raises `ScriptError`."""
     try:
-        # opened here: numpy leaves a file open that it cannot read
+        # opened here: numpy leaks the file handle if it cannot read the file
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             return StoredConstants({name: file[name] for name in file.files})
     except _UNREADABLE as error:
@@ -269,7 +270,7 @@ def read_file(path: str | PathLike[str]) -> StoredConstants:
 
 
 def read_beside(name: str, text: str) -> StoredConstants:
-    """The constants in a file that the text in file `text` names."""
+    """The constants in a file named by a text; `text` is the file of the text."""
     if not _SAFE_NAME.fullmatch(name):
         raise ScriptError(
             "constant-data",

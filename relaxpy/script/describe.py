@@ -1,4 +1,4 @@
-"""Values of Python in messages: what they are, never where they are in memory."""
+"""Python values in messages: a description without memory addresses."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import types
 from typing import Any
 
 LONGEST = 60
-"""Characters of a value that are shown."""
+"""Maximum number of characters of a value in a message."""
 _NAMESPACES = {"relaxpy.script.ir": "I", "relaxpy.script.relax": "R", "relaxpy.script.tir": "T"}
 
 
 def describe(value: Any) -> str:
-    """A value, for a message."""
+    """A short description of a value, for a message."""
     if isinstance(value, types.ModuleType):
         return _NAMESPACES.get(value.__name__, f"the module {value.__name__}")
     if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)):
@@ -22,7 +22,7 @@ def describe(value: Any) -> str:
         text = ", ".join(map(describe, value))
         text = f"[{text}]" if isinstance(value, list) else f"({text}{',' * (len(value) == 1)})"
     elif isinstance(value, int) and value.bit_length() > LONGEST:
-        text = f"an integer of {value.bit_length()} bits"  # Python refuses to write the longest
+        text = f"an integer of {value.bit_length()} bits"  # Python refuses to print very long ones
     else:
         text = repr(value)
     return text if len(text) < LONGEST and " at 0x" not in text else f"a {type(value).__name__}"

@@ -12,7 +12,7 @@ from relaxpy.ir.dim import Dim, DimLike, dim_op
 
 
 def ceildiv(a: DimLike, b: DimLike) -> Dim:
-    """The quotient, rounded up."""
+    """The quotient rounded up."""
     return -(-Dim.of(a) // Dim.of(b))
 
 
@@ -21,7 +21,7 @@ DIM_FUNCTIONS: dict[str, Callable[..., Dim]] = {
     "max": lambda a, b: dim_op("max", a, b),
     "floordiv": lambda a, b: dim_op("floordiv", a, b),
     "floormod": lambda a, b: dim_op("floormod", a, b),
-    # Dimensions are not negative, so that rounding to zero is rounding down.
+    # Dimensions are not negative, so that truncation is rounding down.
     "truncdiv": lambda a, b: dim_op("floordiv", a, b),
     "truncmod": lambda a, b: dim_op("floormod", a, b),
     "ceildiv": ceildiv,
@@ -64,7 +64,7 @@ def compare_dims(op: ast.cmpop, left: DimLike, right: DimLike) -> Dim | None:
 
 
 def parse_dim(text: str, symbol: Callable[[str], Dim], span: Span | None = None) -> Dim:
-    """The dimension that a text means; `symbol` gives the variable of a name. Raises `ScriptError` at `span`."""
+    """Parse a dimension; `symbol` returns the variable of a name. Raises `ScriptError` at `span`."""
     if text.isidentifier():
         return symbol(text)
     try:

@@ -7,20 +7,20 @@ from html import escape
 
 
 def is_terminal() -> bool:
-    """Does a person read stdout?"""
+    """Is stdout a terminal?"""
     return sys.stdout.isatty()
 
 
 def show(text: str, language: str = "python", plain: bool = False) -> None:
-    """Print `text`: highlighted and with line numbers if stdout is a terminal and `plain` is not asked for.
+    """Print `text`, highlighted and with line numbers if stdout is a terminal and `plain` is not set.
 
-    Elsewhere (a file, a pipe, a notebook's capture) it is the text itself, so that it can be read back.
+    Elsewhere (a file, a pipe, a notebook's capture) the plain text is printed, so that it can be parsed again.
     """
     text = text.rstrip("\n")
     if plain or not is_terminal():
         sys.stdout.write(text + "\n")
         return
-    # Loaded only where it is needed: a quarter of the command's start-up time would go into it.
+    # Imported only if needed: it would take a quarter of the command's start-up time.
     from rich.console import Console
     from rich.syntax import Syntax
 
@@ -28,7 +28,7 @@ def show(text: str, language: str = "python", plain: bool = False) -> None:
 
 
 def html(text: str) -> str:
-    """`text`, script, as HTML with colours: what notebooks show. Plain where the highlighter is not installed."""
+    """Script as highlighted HTML, for notebooks; plain if the highlighter is not installed."""
     try:
         from pygments import highlight
         from pygments.formatters import HtmlFormatter

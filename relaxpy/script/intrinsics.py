@@ -1,8 +1,6 @@
-"""What can follow `R.` in a script and is no operator: statements, constants, scalars, shapes, devices.
+"""The members of R that are no operators: statements, constants, scalars, shapes, devices.
 
-`relaxpy.script.calls` has the calls that cross levels.
-
-`relaxpy.script.relax` gives these their names in the script.
+Cross-level calls are in `relaxpy.script.calls`. `relaxpy.script.relax` gives all of them their names in the script.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from relaxpy.script.dialects.older_words import DEVICE_TYPES
 
 
 class Statement:
-    """A word that means something at its place in a function only; the parser knows it by identity."""
+    """A word with a meaning only at its place in a function; the parser recognises it by identity."""
 
     def __init__(self, name: str, usage: str) -> None:
         self.name = name
@@ -74,11 +72,12 @@ def function(
     name: str | None = None,
     check_well_formed: bool = True,
 ) -> Any:
-    """Make a graph-level function of a Python function: `@R.function`, `@R.function(private=True, pure=False)`.
+    """Decorator that turns a Python function into a graph-level function: `@R.function`, `@R.function(private=True,
+    pure=False)`.
 
-    In a class that `@I.ir_module` takes, the function is left as it is: the class is read as a whole.
+    In a class decorated with `@I.ir_module` the function is left as it is: the class is parsed as a whole.
     """
-    del private, pure, name, check_well_formed  # read from the source
+    del private, pure, name, check_well_formed  # parsed from the source
     if func is None:
         return function
     from relaxpy.script.parser import in_class_body, parse_decorated_function
@@ -88,8 +87,8 @@ def function(
 
 
 def const(value: Any, dtype: str | None = None) -> Constant | Call:
-    """A tensor constant of a number, nested lists or an array. Python's floats are float32, integers int32 (as
-    in TVM). Of a size or a scalar it is a tensor of that value: `R.full((), n)`."""
+    """A tensor constant from a number, nested lists or an array. Python floats become float32, integers int32 (as in
+    TVM). A size or a scalar gives a tensor of its value: `R.full((), n)`."""
     if isinstance(value, Constant):
         value = value.data
     if isinstance(value, (PrimValue, Dim, SymVar)):
@@ -141,7 +140,8 @@ def const(value: Any, dtype: str | None = None) -> Constant | Call:
 
 
 def _are_as_finite(converted: np.ndarray, array: np.ndarray) -> bool:
-    """Are infinities and NaN where they were? Only float64 says so itself where it is converted."""
+    """Are infinities and NaN in the same places as before the conversion? numpy raises an overflow only for conversions
+    from float64."""
     if array.dtype.kind not in "iuf" or not DType(converted.dtype).is_narrow:
         return True
     wide, before = converted.astype(np.float32), array.astype(np.float64)
@@ -149,7 +149,7 @@ def _are_as_finite(converted: np.ndarray, array: np.ndarray) -> bool:
 
 
 def _fits(array: np.ndarray, dtype: DType) -> bool:
-    """Are the numbers of an array those that integers of `dtype` can be? Floats of any precision are rounded."""
+    """Are all numbers representable in the integer dtype? Other dtypes always fit: floats are rounded."""
     if not dtype.is_int or array.dtype.kind == "b" or not array.size:
         return True
     limits = np.iinfo(dtype.numpy)
@@ -163,7 +163,7 @@ def _shortly(value: Any) -> str:
 
 
 def _count(value: Any) -> int:
-    """About how many elements nested lists have."""
+    """The approximate number of elements in nested lists."""
     count = 1
     while isinstance(value, (list, tuple)) and value:
         count *= len(value)
@@ -205,12 +205,12 @@ def prim_value(value: Any, dtype: str | None = None) -> PrimValue:
 
 
 def string(value: Any) -> StringImm:
-    """A string, as argument."""
+    """A string argument."""
     return value if isinstance(value, StringImm) else StringImm(str(value))
 
 
 def data_type(value: Any) -> DataTypeImm:
-    """A data type, as argument."""
+    """A dtype argument."""
     return value if isinstance(value, DataTypeImm) else DataTypeImm(DType(value))
 
 
@@ -255,5 +255,5 @@ def tuple_get_item(tuple_value: Any, index: Any) -> TupleGetItem:
 
 
 def extern_func(name: Any) -> ExternFunc:
-    """A function that is known by its name at run time only."""
+    """A function that is known only by its name, at run time."""
     return name if isinstance(name, ExternFunc) else ExternFunc(str(name))

@@ -1,6 +1,8 @@
 """The namespace I: the module.
 
-from relaxpy.script import ir as I
+    from relaxpy.script import ir as I
+
+It has the decorator of modules, and declares their attributes, global information and external functions.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from relaxpy.script.dialects.older_words import I_NAMES
 
 
 def ir_module(cls: Any = None, **options: Any) -> Any:
-    """Make a module of a class of functions: `@I.ir_module`, above `class Module: …`."""
-    del options  # read from the source
+    """Decorator that makes a module of a class of functions: `@I.ir_module`, above `class Module: …`."""
+    del options  # parsed from the source
     if cls is None:
         return ir_module
     from relaxpy.script.parser import parse_decorated_class
@@ -26,8 +28,7 @@ def ir_module(cls: Any = None, **options: Any) -> Any:
 
 
 def module_attrs(attrs: dict[str, Any], allow_overwrite: bool = False) -> None:
-    """Attributes of the module: `I.module_attrs({"key": 1})`. Read from the source; run by Python it does
-    nothing."""
+    """Attributes of the module: `I.module_attrs({"key": 1})`. Parsed from the source; a call by Python does nothing."""
 
 
 def module_global_infos(infos: dict[str, list[Any]]) -> None:
@@ -35,13 +36,13 @@ def module_global_infos(infos: dict[str, list[Any]]) -> None:
 
 
 def metadata(data: dict[str, str] | str) -> dict[str, str] | str:
-    """The data of a text's large constants, by name, or the `.npz` file beside it that has them: what
-    `R.const_ref(…)` refers to. `metadata = I.metadata({…})` stands after the program, where `script` writes it."""
+    """The data of a text's large constants by name, or the `.npz` file beside it with the data: the target of
+    `R.const_ref(…)`. `script` writes `metadata = I.metadata({…})` after the program."""
     return data
 
 
 def vdevice(target: Any = "llvm", device: int = 0, memory_scope: str = "global") -> VDevice:
-    """A virtual device: `I.vdevice("llvm", 0)`; the target is a text, or a dict of its options."""
+    """A virtual device: `I.vdevice("llvm", 0)`. The target is a text, or a dict of its options."""
     text = _target_text(target) if isinstance(target, dict) else str(target)
     return VDevice(text, int(device), str(memory_scope))
 
@@ -58,14 +59,14 @@ def _target_text(target: dict[str, Any]) -> str:
 
 
 def meta_var(value: Any) -> Any:
-    """A name for a value while the script is read, without a binding: `y = I.meta_var(x)`."""
+    """Name a value at parse time, without a binding: `y = I.meta_var(x)`."""
     return value
 
 
 def extern(symbol: str, name: str | None = None) -> ExternFunc:
-    """A function of the module that a library brings: `f = I.extern("library.f")`. `name` is its global name where that
+    """A library function as a function of the module: `f = I.extern("library.f")`. `name` is its global name, if that
     is no Python name."""
-    del name  # read from the source
+    del name  # parsed from the source
     return ExternFunc(str(symbol))
 
 

@@ -1,9 +1,8 @@
-"""`@R.macro` and `@T.macro`: statements that are written once and read anew at each use.
+"""`@R.macro` and `@T.macro`: statements that are written once and parsed again at each use.
 
-A macro is hygienic unless it says otherwise, as in TVM: its names mean what they mean where it is defined; those of one
-that is not (`hygienic=False`) what they mean where it is used. A macro of the graph level ends with `return` and is
-used as a value; one of tensor programs is used as a statement, and is put in place of that before TVM's parser reads
-the program.
+A macro is hygienic by default, as in TVM: its names refer to the scope of its definition. The names of a non-hygienic
+macro (`hygienic=False`) refer to the scope of its use. A macro of the graph level ends with `return` and is used as a
+value. A macro of tensor programs is used as a statement, and is expanded before TVM's parser reads the program.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from relaxpy.script.scope import Surroundings
 from relaxpy.script.source import Source
 
 DEEPEST = 50
-"""Macros that use each other are read to this depth."""
+"""Maximum expansion depth of macros that use each other."""
 MOST_USES = 2_000
-"""Uses of macros in one function: fifty that use each other twice would be 2 ** 50."""
+"""Maximum number of macro uses in one function: fifty macros that each use the next one twice would give 2 ** 50."""
 
 
 @dataclass(frozen=True, eq=False)
 class Macro:
-    """A definition, and what its names mean there."""
+    """A macro: its definition, and the scope of its names."""
 
     node: ast.FunctionDef
     source: Source
     around: Surroundings
     hygienic: bool = True
     env: Mapping[str, Any] | None = None
-    """Of a macro that is defined in a function: its variables at that place."""
+    """For a macro defined in a function: the function's variables at that point."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise ScriptError(
@@ -44,7 +43,7 @@ class Macro:
         )
 
     def arguments(self, call: ast.Call, span: Span) -> dict[str, ast.expr]:
-        """The expressions that the parameters stand for in this call. Raises `ScriptError` where they do not fit."""
+        """The argument expressions of this call, by parameter. Raises `ScriptError` if they do not fit."""
         names = [arg.arg for arg in self.node.args.args]
         found = dict(zip(names, call.args, strict=False))
         problem = f"{len(call.args)} arguments" if len(call.args) > len(names) else ""
@@ -68,7 +67,7 @@ class Macro:
 
 
 def refuse_endless(macro: Macro, depth: int, uses: int, span: Span, help: str) -> None:
-    """Raise `ScriptError` where a macro uses itself, or macros use each other too often."""
+    """Raise `ScriptError` for a recursive macro, or too many macro uses."""
     name = macro.node.name
     if depth == DEEPEST:
         message = f"the macro {name} uses itself, or macros use each other {DEEPEST} deep"
@@ -80,7 +79,7 @@ def refuse_endless(macro: Macro, depth: int, uses: int, span: Span, help: str) -
 
 
 def macro(func: Any = None, *, hygienic: bool = True) -> Any:
-    """Make a macro of a definition: `@R.macro`, `@T.macro(hygienic=False)`."""
+    """Decorator that makes a macro of a definition: `@R.macro`, `@T.macro(hygienic=False)`."""
     frame = sys._getframe(1)
 
     def make(func: Any) -> Any:
@@ -94,7 +93,7 @@ def macro(func: Any = None, *, hygienic: bool = True) -> Any:
 def expand_macros(
     node: ast.FunctionDef, source: Source, values: Mapping[str, Any], namespace: Any
 ) -> tuple[ast.FunctionDef, dict[str, Any]]:
-    """A tensor program with its macros in place, and the values of the names in it. `namespace` is the module T."""
+    """A tensor program with its macros expanded, and the values of its names. `namespace` is the module T."""
     inner = [part for part in ast.walk(node) if _defines_macro(part)]
     if not inner and not any(isinstance(value, Macro) for value in values.values()):
         return node, dict(values)
@@ -123,7 +122,7 @@ class _Expander(ast.NodeTransformer):
         self.depth = self.uses = 0
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """A macro inside of the program sees the program's names."""
+        """Register a macro defined inside the program, which sees the program's names."""
         if not _defines_macro(node):
             return self.generic_visit(node)
         around = Surroundings(self.values, False)
@@ -138,7 +137,7 @@ class _Expander(ast.NodeTransformer):
         return self.inline(found, call) if isinstance(found, Macro) else node
 
     def inline(self, macro: Macro, call: ast.Call) -> Sequence[ast.stmt]:
-        """The statements of one use."""
+        """The expanded statements of one use."""
         self.uses += 1
         refuse_endless(macro, self.depth, self.uses, self.source.span(call), "write a loop")
         arguments = macro.arguments(call, self.source.span(call))
@@ -158,7 +157,7 @@ class _Expander(ast.NodeTransformer):
         new = [replaced.visit(statement) for statement in body]
         if macro.source.text != self.source.text:
             for part in (part for statement in new for part in ast.walk(statement)):
-                ast.copy_location(part, call)  # the program's text is what errors show
+                ast.copy_location(part, call)  # errors are shown in the program's text
         self.depth += 1
         expanded: list[ast.stmt] = []
         for statement in new:
@@ -168,7 +167,7 @@ class _Expander(ast.NodeTransformer):
         return expanded
 
     def fresh(self, name: str) -> str:
-        """`name`, or with a number where the program has it."""
+        """`name`, with a number if the program already uses it."""
         found, count = name, 0
         while found in self.used:
             count += 1

@@ -1,4 +1,4 @@
-"""The data of a text's constants: `metadata = I.metadata(…)`, which follows the program; or as TVM prints them."""
+"""The data of a text's constants: `metadata = I.metadata(…)` after the program, or TVM's format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def is_metadata(node: ast.stmt) -> bool:
 
 
 def read_metadata(node: ast.stmt, source: Source) -> StoredConstants | dict[str, list[Any]]:
-    """What a statement that `is_metadata` holds: constants by name, or TVM's nodes by kind. Raises `ScriptError`."""
+    """The constants of a statement for which `is_metadata` is true: by name, or TVM's nodes by kind. Raises
+    `ScriptError`."""
     match node:
         case ast.Assign(value=ast.Call(func=func, args=[given])) if ast.unparse(func) == _OURS:
             return _stored(given, source)
@@ -34,8 +35,8 @@ def read_metadata(node: ast.stmt, source: Source) -> StoredConstants | dict[str,
 
 
 def metadata_of(body: Sequence[ast.stmt], source: Source) -> dict[str, Any]:
-    """The metadata of a file that Python runs, under its name; nothing where there is none. It follows the program,
-    so Python has not come to it when a decorator is called."""
+    """The metadata of a file that Python runs, under its name; empty if there is none. It follows the program, so
+    Python has not executed it yet when a decorator is called."""
     found = next((node for node in body if is_metadata(node)), None)
     return {} if found is None else {"metadata": read_metadata(found, source)}
 

@@ -1,9 +1,9 @@
-"""Parsing Python that is nested deeper than Python's own parser takes.
+"""Parsing Python that is nested deeper than Python's own parser allows.
 
-Its tokenizer stops at 100 levels of indentation and 200 of brackets, its parser may run out of stack before that. What
-passes write, and what `script` prints, knows no such limit. So a text that Python refuses for its depth is parsed in
-pieces: the contents of every bracket at each 40th level, and of every suite at each 80th, are blanked out, parsed on
-their own where they stand (so that places stay right), and put back into the tree.
+Its tokenizer stops at 100 levels of indentation and 200 of brackets, and its parser may run out of stack earlier.
+Programs written by passes, and printed by `script`, have no such limit. So a text that Python refuses for its depth is
+parsed in pieces. The contents of every bracket at each 40th level, and of every suite at each 80th, are blanked out,
+parsed separately at their original position (so that source locations stay right), and put back into the tree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 BRACKETS = 40
 INDENTS = 80
-"""Levels between two cuts."""
+"""Levels of indentation between two cuts."""
 
 _TOKEN = re.compile(
     rb'''#[^\n]*|"""(?:\\.|[^\\])*?"""|\'\'\'(?:\\.|[^\\])*?\'\'\'|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*\''''
@@ -35,7 +35,7 @@ def is_too_deep(error: BaseException) -> bool:
 
 
 def parse_nested(text: str) -> ast.Module:
-    """The tree of a text, however deep. Raises `SyntaxError` where it is no Python."""
+    """The syntax tree of a text of any depth. Raises `SyntaxError` for invalid Python."""
     scan = _Scan(text.encode())
     lines = bytes(scan.text).split(b"\n")
     suites: dict[int, list[ast.stmt]] = {}
@@ -54,7 +54,7 @@ def parse_nested(text: str) -> ast.Module:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The contents of a bracket, parsed on their own."""
+    """The contents of a bracket, parsed separately."""
 
     kind: str
     """`call`, `subscript`, `group` for a parenthesis, `display` for a list, set or dict."""
@@ -62,12 +62,12 @@ class _Piece:
 
 
 class _Scan:
-    """One pass over a text: the brackets at each 40th level are cut out, the lines that begin a statement are found."""
+    """One pass over a text: it cuts out the brackets at each 40th level, and finds the lines that begin a statement."""
 
     def __init__(self, text: bytes) -> None:
         self.text = bytearray(text)
         self.pieces: dict[tuple[int, int], _Piece] = {}
-        """Line and column of a placeholder → what it stands for."""
+        """Line and column of a placeholder → the piece that it replaces."""
         self.continued: set[int] = set()
         """Lines (from 0) that do not begin a statement."""
         self._starts = [0, *(match.end() for match in re.finditer(b"\n", text))]
@@ -91,12 +91,12 @@ class _Scan:
                     self._cut(start, token.start())
 
     def _place(self, offset: int) -> tuple[int, int]:
-        """Line (from 1) and column of a byte."""
+        """Line (from 1) and column of a byte offset."""
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1]
 
     def _cut(self, start: int, end: int) -> None:
-        """Parse the bracket from `start` to `end`, and leave a placeholder for its contents."""
+        """Parse the bracket from `start` to `end`, and replace its contents by a placeholder."""
         contents = bytes(self.text[start + 1 : end])
         blank = len(contents) - len(contents.lstrip())
         if blank == len(contents):
@@ -114,7 +114,7 @@ class _Scan:
         self.text[start + 1 + blank] = ord("_")
 
     def _kind(self, start: int) -> str:
-        """What the bracket at `start` is for: one behind a value is a call or subscript."""
+        """The kind of the bracket at `start`: after a value it is a call or subscript."""
         word = _VALUE_BEFORE.search(self.text, max(0, start - 100), start)
         after_value = word is not None and not keyword.iskeyword(word[0].decode(errors="replace"))
         if self.text[start] == ord("("):
@@ -122,7 +122,7 @@ class _Scan:
         return "subscript" if after_value and self.text[start] == ord("[") else "display"
 
     def suites(self, lines: list[bytes]) -> Iterator[tuple[int, int]]:
-        """The lines first…end (from 0) of the suites at every 80th level, inner ones first."""
+        """The line ranges first…end (from 0) of the suites at every 80th level, innermost first."""
         levels: list[int] = []
         open_suites: list[int] = []
         for number, line in enumerate(lines):
@@ -146,7 +146,7 @@ class _Scan:
 
 
 def _parse(source: bytes, shift: int) -> ast.Module:
-    """The tree of a piece that stands `shift` lines further down in the text."""
+    """The tree of a piece whose lines are `shift` lines further down in the text."""
     try:
         tree = ast.parse(source.decode())
     except SyntaxError as error:
@@ -161,7 +161,7 @@ def _parse(source: bytes, shift: int) -> ast.Module:
 def _put_back(
     tree: ast.Module, pieces: dict[tuple[int, int], _Piece], suites: dict[int, list[ast.stmt]]
 ) -> None:
-    """Put what was parsed on its own in place of its placeholders. `suites`: the line of a lone `pass` → the suite."""
+    """Replace placeholders by the separately parsed pieces. `suites`: the line of a lone `pass` → the suite."""
     ends = {line: suite[-1] for line, suite in suites.items()}
     for node in ast.walk(tree):
         if suites and isinstance(node, (ast.stmt, ast.excepthandler, ast.match_case)):
@@ -200,7 +200,7 @@ def _put_back_suites(
 def _taken(
     pieces: dict[tuple[int, int], _Piece], placeholder: ast.Name, kind: str
 ) -> ast.expr | None:
-    """What the placeholder stands for, if it is one of this kind."""
+    """The contents of the placeholder, if it is one of this kind."""
     place = (placeholder.lineno, placeholder.col_offset)
     piece = pieces.get(place)
     if piece is None or piece.kind != kind:
@@ -209,7 +209,7 @@ def _taken(
 
 
 def _become(node: ast.expr, other: ast.expr) -> None:
-    """Make `node` the node that `other` is, for those who hold it."""
+    """Turn `node` into a copy of `other`, in place, for the references to it."""
     node.__class__ = other.__class__
     node.__dict__.clear()
     node.__dict__.update(vars(other))

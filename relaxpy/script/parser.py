@@ -1,8 +1,7 @@
-"""Where reading begins: `relaxpy.parse` for a text or file, and what the decorators call.
+"""Entry points of the parser: `relaxpy.parse` for a text or file, and the functions behind the decorators.
 
-A text is parsed, never run: its imports of script namespaces, its literals and its symbols are understood,
-everything else of Python is
-passed over. Decorated code may use any value of the Python around it.
+A text is parsed, never run: its imports of script namespaces, its literals and its symbols are interpreted, and all
+other Python is skipped. Decorated code may use any value of the surrounding Python.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ SCRIPT_MODULES = {
     "tir": namespace_t,
     "tirx": namespace_t,
 }
-"""Namespaces by the name they are imported by, ours and TVM's."""
+"""Namespaces by their import names, ours and TVM's."""
 
 
 def parse(
@@ -50,12 +49,12 @@ def parse(
     *,
     constants: str | PathLike[str] | Mapping[str, np.ndarray] | None = None,
 ) -> IRModule:
-    """The module that a text, or the file at a path, defines. Nothing of it is run.
+    """Parse a text, or the file at a path, to a module. Nothing of it is run.
 
-    The text holds one class decorated with `@I.ir_module`, or functions on their own, which make a module
-    together. `filename` is what errors call the text. `constants` is the data of its `R.const_ref(…)`, by name, or the
-    `.npz` file that `mod.script(constants=…)` wrote; not needed where the text holds it, or names a file beside it.
-    Raises `ScriptError`, or `ErrorGroup` for several mistakes.
+    The text contains one class decorated with `@I.ir_module`, or separate functions, which together make a module.
+    `filename` is the name of the text in errors. `constants` is the data of its `R.const_ref(…)`, by name, or the
+    `.npz` file that `mod.script(constants=…)` wrote. It is not needed if the text contains the data, or names a file
+    beside it. Raises `ScriptError`, or `ErrorGroup` for several mistakes.
     """
     if not isinstance(text, (str, PathLike)):
         raise UsageError(
@@ -87,8 +86,8 @@ def parse(
 
 
 def raise_errors(bag: ErrorBag) -> None:
-    """Raise what is in the bag in the order of the source, without the frames of the parser (with them if
-    RELAXPY_DEBUG is set)."""
+    """Raise the collected errors in the order of the source. The parser's frames are removed from the traceback, unless
+    RELAXPY_DEBUG is set."""
     bag.errors.sort(
         key=lambda error: (error.span.line, error.span.column) if error.span else (0, 0)
     )
@@ -162,7 +161,7 @@ class _TextParser:
         )
 
     def passing(self, node: ast.stmt) -> None:
-        """A statement of Python: imports of namespaces, literals and symbols are understood."""
+        """Process a statement of Python: imports of namespaces, literals and symbols are interpreted."""
         match node:
             case ast.AsyncFunctionDef(decorator_list=[_, *_]):
                 with self.bag.collect():
@@ -207,7 +206,7 @@ class _TextParser:
             self.not_run[name] = self.source.span(node)
 
 
-# What the decorators call
+# Entry points of the decorators
 
 
 def in_class_body(frame: FrameType) -> bool:
@@ -216,7 +215,7 @@ def in_class_body(frame: FrameType) -> bool:
 
 
 def parse_decorated_class(cls: type, frame: FrameType) -> IRModule:
-    """The module that a class decorated with `@I.ir_module` defines."""
+    """The module defined by a class decorated with `@I.ir_module`."""
     source = source_of_frame(frame, cls.__name__)
     node = find_definition(source, cls.__name__, frame.f_lineno)
     assert isinstance(node, ast.ClassDef)
@@ -237,7 +236,7 @@ def parse_decorated_class(cls: type, frame: FrameType) -> IRModule:
 
 
 def parse_decorated_function(func: FunctionType, frame: FrameType) -> Function:
-    """The function that a definition decorated with `@R.function` stands for."""
+    """The function defined with the decorator `@R.function`."""
     mod = _parse_single(func, frame)
     found = mod.functions[next(iter(mod.functions))]
     assert isinstance(found, Function)
@@ -245,7 +244,7 @@ def parse_decorated_function(func: FunctionType, frame: FrameType) -> Function:
 
 
 def parse_decorated_prim_func(func: FunctionType, frame: FrameType) -> TensorProgram:
-    """The tensor program that a definition decorated with `@T.prim_func` stands for."""
+    """The tensor program defined with the decorator `@T.prim_func`."""
     source = source_of_frame(frame, func.__name__)
     node = find_definition(source, func.__name__, func.__code__.co_firstlineno)
     assert isinstance(node, ast.FunctionDef)
@@ -254,7 +253,7 @@ def parse_decorated_prim_func(func: FunctionType, frame: FrameType) -> TensorPro
 
 
 def parse_decorated_macro(func: FunctionType, frame: FrameType, hygienic: bool) -> Macro:
-    """The macro that a definition decorated with `@R.macro` or `@T.macro` stands for."""
+    """The macro defined with the decorator `@R.macro` or `@T.macro`."""
     source = source_of_frame(frame, func.__name__)
     node = find_definition(source, func.__name__, func.__code__.co_firstlineno)
     assert isinstance(node, ast.FunctionDef)
@@ -276,7 +275,7 @@ def _parse_single(func: FunctionType, frame: FrameType) -> IRModule:
 
 
 class _SingleParser(ModuleParser):
-    """One function without a module: functions of the Python around become local ones."""
+    """Parses one function without a module: functions of the surrounding Python become local ones."""
 
     def adopt(self, name: str, value: Any, span: Span) -> Any:
         if isinstance(value, Function):
@@ -289,16 +288,16 @@ class _SingleParser(ModuleParser):
         )
 
     def adopt_captured(self, name: str) -> None:
-        """Left to their use."""
+        """Do nothing: captured functions are adopted when they are used."""
 
 
 def scope_of_frame(frame: FrameType) -> dict[str, Any]:
-    """Names that code in this frame sees: its globals, and its locals over them."""
+    """The names visible in this frame: its globals, overridden by its locals."""
     return {**frame.f_globals, **frame.f_locals}
 
 
 def closure(func: FunctionType) -> dict[str, Any]:
-    """Values of the names that a function takes from the functions around it."""
+    """The values of a function's closure variables."""
     found: dict[str, Any] = {}
     for name, cell in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True):
         try:

@@ -1,8 +1,8 @@
 """Statements that bind names: assignments, declarations, casts.
 
-A declared annotation of a variable is compared with the deduced one: if it can never hold it is refused; if it
-always holds it is what the variable gets (it may be coarser, as written); if it may hold it is checked at run
-time, by a `match_cast` put in after the value.
+A variable's declared annotation is compared with the deduced one. If it can never hold, it is refused. If it always
+holds, the variable gets it (it may be coarser, as written). Otherwise a `match_cast` after the value checks it at run
+time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from relaxpy.shape.prove import equal
 
 
 class BindingParser(SignatureParser):
-    """Reads statements that bind names."""
+    """Parses statements that bind names."""
 
     def is_tensor_program(self, callee: Any) -> bool:
         return isinstance(callee, GlobalVar) and isinstance(
@@ -118,7 +118,7 @@ class BindingParser(SignatureParser):
         return False
 
     def for_effect(self, value: Any) -> Any:
-        """`cls.f(x, out)` of a tensor program writes memory: a call of its own kind."""
+        """A tensor program called for its effect, `cls.f(x, out)`, which writes memory: a call of its own kind."""
         if isinstance(value, Call) and self.is_tensor_program(value.op):
             return CallDPS()(value.op, *value.args)
         return value
@@ -144,7 +144,7 @@ class BindingParser(SignatureParser):
         annotation: ast.expr | None,
         node: ast.stmt,
     ) -> None:
-        """Bind a name to a value: of the program, with a binding; of Python, in the scope only."""
+        """Bind a name to a value. A value of the program gets a binding; a Python value is only put in the scope."""
         if isinstance(value, Dim) and value.symbol is not None and not value.symbol.name:
             self.env[name] = self.declared_symbol(name, value.symbol.dtype, value_node)
             return
@@ -248,7 +248,7 @@ class BindingParser(SignatureParser):
         )
 
     def check_determined(self, target: Annotation, new: set[SymVar]) -> None:
-        """Every symbol that a `match_cast` introduces (`new`) must follow from the value."""
+        """Require every symbol that a `match_cast` introduces (`new`) to be determined by the value."""
         used = set(free_sym_vars([target]))
         missing = (used & new) - defined_symbols([target], used - new)
         for symbol in sorted(missing, key=lambda symbol: symbol.key):
@@ -273,10 +273,10 @@ class BindingParser(SignatureParser):
         declared: tuple[Annotation, ast.expr] | None = None,
         output: bool = False,
     ) -> Var:
-        """Bind a value to a new variable; see the module's text for `declared`."""
+        """Bind a value to a new variable. The module docstring explains `declared`."""
         span = self.span(node)
         if isinstance(value, Call) and any(not is_leaf(arg) for arg in value.args):
-            value = self.bb.normalize(value)  # made by a Python function, in one piece
+            value = self.bb.normalize(value)  # may be nested, if made by a Python function
         deduced = self.deduced(value, node)
         annotation = deduced
         if declared is not None:
@@ -329,7 +329,7 @@ class BindingParser(SignatureParser):
 
 
 def as_scalar(value: Any, dtype: DType) -> Any:
-    """A number or dimension as a scalar of the dtype that it is declared with; anything else as it is."""
+    """A number or dimension as a scalar of the declared dtype; any other value unchanged."""
     number = isinstance(value, (bool, float)) and dtype.is_float == isinstance(value, float)
     if number or (isinstance(value, (int, Dim)) and dtype.is_int and not isinstance(value, bool)):
         return PrimValue(value, dtype)
@@ -337,5 +337,5 @@ def as_scalar(value: Any, dtype: DType) -> Any:
 
 
 def fits(declared: Annotation, actual: Annotation) -> Verdict:
-    """Does a value of annotation `actual` always, never or perhaps have the declared one?"""
+    """Does a value of annotation `actual` always, never or perhaps satisfy the declared annotation?"""
     return Verdict.YES if declared == actual else accepts(declared, actual, None, equal)

@@ -1,8 +1,8 @@
-"""Names, calls and annotations to values: expressions of the IR, dimensions, annotations, Python values.
+"""Evaluation of names, calls and annotations to values: expressions of the IR, dimensions, annotations, Python values.
 
-Arguments that are calls themselves are bound to variables on the way (A-normal form), so that an error of
-deduction is located in the very call. Names of the script and literals are always evaluated; values and
-functions of Python only in decorated code.
+Arguments that are calls themselves are bound to variables first (A-normal form), so that a deduction error is located
+at the innermost call. Names of the script and literals are always evaluated; Python values and functions only in
+decorated code.
 """
 
 from __future__ import annotations
@@ -98,15 +98,15 @@ class CoreParser:
         self.env: dict[str, Any] = {}
         """Variables and Python values bound so far, by name."""
         self.functions: dict[str, Any] = {}
-        """Functions of the module by the name that the script calls them."""
+        """Functions of the module, by their name in the script."""
         self.in_annotation = False
         self.externs: dict[Var, ExternFunc] = {}
-        """Variables that name a function of a library."""
+        """Variables that refer to a library function."""
 
-    # What a subclass provides
+    # Implemented by subclasses
 
     def emit(self, value: Expr, node: ast.expr) -> Expr:
-        """Bind a value that is no leaf to a variable of its own, before the statement being read."""
+        """Bind a value that is no leaf to a new variable, before the current statement."""
         raise ScriptError(
             "statement-place",
             "a call of the program stands in a function only",
@@ -114,7 +114,7 @@ class CoreParser:
         )
 
     def named_scalar(self, value: Expr, dtype: DType, node: ast.expr) -> Dim:
-        """A symbol for the value of an integer scalar, before the statement being read."""
+        """A symbol for the value of an integer scalar, defined before the current statement."""
         del dtype
         self.emit(value, node)
         raise AssertionError("a value of the program outside of a function")
@@ -123,7 +123,7 @@ class CoreParser:
         return deduce(value)
 
     def global_function(self, name: str, value: Any, span: Span) -> Expr:
-        """A function made outside, made usable here."""
+        """Make a function from outside usable here."""
         raise ScriptError("bad-value", f"{name} cannot be used here", span=span)
 
     # Errors
@@ -145,7 +145,7 @@ class CoreParser:
         self.fail("unsupported-syntax", f"{what} is not part of the language", node, help)
 
     def at_argument(self, error: RelaxError, node: ast.expr, op: Any) -> RelaxError:
-        """The error with its caret under the argument at fault. `op`: what is called."""
+        """Return the error with its location set to the argument at fault. `op` is the callee."""
         found = argument_node(node, op, error.arg)
         error.span = self.span(found if found is not None else node)
         return error
@@ -153,7 +153,7 @@ class CoreParser:
     # Evaluation
 
     def eval(self, node: ast.expr) -> Any:
-        """The value of an expression. Raises a located `RelaxError`."""
+        """Evaluate an expression of the source. Raises a located `RelaxError`."""
         method = getattr(self, "eval_" + type(node).__name__, None)
         if method is None:
             what, help = REFUSED.get(type(node), (type(node).__name__, "use the operators of R"))
@@ -164,11 +164,11 @@ class CoreParser:
             raise error.located(self.span(node)) from error.__cause__
 
     def expr(self, node: ast.expr) -> Expr:
-        """An expression's value as an expression of the IR."""
+        """Evaluate to an expression of the IR."""
         return self.as_expr(self.eval(node), node)
 
     def as_expr(self, value: Any, node: ast.AST) -> Expr:
-        """A value as an expression of the IR."""
+        """Convert a value to an expression of the IR."""
         value = self.plain(value, node)
         try:
             found = as_expr(value)
@@ -182,7 +182,7 @@ class CoreParser:
         return found if isinstance(value, Expr) else with_span(found, self.span(node))
 
     def plain(self, value: Any, node: ast.AST) -> Any:
-        """Functions made outside as expressions; everything else as it is."""
+        """Functions from outside as expressions; any other value unchanged."""
         if isinstance(value, (Function, TensorProgram)):
             return self.global_function(getattr(node, "id", "function"), value, self.span(node))
         if isinstance(value, np.generic):
@@ -190,7 +190,7 @@ class CoreParser:
         return value
 
     def leaf(self, node: ast.expr) -> Any:
-        """The value of an argument: what is no leaf is bound first."""
+        """Evaluate an argument; a value that is no leaf is bound first."""
         value = self.plain(self.eval(node), node)
         if isinstance(value, Expr) and not is_leaf(value):
             return self.emit(value, node)
@@ -249,7 +249,7 @@ class CoreParser:
         return self.fail("unknown-name", f"{name} is not defined", node, help)
 
     def captured(self, name: str, value: Any) -> Any:
-        """A value of the Python around: symbols become this function's own, of the name they have there."""
+        """A value of the surrounding Python. Its symbols become this function's own, with the same names."""
         if isinstance(value, typing.TypeVar):
             return self.symbols.declare(value.__name__)
         if isinstance(value, SymVar):
@@ -315,7 +315,7 @@ class CoreParser:
         )
 
     def value_attribute(self, base: Expr, name: str, node: ast.Attribute) -> Any:
-        """The attributes that values have in TVM: `x.ty`, their annotation, and `x.astype(dtype)`."""
+        """The attributes of values, as in TVM: `x.ty`, the annotation, and `x.astype(dtype)`."""
         if ATTRIBUTES.get(name, name) == "ty":
             return self.annotation_of(base)
         if name == "astype":
@@ -376,11 +376,12 @@ class CoreParser:
         return with_span(value, span)
 
     def expand(self, macro: Macro, node: ast.Call) -> Any:
-        """The value of a use of a macro."""
+        """Expand the use of a macro, and return its value."""
         self.fail("statement-place", "a macro is used in a function", node)
 
     def refuse_python(self, func: Any, args: Sequence[Any], node: ast.Call) -> None:
-        """Refuse Python's own functions, and numpy's, on values of the program: they would compute with its tree."""
+        """Refuse to call a Python or numpy function on values of the program: it would operate on the expression
+        tree."""
         module = str(getattr(func, "__module__", None) or type(func).__module__).split(".")[0]
         is_method = not isinstance(getattr(func, "__self__", types), types.ModuleType)
         if is_method or module not in ("builtins", "math", "numpy"):
@@ -391,7 +392,7 @@ class CoreParser:
             self.refuse(f"{shown} of a value of the program", node, instead_of(name))
 
     def python_error(self, error: Exception, node: ast.Call) -> Exception:
-        """What a function of Python raised, with its place in the script."""
+        """An exception raised by a Python function, with its location in the script."""
         if os.environ.get("RELAXPY_DEBUG"):
             return error
         name = ast.unparse(node.func)
@@ -434,7 +435,7 @@ class CoreParser:
     def call_value(
         self, func: Expr, args: list[Any], kwargs: dict[str, Any], node: ast.Call
     ) -> Expr:
-        """The call of a function of the module, or of a function value."""
+        """A call of a function of the module, or of a function value."""
         if kwargs:
             first = node.keywords[0]
             self.fail(
@@ -462,7 +463,7 @@ class CoreParser:
     # Annotations
 
     def annotation(self, node: ast.expr, mode: str = "use") -> Annotation:
-        """What is written where an annotation stands."""
+        """Evaluate an annotation of the source."""
         before, self.in_annotation = self.in_annotation, True
         try:
             with self.symbols.using(mode):
@@ -476,7 +477,7 @@ class CoreParser:
             self.in_annotation = before
 
     def unquoted(self, node: ast.Constant) -> ast.expr:
-        """A whole annotation in quotes, as Python allows."""
+        """Parse a whole annotation in quotes, which Python allows."""
         try:
             inner = ast.parse(str(node.value), mode="eval").body
         except SyntaxError:

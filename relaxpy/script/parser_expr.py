@@ -1,4 +1,4 @@
-"""Python's operators, literals and subscripts to values; the rest of expressions is in `parser_core`."""
+"""Evaluation of Python's operators, literals and subscripts; the rest of expressions is in `parser_core`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.LShift: ("left_shift", operator.lshift),
     ast.RShift: ("right_shift", operator.rshift),
 }
-"""Operators of Python → (operator of R, what Python does on its own values)."""
+"""Python operator → (operator of R, Python's own function for Python values)."""
 
 COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Eq: ("equal", operator.eq),
@@ -75,7 +75,7 @@ MEMBERSHIP = (
 
 
 class ExprParser(CoreParser):
-    """Evaluates expressions of one function, or of a class body. Statements are `parser_statement`'s."""
+    """Evaluates expressions of one function, or of a class body. Statements are parsed by `parser_statement`."""
 
     # Operators
 
@@ -180,7 +180,7 @@ class ExprParser(CoreParser):
         return self.emit(value, node) if isinstance(value, Expr) and not is_leaf(value) else value
 
     def apply(self, name: str, node: ast.expr, *args: Any) -> Expr:
-        """An operator of R, for one of Python."""
+        """Apply an operator of R in place of a Python operator."""
         kind = OPS.get(name) or namespace_r.operators().get(name)
         if kind is None:
             self.fail("unknown-op", f"there is no operator for this: R.{name}", node)
@@ -227,7 +227,7 @@ class ExprParser(CoreParser):
         return found
 
     def eval_Lambda(self, node: ast.Lambda) -> IndexMap:
-        """A function from places to a tuple of places is an index map; the language has no other."""
+        """A lambda from indices to a tuple of indices is an index map; the language has no other lambdas."""
         args = node.args
         others = (*args.kwonlyargs, *args.defaults, args.vararg, args.kwarg)
         if any(others) or not isinstance(node.body, (ast.Tuple, ast.List)):
@@ -297,7 +297,7 @@ class ExprParser(CoreParser):
         return with_span(found, self.span(node))
 
     def tensor_index(self, node: ast.expr) -> Any:
-        """One item of a tensor's subscript: an integer or dimension, a slice of such, `...`, None, a tensor."""
+        """One item of a tensor's subscript: an integer or dimension, a slice of these, `...`, None, or a tensor."""
         if isinstance(node, ast.Constant) and node.value is ...:
             return ...
         if isinstance(node, ast.Slice):
@@ -313,7 +313,7 @@ class ExprParser(CoreParser):
         return self.integer(node, value)
 
     def integer(self, node: ast.expr, value: Any = None) -> Dim:
-        """A place: an integer, or an expression of dimensions."""
+        """An index: an integer, or an expression of dimensions."""
         value = known_scalar(self.leaf(node)) if value is None else value
         dim = None if isinstance(value, str) else as_dim(value)
         if dim is None and isinstance(value, Expr):

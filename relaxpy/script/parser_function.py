@@ -1,7 +1,7 @@
-"""`@R.function` definitions to functions of the IR, nested ones too.
+"""Parsing of `@R.function` definitions, nested ones too, to functions of the IR.
 
-The return annotation is compared with what is deduced: refuted, it is an error; not proved, it is checked at run
-time by a `match_cast` before the return.
+The return annotation is compared with the deduced one. If it is refuted, it is an error. If it is not proved, a
+`match_cast` before the return checks it at run time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from relaxpy.shape.lattice import Verdict
 
 
 def refuse_private_symbol(name: str) -> NoReturn:
-    """A private function is one without a `global_symbol`."""
+    """Refuse a `global_symbol` on a private function, which has none by definition."""
     raise ScriptError(
         "bad-value",
         f"{name} is private, and has the attribute global_symbol, the name for those outside",
@@ -56,16 +56,16 @@ def refuse_private_symbol(name: str) -> NoReturn:
 
 
 class FunctionParser(MacroParser):
-    """Reads one function: its signature with `signature`, then its body with `function`."""
+    """Parses one function: its signature with `signature`, then its body with `function`."""
 
     def function(self, signature: Signature) -> Function:
-        """Read the body. Raises `Skip` if there was an error (which is in the bag)."""
+        """Parse the body. Raises `Skip` if there was an error, which is then in the bag."""
         before = len(self.bag.errors)
         if signature.broken:
             raise Skip
-        self.symbols.mode = "use"  # parameters have defined what they define
+        self.symbols.mode = "use"  # the symbols of the parameters are all defined
         for param in signature.params:
-            self.bb.fresh_name(param.name)  # so that no variable made on the way is called the same
+            self.bb.fresh_name(param.name)  # reserves the name
         with assuming(self.declared_bounds(signature.node)), self.bb.seq() as building:
             value, node = self.body(signature.node)
             ret: Annotation | None = None
@@ -89,7 +89,7 @@ class FunctionParser(MacroParser):
         return Function(tuple(signature.params), body, ret, signature.pure, attrs, span=span)
 
     def declared_bounds(self, node: ast.FunctionDef) -> Bounds:
-        """The ranges of symbols that `R.func_attr` at the beginning of the body declares."""
+        """The ranges of symbols declared by `R.func_attr` at the start of the body."""
         found: dict[SymVar, Range] = {}
         for statement in node.body:
             match statement:
@@ -106,7 +106,7 @@ class FunctionParser(MacroParser):
         return found
 
     def body(self, node: ast.FunctionDef) -> tuple[Expr | None, ast.expr | None]:
-        """Read all statements; the returned value, and where it is written."""
+        """Parse all statements; return the returned value, and its expression in the source."""
         statements = node.body
         for i, statement in enumerate(statements):
             if isinstance(statement, ast.Return):
@@ -136,7 +136,7 @@ class FunctionParser(MacroParser):
     def returned(
         self, value: Expr | None, node: ast.expr, signature: Signature
     ) -> tuple[Expr | None, Annotation | None]:
-        """The result as a leaf, compared with the declared annotation."""
+        """The result as a leaf, after comparison with the declared annotation."""
         if value is None:
             return None, None
         if not is_leaf(value):

@@ -1,4 +1,4 @@
-"""Uses of `@R.macro` in functions: the macro's statements are read in place."""
+"""Expansion of `@R.macro` in functions: the macro's statements are parsed in place."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from relaxpy.script.scope import MacroSymbols, Skip
 
 
 class MacroParser(StatementParser):
-    """Reads macros. Their bindings become the function's, their variables are not seen after them."""
+    """Parses macro uses. Their bindings become the function's; their variables are not visible afterwards."""
 
     macro_depth = macro_uses = 0
 
     def expand(self, macro: Macro, node: ast.Call) -> Any:
-        """The value of a use. Errors are located in the macro, and say where it is used."""
+        """Expand a use, and return its value. Errors are located in the macro, and note where it is used."""
         used_at = self.span(node)
         self.macro_uses += 1
         refuse_endless(macro, self.macro_depth, self.macro_uses, used_at, "write a function")

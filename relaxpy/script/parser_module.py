@@ -1,5 +1,5 @@
-"""Classes of functions to modules: first all signatures, then all bodies, so that functions may call each other
-in any order."""
+"""Parsing of classes of functions to modules: first all signatures, then all bodies, so that functions may call each
+other in any order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KINDS = {
 def decorator_kind(
     node: ast.ClassDef | ast.FunctionDef, scope: ExprParser
 ) -> tuple[str | None, dict[str, Any]]:
-    """Which word of the script a definition is decorated with (a key of KINDS), and the decorator's arguments."""
+    """The decorator of a definition, as a key of KINDS, and its arguments."""
     found: tuple[str | None, dict[str, Any]] = None, {}
     others: list[ast.expr] = []
     for decorator in node.decorator_list:
@@ -95,11 +95,11 @@ OPTIONS: dict[str, dict[str, type]] = {
     "ir_module": {"check_well_formed": bool},
     "macro": {"hygienic": bool},
 }
-"""Options of the decorators and their types."""
+"""Options of the decorators, with their types."""
 
 
 def _options(kind: str, call: ast.Call, scope: ExprParser) -> dict[str, Any]:
-    """The arguments of a decorator. Raises `ScriptError` for what it does not take."""
+    """Evaluate the arguments of a decorator. Raises `ScriptError` for an invalid one."""
     word, known = KINDS[kind], older_words.OPTIONS.get(kind, {}) | OPTIONS[kind]
     for arg in call.args:
         scope.fail("op-arguments", f"{word} takes no arguments by position", arg)
@@ -124,8 +124,8 @@ def _options(kind: str, call: ast.Call, scope: ExprParser) -> dict[str, Any]:
 
 
 class ModuleParser:
-    """Reads the functions of one module. With `check_well_formed=False` (here, or in a function's decorator) what is
-    read is not verified."""
+    """Parses the functions of one module. With `check_well_formed=False` (here, or in a function's decorator) the
+    result is not verified."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class ModuleParser:
         self.scope = ExprParser(source, around, Symbols())
         self.functions: dict[str, BaseFunc] = {}
         self.names: dict[str, Any] = {}
-        """What the script calls functions by → GlobalVar."""
+        """Name of a function in the script → GlobalVar."""
         self.attrs: dict[str, Any] = {}
         self.infos: dict[str, tuple[Any, ...]] = {}
         self.definitions: dict[str, tuple[ast.FunctionDef, dict[str, Any]]] = {}
@@ -151,13 +151,14 @@ class ModuleParser:
         self.tensor_programs: list[tuple[str, ast.FunctionDef]] = []
         self.reading: set[str] = set()
         self.complete: set[str] = set()
-        """Functions that were read without an error."""
+        """Functions that were parsed without an error."""
         self.order: list[str] = []
         self.exported: dict[str, str] = {}
-        """Functions by the name for those outside: what `T.func_attr` says in a tensor program, or their own."""
+        """Function names as visible outside: the symbol given by `T.func_attr` in a tensor program, or the function's
+        own name."""
 
     def module(self, body: Sequence[ast.stmt], span: Span | None = None) -> IRModule:
-        """The module. Errors are in the bag; then what is given back is incomplete."""
+        """The module. Errors are collected in the bag; if there are any, the module is incomplete."""
         for statement in body:
             try:
                 self.declare(statement)
@@ -177,7 +178,8 @@ class ModuleParser:
         return mod
 
     def verify(self, mod: IRModule) -> None:
-        """Report what is not well formed in the functions that were read; of the others `mod` has signatures."""
+        """Report functions that are not well formed, among those that were parsed. For the others `mod` has signatures
+        only."""
         if not self.check_well_formed:
             return
         nodes: dict[Span, ast.Call] = {}
@@ -185,7 +187,7 @@ class ModuleParser:
         names = [n for n in self.complete if options[n].get("check_well_formed", True)]
         for error in well_formed(mod, names):
             if error.code == "wf-global":
-                continue  # a function whose signature is wrong, which was reported
+                continue  # a function with a wrong signature, which was reported
             if error.arg is not None and error.span is not None:
                 nodes = nodes or self.calls()
                 node = nodes.get(error.span)
@@ -194,14 +196,14 @@ class ModuleParser:
             self.bag.add(error)
 
     def calls(self) -> dict[Span, ast.Call]:
-        """The calls in all definitions, by their place."""
+        """The calls in all definitions, by location."""
         nodes = (child for node, _ in self.definitions.values() for child in ast.walk(node))
         return {self.scope.span(node): node for node in nodes if isinstance(node, ast.Call)}
 
     # Declarations
 
     def declare(self, node: ast.stmt) -> None:
-        """Take note of one statement of the class."""
+        """Register one statement of the class."""
         match node:
             case ast.FunctionDef():
                 self.declare_function(node)
@@ -240,7 +242,7 @@ class ModuleParser:
         self.definitions[name] = (node, options)
 
     def check_symbol(self, name: str, node: ast.FunctionDef, options: Mapping[str, Any]) -> None:
-        """The attribute `global_symbol` that is written in a definition, which no other may have."""
+        """Check the attribute `global_symbol` of a definition, which must be unique."""
         symbol = written_symbol(node)
         if symbol is not None and options.get("private"):
             refuse_private_symbol(name)
@@ -317,12 +319,12 @@ class ModuleParser:
     # Functions
 
     def tensor_program(self, name: str, node: ast.FunctionDef) -> None:
-        """Read a `@T.prim_func`."""
+        """Parse a `@T.prim_func`."""
         with self.bag.collect(self.scope.span(node)):
             self.functions[name] = read_program(node, self.source, self.around, self.scope.env)
 
     def signatures(self) -> None:
-        """Read all signatures: calls are deduced from them."""
+        """Parse all signatures: calls are deduced from them."""
         for name, (node, options) in self.definitions.items():
             parser = FunctionParser(self.source, self.around, self.bag, {}, IRModule())
             parser.functions = self.names
@@ -338,7 +340,7 @@ class ModuleParser:
                 self.functions[name] = placeholder(signature, self.scope.span(node))
 
     def adopt(self, name: str, value: Any, span: Span) -> Expr:
-        """A function made outside, as one of the module."""
+        """Add a function made outside to the module."""
         if self.functions.get(name) is not value:
             if name in self.names:
                 raise ScriptError(
@@ -350,7 +352,7 @@ class ModuleParser:
         return GlobalVar(name)
 
     def read(self, name: str) -> None:
-        """Read one body; before it those of called functions whose result must be deduced."""
+        """Parse one body; before it, those of called functions whose result must be deduced."""
         if name in self.reading or name not in self.waiting:
             return
         self.reading.add(name)
@@ -377,7 +379,7 @@ class ModuleParser:
             self.complete.add(name)
 
     def adopt_captured(self, name: str) -> None:
-        """Take a function of the Python around into the module before it is called."""
+        """Add a function of the surrounding Python to the module before it is called."""
         if name in self.names or name not in self.around.values:
             return
         value = self.around.values[name]
@@ -385,7 +387,8 @@ class ModuleParser:
             self.adopt(name, value, Span(self.source.file, 1))
 
     def called_names(self, signature: Signature) -> tuple[str, ...]:
-        """Names of the module, and of Python around, that a definition uses: the `sum` of `R.sum` is none."""
+        """Names of the module, and of the surrounding Python, that a definition uses; the `sum` of `R.sum` does not
+        count."""
         script = (namespace_i, namespace_r, namespace_t)
         values = self.around.values
         return tuple(
@@ -409,7 +412,7 @@ class ModuleParser:
 
 
 def written_symbol(node: ast.FunctionDef) -> str | None:
-    """The `global_symbol` that `T.func_attr` in a definition gives."""
+    """The `global_symbol` set by `T.func_attr` in a definition."""
     for statement in node.body:
         match statement:
             case ast.Expr(ast.Call(ast.Attribute(attr="func_attr"), [ast.Dict(keys, values)])):
@@ -424,7 +427,7 @@ def written_symbol(node: ast.FunctionDef) -> str | None:
 
 
 def placeholder(signature: Signature, span: Span) -> Function:
-    """A function of this signature, for those that call it."""
+    """A function with this signature and no real body, to deduce calls of it."""
     ret = signature.ret if signature.ret is not None else ObjectType()
     return Function(tuple(signature.params), SeqExpr((), Tuple(())), ret, signature.pure, span=span)
 
@@ -434,7 +437,7 @@ def named(node: ast.FunctionDef) -> tuple[tuple[str, str], ...]:
     """Names that a definition uses, bare (`("", name)`) or as `cls.name`, in a fixed order."""
     found: dict[tuple[str, str], None] = {}
     todo: list[ast.AST] = [node]
-    while todo:  # what ast.walk and isinstance do takes four times as long
+    while todo:  # ast.walk with isinstance takes four times as long
         child = todo.pop()
         kind = type(child)
         if kind is ast.Name:

@@ -1,4 +1,5 @@
-"""Definitions of tensor programs: the values around that they name, macros in place, and TVM's parser behind it."""
+"""Parsing of tensor programs: values of the surrounding Python that they use, macro expansion, and then TVM's
+parser."""
 
 from __future__ import annotations
 
@@ -20,24 +21,24 @@ from relaxpy.script.scope import Surroundings
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A definition that was read, and means the same wherever its names have no values."""
+    """A parsed definition, which is valid wherever its names have no values around it."""
 
     program: TensorProgram
     names: Sequence[str]
 
 
 MOST_KEPT = 2048
-"""How many definitions are remembered."""
+"""Maximum number of cached definitions."""
 
 _KNOWN: dict[str, _Known] = {}
-"""By their text. What is printed is read again, and most of a module is as it was before the last pass."""
+"""Cached definitions by their text. Printed programs are parsed again, and a pass leaves most of a module unchanged."""
 
 
 def read_program(
     node: ast.FunctionDef, source: Source, around: Surroundings, env: Mapping[str, Any]
 ) -> TensorProgram:
-    """A `@T.prim_func` definition as a tensor program; here the compiler is loaded. `env` and `around` are what its
-    names may stand for beside its own."""
+    """Parse a `@T.prim_func` definition to a tensor program; this loads the compiler. `env` and `around` give the
+    values of names that the definition does not define."""
     text = definition_text(node, source)
     known = _KNOWN.get(text)
     if known is not None and not _values_of(known.names, around, env):
@@ -58,8 +59,8 @@ def read_program(
 
 
 def definition_text(node: ast.FunctionDef, source: Source) -> str:
-    """The lines of a definition, decorators included. Its indentation is taken off where no line can be inside of a
-    string, or continue another: it says nothing then."""
+    """The lines of a definition, decorators included. They are dedented, unless a line may be inside a string or
+    continue another; in these cases the indentation could matter."""
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     lines = source.lines[first - 1 : node.end_lineno]
     text = "\n".join(lines)
@@ -75,7 +76,7 @@ def _names(node: ast.AST) -> list[str]:
 
 
 def _values_of(used: Sequence[str], around: Surroundings, env: Mapping[str, Any]) -> dict[str, Any]:
-    """Values around a definition that it names; the script's own namespaces are not among them."""
+    """The surrounding values that a definition uses, without the script's own namespaces."""
     found: dict[str, Any] = {}
     names = list(used)
     for name in names:

@@ -1,4 +1,4 @@
-"""Signatures of `@R.function` definitions: parameters, result, and the symbols that they introduce."""
+"""Parsing of signatures of `@R.function` definitions: parameters, result, and the symbols that they introduce."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from relaxpy.shape.solve import solve_linear
 
 @dataclass
 class Signature:
-    """What a definition says before its body."""
+    """A parsed signature."""
 
     node: ast.FunctionDef
     name: str
@@ -49,11 +49,11 @@ class Signature:
     symbols: Symbols
     attrs: dict[str, Any] = field(default_factory=dict)
     broken: bool = False
-    """The signature itself is wrong (and reported): its function is not read further."""
+    """Whether the signature itself is wrong, and was reported; the function is then not parsed further."""
 
 
 class SignatureParser(ExprParser):
-    """Reads the line `def f(x: …) -> …`."""
+    """Parses the line `def f(x: …) -> …`."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class SignatureParser(ExprParser):
         self.bb = outer.bb if outer is not None else BlockBuilder(mod)
         self.in_dataflow = False
         self.in_branch = False
-        """In a branch of an `if`, of which returns have been looked for already."""
+        """Whether this is a branch of an `if`, whose return statements were checked already."""
         self.outputs: dict[str, ast.stmt] = {}
         self.declared: dict[str, tuple[Annotation, ast.expr]] = {}
         self.attrs: dict[str, Any] = {}
@@ -83,14 +83,14 @@ class SignatureParser(ExprParser):
     # Signature
 
     def scalar_symbol(self, name: str) -> Dim | None:
-        """The dimension of a scalar parameter of this name, which quoted dimensions may use."""
+        """The dimension of the scalar parameter with this name, which quoted dimensions may use."""
         value = self.env.get(name)
         if isinstance(value, Var):
             self.check_size(name, value.annotation)
         return scalar_dim(value)
 
     def check_size(self, name: str, annotation: Annotation) -> None:
-        """A parameter whose name is a dimension must be an int64."""
+        """Require a parameter whose name is used as a dimension to be int64."""
         if isinstance(annotation, PrimType) and annotation.dtype != "int64":
             raise ScriptError(
                 "bad-annotation",
@@ -99,7 +99,7 @@ class SignatureParser(ExprParser):
             )
 
     def signature(self, node: ast.FunctionDef, options: Mapping[str, Any]) -> Signature:
-        """Parameters and result of a definition. Their errors are collected."""
+        """Parse the parameters and result of a definition. Errors are collected."""
         for symbol in declared_symbols(node, self.source):
             self.symbols.declare(symbol)
         name = str(options.get("name", node.name))
@@ -140,7 +140,7 @@ class SignatureParser(ExprParser):
                 annotation = self.annotation(arg.annotation, "define")
                 if annotation == PrimType("int64") and not _says_value(arg.annotation):
                     annotation = PrimType("int64", self.symbols.declare(arg.arg))
-                if arg.arg in self.symbols.symbols:  # a dimension of a parameter before it
+                if arg.arg in self.symbols.symbols:  # a dimension of an earlier parameter
                     self.check_size(arg.arg, annotation)
                 var = Var(arg.arg, annotation, span=self.span(arg))
                 self.env[arg.arg] = var
@@ -168,16 +168,15 @@ class SignatureParser(ExprParser):
                 self.refuse("a default value", default, "pass the value in every call")
 
     def declare_quoted(self, node: ast.FunctionDef) -> None:
-        """Make the variables of quoted names that stand in parameters, so that an earlier parameter may use a
-        later one's by its
-        bare name."""
+        """Make the variables of quoted names in parameters, so that an earlier parameter may use those of a later one
+        by bare name."""
         params = {arg.arg for arg in node.args.args}
         for name in quoted_names([arg.annotation for arg in node.args.args]):
             if name not in params:
                 self.symbols.declare(name)
 
     def check_defined(self, signature: Signature) -> None:
-        """Every variable of the parameters must stand alone somewhere, or be the one unknown of a linear
+        """Require every variable of the parameters to be a whole dimension somewhere, or the one unknown of a linear
         dimension."""
         dims: list[Dim] = []
         for param in signature.params:
@@ -206,8 +205,7 @@ class SignatureParser(ExprParser):
 
 
 def mark_scalars(annotations: Iterable[Annotation], new: AbstractSet[SymVar] | None = None) -> None:
-    """Note of the symbols that only scalars define here (of `new`, if given) that they are no sizes: they may be
-    negative."""
+    """Mark the symbols (those in `new`, if given) that only scalars define here as signed: they are not sizes."""
     sizes: set[SymVar | None] = set()
     values: set[SymVar | None] = set()
     todo = list(annotations)
@@ -227,13 +225,13 @@ def mark_scalars(annotations: Iterable[Annotation], new: AbstractSet[SymVar] | N
 
 
 def _says_value(annotation: ast.expr) -> bool:
-    """Does `R.Prim(…)` say that its value is not known: `value=None`?"""
+    """Does `R.Prim(…)` declare an unknown value: `value=None`?"""
     keywords = annotation.keywords if isinstance(annotation, ast.Call) else []
     return any(keyword.arg == "value" for keyword in keywords)
 
 
 def for_each_dim_outside_callables(annotation: Annotation, found: list[Dim]) -> None:
-    """Add the dimensions of an annotation to `found`, but those of function types."""
+    """Append the dimensions of an annotation to `found`, except those of function types."""
     if isinstance(annotation, CallableType):
         return
     if isinstance(annotation, TupleType):

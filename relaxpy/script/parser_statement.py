@@ -1,4 +1,4 @@
-"""Statements of functions: what is called for its effect, dataflow blocks, branches. Those that bind names are in
+"""Statements of functions: calls for their effect, dataflow blocks, branches. Statements that bind names are in
 `parser_binding.py`."""
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ REFUSED: dict[type[ast.stmt], tuple[str, str]] = {
 
 
 class StatementParser(BindingParser):
-    """Reads statements. Errors go to `bag`; after one, reading goes on with the next statement."""
+    """Parses statements. Errors go to `bag`; after an error, parsing continues with the next statement."""
 
     def statement(self, node: ast.stmt) -> None:
-        """Read one statement; its error is collected, and the names that it would define are poisoned."""
+        """Parse one statement; an error is collected, and the names that the statement would define are poisoned."""
         try:
             method = getattr(self, "stmt_" + type(node).__name__, None)
             if method is None:
@@ -91,7 +91,7 @@ class StatementParser(BindingParser):
             self.env[name] = POISON
 
     def stmt_Pass(self, node: ast.Pass) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def stmt_Expr(self, node: ast.Expr) -> None:
         value = node.value
@@ -151,7 +151,7 @@ class StatementParser(BindingParser):
         self.dataflow(node.body)
 
     def dataflow(self, body: list[ast.stmt]) -> None:
-        """The statements of a dataflow block; its last says which variables are seen after it."""
+        """Parse the statements of a dataflow block; the last one lists the variables visible after it."""
         output: ast.Call | None = None
         last = body[-1]
         call = last.value if isinstance(last, ast.Expr) else None
@@ -226,7 +226,7 @@ class StatementParser(BindingParser):
                 "move the if out of it",
             )
         cond = self.eval(node.test)
-        if isinstance(cond, bool):  # known while reading
+        if isinstance(cond, bool):  # known at parse time
             for statement in node.body if cond else node.orelse:
                 self.statement(statement)
             return
@@ -258,7 +258,7 @@ class StatementParser(BindingParser):
         )
 
     def branch_name(self, node: ast.If) -> str:
-        """The name that both branches bind in their last statement: the value of the if."""
+        """The name that both branches bind in their last statement: the name of the if's value."""
         for found in () if self.in_branch else returns([node]):
             self.stmt_Return(found)
         if not node.orelse:
@@ -318,7 +318,7 @@ class StatementParser(BindingParser):
 
     @contextmanager
     def quietly(self, name: str) -> Iterator[None]:
-        """Collect an error, and poison the name."""
+        """Collect an error raised in the block, and poison the name."""
         try:
             yield
         except Skip:
@@ -333,14 +333,14 @@ class StatementParser(BindingParser):
 
 @dataclass(frozen=True)
 class Hidden:
-    """A variable of a dataflow block, seen from after it."""
+    """A variable of a dataflow block that is used outside of it."""
 
     name: str
     span: Span
 
 
 def targets(node: ast.AST) -> Iterator[str]:
-    """Names that a statement binds, and those in it."""
+    """Names that a statement, or a nested one, binds."""
     match node:
         case ast.Assign(targets=found):
             for target in found:
@@ -373,7 +373,7 @@ def last_target(body: Sequence[ast.stmt]) -> str | None:
         case ast.AugAssign(target=ast.Name(id=name)) | ast.FunctionDef(name=name):
             return name
         case ast.Expr(ast.Call()):
-            return "_"  # for its effect
+            return "_"  # a statement for its effect
         case ast.If(body=inner):
             return last_target(inner)
         case ast.With(body=inner) if inner and isinstance(inner[-1], ast.Expr):

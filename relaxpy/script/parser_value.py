@@ -1,4 +1,4 @@
-"""What the values are that reading an expression gives, and where an argument stands in a call."""
+"""Classification of the values that the parser computes, and the location of arguments in a call."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ NAMESPACES = {namespace_i: "I", namespace_r: "R", namespace_t: "T"}
 
 
 def is_value(value: Any) -> bool:
-    """Is this a value of the program, and not one that is known while reading it?"""
+    """Is this a runtime value of the program, not one known at parse time?"""
     return (
         isinstance(value, Expr) and scalar_dim(value) is None and not isinstance(value, PrimValue)
     )
 
 
 def holds_expr(value: Any) -> bool:
-    """Is this an expression, or a tuple or list with one in it, at any depth?"""
+    """Is this an expression, or a tuple or list that contains one, at any depth?"""
     if isinstance(value, (tuple, list)):
         return any(map(holds_expr, value))
     return isinstance(value, Expr)
 
 
 def known_scalar(value: Any) -> Any:
-    """A scalar variable's dimension, where it is known; any other value as it is."""
+    """The dimension of a scalar variable, if it is known; any other value unchanged."""
     dim = scalar_dim(value)
     return value if dim is None else dim
 
 
 def namespace_member(base: Any, name: str) -> Any:
-    """What `R.name` is: what the namespace offers, not what its file imports. Raises `AttributeError`."""
+    """The member `R.name` of a namespace, excluding names that its file only imports. Raises `AttributeError`."""
     if name.startswith("_"):
         raise AttributeError(name)
     if isinstance(base, types.ModuleType) and name not in base.__all__:
@@ -67,7 +67,7 @@ def namespace_member(base: Any, name: str) -> Any:
 
 
 def is_of_script(func: Any) -> bool:
-    """Is this a function of the script language, which any text may call?"""
+    """Is this a function of the script language? Any text may call those."""
     if operator_of(func) is not None:
         return True
     module = getattr(func, "__module__", None) or type(func).__module__
@@ -77,7 +77,7 @@ def is_of_script(func: Any) -> bool:
 
 
 def with_span(value: Any, span: Span) -> Any:
-    """A value that was just made, with its place."""
+    """A newly made value with its source location."""
     match value:
         case Call() | Tuple() | TupleGetItem() if value.span is None:
             return replace(value, span=span)
@@ -96,8 +96,8 @@ def with_span(value: Any, span: Span) -> Any:
 
 
 def argument_node(node: ast.expr, op: Any, name: str | None) -> ast.expr | None:
-    """The expression that is argument `name` of a call (its index, for functions), or None. `args.2` is the third
-    item of the argument `args`."""
+    """The argument `name` (or index, for functions) of a call, as an expression of the source; None if there is none.
+    `args.2` is the third item of the argument `args`."""
     if name is None:
         return None
     name, _, part = name.partition(".")
@@ -131,7 +131,7 @@ def argument_node(node: ast.expr, op: Any, name: str | None) -> ast.expr | None:
 
 
 def _parameters(op: Any) -> Sequence[str]:
-    """Names of what an operator (its class or instance) or a function of the script is called with, in order."""
+    """The parameter names of an operator (class or instance) or a function of the script, in order."""
     kind = op if isinstance(op, type) else type(op)
     if issubclass(kind, Op):
         return [spec.name for spec in kind.args] + list(kind.attr_names())
@@ -141,7 +141,7 @@ def _parameters(op: Any) -> Sequence[str]:
 
 
 def returns(body: Sequence[ast.stmt]) -> Iterator[ast.Return]:
-    """Return statements of a body, those of nested functions left out."""
+    """The return statements of a body, without those of nested functions."""
     todo: deque[ast.AST] = deque(body)
     while todo:
         node = todo.popleft()
@@ -152,12 +152,12 @@ def returns(body: Sequence[ast.stmt]) -> Iterator[ast.Return]:
 
 
 def lone_names(nodes: Sequence[ast.expr | None]) -> list[str]:
-    """Quoted names that stand alone as a dimension in annotations, those inside of `R.Callable(…)` left out."""
+    """Quoted names that are a whole dimension in annotations, without those in `R.Callable(…)`."""
     return [text for text in _quoted(nodes) if text.isidentifier()]
 
 
 def quoted_names(nodes: Sequence[ast.expr | None]) -> list[str]:
-    """All names in quoted dimensions of annotations, those inside of `R.Callable(…)` left out."""
+    """All names in quoted dimensions of annotations, without those in `R.Callable(…)`."""
     found: dict[str, None] = {}
 
     def use(name: str) -> Dim:
@@ -165,13 +165,13 @@ def quoted_names(nodes: Sequence[ast.expr | None]) -> list[str]:
         return SymVar(name).dim
 
     for text in _quoted(nodes):
-        with suppress(RelaxError):  # reported where the annotation is read
+        with suppress(RelaxError):  # reported when the annotation is parsed
             parse_dim(text, use, None)
     return list(found)
 
 
 def _quoted(nodes: Sequence[ast.expr | None]) -> list[str]:
-    """Quoted dimensions in annotations, those inside of `R.Callable(…)` left out."""
+    """Quoted dimensions in annotations, without those in `R.Callable(…)`."""
     found: dict[str, None] = {}
     todo: list[ast.AST] = [node for node in nodes if node is not None]
     while todo:

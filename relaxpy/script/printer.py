@@ -1,10 +1,8 @@
-"""IR to TVMScript that parses back to an equal IR, in one canonical form.
+"""Printing IR as TVMScript that parses back to an equal IR, in one canonical form.
 
-Symbols stand in quotes in signatures and bare in bodies, where `n = T.int64()` introduces them; names are those
-of the program, made unique
-and made identifiers where they are not. Every binding carries its annotation, so that nothing is lost which
-deduction would not
-find again.
+Symbols are quoted in signatures and bare in bodies, where `n = T.int64()` introduces them. Names are those of the
+program, made unique and turned into identifiers if they are none. Every binding carries its annotation, so that nothing
+is lost that deduction would not recover.
 """
 
 from __future__ import annotations
@@ -64,14 +62,14 @@ RESERVED = frozenset([*keyword.kwlist, *keyword.softkwlist, *_WORDS.split()])
 
 
 CALLS_BY_NAME = ("call_dps_library", "call_pure_packed")
-"""Operators whose first argument is written as a plain string."""
+"""Operators whose first argument is printed as a plain string."""
 
 
 def print_module(
     mod: IRModule, constants: str | PathLike[str] | None = None, *, abbreviated: bool = False
 ) -> str:
     """A module as a class decorated with `@I.ir_module`, imports included. The data of large constants follows it, or
-    is written to the `.npz` file `constants`, or left out but for a few values: `abbreviated`."""
+    is written to the `.npz` file `constants`; with `abbreviated` only a few values are shown."""
     table = ConstantTable()
     with deep_recursion():
         text = _ModulePrinter(mod, table).text()
@@ -81,8 +79,8 @@ def print_module(
 
 
 def print_function(func: Function, name: str | None = None, *, abbreviated: bool = False) -> str:
-    """A function as a definition decorated with `@R.function`; its name is its global symbol unless given. The data of
-    large constants follows, or a few values of each."""
+    """A function as a definition decorated with `@R.function`. Its name is its global symbol unless given. The data of
+    large constants follows; with `abbreviated` only a few values are shown."""
     shown = name or str(func.attrs.get("global_symbol", "main"))
     table = ConstantTable()
     printer = _FunctionPrinter(Names(), constants=table)
@@ -92,7 +90,7 @@ def print_function(func: Function, name: str | None = None, *, abbreviated: bool
 
 
 def print_annotation(annotation: Annotation) -> str:
-    """An annotation as it stands in a function's body."""
+    """An annotation in the form used in a function's body."""
     return _FunctionPrinter(Names()).annotation(annotation)
 
 
@@ -105,7 +103,7 @@ def print_expr(expr: Expr) -> str:
 
 
 def identifier(name: str) -> str:
-    """`name` with what no Python name can have replaced."""
+    """`name` with characters that are invalid in Python names replaced."""
     made = re.sub(r"\W", "_", name)
     if not made or made[0].isdigit():
         made = "_" + made
@@ -113,7 +111,7 @@ def identifier(name: str) -> str:
 
 
 class Names:
-    """Names of variables and symbols in a function: the objects' own, made unique."""
+    """Names of the variables and symbols of a function: their own, made unique."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._names: dict[Any, str] = {}
@@ -121,14 +119,14 @@ class Names:
         self._next: dict[str, int] = {}
 
     def of(self, item: Var | SymVar) -> str:
-        """The name of a variable, chosen when it is first asked for."""
+        """The name of a variable, chosen at its first use."""
         found = self._names.get(item)
         if found is None:
             found = self._names[item] = self.fresh(item.name)
         return found
 
     def fresh(self, wanted: str) -> str:
-        """A name that is not used yet."""
+        """A unique name."""
         base = identifier(wanted)
         name = base
         while name in self._used:
@@ -138,7 +136,7 @@ class Names:
         return name
 
     def share(self, item: Var | SymVar, name: str) -> None:
-        """Call `item` by a name that another has: the value of a branch, and that of the if."""
+        """Give `item` the name of another variable: the value of a branch has the name of the if's value."""
         self._names[item] = name
 
     def __contains__(self, item: object) -> bool:
@@ -178,7 +176,7 @@ class _ModulePrinter:
 
 
 def _tensor_program(script: str, name: str, shown: str) -> str:
-    """The definition without the imports before it, under a name that is no identifier if need be."""
+    """The definition without its imports; if `name` is no identifier, with that name given explicitly."""
     text = script[script.index("@T.prim_func") :].rstrip()
     if name == shown:
         return text
@@ -189,7 +187,7 @@ def _tensor_program(script: str, name: str, shown: str) -> str:
 
 
 class _FunctionPrinter:
-    """Prints one function, and those inside it."""
+    """Prints one function, and its nested functions."""
 
     def __init__(
         self,
@@ -203,14 +201,14 @@ class _FunctionPrinter:
         self.global_names = global_names or {}
         self.module = module
         self.scope: set[SymVar] = set()
-        """Symbols of this function and those around it."""
+        """Symbols of this function and the enclosing ones."""
         self.scalars: set[SymVar] = set()
-        """Symbols that are scalar parameters: their names stand for both."""
+        """Symbols that are scalar parameters: the parameter and the symbol share a name."""
         self.body_symbols: Mapping[Function, tuple[SymVar, ...]] = {}
-        """Symbols that the bodies of this function and of those inside it use."""
+        """Symbols used by the bodies of this function and of nested ones."""
         self.quoted = False
         self.own_types: list[set[SymVar]] = []
-        """Symbols of the function types around the annotation being printed."""
+        """Symbols of the function types that enclose the annotation being printed."""
 
     # Functions
 
@@ -249,7 +247,7 @@ class _FunctionPrinter:
         return lines + [INDENT + line for line in body]
 
     def name_scalars(self, func: Function) -> None:
-        """A scalar parameter and the symbol of the same name that is its value are one name."""
+        """Give a scalar parameter, and the symbol of the same name that is its value, one name."""
         for param in func.params:
             value = param.annotation.value if isinstance(param.annotation, PrimType) else None
             symbol = value.symbol if value is not None else None
@@ -262,7 +260,7 @@ class _FunctionPrinter:
                 self.scalars.add(symbol)
 
     def parameter(self, annotation: Annotation) -> str:
-        """A parameter's annotation. An int64 is a symbol of the parameter's name, unless it says otherwise."""
+        """A parameter's annotation. An int64 parameter is the symbol of its name, unless printed otherwise."""
         if isinstance(annotation, PrimType) and annotation.dtype == "int64":
             if annotation.value is None:
                 return 'R.Prim("int64", value=None)'
@@ -285,7 +283,7 @@ class _FunctionPrinter:
     # Bindings
 
     def seq(self, body: SeqExpr, value: tuple[Var, str] | None = None) -> list[str]:
-        """Lines of all blocks. `value`: the last binding's variable, and the name to print it under."""
+        """Lines of all blocks. `value`: the last binding's variable, and the name under which it is printed."""
         lines: list[str] = []
         for block in body.blocks:
             inner = [line for binding in block.bindings for line in self.binding(binding, value)]
@@ -360,7 +358,7 @@ class _FunctionPrinter:
                 inner = ", ".join(map(self.value, fields))
                 return f"({inner},)" if len(fields) == 1 else f"({inner})"
             case TupleGetItem(tuple=Tuple(fields=fields), index=index):
-                # (a, b)[0] would be a, as it is in Python
+                # (a, b)[0] would be parsed as a, as Python does
                 return f"R.tuple({', '.join(map(self.value, fields))})[{index}]"
             case TupleGetItem(tuple=inner, index=index):
                 return f"{self.value(inner)}[{index}]"
@@ -403,7 +401,7 @@ class _FunctionPrinter:
         return f"{self.value(op)}({', '.join(map(self.value, call.args))})"
 
     def operator_arg(self, call: Call, arg: Any) -> str:
-        """An argument; the name of the function called is a plain string."""
+        """An argument; the name of the called function is a plain string."""
         named = getattr(call.op, "name", "") in CALLS_BY_NAME and arg is call.args[0]
         if named and isinstance(arg, ExternFunc):
             return quote(arg.name)
@@ -412,7 +410,7 @@ class _FunctionPrinter:
     # Annotations
 
     def dim(self, dim: Dim) -> str:
-        """A dimension, in quotes where a signature or a function type introduces its symbols."""
+        """A dimension; quoted if a signature or a function type introduces its symbols."""
         if dim.value is not None:
             return str(dim.value)
         text = dim.format(self.names.of)
@@ -481,14 +479,14 @@ class _FunctionPrinter:
 
 
 class _BodySymbols(Visitor):
-    """For a function and each one inside it, the symbols that its body uses, in order; those that functions nested in
-    it define themselves are left out. One walk serves all depths."""
+    """The symbols that the body of a function, and of each nested one, uses, in order. Those that nested functions
+    define themselves are left out. One traversal serves all nesting depths."""
 
     def __init__(self, func: Function) -> None:
         self.of: dict[Function, tuple[SymVar, ...]] = {}
         self.found: dict[SymVar, None] = {}
         self.casts: set[SymVar] = set()
-        """Symbols of match_casts, in nested functions too."""
+        """Symbols of match_casts, those of nested functions included."""
         self.visit(func)
 
     def visit_dim(self, dim: Dim) -> None:
@@ -517,7 +515,7 @@ class _BodySymbols(Visitor):
 
 
 def symbols_in_order(annotations: Iterable[Annotation]) -> list[SymVar]:
-    """Symbols of annotations, but for those of function types."""
+    """Symbols of annotations, without those of function types, in order."""
     found: dict[SymVar, None] = {}
 
     def collect(annotation: Annotation) -> None:
@@ -535,7 +533,7 @@ def symbols_in_order(annotations: Iterable[Annotation]) -> list[SymVar]:
 
 
 def symbols_of(annotations: Iterable[Annotation]) -> set[SymVar]:
-    """The same, as a set."""
+    """The same as `symbols_in_order`, as a set."""
     return set(symbols_in_order(annotations))
 
 
@@ -548,19 +546,19 @@ class _UsesGlobals(Visitor):
 
 
 def uses_globals(func: Function) -> bool:
-    """Does a function refer to others of its module?"""
+    """Does a function refer to other functions of its module?"""
     visitor = _UsesGlobals()
     visitor.visit(func.body)
     return visitor.found
 
 
 def quote(text: str) -> str:
-    """A string in double quotes, as Python reads it."""
+    """A string literal in double quotes."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\x7f")
 
 
 def print_literal(value: Any) -> str:
-    """An attribute's value as Python reads it."""
+    """An attribute's value as a Python literal."""
     match value:
         case bool() | None:
             return repr(value)

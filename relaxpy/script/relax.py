@@ -2,9 +2,9 @@
 
     from relaxpy.script import relax as R
 
-Operators come from the operator table: `R.add`, `R.nn.relu`, `R.memory.alloc_tensor` are there because
-`relaxpy.op` defines operators of
-these names. What is no operator is in `relaxpy.script.intrinsics` and `relaxpy.script.annotations`.
+Operators come from the operator table: `R.add`, `R.nn.relu` and `R.memory.alloc_tensor` exist because `relaxpy.op`
+defines operators with these names. All other names come from `relaxpy.script.intrinsics` and
+`relaxpy.script.annotations`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
 
 
 class Namespace:
-    """The operators whose names begin with a prefix: `R.nn`."""
+    """The operators with a common prefix: `R.nn`."""
 
     def __init__(self, prefix: typing.Any) -> None:
         self._prefix = prefix
@@ -79,14 +79,14 @@ class Namespace:
 
 
 def operators() -> typing.Any:
-    """The operator table, with all operators in it."""
+    """The complete operator table."""
     import relaxpy.op  # its files register the operators
 
     return relaxpy.op.OPS
 
 
 def find(name: typing.Any) -> typing.Any:
-    """What `R.<name>` is: an operator's function, or a namespace of operators. Raises `AttributeError`."""
+    """The member `R.<name>`: an operator's function, or a namespace of operators. Raises `AttributeError`."""
     table = operators()
     if name in SPELLINGS:
         return SPELLINGS[name]
@@ -105,7 +105,7 @@ def _namespace(name: typing.Any) -> Namespace:
 
 
 def known_names() -> typing.Any:
-    """Everything that can follow `R.`, for suggestions."""
+    """All names that can follow `R.`, for suggestions."""
     return sorted({*operators(), *SPELLINGS, *R_NAMES, *__all__})
 
 

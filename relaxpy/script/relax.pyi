@@ -193,7 +193,7 @@ from relaxpy.script.calls import call_dps_library as call_dps_packed
 __all__ = ["Any", "Callable", "ExternFunc", "Object", "Prim", "Shape", "ShapeExpr", "Tensor", "Tuple", "TupleGetItem", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "argsort", "asin", "asinh", "assert_op", "astype", "atan", "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_to", "bucketize", "builtin", "call_builtin_with_ctx", "call_dps_library", "call_dps_packed", "call_inplace_packed", "call_packed", "call_pure_packed", "call_tir", "call_tir_inplace", "call_tir_with_grad", "ceil", "clip", "collapse_sum_like", "collapse_sum_to", "concat", "const", "const_ref", "cos", "cosh", "cpu", "cuda", "cumprod", "cumsum", "dataflow", "dequantize", "device", "divide", "dtype", "dynamic_strided_slice", "einsum", "equal", "erf", "ewise_fma", "exp", "expand_dims", "eye", "eye_like", "flatten", "flip", "float_arange", "floor", "floor_divide", "floor_mod", "full", "full_like", "func_attr", "function", "gather_elements", "gather_nd", "grad", "greater", "greater_equal", "hamming_window", "hint_on_device", "image", "index_put", "index_tensor", "inspect", "invoke_closure", "invoke_pure_closure", "isfinite", "isinf", "isnan", "layout_transform", "left_shift", "less", "less_equal", "linear", "log", "log_add_exp", "logical_and", "logical_not", "logical_or", "logical_xor", "macro", "match_cast", "matmul", "max", "maximum", "mean", "median", "memory", "meshgrid", "min", "minimum", "mod", "multinomial_from_uniform", "multiply", "negative", "nn", "nonzero", "not_equal", "one_hot", "ones", "ones_like", "outer", "output", "permute_dims", "power", "prim_value", "print", "prod", "quantize", "repeat", "reshape", "reverse_sequence", "right_shift", "round", "rsqrt", "scalar_to_tensor", "scatter_elements", "scatter_nd", "shape", "shape_of", "shape_to_tensor", "sigmoid", "sign", "sin", "sinh", "size", "slice_scatter", "sort", "split", "sqrt", "square", "squeeze", "stack", "std", "str", "strided_slice", "subtract", "sum", "take", "tan", "tanh", "tensor_to_scalar", "tensor_to_shape", "tile", "to_vdevice", "topk", "tril", "triu", "trunc", "tuple", "unique", "variance", "vision", "vm", "where", "wrap_param", "zeros", "zeros_like"]
 
 class Namespace:
-    """The operators whose names begin with a prefix: `R.nn`."""
+    """The operators with a common prefix: `R.nn`."""
 
     def __init__(self, prefix: typing.Any) -> None:
         ...
@@ -208,13 +208,13 @@ class Namespace:
         ...
 
 def operators() -> typing.Any:
-    """The operator table, with all operators in it."""
+    """The complete operator table."""
 
 def find(name: typing.Any) -> typing.Any:
-    """What `R.<name>` is: an operator's function, or a namespace of operators. Raises `AttributeError`."""
+    """The member `R.<name>`: an operator's function, or a namespace of operators. Raises `AttributeError`."""
 
 def known_names() -> typing.Any:
-    """Everything that can follow `R.`, for suggestions."""
+    """All names that can follow `R.`, for suggestions."""
 
 class _memory:
     @staticmethod

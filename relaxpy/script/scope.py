@@ -1,5 +1,5 @@
-"""What names mean: in a function (variables, symbols), in its module (functions), and around it (Python
-values)."""
+"""Name resolution: in a function (variables, symbols), in its module (functions), and in the surrounding Python
+(values)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from relaxpy.shape.lattice import substitute
 
 
 def bounded_range(*args: Any) -> range:
-    """Python's `range`, but none that fills the machine's memory when a list is made of it."""
+    """Python's `range`, limited so that a list made of it cannot exhaust memory."""
     found = range(*args)
     if len(found) > LONGEST:
         raise ScriptError("bad-value", f"{found} is too long")
@@ -47,15 +47,15 @@ SAFE_BUILTINS: Mapping[str, Any] = {"range": bounded_range} | {
         "dict",
     )
 }
-"""Names of Python that any script may use: none of them can do anything but compute."""
+"""Python builtins that any script may use: they only compute."""
 
 
 class Skip(Exception):
-    """Raised where a value is missing because of a mistake that was reported already."""
+    """Raised where a value is missing because of an error that was reported already."""
 
 
 class Poison:
-    """The value of a name whose definition was wrong: its uses are not reported again."""
+    """The value of a name whose definition was wrong; its uses are not reported again."""
 
 
 POISON = Poison()
@@ -63,16 +63,15 @@ POISON = Poison()
 
 @dataclass(frozen=True)
 class ModuleRef:
-    """`cls`, or the name of the class: what `cls.f` goes through."""
+    """`cls`, or the name of the class: the base of `cls.f`."""
 
     name: str
 
 
 @dataclass
 class Surroundings:
-    """The Python around a script. `trusted`: decorated code, whose values and functions may be used as they
-    are; a text
-    that is only parsed has its literals and the script's names."""
+    """The Python scope around a script. `trusted`: decorated code, whose values and functions may all be used. A text
+    that is only parsed may use just its literals and the script's own names."""
 
     values: Mapping[str, Any]
     trusted: bool
@@ -91,18 +90,17 @@ class Surroundings:
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
-    """`did you mean …?` where a known name is close."""
+    """`did you mean …?`, if a known name is similar."""
     near = difflib.get_close_matches(name, list(known), 1, 0.6)
     return f"did you mean {near[0]}?" if near else None
 
 
 class Symbols(DimReader):
-    """The symbolic variables of a function, by name; those of the functions around it are seen too.
+    """The symbolic variables of a function, by name; those of enclosing functions are visible too.
 
-    `mode` says what a quoted name that is not known means: `"define"` (parameters, match_cast) a new variable,
-    `"use"` an error.
-    Inside `R.Callable(…)` a quoted name that stands alone in a parameter is the function type's own; so is one that
-    is not known around it.
+    `mode` is the meaning of an unknown quoted name: `"define"` (parameters, match_cast) makes a new variable, `"use"`
+    is an error. Inside `R.Callable(…)` a quoted name belongs to the function type if it is a whole dimension of a
+    parameter, or is unknown in the function.
     """
 
     def __init__(
@@ -112,10 +110,10 @@ class Symbols(DimReader):
         self.outer = outer
         self.mode = "define"
         self.scalar = scalar
-        """Gives the dimension of a scalar parameter of this name."""
+        """Returns the dimension of the scalar parameter with this name."""
         self.first_use: dict[SymVar, Span | None] = {}
         self.open: set[SymVar] = set()
-        """Variables that are declared (`n = T.int64()`) and have no value yet."""
+        """Variables that are declared (`n = T.int64()`) but not yet defined by a value."""
         self._own: list[dict[str, SymVar]] = []
         self._private: dict[SymVar, None] = {}
 
@@ -127,11 +125,11 @@ class Symbols(DimReader):
         return self.outer.lookup(name) if self.outer is not None else None
 
     def names(self) -> set[str]:
-        """Names that `lookup` knows."""
+        """All names that `lookup` finds."""
         return {*self.symbols, *(self.outer.names() if self.outer is not None else ())}
 
     def declare(self, name: str, dtype: str = "int64") -> Dim:
-        """The variable of this name, a new one if there is none."""
+        """The variable with this name; a new one if there is none."""
         found = self.lookup(name)
         if found is None:
             found = self.symbols.setdefault(name, SymVar(name, dtype)).dim
@@ -146,7 +144,7 @@ class Symbols(DimReader):
         return self.adopt_dim(super().__call__(value))
 
     def quoted(self, name: str, span: Span | None) -> Dim:
-        """What a name in a quoted dimension means. Raises `ScriptError` where it must be known and is not."""
+        """The dimension of a name in a quoted dimension. Raises `ScriptError` if it is unknown in mode `"use"`."""
         found = None if any(name in names for names in self._own) else self.scalar(name)
         if found is None:
             found = self.lookup(name)
@@ -173,7 +171,7 @@ class Symbols(DimReader):
 
     @contextmanager
     def using(self, mode: str) -> Iterator[None]:
-        """Read quoted names in this mode inside."""
+        """Read quoted names in this mode in the block."""
         before, self.mode = self.mode, mode
         try:
             yield
@@ -182,7 +180,7 @@ class Symbols(DimReader):
 
     @contextmanager
     def function_type(self, own: Iterable[str]) -> Iterator[None]:
-        """Inside, the quoted names `own`, and those that are not known around, are a function type's own."""
+        """In the block, the quoted names `own`, and unknown ones, belong to a function type."""
         self._own.append({name: self._new_private(name) for name in own})
         try:
             yield
@@ -190,7 +188,7 @@ class Symbols(DimReader):
             self._own.pop()
 
     def known(self) -> set[SymVar]:
-        """All variables that are seen here."""
+        """All variables visible here."""
         own = {*self.symbols.values(), *self._private}
         return own | (self.outer.known() if self.outer is not None else set())
 
@@ -199,19 +197,19 @@ class Symbols(DimReader):
         return len(self.symbols), len(self._private)
 
     def since(self, count: tuple[int, int]) -> set[SymVar]:
-        """The variables that came after `count`."""
+        """The variables introduced after `count`."""
         later = islice(reversed(self.symbols.values()), len(self.symbols) - count[0])
         private = islice(reversed(self._private), len(self._private) - count[1])
         return {*later, *private}
 
     def knows(self, var: SymVar) -> bool:
-        """Is this variable seen here?"""
+        """Is this variable visible here?"""
         if self.symbols.get(var.name) is var or var in self._private:
             return True
         return self.outer is not None and self.outer.knows(var)
 
     def adopt_dim(self, dim: Dim) -> Dim:
-        """`dim` with variables that were made outside (in Python) replaced by this function's of the same name."""
+        """`dim` with variables made outside (in Python) replaced by this function's variables of the same name."""
         if not dim.vars:
             return dim
         foreign = [var for var in dim.vars if not self.knows(var)]
@@ -220,7 +218,7 @@ class Symbols(DimReader):
         )
 
     def adopt(self, annotation: Annotation) -> Annotation:
-        """The same for an annotation that was made outside. The variables of a function type are its own."""
+        """The same for an annotation made outside. The variables of a function type remain its own."""
         if isinstance(annotation, CallableType):
             return annotation
         foreign = [var for var in free_sym_vars([annotation]) if not self.knows(var)]
@@ -228,8 +226,8 @@ class Symbols(DimReader):
 
 
 class MacroSymbols(Symbols):
-    """The variables that one use of a macro introduces. Those of the function around stay what they are in values, but
-    have no name here, unless the macro is defined in that function."""
+    """The variables that one use of a macro introduces. Values keep the variables of the calling function, but the
+    names of those are not visible here, unless the macro is defined in that function."""
 
     def __init__(self, outer: Symbols, local: bool) -> None:
         super().__init__(outer, outer.scalar)
@@ -242,7 +240,7 @@ class MacroSymbols(Symbols):
 
 
 def scalar_dim(value: Any) -> Dim | None:
-    """The dimension that a scalar variable's value is known as."""
+    """The dimension of a scalar variable's value, if it is known."""
     if isinstance(value, Var) and isinstance(value.annotation, PrimType):
         return value.annotation.value
     return None

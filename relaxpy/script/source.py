@@ -1,4 +1,4 @@
-"""Source text as a tree; finding the definition that a decorator was written on."""
+"""Parsing of source text to a Python syntax tree, and finding the definition that a decorator belongs to."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Definition = ast.ClassDef | ast.FunctionDef
 
 @lru_cache(maxsize=32)
 def parse_python(source: Source) -> ast.Module:
-    """The syntax tree of a text. Raises `ScriptError` where it is no Python."""
+    """The syntax tree of a text. Raises `ScriptError` for invalid Python."""
     try:
         return _tree(source.text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        # What Python cannot read at all it does not locate.
+        # Python gives no location for a text that it cannot read at all.
         at = source.text.find("\0") if not isinstance(error, UnicodeEncodeError) else error.start
         before = Source(source.text[: max(at, 0)], source.file).lines
         line = getattr(error, "lineno", None) or len(before)
@@ -50,7 +50,7 @@ def _tree(text: str) -> ast.Module:
 
 
 def source_of_frame(frame: FrameType, name: str) -> Source:
-    """The text of the file that a frame runs. Raises `ScriptError` where there is none."""
+    """The source file of a frame. Raises `ScriptError` if there is none."""
     file = frame.f_code.co_filename
     lines = linecache.getlines(file, frame.f_globals)
     if not lines:
@@ -68,16 +68,16 @@ def _source(text: str, file: str) -> Source:
 
 
 def find_definition(source: Source, name: str, line: int) -> Definition:
-    """The class or function `name` of which a decorator, or the definition itself, is at `line`."""
+    """The class or function `name` that has a decorator, or is itself defined, at `line`."""
     found: Definition | None = None
     for node in ast.walk(parse_python(source)):
         if not isinstance(node, (ast.ClassDef, ast.FunctionDef)) or node.name != name:
             continue
         places = [*node.decorator_list, node]
         if any(p.lineno <= line <= (p.end_lineno or p.lineno) for p in places):
-            found = node  # the innermost one comes last
+            found = node  # the innermost comes last
         elif found is None and not node.decorator_list:
-            found = node  # `I.ir_module(C)`, called and not written above the class
+            found = node  # `I.ir_module(C)` as a call, not as a decorator
     if found is None:
         raise ScriptError(
             "no-source",

@@ -1,10 +1,9 @@
-"""The namespace T: tensor programs, and scalar expressions in the graph level.
+"""The namespace T: tensor programs, and scalar expressions at the graph level.
 
     from relaxpy.script import tir as T
 
-A `@T.prim_func` is read from its source by `relaxpy.tir`; Python itself never runs it. So whatever follows `T.`
-and is not defined here is
-a placeholder that may be called, indexed and compared: it stands in annotations that Python evaluates.
+The body of a `@T.prim_func` is parsed by `relaxpy.tir` and never run by Python. Any name after `T.` that is not defined
+here gives a placeholder, which can be called, indexed and compared, so that Python can evaluate annotations.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from relaxpy.script.dims import DIM_FUNCTIONS
 
 
 class ScalarDType:
-    """`T.int64`: called without arguments a new symbolic variable, with a value that value."""
+    """A scalar dtype, such as `T.int64`. A call without arguments makes a new symbolic variable; a call with a value
+    returns a scalar of that value."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,7 +41,7 @@ class ScalarDType:
 
 
 class Placeholder:
-    """Stands for something of a tensor program where Python evaluates an annotation."""
+    """A dummy value for a name of T in annotations that Python evaluates."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -65,11 +65,11 @@ class Placeholder:
 
 
 def prim_func(func: Any = None, **options: Any) -> Any:
-    """Make a tensor program of a Python function: `@T.prim_func`.
+    """Decorator that turns a Python function into a tensor program: `@T.prim_func`.
 
-    In a class that `@I.ir_module` takes, the function is left as it is: the class is read as a whole.
+    In a class decorated with `@I.ir_module` the function is left as it is: the class is parsed as a whole.
     """
-    del options  # read from the source
+    del options  # parsed from the source
     if func is None:
         return prim_func
     from relaxpy.script.parser import in_class_body, parse_decorated_prim_func
@@ -81,8 +81,9 @@ def prim_func(func: Any = None, **options: Any) -> Any:
 def index_map(
     mapping: Any, *, inverse_index_map: Any = None, index_dtype: str = "int64"
 ) -> IndexMap:
-    """Where the element at (i, j, …) goes: `T.index_map(lambda i, j: (j, i // 4, i % 4))`."""
-    del inverse_index_map, index_dtype  # found, and always int64
+    """An index map, from the index (i, j, …) of an element to its new index: `T.index_map(lambda i, j: (j, i // 4, i %
+    4))`."""
+    del inverse_index_map, index_dtype  # inferred, and always int64
     return IndexMap.of(mapping)
 
 
@@ -94,7 +95,7 @@ _TYPES = {name: ScalarDType(name) for name in _SCALARS}
 
 
 def _literal(dtype: str, value: Any) -> Any:
-    """`T.FloatImm("float32", 0.5)`, `T.IntImm("int32", 3)`: a number."""
+    """A number: `T.FloatImm("float32", 0.5)`, `T.IntImm("int32", 3)`."""
     if dtype not in _TYPES:
         raise ScriptError("bad-value", f"{dtype!r} is no dtype of a number")
     return _TYPES[dtype](value)
@@ -110,7 +111,7 @@ def __getattr__(name: str) -> Any:
     if name == "macro":
         from relaxpy.script.macro import (
             macro,
-        )  # it knows functions of the graph level, which know T
+        )  # imported here: it imports the graph level, which imports T
 
         return macro
     return DIM_FUNCTIONS.get(name) or Placeholder(name)

@@ -1,9 +1,9 @@
-"""What texts that others wrote have otherwise than ours: TVM's, of today and before, and Python's newer syntax.
+"""Dialects of the script: TVM's syntax, current and older, and Python's newer syntax.
 
-* `older_words.py`: words of TVM's texts that are others here; keywords become ours in the tree, before it is read.
-* `lowered.py`: TVM's spellings of memory and VM instructions, three sets of them.
-* `tvm_metadata.py`: constants as TVM prints them, JSON after the program.
-* `type_params.py`: symbolic variables in brackets, `def main[n](…)`, for Pythons that cannot read these.
+* `older_words.py`: TVM's names for words that differ here; keywords are renamed in the syntax tree before parsing.
+* `lowered.py`: TVM's three sets of memory and VM instructions.
+* `tvm_metadata.py`: constants as TVM prints them, as JSON after the program.
+* `type_params.py`: symbolic variables in brackets, `def main[n](…)`, on Python versions without this syntax.
 
-The parser's other files read the one language that `printer.py` writes. They come here at the places named above.
+The rest of the parser reads only the language that `printer.py` writes, and calls these files where needed.
 """

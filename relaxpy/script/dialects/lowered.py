@@ -1,9 +1,8 @@
-"""TVM's spellings of memory and VM instructions, read as ours.
+"""TVM's memory and VM instructions, parsed as ours.
 
-TVM has three sets of these, one for each stage of its lowering (`R.builtin`, `R.memory`, `R.vm`); here is one
-(`relaxpy.op.memory`). So what TVM prints after any stage becomes a program of our own vocabulary, which the
-interpreter and the virtual machine run. Devices and memory scopes are read and left out: the target says where a
-program runs.
+TVM has three sets of them, one for each stage of its lowering (`R.builtin`, `R.memory`, `R.vm`); here there is one
+(`relaxpy.op.memory`). So the output of any stage of TVM becomes a program in our vocabulary, which the interpreter and
+the virtual machine run. Devices and memory scopes are accepted and ignored: the target determines where a program runs.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from relaxpy.script.annotations import as_dim
 
 
 def alloc_storage(size: Any = None, *rest: Any, **options: Any) -> Call:
-    """`R.memory.alloc_storage(size)` in bytes; TVM: `(R.shape([bytes]), device, scope, dtype)`."""
+    """`R.memory.alloc_storage(size)`, with the size in bytes; TVM: `(R.shape([bytes]), device, scope, dtype)`."""
     if size is None:
         size = options.pop("shape", None)
     vdevice = options.pop("vdevice", None)
@@ -68,7 +67,7 @@ def builtin_alloc_tensor(
     storage_scope: Any = "global",
     ty_args: Any = (),
 ) -> Call:
-    """TVM's `R.builtin.alloc_tensor(shape, dtype, device, scope)`: a tensor with memory of its own."""
+    """TVM's `R.builtin.alloc_tensor(shape, dtype, device, scope)`: a tensor with its own memory."""
     del runtime_device_index, storage_scope, ty_args
     return AllocTensor(dtype=_dtype(dtype))(_shape(shape))
 
@@ -98,12 +97,13 @@ def view(
 
 
 def ensure_zero_offset(x: Any) -> Expr:
-    """TVM's `R.memory.ensure_zero_offset(x)`: x itself, since no tensor here begins inside its memory."""
+    """TVM's `R.memory.ensure_zero_offset(x)`: returns x, since tensors here always start at the beginning of their
+    memory."""
     return as_expr(x)
 
 
 def call_tir_dyn(func: Any, args: Any) -> Call:
-    """TVM's `R.vm.call_tir_dyn(cls.f, (x, out, R.shape([n])))`: tensors, then the program's scalars."""
+    """TVM's `R.vm.call_tir_dyn(cls.f, (x, out, R.shape([n])))`: tensors, followed by the program's scalars."""
     if not isinstance(func, GlobalVar):
         raise ScriptError(
             "bad-value",
@@ -117,13 +117,13 @@ def call_tir_dyn(func: Any, args: Any) -> Call:
 
 
 def make_closure(func: Any, args: Any = ()) -> Call:
-    """`R.make_closure(f, (captured…))`: f with its last parameters filled in."""
+    """`R.make_closure(f, (captured…))`: f with its last parameters bound."""
     captured = args.fields if isinstance(args, Tuple) else tuple(map(as_expr, args))
     return MakeClosure()(as_expr(func), *captured)
 
 
 def null_value() -> Call:
-    """`R.null_value()`: the value that means nothing, Python's None."""
+    """`R.null_value()`: the null value, Python's None."""
     return call_pure_packed("vm.builtin.null_value", ty_args=ObjectType())
 
 
@@ -134,7 +134,7 @@ def _dtype(value: Any) -> str:
 
 
 def _is_given(value: Any) -> bool:
-    """Is there an argument? TVM prints an empty tuple for one that is left out."""
+    """Was this argument given? TVM prints an empty tuple for an omitted one."""
     return value is not None and not (isinstance(value, Tuple) and not value.fields)
 
 
@@ -145,7 +145,7 @@ def _shape(value: Any) -> Expr:
 
 
 def _text(value: Any) -> str | None:
-    """The name of a virtual device, if there is one."""
+    """The name of a virtual device, if given."""
     return value.value if isinstance(value, StringImm) else value
 
 
@@ -159,7 +159,7 @@ def _constant_offset(name: str, offset: Any) -> int:
 
 
 def _only_devices(name: str, given: Mapping[str, Any]) -> None:
-    """Refuse arguments other than those that say where memory is, and of which kind; these are ignored."""
+    """Refuse arguments other than those for the device and kind of memory, which are ignored."""
     unknown = [key for key in given if key not in _PLACES and not key.isdigit()]
     if unknown:
         raise DeduceError("op-arguments", f"{name} has no argument {unknown[0]!r}")
@@ -168,7 +168,7 @@ def _only_devices(name: str, given: Mapping[str, Any]) -> None:
 _PLACES = frozenset(
     "dtype runtime_device_ind runtime_device_index storage_scope virtual_device_index".split()
 )
-"""Keywords of TVM that are read and left out."""
+"""TVM's keywords that are accepted and ignored."""
 
 SPELLINGS: dict[str, Callable[..., Any]] = {
     "builtin.alloc_tensor": builtin_alloc_tensor,
@@ -185,4 +185,4 @@ SPELLINGS: dict[str, Callable[..., Any]] = {
     "vm.call_tir_dyn": call_tir_dyn,
     "vm.kill_object": kill,
 }
-"""What follows `R.`, and what it is read as. These go before the operators of the same names."""
+"""Name after `R.` → function that reads the call. These take precedence over operators of the same names."""

@@ -1,4 +1,4 @@
-"""Words that TVM's texts, today's and older, have for what has another name here."""
+"""TVM's names, current and older, for words that differ here."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 from relaxpy.ir.annotation import ObjectType
 
 KEYWORDS = {"out_sinfo": "out_ty", "sinfo_args": "ty_args", "struct_info": "ty"}
-"""Keywords of calls, from when annotations were called struct info."""
+"""Keywords of calls, from the time when annotations were called struct info."""
 
 R_NAMES = {"Any": "Object", "ShapeExpr": "shape", "call_dps_packed": "call_dps_library"}
-"""What follows `R.`, and what it is here."""
+"""TVM's name after `R.` → our name."""
 
 ATTRIBUTES = {"struct_info": "ty"}
-"""Attributes of values."""
+"""TVM's attribute of a value → our name."""
 
 UNKNOWN_DTYPE = "void"
-"""The dtype of what has no known one."""
+"""TVM's name of an unknown dtype."""
 
 OPTIONS: dict[str, dict[str, type]] = {
     "prim_func": {"s_tir": bool, "persistent": bool},
     "ir_module": {"s_tir": bool},
 }
-"""Options of decorators, with their types, that are read and left out."""
+"""Options of decorators that are accepted and ignored, with their types."""
 
 DEVICE_TYPES = {
     1: "cpu",
@@ -34,11 +34,11 @@ DEVICE_TYPES = {
     10: "rocm",
     15: "webgpu",
 }
-"""DLPack's numbers of devices: `R.device(device_type=2, index=1)`."""
+"""DLPack's device numbers: `R.device(device_type=2, index=1)`."""
 
 
 def with_todays_keywords(tree: ast.Module, text: str) -> ast.Module:
-    """The tree of `text` with the keywords of calls that are ours. Changes the tree."""
+    """Rename the older keywords of calls in the syntax tree of `text`. Modifies the tree."""
     if any(word in text for word in KEYWORDS):
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
@@ -48,17 +48,17 @@ def with_todays_keywords(tree: ast.Module, text: str) -> ast.Module:
 
 
 def module_get_attrs() -> dict[str, Any]:
-    """Of use to TVM's parser only."""
+    """Accepted for TVM's parser; has no effect."""
     return {}
 
 
 def dummy_global_info() -> str:
-    """TVM's global information that says nothing, for its tests."""
+    """TVM's dummy global information, used in its tests."""
     return "dummy"
 
 
 def StringType() -> ObjectType:
-    """TVM's annotation of a string: here any value."""
+    """TVM's annotation of a string: `R.Object` here."""
     return ObjectType()
 
 
@@ -67,4 +67,4 @@ I_NAMES = {
     "dummy_global_info": dummy_global_info,
     "module_get_attrs": module_get_attrs,
 }
-"""What follows `I.`, and the function that reads it."""
+"""Name after `I.` → function that reads it."""

@@ -1,7 +1,7 @@
 """The constants of a text that TVM printed with `show_meta=True`.
 
-TVM prints scalars as `R.const(…)` and every other constant as `metadata["ir.GenericConst"][0]`; the text begins with
-`metadata = tvm.ir.load_json(…)`: a graph of nodes as JSON, in which tensors are base 64 of TVM's binary form.
+TVM prints scalars as `R.const(…)` and every other constant as `metadata["ir.GenericConst"][0]`. The text begins with
+`metadata = tvm.ir.load_json(…)`: a graph of nodes as JSON, in which tensors are base64 of TVM's binary format.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MAGIC = 0xDD5E40F096B4A13F
 _HEADER = struct.Struct("<QQiiiBBH")
 """Magic number, a reserved word, device type and index, number of dimensions, dtype: code, bits, lanes."""
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat"}
-"""DLPack's codes of what is named by its bits."""
+"""DLPack's type codes of dtypes that are named by code and bits."""
 _CONSTANTS = frozenset({"ir.GenericConst", "relax.expr.Constant"})
 
 
 def read_tvm_metadata(text: str) -> dict[str, list[Any]]:
-    """Kind of node → its objects in order; constants are `Constant`s, what else there may be is None.
+    """Kind of node → its objects in order. Constants are `Constant`s, other objects are None.
 
-    Raises `ScriptError` where the text is not what TVM writes.
+    Raises `ScriptError` if the text is not TVM's format.
     """
     try:
         graph = json.loads(text)

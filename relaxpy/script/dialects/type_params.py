@@ -1,6 +1,6 @@
-"""`def main[n, m](x: R.Tensor((n, m)))`: symbolic variables declared as PEP 695 has it, which is what TVM prints on
-Python 3.12 and later. Earlier Pythons cannot parse that: there the brackets are blanked out, so that every place stays
-right, and what stood in them is put into the tree."""
+"""`def main[n, m](x: R.Tensor((n, m)))`: symbolic variables declared in PEP 695 syntax, which TVM prints on Python 3.12
+and later. Earlier Pythons cannot parse it. For them the brackets are blanked out, so that every source location stays
+right, and their contents are put back into the syntax tree."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from relaxpy.errors import ScriptError, Source
 
 NATIVE = sys.version_info >= (3, 12)
-"""Does Python's own parser read it?"""
+"""Whether Python's own parser supports the syntax."""
 
 
 def declared_symbols(node: ast.FunctionDef, source: Source) -> list[str]:
-    """Names that a definition declares in brackets after its own. Raises `ScriptError` for what is no plain name."""
+    """Names that a definition declares in brackets. Raises `ScriptError` for anything but a plain name."""
     found: list[str] = []
     for param in getattr(node, "type_params", ()):
         bound = getattr(param, "bound", None)
@@ -38,7 +38,7 @@ def declared_symbols(node: ast.FunctionDef, source: Source) -> list[str]:
 
 
 class TypeVar(ast.AST):
-    """`ast.TypeVar` of Python 3.12, as far as it is needed here."""
+    """The parts of Python 3.12's `ast.TypeVar` that are needed here."""
 
     name: str
     bound: ast.expr | None
@@ -48,7 +48,7 @@ class TypeVar(ast.AST):
 
 @dataclass(frozen=True)
 class Header:
-    """Brackets that were blanked out: those of the function `name`, which `line` defines."""
+    """Type parameters that were blanked out: those of the function `name`, defined at `line`."""
 
     line: int
     name: str
@@ -56,8 +56,8 @@ class Header:
 
 
 def blanked(text: str) -> tuple[str, list[Header]]:
-    """A text with its type parameters replaced by spaces, and what they were. Brackets that hold more than names are
-    left as they are."""
+    """A text with its type parameters replaced by spaces, and these parameters. Brackets with anything but names are
+    kept."""
     headers: list[Header] = []
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
@@ -73,14 +73,14 @@ def blanked(text: str) -> tuple[str, list[Header]]:
             continue
         row = token.start[0] - 1
         line, first, last = lines[row], token.start[1], tokens[end].end[1]
-        blank = " " * len(line[first:last].encode())  # places in a tree are bytes
+        blank = " " * len(line[first:last].encode())  # locations in a tree count bytes
         lines[row] = line[:first] + blank + line[last:]
         headers.append(Header(row + 1, tokens[i - 1].string, params))
     return "".join(lines), headers
 
 
 def _params(tokens: Sequence[tokenize.TokenInfo]) -> tuple[TypeVar, ...]:
-    """`n, m: int` as nodes; none where something else is written."""
+    """`n, m: int` as nodes; empty for any other contents."""
     found: list[TypeVar] = []
     words = [token.string for token in tokens]
     at = 0
@@ -103,7 +103,7 @@ def _params(tokens: Sequence[tokenize.TokenInfo]) -> tuple[TypeVar, ...]:
 
 
 def put_back(tree: ast.Module, headers: Sequence[Header]) -> None:
-    """Give the definitions of a tree the type parameters that they were written with."""
+    """Restore the type parameters of the definitions in a tree."""
     params = {(header.line, header.name): header.params for header in headers}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and (node.lineno, node.name) in params:
