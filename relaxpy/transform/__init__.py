@@ -1,4 +1,4 @@
-"""Passes: module → module, one a file. `relaxpy.build.pipeline` says in which order they run."""
+"""The passes: functions from module to module, one per file. `relaxpy.build.pipeline` defines their order."""
 
 from relaxpy.transform.base import (
     Instrument,

@@ -1,5 +1,5 @@
-"""What a pass is: a frozen dataclass whose fields are its options and whose `run` is a pure
-function of modules. A pass without options may be a decorated function."""
+"""The base class of passes: a frozen dataclass whose fields are its options and whose `run` is a pure function from
+module to module. A pass without options may also be a decorated function."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from relaxpy.ir.recursion import deep_recursion
 from relaxpy.target import Target
 
 Instrument = Callable[[int, "Pass", IRModule, IRModule], None]
-"""Called after each pass with its number, the pass, the module before and after."""
+"""Called after each pass with the pass's number, the pass, and the module before and after it."""
 
 
 @dataclass(frozen=True)
 class PassContext:
-    """What passes may know besides the module."""
+    """Inputs of a pass other than the module."""
 
     target: Target | None = None
-    """What to build for; None: this machine."""
+    """The target to build for; None: this machine."""
     params: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters to bind, by name (or by function and name: `"main.w"`): arrays."""
+    """Arrays to bind to parameters, by name (`"w"`) or by function and name (`"main.w"`)."""
     instruments: Sequence[Instrument] = ()
 
 
 class Pass(ABC):
-    """One transformation. Modules are well formed before and after."""
+    """One transformation of a module. The module is well formed before and after."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        """The transformed module; `mod` itself where there is nothing to do."""
+        """Return the transformed module, or `mod` itself if nothing changed."""
 
     def __call__(self, mod: IRModule, ctx: PassContext | None = None) -> IRModule:
-        """`run`, for use on its own."""
+        """Run the pass on its own, outside of a pipeline."""
         with deep_recursion():
             return self.run(mod, ctx or PassContext())
 
 
 @dataclass(frozen=True)
 class Sequential(Pass):
-    """Passes in order, with the context's instruments called after each."""
+    """Runs passes in order and calls the context's instruments after each."""
 
     name: ClassVar[str] = "sequential"
     passes: tuple[Pass, ...] = ()
@@ -72,14 +72,14 @@ class Sequential(Pass):
 
 
 ModuleChange = Callable[[IRModule, PassContext], IRModule]
-"""What `module_pass` decorates."""
+"""The signature of a function that `module_pass` decorates."""
 FunctionChange = Callable[[Function, IRModule, PassContext], Function]
-"""What `function_pass` decorates: gets a graph function, the module that it is in (as it was before the pass), and the
-context."""
+"""The signature of a function that `function_pass` decorates. Its arguments are a graph function, the module that
+contains it (as it was before the pass), and the context."""
 
 
 def module_pass(name: str) -> Callable[[ModuleChange], Pass]:
-    """A function of modules as a pass of this name.
+    """Turn a function from module to module into a pass of this name.
 
     @module_pass("without-private")
     def without_private(mod: IRModule, ctx: PassContext) -> IRModule: ...
@@ -92,7 +92,8 @@ def module_pass(name: str) -> Callable[[ModuleChange], Pass]:
 
 
 def function_pass(name: str) -> Callable[[FunctionChange], Pass]:
-    """A function of graph functions as a pass of this name that changes each of a module's.
+    """Turn a function from graph function to graph function into a pass that applies it to each graph function of a
+    module.
 
     @function_pass("double-sums")
     def double_sums(function: Function, mod: IRModule, ctx: PassContext) -> Function: ...
@@ -109,7 +110,7 @@ def function_pass(name: str) -> Callable[[FunctionChange], Pass]:
 
 @dataclass(frozen=True)
 class _Decorated(Pass):
-    """A pass that a decorator made; each has a class of its own, with its name."""
+    """A pass made by a decorator. Each has a class of its own, with the pass's name."""
 
     change: ModuleChange
 

@@ -1,4 +1,4 @@
-"""BindParams: parameters become constants."""
+"""BindParams: bind parameters to constant arrays."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from relaxpy.transform.rebuild import Rebuilder
 class BindParams(Pass):
     """Replace parameters by the arrays of the context's `params` (`BindParams` in TVM).
 
-    A name may be qualified by its function, `"main.w"`; unqualified it binds the parameter of
-    that name in every public function. Symbolic variables that only the bound parameters mention
-    become numbers.
+    A name may be qualified by its function, as in `"main.w"`. An unqualified name binds the parameter of that name in
+    every public function. Symbolic variables that only the bound parameters mention become numbers.
 
     Before (with params = {"w": zeros(4)}):
         @R.function
@@ -77,7 +76,7 @@ class BindParams(Pass):
 
 
 def _advice(wanted: Annotation, actual: TensorType) -> str | None:
-    """The hint for a value that does not fit its parameter."""
+    """The hint of the error for a value that does not fit its parameter."""
     if not isinstance(wanted, TensorType):
         return None
     if wanted.dtype is not None and wanted.dtype != actual.dtype:
@@ -91,7 +90,7 @@ def _advice(wanted: Annotation, actual: TensorType) -> str | None:
 
 
 def as_constant(name: str, value: Any) -> Constant:
-    """An array (or anything numpy or DLPack reads) as a constant, not copied."""
+    """Return an array (or any object that numpy or DLPack reads) as a constant, without a copy."""
     if isinstance(value, Constant):
         return value
     try:
@@ -131,15 +130,15 @@ def _bind(mod: IRModule, name: str, function: Function, values: Mapping[str, Con
 
 
 class _NotWritten(Visitor):
-    """Refuses calls of tensor programs that store to a constant: its memory is the user's, or a file's."""
+    """Refuses calls of tensor programs that write to a constant: its memory belongs to the user or to a file."""
 
     def __init__(self, mod: IRModule, name: str) -> None:
         self.mod = mod
         self.name = name
         self.place: Span | None = None
-        """Of the binding being looked at."""
+        """Source location of the current binding."""
         self.constants: set[Expr] = set()
-        """Variables that are other names of constants."""
+        """Variables that alias constants."""
 
     def is_constant(self, value: Expr) -> bool:
         return isinstance(value, Constant) or value in self.constants

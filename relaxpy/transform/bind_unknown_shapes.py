@@ -1,5 +1,5 @@
-"""BindUnknownShapes: give every tensor of unknown shape and known rank symbolic dimensions,
-checked at run time, and every integer a symbol."""
+"""BindUnknownShapes: give every tensor of unknown shape and known rank symbolic dimensions that are checked at run
+time, and every integer scalar a symbol."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class _Binder(Rebuilder):
         return super().function(self.signature(function))
 
     def signature(self, function: Function) -> Function:
-        """The function with symbols for the shape parameters that its signature uses as shapes:
-        `(s: R.Shape(ndim=1), x: R.Tensor(s))` as `(s: R.Shape(["s_0"]), x: R.Tensor(("s_0",)))`."""
+        """Return the function with symbols in place of the shape parameters that its signature uses as shapes: `(s:
+        R.Shape(ndim=1), x: R.Tensor(s))` as `(s: R.Shape(["s_0"]), x: R.Tensor(("s_0",)))`."""
         used = _shape_variables([*(p.annotation for p in function.params), function.ret])
         if not used:
             return function
@@ -76,11 +76,11 @@ class _Binder(Rebuilder):
         )
 
     def annotation(self, annotation: Annotation) -> Annotation:
-        """The annotation with the dimensions that its shape variables hold."""
+        """Return the annotation with the dimensions of its shape variables."""
         return map_annotation(annotation, lambda dim: dim, self.dims_of)
 
     def dims_of(self, shape: Var) -> ShapeExpr:
-        """What a shape variable was found to hold."""
+        """The dimensions of a shape variable."""
         known = self.vars.get(shape, shape)
         if not isinstance(known, Var) or not isinstance(known.annotation, ShapeType):
             raise AssertionError(f"{shape} is no shape")
@@ -120,11 +120,11 @@ class _Binder(Rebuilder):
 
 
 COUNTED = ("int64", "int32", "int16", "int8", "uint32", "uint16", "uint8")
-"""Dtypes of scalars that a symbol can stand for."""
+"""Dtypes of scalars that a symbol can represent."""
 
 
 def _shape_variables(annotations: Iterable[Annotation]) -> set[Var]:
-    """The variables that are the shapes of tensors in these annotations."""
+    """The variables used as tensor shapes in these annotations."""
     found: set[Var] = set()
 
     def use(var: Var) -> Var:
@@ -137,7 +137,7 @@ def _shape_variables(annotations: Iterable[Annotation]) -> set[Var]:
 
 
 def _is_unknown_in(function: Function) -> bool:
-    """Is there a shape of known rank, or one that a variable holds, that is to be named?"""
+    """Does the function have an unknown shape of known rank, or a shape held by a variable, that needs symbols?"""
     if any(map(_is_open, [*(param.annotation for param in function.params), function.ret])):
         return True
     waiting = [function.body]
@@ -172,8 +172,8 @@ def _has_unknown(annotation: Annotation) -> bool:
 
 
 def with_dims(annotation: Annotation, name: str) -> Annotation:
-    """The annotation with fresh symbols (`name_0`, …) for dimensions that are unknown though the
-    rank is known."""
+    """Return the annotation with fresh symbols (`name_0`, …) for the dimensions of a shape of known rank whose sizes
+    are unknown."""
     match annotation:
         case TensorType(ndim=ndim, dtype=dtype, vdevice=vdevice) if (
             annotation.dims is None and ndim >= 0

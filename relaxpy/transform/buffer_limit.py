@@ -1,4 +1,4 @@
-"""How many buffers a launch may take, in a module of one device or several."""
+"""The largest number of buffers that a launch may take, for a module on one device or several."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from relaxpy.ir.module import IRModule, VDevice
 from relaxpy.target import Target
 
 _VDEVICES = "vdevice"
-"""The module's global information that lists its virtual devices."""
+"""The key of the module's global information that lists its virtual devices."""
 
 
 def buffer_limit(mod: IRModule, target: Target | None) -> int | None:
-    """The fewest buffers that a launch on one of the module's devices may take; None where none of them has a limit.
+    """Return the smallest buffer limit among the module's devices, or None if none of them has a limit.
 
-    Which program runs where is known later (`relaxpy.backend.place_values`): until then all are made to fit anywhere.
+    Devices are assigned to programs later (`relaxpy.backend.place_values`), so every program must fit every device
+    until then.
     """
     targets = [] if target is None else [target]
     names = (v.target for v in mod.global_infos.get(_VDEVICES, ()) if isinstance(v, VDevice))
     for name in dict.fromkeys(names):
-        with suppress(BuildError):  # of a target that nobody compiles for, which is told when it is
+        with suppress(BuildError):  # an unknown target is reported when it is compiled for
             targets.append(Target.parse(name))
     limits = [each.max_buffers_per_launch for each in targets]
     return min((limit for limit in limits if limit is not None), default=None)

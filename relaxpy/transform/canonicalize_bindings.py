@@ -1,4 +1,4 @@
-"""CanonicalizeBindings: bindings that only give another name to something go."""
+"""CanonicalizeBindings: remove bindings that only alias another value."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ SAME_WHERE_SHAPED_ALIKE: tuple[type[Operator], ...] = (
     Repeat,
     Tile,
 )
-"""Operators that give their first argument where that has the shape and dtype of the result."""
+"""Operators that return their first argument unchanged if it has the shape and dtype of the result."""
 
 
 @dataclass(frozen=True)
 class CanonicalizeBindings(Pass):
-    """Replace what is another name by what it names (`CanonicalizeBindings` in TVM): `y = x`, a field of a tuple that
-    was put together before, a `match_cast` that is proved (and the symbols that it defines, by the dimensions that
-    they are). A `reshape`, `astype`, `broadcast_to`, … that changes nothing is its argument; transpositions in a row
-    are one, or none.
+    """Replace aliases by the values that they name (`CanonicalizeBindings` in TVM). Aliases are `y = x`, a field of a
+    tuple that was built in the same function, and a proved `match_cast` (whose symbols become the dimensions that they
+    equal). A `reshape`, `astype`, `broadcast_to`, … that changes nothing becomes its argument. Consecutive
+    transpositions become one, or none.
 
-    A function that got a fresh tensor to return does not return its argument instead. Where effects are in sight
-    (impure functions) tensors stay different tensors. A function that has a call which then cannot work stays as it is:
-    if it comes to that call, the program says so.
+    A function that returns a freshly computed tensor does not return its argument instead. In impure functions,
+    distinct tensors stay distinct. A function in which a call turns out to be invalid stays unchanged: the program
+    reports the error if it reaches that call.
 
     Before:
         @R.function
@@ -107,23 +107,25 @@ class CanonicalizeBindings(Pass):
 
 
 class _Canonical(Rewriter):
-    """Walks forward; names that are gone are in `vars`, symbols that are gone in `syms`."""
+    """Walks forward. `vars` maps removed variables, `syms` removed symbols."""
 
     def __init__(self, mod: IRModule) -> None:
         super().__init__()
         self.mod = mod
         self.removable = Removable(mod)
         self.values: dict[Var, Tuple | Call] = {}
-        """What variables were bound to: tuples and transpositions."""
+        """Variables bound to tuples and transpositions."""
         self.symbols: set[SymVar] = set()
-        """The symbols that have a value here."""
+        """The symbols defined so far."""
         self.results: set[Var] = set()
-        """Variables that are the value of a body."""
+        """Variables that are the result of a body."""
         self.kept: frozenset[Var] = frozenset()
-        """Variables that must stay tensors of their own: what leaves the function, and memory of the caller."""
+        """Variables that must stay separate tensors: those that leave the function, and memory of the caller."""
         self.pure = True
         self.inside: frozenset[SymVar] = frozenset()
-        """Symbols that local functions mention: a call of these binds a symbol, not an expression of others."""
+        """Symbols that local functions mention. A call of such a function can bind a symbol, but not a compound
+        expression.
+        """
 
     def rewrite_Function(self, node: Function) -> Function:
         outer = self.symbols, self.kept, self.pure, self.inside
@@ -152,12 +154,12 @@ class _Canonical(Rewriter):
         for old in block.bindings:
             binding = self.rewrite(old)
             if binding.value is not old.value and isinstance(binding.value, Call):
-                deduce(binding.value, self.mod)  # raises for what cannot work
+                deduce(binding.value, self.mod)  # raises if the call is invalid
             other = self.named(binding)
             if isinstance(other, GlobalVar) and old.var in self.results:
-                other = None  # a function that is the value of a branch has a name there
+                other = None  # a function that is a branch's result needs a variable there
             if other is not None:
-                # later uses were, until now, of the binding's variable, new or old
+                # later uses may refer to either variable of the binding, old or new
                 self.vars[old.var] = self.vars[binding.var] = other
                 continue
             binding = self.simpler(binding)
@@ -175,19 +177,18 @@ class _Canonical(Rewriter):
             return block
         return dataclasses.replace(block, bindings=tuple(bindings))
 
-    # What a binding gives another name to
+    # Aliases
 
     def named(self, binding: Binding) -> Expr | None:
-        """The leaf that a binding's variable is another name of; None if it is a value of its own."""
+        """The leaf that a binding's variable aliases; None if the binding computes a value of its own."""
         try:
             return self.cast(binding) if isinstance(binding, MatchCast) else self.value(binding)
         except DeduceError:
             return None
 
     def cast(self, binding: MatchCast) -> Expr | None:
-        """What a match_cast that is proved casts; the symbols that it defines are replaced. One that only the
-        function's bounds prove stays: what is deduced from its result needs what it says, in places (a fused function)
-        that have no bounds."""
+        """The argument of a proved `match_cast`, whose symbols are replaced; None otherwise. A cast that is proved only
+        by the function's declared bounds stays: functions without these bounds (a fused function) rely on it."""
         if not _may_replace(binding.value):
             return None
         bound = {s: s.dim for s in self.symbols}
@@ -206,8 +207,8 @@ class _Canonical(Rewriter):
         return binding.value
 
     def require_possible(self, binding: MatchCast) -> None:
-        """A check that fails for certain, now that its symbols have values, is one that the program makes when it gets
-        there; a module with one is not well-formed. Raises DeduceError."""
+        """Check that a `match_cast` can still succeed now that its symbols have values. A cast that always fails is an
+        error of the running program, and a module that contains one is not well formed. Raises DeduceError."""
         actual, bound = deduce(binding.value, self.mod), {s: s.dim for s in self.symbols}
         if accepts(binding.annotation, actual, bound, equal) is Verdict.NO:
             raise DeduceError("wf-annotation", f"{actual} is no {binding.annotation}")
@@ -229,7 +230,7 @@ class _Canonical(Rewriter):
                 return None
 
     def unchanged(self, binding: VarBinding, call: Call) -> Expr | None:
-        """The argument of a call that gives it as it is."""
+        """The argument of a call that returns it unchanged; None for other calls."""
         order = _transposed(call)
         if not call.args or not (order or isinstance(call.op, SAME_WHERE_SHAPED_ALIKE)):
             return None
@@ -246,7 +247,9 @@ class _Canonical(Rewriter):
         return source if alike and self.removable(binding) else None
 
     def transposed_twice(self, call: Call, order: tuple[int, ...]) -> tuple[Expr, tuple[int, ...]]:
-        """What a transposition comes to together with one that made its argument: (its argument, order of axes)."""
+        """Compose a transposition with the one that made its argument. Returns the argument of the first and the
+        combined order of axes.
+        """
         source = call.args[0]
         inner = self.values.get(source) if isinstance(source, Var) else None
         first = _transposed(inner)
@@ -255,7 +258,7 @@ class _Canonical(Rewriter):
         return inner.args[0], tuple(first[a] for a in order)
 
     def simpler(self, binding: Binding) -> Binding:
-        """The binding, with two transpositions as one."""
+        """Return the binding with two consecutive transpositions combined."""
         order = _transposed(binding.value)
         if order is None or not isinstance(binding.value, Call):
             return binding
@@ -266,12 +269,12 @@ class _Canonical(Rewriter):
         return VarBinding(binding.var, call, span=binding.span)
 
     def fits(self, value: Expr, annotation: Annotation) -> bool:
-        """Does the value keep what the annotation promises?"""
+        """Does the value satisfy the annotation?"""
         return accepts(annotation, deduce(value, self.mod), None, equal) is Verdict.YES
 
 
 def _transposed(value: Expr | None) -> tuple[int, ...] | None:
-    """The order of axes of a transposition of known rank."""
+    """The axis order of a transposition of known rank."""
     if isinstance(value, Call) and isinstance(value.op, PermuteDims):
         annotation = deduce(value.args[0])
         if isinstance(annotation, TensorType) and annotation.ndim >= 0:
@@ -280,7 +283,7 @@ def _transposed(value: Expr | None) -> tuple[int, ...] | None:
 
 
 def _may_replace(value: Expr) -> bool:
-    """May this stand wherever a variable may?"""
+    """May this value replace a variable everywhere?"""
     match value:
         case PrimValue(value=Dim() as dim):
             return dim.value is not None or dim.symbol is not None

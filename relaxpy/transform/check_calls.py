@@ -1,4 +1,4 @@
-"""CheckCalls: what is not known to fit a tensor program is checked before it runs."""
+"""CheckCalls: insert run-time checks before calls of tensor programs whose arguments are not proved to fit."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class CheckCalls(Pass):
-    """Nothing in a tensor program looks at its arguments: it takes `x[0:n]` for granted where a buffer is `("n",)`. So
-    where a call's arguments and outputs only may fit, they are cast to what does (`match_cast`), and every call behind
-    this pass is one that is proved; the same for tensors in a storage, and for views, which must lie inside. Where all
-    is proved, nothing is inserted.
+    """Insert the checks that tensor programs rely on. A tensor program does not check its arguments: where a buffer is
+    `("n",)`, it reads `x[0:n]`. Arguments and outputs that are not proved to fit are cast to the required types
+    (`match_cast`). After this pass every call is proved. Tensors in a storage and views are checked to lie inside their
+    memory in the same way. Proved calls get no checks.
 
     Before:
         @I.ir_module
@@ -94,7 +94,7 @@ class CheckCalls(Pass):
 
 
 def checked(mod: IRModule) -> IRModule:
-    """The module with everything that a tensor program or an address takes for granted proved or checked."""
+    """Return the module with everything that a tensor program or an address computation relies on proved or checked."""
     return _Checker(mod).run()
 
 
@@ -102,9 +102,9 @@ class _Checker(Rebuilder):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.sizes: dict[Var, Dim] = {}
-        """Bytes of each storage."""
+        """Size of each storage in bytes."""
         self.holds: frozenset[Dim] = frozenset()
-        """Conditions that are checked before the binding at hand."""
+        """Conditions already checked before the current binding."""
 
     def function(self, function: Function) -> Function:
         outer, self.sizes = self.sizes, {}
@@ -126,7 +126,7 @@ class _Checker(Rebuilder):
                 self.cast_result(binding, call, value)
                 return
             if isinstance(call.op, AllocStorage) and isinstance(call.args[0], PrimValue):
-                # Its size may be negative: then no tensor lies in it, or a dimension of one is negative.
+                # Its size may be negative. Then no tensor fits into it, or a tensor has a negative dimension.
                 self.sizes[binding.var] = Dim.of(call.args[0].value)  # type: ignore[arg-type]
             if isinstance(call.op, CheckDim) and isinstance(call.args[0], PrimValue):
                 self.holds |= {Dim.of(call.args[0].value)}  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ class _Checker(Rebuilder):
         self.bindings.append(binding if same else dataclasses.replace(binding, value=value))
 
     def fitting(self, call: Call) -> Call:
-        """The call with arguments and outputs that are known to fit."""
+        """Return the call with arguments and outputs that are proved to fit."""
         if is_program_call(call):
             if problems := check_prim_func_call(call, self.mod):
                 raise problems[0].located(self.span)
@@ -151,7 +151,7 @@ class _Checker(Rebuilder):
         return call
 
     def in_order(self, call: Call) -> Call:
-        """A lowered call with its scalars where the program has them."""
+        """Return a lowered call with its scalars in the order of the program's parameters."""
         callee, *args = call.args
         assert isinstance(callee, GlobalVar)
         program = self.mod.functions[callee.name]
@@ -180,7 +180,7 @@ class _Checker(Rebuilder):
         return self.emit_match_cast(arg, wanted, name + purpose)
 
     def cast_result(self, binding: VarBinding, call: Call, original: Call) -> None:
-        """Bind the outputs that the program has, and of them what the call says."""
+        """Bind the program's outputs, then cast them to the types that the call declares."""
         made = self.emit(call, binding.var.name)
         declared = original.ty_args
         annotation = declared[0] if len(declared) == 1 else TupleType(declared)
@@ -189,8 +189,8 @@ class _Checker(Rebuilder):
     # Places in memory
 
     def with_sizes(self, call: Call) -> Call:
-        """A storage, or a tensor in one, whose size is a value that is known at run time only: this is cast to symbols,
-        as TVM's lowered programs have it."""
+        """Resolve the size of a storage, or the shape of a tensor in one, that is a variable known only at run time (as
+        in TVM's lowered programs): it is cast to symbols."""
         size = call.args[0] if call.args else None
         placed = isinstance(call.op, AllocTensor) and len(call.args) > 1
         if not isinstance(size, Var) or not (placed or isinstance(call.op, AllocStorage)):
@@ -213,7 +213,7 @@ class _Checker(Rebuilder):
         return dataclasses.replace(call, args=(sized, *call.args[1:]))
 
     def check_place(self, call: Call, op: AllocTensor) -> None:
-        """A tensor in a storage must lie inside."""
+        """Check that a tensor lies inside its storage."""
         storage = call.args[1]
         size = self.sizes.get(storage) if isinstance(storage, Var) else None
         if size is None:
@@ -229,7 +229,7 @@ class _Checker(Rebuilder):
         self.require_room(need + op.offset, size, "a tensor does not lie in its storage")
 
     def check_view(self, call: Call, op: View) -> None:
-        """A view must lie inside of what it is of."""
+        """Check that a view lies inside the tensor that it views."""
         tensor = call.args[0]
         known = deduce(tensor, self.mod)
         if not isinstance(known, TensorType) or known.dims is None or known.dtype is None:
@@ -247,7 +247,7 @@ class _Checker(Rebuilder):
         )
 
     def require_aligned(self, offset: int, made: Annotation) -> None:
-        """An offset must be one of the items of a tensor, none of which lies before the start."""
+        """Check that an offset is not negative and is a multiple of the item size."""
         assert isinstance(made, TensorType)
         assert made.dtype is not None
         if offset < 0 or offset % made.dtype.itemsize:

@@ -1,4 +1,4 @@
-"""CheckTensorPrograms: what users' tensor programs may not do, and what they do only if it is checked."""
+"""CheckTensorPrograms: refuse unsafe user tensor programs, or mark them for run-time checks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from relaxpy.transform.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class CheckTensorPrograms(Pass):
-    """Make the module's tensor programs safe to run, whatever they are given.
+    """Make the module's tensor programs safe to run on any arguments.
 
-    A program that reaches further than its buffers is refused (`tir-extern`). One whose indices are not all proved to
-    be inside of their buffers is marked, and checked when it runs (`tir-bounds`). Parallel and vectorised loops whose
-    iterations are not proved to be independent run in order. Choices that keep an access from being made become
-    `T.if_then_else`, of which one side is computed.
+    A program that certainly accesses memory outside its buffers is refused (`tir-extern`). A program whose indices are
+    not all proved to be in bounds is marked and checked at run time (`tir-bounds`). Parallel and vectorised loops whose
+    iterations are not proved to be independent become serial. Selects that guard a memory access become
+    `T.if_then_else`, which evaluates only one side.
 
-    It runs before operators become tensor programs, which need none of it: their indices are right by construction.
+    The pass runs before legalisation: the tensor programs of operators are in bounds by construction.
 
     Before:
         @I.ir_module

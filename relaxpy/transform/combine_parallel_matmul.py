@@ -1,4 +1,4 @@
-"""CombineParallelMatmul: matrix products of one input with several weights become one product."""
+"""CombineParallelMatmul: combine matrix products of one input with several weights into one product."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from relaxpy.transform.dataflow_vars import with_outputs
 class CombineParallelMatmul(Pass):
     """Compute `x @ a` and `x @ b`, where a and b are constant matrices, as slices of `x @ [a b]`
     (`CombineParallelMatmul` in TVM): the input is read once, and one wide product keeps more of the machine busy than
-    several narrow ones. Where every product is used by the addition of a constant vector only, the vectors are joined,
-    too. It looks at dataflow blocks, in which nothing changes what x holds.
+    several narrow ones. If every product is used only by the addition of a constant bias vector, the biases are
+    concatenated, too. The pass works on dataflow blocks, in which x cannot be modified.
 
     Before:
         @R.function
@@ -61,7 +61,7 @@ class CombineParallelMatmul(Pass):
 
     name: ClassVar[str] = "combine-parallel-matmul"
     min_products: int = 2
-    """Fewer products of one input stay as they are."""
+    """Inputs with fewer products stay unchanged."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         def change(_: str, function: Function) -> Function:
@@ -73,12 +73,12 @@ class CombineParallelMatmul(Pass):
 
 @dataclass
 class _Group:
-    """Products of one input, in the order of the block."""
+    """The products of one input, in the order of the block."""
 
     x: Var
     op: Matmul
     products: list[int] = field(default_factory=list)
-    """The positions of their bindings."""
+    """The positions of their bindings in the block."""
     weights: list[np.ndarray] = field(default_factory=list)
 
 
@@ -106,7 +106,9 @@ class _Combiner(Rewriter):
         return DataflowBlock(tuple(bindings), span=node.span)
 
     def combined(self, group: _Group, bindings: Sequence[Binding], gone: set[int]) -> list[Binding]:
-        """The bindings for a group: the product, the sum, and the slices. What they make superfluous goes to `gone`."""
+        """Return the bindings for a group: the product, the sum, and the slices. Variables that are no longer needed
+        are added to `gone`.
+        """
         span = bindings[group.products[0]].span
         outputs = [bindings[i].var for i in group.products]
         product = group.op(group.x, _joined(group.weights, 1), span=span)
@@ -154,7 +156,7 @@ def _groups(bindings: Sequence[Binding]) -> list[_Group]:
 def _sums(
     outputs: Sequence[Var], bindings: Sequence[Binding]
 ) -> list[tuple[int, np.ndarray]] | None:
-    """For each product the addition that alone uses it, and the constant vector added; None if one has none."""
+    """For each product, the addition that is its only use and the constant vector added; None if a product has none."""
     users: dict[Var, list[int]] = {var: [] for var in outputs}
     for i, binding in enumerate(bindings):
         for var in used_vars(binding.value):
@@ -173,7 +175,7 @@ def _sums(
 
 
 def _added(value: Expr, var: Var) -> np.ndarray | None:
-    """The vector, as long as the last axis of `var`, in a sum with it."""
+    """The constant vector, as long as the last axis of `var`, that a sum adds to `var`."""
     match value:
         case Call(op=Add(), args=(Var() as x, Constant(data=data))) if x is var:
             pass

@@ -1,4 +1,4 @@
-"""ConvertToDataflow: pure bindings in a row become dataflow blocks."""
+"""ConvertToDataflow: group consecutive pure bindings into dataflow blocks."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from relaxpy.transform.dataflow_vars import with_outputs
 
 @dataclass(frozen=True)
 class ConvertToDataflow(Pass):
-    """Put every longest run of bindings without effect and without control flow into one dataflow block
-    (`ConvertToDataflow` in TVM), so that passes which look at such blocks see programs that were written without
-    `R.dataflow()`, too. Blocks that stand side by side become one; what is used behind a block is its output, and
-    nothing else is.
+    """Put every maximal run of bindings without effects and without control flow into one dataflow block
+    (`ConvertToDataflow` in TVM). Passes that work on dataflow blocks then also apply to programs written without
+    `R.dataflow()`. Adjacent blocks are merged. The outputs of a block are exactly the variables used after it.
 
-    What updates memory of the caller in place stays outside: its place among the other uses of that memory matters.
+    Bindings that update memory of the caller in place stay outside of the blocks, because their order relative to other
+    uses of that memory matters.
 
     Before:
         @R.function(pure=False)
@@ -64,7 +64,7 @@ class ConvertToDataflow(Pass):
 
     name: ClassVar[str] = "convert-to-dataflow"
     min_size: int = 2
-    """Shorter runs stay as they are."""
+    """Runs with fewer bindings stay unchanged."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         return mod.map_graph_functions(
@@ -78,7 +78,7 @@ class _Converter(Rewriter):
         self.mod = mod
         self.min_size = min_size
         self.state: frozenset[Var] = frozenset()
-        """What a call may update in the caller's memory, of the function at hand."""
+        """The caller's memory that calls of the current function may update."""
 
     def rewrite_Function(self, node: Function) -> Function:
         outer, self.state = self.state, state(node)
@@ -98,7 +98,7 @@ class _Converter(Rewriter):
         return dataclasses.replace(node, blocks=tuple(blocks))
 
     def blocks(self, seq: SeqExpr) -> Sequence[BindingBlock]:
-        """The bindings of a body, in blocks as they should be."""
+        """Return the bindings of a body, grouped into blocks."""
         marked = {
             b for block in seq.blocks if isinstance(block, DataflowBlock) for b in block.bindings
         }
@@ -107,7 +107,7 @@ class _Converter(Rewriter):
         run: list[Binding] = []
 
         def close_run() -> None:
-            """The end of a run: it becomes a block, or is too short for one."""
+            """End the current run: it becomes a block unless it is too short."""
             if len(run) < self.min_size and marked.isdisjoint(run):
                 plain.extend(run)
             elif run:
@@ -131,7 +131,7 @@ class _Converter(Rewriter):
         return found
 
     def may_move(self, binding: Binding) -> bool:
-        """May this binding stand in a dataflow block?"""
+        """May this binding be part of a dataflow block?"""
         value = binding.value
         if isinstance(value, (If, Function)):
             return False

@@ -1,4 +1,4 @@
-"""Changing the dataflow blocks of functions, one by one."""
+"""Transform the dataflow blocks of a function one by one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ BlockChange = Callable[[DataflowBlock], DataflowBlock]
 
 
 def change_blocks(function: Function, change: BlockChange) -> Function:
-    """The function with each of its dataflow blocks, those in branches too, replaced; one that is left without bindings
-    goes."""
+    """Return the function with `change` applied to each of its dataflow blocks, including those in branches. A block
+    without bindings is removed."""
     body = _Blocks(change).rewrite(function.body)
     return function if body is function.body else dataclasses.replace(function, body=body)
 

@@ -1,4 +1,4 @@
-"""Which variables of dataflow blocks are outputs: what passes that move or remove uses settle at their end."""
+"""Recompute the outputs of dataflow blocks after a pass has moved or removed uses."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from relaxpy.ir.visitor import Rewriter, Visitor
 
 
 def with_outputs(function: Function) -> Function:
-    """The function with exactly those variables of its dataflow blocks as outputs that something outside their block
-    uses; itself if they are. Before, a `DataflowVar` may be used, or bound, outside."""
+    """Return the function with its dataflow outputs recomputed: exactly the variables that are used outside their
+    block; the function itself if nothing changes. In the input, a `DataflowVar` may be used or bound outside its block.
+    """
     uses = _UsesOutside()
     uses.visit(function)
     if all(type(var) is uses.kind(var) for var in (*uses.home, *uses.plain)):
@@ -36,14 +37,14 @@ def with_outputs(function: Function) -> Function:
 class _UsesOutside(Visitor):
     def __init__(self) -> None:
         self.home: dict[Var, DataflowBlock] = {}
-        """The dataflow block that a variable is bound in."""
+        """The dataflow block in which a variable is bound."""
         self.plain: list[Var] = []
-        """Variables that are bound in plain blocks."""
+        """Variables bound in plain (non-dataflow) blocks."""
         self.found: set[Var] = set()
         self._open: list[DataflowBlock] = []
 
     def kind(self, var: Var) -> type[Var]:
-        """What a variable is to be."""
+        """The class that a variable must have: `Var` or `DataflowVar`."""
         return DataflowVar if var in self.home and var not in self.found else Var
 
     def visit_BindingBlock(self, node: BindingBlock) -> None:
@@ -81,7 +82,7 @@ class _Kinds(Rewriter):
         self.uses = uses
 
     def rewrite_SeqExpr(self, node: SeqExpr) -> Any:
-        """Definitions come before uses, so each is settled when it is met."""
+        """Definitions precede uses, so each variable is final when it is visited."""
         for binding in node.bindings:
             self.settle(binding)
         return self.generic(node)

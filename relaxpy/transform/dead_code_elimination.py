@@ -1,4 +1,4 @@
-"""DeadCodeElimination: what nothing uses goes."""
+"""DeadCodeElimination: remove unused bindings, functions and parameters."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from relaxpy.transform.dataflow_vars import with_outputs
 
 @dataclass(frozen=True)
 class DeadCodeElimination(Pass):
-    """Remove bindings that nothing uses, private functions and tensor programs that nothing calls, and parameters of
-    private functions that these do not use, with the arguments (`DeadCodeElimination` and
-    `RemoveUnusedParameters` in TVM), until nothing is left to remove.
+    """Remove bindings that nothing uses, private functions and tensor programs that nothing calls, and unused
+    parameters of private functions together with the arguments (`DeadCodeElimination` and `RemoveUnusedParameters` in
+    TVM). Repeats until nothing is left to remove.
 
-    Effects stay, and so does what may stop the program: a call whose shapes are checked when it runs, a `match_cast`
-    that is not proved (`relaxpy.analysis.removable`).
+    Effects stay, and so does anything that may raise an error: a call whose shapes are checked at run time, or a
+    `match_cast` that is not proved (`relaxpy.analysis.removable`).
 
     Before:
         @I.ir_module
@@ -85,7 +85,7 @@ class DeadCodeElimination(Pass):
 
     name: ClassVar[str] = "dead-code-elimination"
     entry_functions: tuple[str, ...] = ()
-    """Names of functions that are kept though they are private and nothing calls them."""
+    """Names of private functions that are kept although nothing calls them."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         while True:
@@ -96,8 +96,8 @@ class DeadCodeElimination(Pass):
             mod = smaller
 
     def _without_functions(self, mod: IRModule) -> IRModule:
-        """The module with what its public functions lead to. A module of private functions only is for others to
-        call: nothing is known then."""
+        """Return the module with only the functions reachable from its public functions. In a module without public
+        functions all are kept, since its callers are unknown."""
         graph = mod.graph_functions
         waiting = [n for n, f in graph.items() if "global_symbol" in f.attrs]
         waiting += [n for n in self.entry_functions if n in graph]
@@ -129,13 +129,13 @@ def _without_bindings(mod: IRModule) -> IRModule:
 
 
 class _Live(Visitor):
-    """Walks a function backwards, and keeps what is used further down."""
+    """Walks a function backwards and keeps the bindings that are used later."""
 
     def __init__(self, removable: Callable[[Binding], bool]) -> None:
         self.removable = removable
         self.used: set[Var] = set()
         self.state: frozenset[Var] = frozenset()
-        """Memory of the caller that a call may update: no use of it is removed."""
+        """Memory of the caller that a call may update. Its uses are never removed."""
 
     def function(self, node: Function) -> Function:
         outer, self.state = self.state, self.state | state(node)
@@ -163,7 +163,7 @@ class _Live(Visitor):
         return dataclasses.replace(seq, blocks=tuple(blocks))
 
     def binding(self, binding: Binding) -> Binding | None:
-        """What is left of a binding, whose uses are known by now."""
+        """The part of a binding that is still needed. All its uses have been visited already."""
         if binding.var not in self.used and self.removable(binding) and not self.on_state(binding):
             return None
         self.visit_annotation(binding.var.annotation)
@@ -207,7 +207,7 @@ class _Live(Visitor):
 
 
 def _without_parameters(mod: IRModule, entry_functions: tuple[str, ...]) -> IRModule:
-    """The module without parameters that private functions do not use."""
+    """Return the module with the unused parameters of private functions removed."""
     calls = _Calls(mod)
     kept: dict[str, tuple[int, ...]] = {}
     for name, function in mod.graph_functions.items():
@@ -231,7 +231,7 @@ def _without_parameters(mod: IRModule, entry_functions: tuple[str, ...]) -> IRMo
 
 
 def _used_parameters(function: Function) -> tuple[int, ...]:
-    """The parameters that a function needs: those it uses, and those without which a symbol has no value."""
+    """The parameters that a function needs: those that it uses, and those that define a symbol."""
     uses = _Live(lambda _: False)
     uses.function(function)
     picked = [i for i, param in enumerate(function.params) if param in uses.used]
@@ -249,14 +249,14 @@ def _used_parameters(function: Function) -> tuple[int, ...]:
 
 
 class _Calls(Visitor):
-    """How the functions of a module are called."""
+    """The call sites of the module's functions."""
 
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod
         self.values: set[str] = set()
-        """Functions that are used as values: nobody knows who calls them."""
+        """Functions that are used as values, whose callers are unknown."""
         self.fitting: set[str] = set(mod.graph_functions)
-        """Functions none of whose calls has an argument that is checked when the program runs."""
+        """Functions whose calls all have arguments that are proved to fit."""
         for function in mod.graph_functions.values():
             self.visit(function)
 

@@ -1,4 +1,4 @@
-"""EliminateCommonSubexpr: what is computed twice is computed once."""
+"""EliminateCommonSubexpr: compute repeated expressions once."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ from relaxpy.transform.base import Pass, PassContext
 from relaxpy.transform.dataflow_vars import with_outputs
 
 _FUNCTIONS_OF_ARGUMENTS = (CallTIR, CallTIRWithGrad, CallDPSLibrary, CallPurePacked)
-"""Calls across levels that give the same for the same, each time in memory of their own."""
+"""Cross-level calls that are deterministic and allocate a new result in each call."""
 SMALL = 4096
-"""Constants of so many bytes are compared by value, larger ones are the same only if they are one array."""
+"""Constants of at most this many bytes are compared by value, larger ones by identity of their array."""
 
 
 @dataclass(frozen=True)
 class EliminateCommonSubexpr(Pass):
-    """Compute what has the same operator and the same arguments once (`EliminateCommonSubexpr` in TVM), in a body and
-    in the branches and pure local functions inside it, which see what was computed around them.
+    """Compute expressions with equal operator and equal arguments once (`EliminateCommonSubexpr` in TVM). Branches and
+    pure local functions reuse the expressions computed around them.
 
-    Nothing is merged across a call with an effect (it may change what a tensor holds), and two tensors that leave the
-    function, or that an in-place call changes, stay two.
+    Nothing is merged across a call with an effect, since it may modify a tensor. Two tensors that leave the function,
+    or that an in-place call modifies, stay separate.
 
     Before:
         @R.function
@@ -91,18 +91,18 @@ class _Eliminator(Rewriter):
         super().__init__()
         self.mod = mod
         self.scopes: list[dict[Hashable, Var]] = []
-        """What has been computed, in the bodies around this place, by what it is."""
+        """Expressions computed so far in this body and the bodies around it, by key."""
         self.pure = True
         self.leaving: set[Var] = set()
         """Variables that may leave the function."""
         self.separate: frozenset[Var] = frozenset()
-        """Variables that stay tensors of their own: in-place calls change them."""
+        """Variables that must stay separate tensors because in-place calls modify them."""
         self.state: frozenset[Var] = frozenset()
 
     def rewrite_Function(self, node: Function) -> Function:
         outer = self.scopes, self.pure, self.leaving, self.separate, self.state
         if not (self.pure and node.pure):
-            self.scopes = []  # when it runs, tensors may hold something else
+            self.scopes = []  # tensors may hold other values by the time it runs
         self.pure = self.pure and node.pure
         self.leaving = set(escaping(node))
         self.separate |= updated(node.body)
@@ -138,7 +138,7 @@ class _Eliminator(Rewriter):
         return dataclasses.replace(block, bindings=tuple(bindings))
 
     def computed(self, binding: Binding) -> Var | None:
-        """The variable that holds the value of this binding already; None if it is to be computed."""
+        """The variable that already holds the value of this binding; None if there is none."""
         if isinstance(binding.value, Call) and not is_pure(binding.value, self.mod):
             for scope in self.scopes:
                 scope.clear()
@@ -155,7 +155,7 @@ class _Eliminator(Rewriter):
         return first
 
     def may_stand_for(self, first: Var, second: Var) -> bool:
-        """May all uses of the second variable use the first?"""
+        """May all uses of the second variable be replaced by the first?"""
         if first in self.separate or second in self.separate:
             return False
         if first in self.leaving and second in self.leaving and _has_memory(first.annotation):
@@ -163,14 +163,16 @@ class _Eliminator(Rewriter):
         return accepts(second.annotation, first.annotation, None, equal) is Verdict.YES
 
     def key(self, binding: Binding) -> Hashable:
-        """What a binding computes, as something that can be compared; None if each time is another."""
+        """A hashable key of the expression that a binding computes; None if it may differ each time."""
         if isinstance(binding, MatchCast):
             return ("match_cast", _leaf_key(binding.value), binding.annotation)
         match binding.value:
             case Call(op=op, args=args, ty_args=ty_args) as call if self.same_each_time(
                 call, binding.var
             ):
-                head = repr(op) if isinstance(op, Operator) else _leaf_key(op)  # -0.0 is not 0.0
+                head = (
+                    repr(op) if isinstance(op, Operator) else _leaf_key(op)
+                )  # distinguishes -0.0 from 0.0
                 return (head, type(op), tuple(map(_leaf_key, args)), ty_args)
             case TupleGetItem(tuple=whole, index=index):
                 return ("field", _leaf_key(whole), index)
@@ -180,7 +182,7 @@ class _Eliminator(Rewriter):
                 return None
 
     def same_each_time(self, call: Call, var: Var) -> bool:
-        """Does a pure call give the same for the same arguments, in tensors that are seen nowhere else?"""
+        """Is a pure call deterministic, with a result that nothing else aliases?"""
         match call.op:
             case Op():
                 return True
@@ -193,7 +195,7 @@ class _Eliminator(Rewriter):
 
 
 def _is_data(annotation: Annotation) -> bool:
-    """Tensors, shapes and scalars: no object that may have a state."""
+    """Is this a tensor, shape or scalar, and not an object that may have state?"""
     if isinstance(annotation, TupleType):
         return all(map(_is_data, annotation.fields))
     return isinstance(annotation, (TensorType, ShapeType, PrimType))

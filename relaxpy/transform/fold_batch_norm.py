@@ -1,4 +1,4 @@
-"""FoldBatchNorm: batch normalisation by known numbers goes into the convolution before it."""
+"""FoldBatchNorm: fold batch normalisation with constant statistics into the preceding convolution."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class FoldBatchNorm(Pass):
-    """Batch normalisation as at inference, whose statistics and weights are constants, is a factor and a summand for
-    each channel. The factor goes into the weight of the convolution that is normalised, if it is a constant that only
-    this convolution uses and nothing else asks for the sums; otherwise it is multiplied. The moving statistics come out
-    as they went in. Numbers change by a rounding or two. (TVM: `DecomposeOpsForInference` and `FoldBatchnormToConv2D`.)
+    """Replace batch normalisation at inference, with constant statistics and weights, by a scale and a shift per
+    channel. The scale is folded into the weight of the preceding convolution if that weight is a constant used only
+    there and the convolution's result has no other use. Otherwise the scale is a multiplication. The moving statistics
+    are returned unchanged. Results differ by one or two roundings. (TVM: `DecomposeOpsForInference` and
+    `FoldBatchnormToConv2D`.)
 
     Before:
         @R.function
@@ -79,15 +80,15 @@ class FoldBatchNorm(Pass):
 
 
 class _Folder(Rebuilder):
-    """What is folded is not bound when its turn comes, but where its result is asked for."""
+    """Folded calls are not bound where they are visited, but where their result is first used."""
 
     def __init__(self, mod: IRModule, function: Function) -> None:
         super().__init__(mod)
         self.uses_of: UseDef = use_def(function)
         self.held: dict[Var, Call] = {}
-        """Normalisations and convolutions that are folded, with their arguments mapped."""
+        """Normalisations and convolutions to fold, with mapped arguments."""
         self.done: dict[Var, Expr] = {}
-        """The results of those that have been asked for."""
+        """The results of the folded calls emitted so far."""
 
     def binding(self, binding: Binding) -> None:
         if self.is_folded(binding) or self.is_scaled(binding):
@@ -103,7 +104,7 @@ class _Folder(Rebuilder):
                 pass
 
     def is_folded(self, binding: Use) -> bool:
-        """Whether it is a normalisation by constants of which only fields are used."""
+        """Is this a normalisation by constants of which only fields are used?"""
         match binding:
             case VarBinding(value=Call(op=BatchNorm(training=False) as op, args=(x, *numbers))):
                 known = all(isinstance(number, Constant) for number in numbers)
@@ -117,7 +118,7 @@ class _Folder(Rebuilder):
         )
 
     def is_scaled(self, binding: Binding) -> bool:
-        """Whether it is a convolution with a constant weight, used once: normalised along its channels."""
+        """Is this a convolution with a constant weight whose only use is a normalisation along its channels?"""
         match binding:
             case VarBinding(var=var, value=Call(op=Convolution() as op, args=(_, Constant()))):
                 users = self.uses_of.users(var)
@@ -143,7 +144,7 @@ class _Folder(Rebuilder):
         return self.done.get(normal) or self.normalised(call)
 
     def normalised(self, call: Call) -> Expr:
-        """The first result of a normalisation."""
+        """Emit the first result of a normalisation."""
         op, (x, *numbers) = call.op, call.args
         assert isinstance(op, BatchNorm)
         arrays = [number.data for number in numbers if isinstance(number, Constant)]
@@ -164,7 +165,7 @@ class _Folder(Rebuilder):
 
 
 def _is_known(x: Expr, axis: int) -> bool:
-    """Whether the size of a tensor along an axis is a number."""
+    """Is the size of a tensor along an axis a known number?"""
     annotation = x.annotation if isinstance(x, Var) else None
     if not isinstance(annotation, TensorType) or annotation.dims is None:
         return False
@@ -172,7 +173,7 @@ def _is_known(x: Expr, axis: int) -> bool:
 
 
 def _scaled(call: Call, factor: np.ndarray) -> Call:
-    """The convolution with each channel of its result multiplied by a factor."""
+    """Return the convolution with each output channel multiplied by a factor."""
     op, (data, weight) = call.op, call.args
     assert isinstance(op, Convolution)
     assert isinstance(weight, Constant)

@@ -1,4 +1,4 @@
-"""FoldConstant: what depends on constants and on known shapes only is computed now."""
+"""FoldConstant: evaluate at compile time the values that depend only on constants and known shapes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ MOVES: tuple[type[Operator], ...] = (
     Full,
     FullLike,
 )
-"""Operators that only move or choose elements: exact in every dtype."""
+"""Operators that only move or select elements: exact in every dtype."""
 ROUNDED: tuple[type[Operator], ...] = (
     Add,
     Subtract,
@@ -109,21 +109,21 @@ ROUNDED: tuple[type[Operator], ...] = (
     GreaterEqual,
     Astype,
 )
-"""Operators with one right result for floats (IEEE 754), which reference and kernel both give in these dtypes:"""
+"""Floating-point operators with one correct result (IEEE 754), on which reference and kernel agree in these dtypes:"""
 ROUNDED_DTYPES = ("float32", "float64")
 CAST_DTYPES = ("float32", "float64", "float16", "bfloat16")
-"""Between which `astype` is exact."""
+"""Dtypes between which `astype` is exact."""
 
 
 @dataclass(frozen=True)
 class FoldConstant(Pass):
-    """Replace calls whose arguments are constants by their results (`FoldConstant` in TVM), as the operator's
-    `reference` computes them: where that gives the very bits that the kernel would, which is so for integers, for what
-    only moves elements, and for single roundings of float32 and float64. Other floats are left to the kernels, and so
-    are results that are NaN. Calls of tensor programs on constants of integers are folded, too.
+    """Replace calls with constant arguments by their results (`FoldConstant` in TVM), as computed by the operator's
+    `reference`. A call is folded only if the result is bit-identical to the kernel's: integers, operators that only
+    move elements, and single roundings in float32 and float64. Other floating-point results, and results that are NaN,
+    are left to the kernels. Calls of tensor programs on integer constants are folded, too.
 
-    Shapes that are computed with tensors stay symbolic: `shape_to_tensor`, slices and arithmetic on it, and
-    `tensor_to_shape` become the `R.shape` that they come to, and reshapes by it become exact.
+    Shapes computed with tensors stay symbolic. `shape_to_tensor`, slices and arithmetic on its result, and
+    `tensor_to_shape` become the `R.shape` that they evaluate to, and reshapes by it become exact.
 
     Before:
         @R.function
@@ -149,9 +149,11 @@ class FoldConstant(Pass):
 
     name: ClassVar[str] = "fold-constant"
     max_bytes: int = 1 << 16
-    """A result of more bytes than this, and than the constants it is made of, is left to the running program."""
+    """A result larger than both this and the constants it is computed from is left to run time."""
     max_work: int = 1 << 14
-    """Elements that an operator other than element-wise and moving ones, or a tensor program, may take."""
+    """The most elements that may be computed by a tensor program, or by an operator that is neither element-wise nor
+    moves elements.
+    """
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         folded = _Folder(mod, self).run()
@@ -161,7 +163,7 @@ class FoldConstant(Pass):
 
 
 class _Folder(Rebuilder):
-    """Walks forward; variables that are constants or shapes are gone: their uses are what they are."""
+    """Walks forward. Variables that become constants or shapes are replaced at their uses."""
 
     def __init__(self, mod: IRModule, limits: FoldConstant) -> None:
         super().__init__(mod)
@@ -169,11 +171,11 @@ class _Folder(Rebuilder):
         self.tuples: dict[Var, Tuple] = {}
         """Tuples whose fields are all constants."""
         self.dims: dict[Var, Any] = {}
-        """Tensors of integers, and tuples of them, whose elements are known as dimensions."""
+        """Integer tensors, and tuples of them, whose elements are known as dimensions."""
         self.kept: frozenset[Var] = frozenset()
-        """Tensors that somebody may update: a constant's memory is not theirs."""
+        """Tensors that a call may update in place. They must not become constants."""
         self.state: frozenset[Var] = frozenset()
-        """Memory of the caller that a call may update: no use of it is removed."""
+        """Memory of the caller that a call may update. Its uses are never removed."""
 
     def function(self, function: Function) -> Function:
         outer = self.kept, self.state
@@ -202,7 +204,7 @@ class _Folder(Rebuilder):
         self.know(var, value)
 
     def folded(self, value: Expr) -> Expr | None:
-        """What a value comes to: a constant, a tuple of constants, a shape; None if it is not known."""
+        """The constant, tuple of constants or shape that a value evaluates to; None if it is not known."""
         match value:
             case TupleGetItem(tuple=Var() as whole, index=index) if whole in self.tuples:
                 return self.tuples[whole].fields[index]
@@ -233,8 +235,8 @@ class _Folder(Rebuilder):
         return ShapeExpr(list(dims))
 
     def known_dims(self, expr: Expr) -> Any:
-        """The elements of an argument as dimensions (or the argument as it is, for constants and shapes); None if they
-        are not known."""
+        """The elements of an argument as dimensions (constants and shapes are returned unchanged); None if they are not
+        known."""
         match expr:
             case Var() if expr in self.dims:
                 return self.dims[expr]
@@ -249,7 +251,7 @@ class _Folder(Rebuilder):
                 return None
 
     def know(self, var: Var, value: Expr) -> None:
-        """Remember the elements of a tensor of integers, where they are dimensions."""
+        """Record the elements of an integer tensor if they are dimensions."""
         try:
             found = self.dims_of(value)
         except (NotKnownError, RelaxError):
@@ -273,7 +275,7 @@ class _Folder(Rebuilder):
                 given: list[Any] = []
                 for arg in args:
                     dims = self.known_dims(arg)
-                    if dims is None:  # nearly always the first
+                    if dims is None:  # nearly always the first one holds
                         return None
                     given.append(dims)
                 first, *others = given
@@ -323,11 +325,11 @@ class _Folder(Rebuilder):
             with np.errstate(all="ignore"):
                 result = op.reference(*given_args)
         except RelaxError:
-            return None  # an error of the running program
+            return None  # the running program reports the error
         return _constants(result, out, isinstance(op, MOVES))
 
     def exact(self, op: Op, dtypes: list[str]) -> bool:
-        """Does the reference give what the kernel gives, to the last bit?"""
+        """Is the reference bit-identical to the kernel?"""
         floats = {dtype for dtype in dtypes if "float" in dtype}
         if not floats or isinstance(op, MOVES):
             return True
@@ -335,7 +337,7 @@ class _Folder(Rebuilder):
         return type(op) in ROUNDED and floats.issubset(allowed)
 
     def whole(self, call: Call) -> Expr | None:
-        """The constant that a tensor of known integers is."""
+        """The constant for an integer tensor whose elements are all known."""
         try:
             found = self.dims_of(call)
         except (NotKnownError, RelaxError):
@@ -348,7 +350,7 @@ class _Folder(Rebuilder):
         return Constant(np.array(values, np.int64).reshape(found.shape))
 
     def constant(self, expr: Expr) -> Any:
-        """The value of an argument, None if it is not known."""
+        """The value of an argument; None if it is not known."""
         match expr:
             case Constant(data=data):
                 return data
@@ -363,7 +365,7 @@ class _Folder(Rebuilder):
                 return None
 
     def program(self, name: str, fields: tuple[Expr, ...], call: Call) -> Expr | None:
-        """What a tensor program makes of constants of integers."""
+        """The result of a tensor program on integer constants."""
         program = self.mod.functions.get(name)
         args = [self.constant(field) for field in fields]
         if not isinstance(program, PrimFunc) or not all(isinstance(a, np.ndarray) for a in args):
@@ -379,13 +381,13 @@ class _Folder(Rebuilder):
         try:
             outputs = run_on_constants(program, args, made)
         except (RuntimeCheckError, RuntimeError):
-            return None  # an error is for when the program runs
+            return None  # the running program reports the error
         out = outs[0] if len(outs) == 1 else TupleType(outs)
         return _constants(outputs[0] if len(outs) == 1 else outputs, out, True)
 
 
 def _plain(expr: ShapeExpr | PrimValue) -> Any:
-    """The value of a shape or scalar without symbols; None with some."""
+    """The value of a shape or scalar without symbols; None if it has symbols."""
     if isinstance(expr, ShapeExpr):
         return _sizes(expr.dims)
     return expr.value.value if isinstance(expr.value, Dim) else expr.value
@@ -397,7 +399,7 @@ def _sizes(dims: tuple[Dim, ...] | None) -> Any:
 
 
 def _integers(value: Any) -> Any:
-    """An argument that says where elements are: known numbers, if they are."""
+    """An argument that gives positions of elements, as numbers if they are known."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         numbers = [dim.value for dim in value.flat]
         if None not in numbers:
@@ -412,7 +414,7 @@ def _leaves(value: Any) -> list[np.ndarray]:
 
 
 def _types(annotation: Annotation) -> list[TensorType] | None:
-    """The tensors of a result; None unless all are of known, constant shape."""
+    """The tensor types of a result; None unless all have known, constant shapes."""
     match annotation:
         case TensorType() if annotation.dims is not None and annotation.dtype is not None:
             return [annotation] if all(dim.value is not None for dim in annotation.dims) else None
@@ -424,7 +426,7 @@ def _types(annotation: Annotation) -> list[TensorType] | None:
 
 
 def _left_out(op: Op, place: int, value: Any) -> bool:
-    """Is this the empty tuple that stands for an optional argument?"""
+    """Is this the empty tuple that represents an omitted optional argument?"""
     spec = op.args[place]
     return (
         spec.optional
@@ -435,7 +437,9 @@ def _left_out(op: Op, place: int, value: Any) -> bool:
 
 
 def _constants(result: Any, out: Annotation, moved: bool) -> Expr | None:
-    """A result as constants, if it is what deduction says; NaN that was computed is the kernel's to choose."""
+    """Return a result as constants if it has the deduced type. A computed NaN is left to the kernel, which may choose
+    other bits.
+    """
     if isinstance(out, TupleType):
         if not isinstance(result, (tuple, list)) or len(result) != len(out.fields):
             return None

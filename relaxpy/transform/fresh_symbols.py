@@ -1,4 +1,4 @@
-"""Programs that become functions of their own, or parts of others, get symbols of their own."""
+"""Fresh symbols for programs that become separate functions, or parts of other functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relaxpy.ir.visitor import Rewriter
 
 
 class FreshSymbols(Rewriter):
-    """Rewrites with a new symbol for each that is not in `syms` yet."""
+    """Replaces each symbol that is not in `syms` yet by a new one."""
 
     def __init__(self, name: Callable[[str], str] = lambda name: name) -> None:
         super().__init__()
@@ -25,8 +25,8 @@ class FreshSymbols(Rewriter):
 
 
 def carriers(symbols: Sequence[SymVar]) -> tuple[list[Var], list[Expr]]:
-    """Parameters that carry symbols into a function, and the arguments for them: a shape of the sizes, and each value
-    of a scalar as a scalar."""
+    """Parameters that pass symbols into a function, and the arguments for them: one shape with the sizes, and one
+    scalar for each value of a scalar."""
     sizes = [symbol for symbol in symbols if not symbol.signed]
     signed = [symbol for symbol in symbols if symbol.signed]
     params = [Var("s", ShapeType(sizes))] if sizes else []

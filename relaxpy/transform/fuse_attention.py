@@ -1,4 +1,4 @@
-"""FuseAttention: scores, softmax and values that are written out become one call of `nn.attention`."""
+"""FuseAttention: replace attention written out as matmul, softmax and matmul by one call of `nn.attention`."""
 
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ from relaxpy.transform.dataflow_blocks import change_blocks
 
 @dataclass(frozen=True)
 class FuseAttention(Pass):
-    """Replace matmul(softmax(matmul(query, key) * scale + bias), value) by heads with `nn.attention`, whose kernel
-    never writes the scores (the special fusion that comes before FuseOps, paper §4.2).
+    """Replace matmul(softmax(matmul(query, key) * scale + bias), value) by `nn.attention`, whose kernel never stores
+    the scores (the special fusion before FuseOps, paper §4.2).
 
-    Queries and values are (batch, heads, length, width), keys the other way round, (batch, heads, width, length).
-    What only brings heads in front of lengths, or repeats the key heads that several heads share, goes: the kernel
-    reads them where they are. The scale may be a factor or a divisor, the bias anything that numpy's broadcasting
-    lets add to the scores; conversions around the softmax (to float32 and back) are what attention does anyway.
+    Queries and values are (batch, heads, length, width); keys are transposed, (batch, heads, width, length).
+    Permutations between these layouts, and repetitions of key heads that several query heads share, are removed: the
+    kernel reads the original layout. The scale may be a factor or a divisor. The bias may be anything that broadcasts
+    to the scores. Conversions around the softmax (to float32 and back) are removed, since attention computes in float32
+    anyway.
 
-    The same numbers but for rounding, with one exception: a query all of whose scores are minus infinity gets 0, where
-    softmax divides 0 by 0. It takes heads and widths that are known and floats of at most 32 bits.
+    Results are equal up to rounding, with one exception: a query whose scores are all minus infinity gets 0, where
+    softmax divides 0 by 0. The numbers of heads and the widths must be known, and the dtype a float of at most 32 bits.
 
     Before:
         @R.function
@@ -93,11 +94,11 @@ class FuseAttention(Pass):
 
 
 HEADS_LAST = (0, 2, 1, 3)
-"""(batch, heads, length, width) to what attention takes and gives, and back."""
+"""The permutation from (batch, heads, length, width) to the layout of `nn.attention`, and back."""
 KEY_LAST = (0, 3, 1, 2)
-"""(batch, heads, width, length) to what attention takes."""
+"""The permutation from (batch, heads, width, length) to the layout of `nn.attention`."""
 _HEADS = 2
-"""The axis of heads in what attention takes."""
+"""The axis of the heads in the layout of `nn.attention`."""
 _DTYPES = ("float32", "float16", "bfloat16")
 
 
@@ -115,28 +116,28 @@ _scaled = (
 _scores = is_op("add")(_scaled, BIAS, any_order=True) | _scaled
 _weights = is_op("nn.softmax")(_or_converted(_scores)).has_attr(axis=lambda axis: axis in (-1, 3))
 ATTENTION = is_op("matmul")(_or_converted(_weights), VALUE)
-"""The value that attention has, its heads before its queries."""
+"""The result of attention, with the heads axis before the length axis."""
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A value in terms of another: its axes in another order, its heads repeated."""
+    """A value derived from another by permuting its axes and repeating its heads."""
 
     value: Expr
     order: tuple[int, ...]
-    """Which axis of `value` each of attention's axes is."""
+    """For each axis of attention, the axis of `value`."""
     repeats: int = 1
 
 
 class _Fuser:
-    """Changes one block."""
+    """Rewrites one block."""
 
     def __init__(self, block: DataflowBlock, mod: IRModule) -> None:
         self.block, self.mod = block, mod
         self.scope = scope_of(block, mod)
         self.new: list[Binding] = []
         self.passed: set[Var] = set()
-        """Variables on the way from what attention now reads to what it read."""
+        """Variables between the values that attention reads now and those that it read before."""
 
     def run(self) -> DataflowBlock:
         found = PatternRegions(self.scope, self.mod)
@@ -157,7 +158,7 @@ class _Fuser:
         return dataclasses.replace(self.block, bindings=self.without_passed())
 
     def refusal(self, match: Match) -> str:
-        """Why a match is not what attention computes; empty if it is."""
+        """The reason why a match is not attention; empty if it is."""
         types = [match.annotation(p) for p in (QUERY, KEY, VALUE, ATTENTION, _products)]
         if any(not isinstance(t, TensorType) or t.dims is None or t.ndim != 4 for t in types):
             return "query, key and value are not known to have four dimensions"
@@ -194,7 +195,7 @@ class _Fuser:
         return ""
 
     def attention(self, root: Var, match: Match) -> set[int]:
-        """Emit the call for a match; gives the positions of further bindings that it stands for."""
+        """Emit the call for a match. Returns the positions of further bindings that it replaces."""
         span = match.bindings[-1].span
         query = self.source(match[QUERY], HEADS_LAST)
         key, value = (
@@ -223,7 +224,7 @@ class _Fuser:
         return set()
 
     def only_moved_back(self, root: Var) -> int | None:
-        """The position of the binding that alone uses a result, and brings lengths in front of heads."""
+        """The position of the only use of a result, if it moves the length axis before the heads axis."""
         at = self.scope.position[root]
         if self.scope.escapes[at] or len(self.scope.users[at]) != 1:
             return None
@@ -236,7 +237,7 @@ class _Fuser:
                 return None
 
     def source(self, value: Expr, order: tuple[int, ...]) -> _Source:
-        """Where a value comes from, permutations undone."""
+        """The source of a value, with permutations undone."""
         while isinstance(value, Var):
             match self.scope.values.get(value):
                 case Call(op=PermuteDims() as op, args=(inner,)):
@@ -251,7 +252,7 @@ class _Fuser:
         return _Source(value, order)
 
     def shared(self, source: _Source) -> _Source:
-        """Where it comes from if its heads are repeated neighbours."""
+        """The source without a repetition of neighbouring heads."""
         if not isinstance(source.value, Var):
             return source
         match self.scope.values.get(source.value):
@@ -264,7 +265,7 @@ class _Fuser:
                 return source
 
     def emit(self, name: str, source: _Source) -> Expr:
-        """The value in the order that attention takes."""
+        """Emit the value in the layout of `nn.attention`."""
         if source.order == tuple(range(4)):
             return source.value
         return self.bind(name, PermuteDims(source.order)(source.value))
@@ -275,7 +276,7 @@ class _Fuser:
         return var
 
     def without_passed(self) -> tuple[Binding, ...]:
-        """The new bindings less the permutations that only attention used."""
+        """The new bindings without the permutations that only attention used."""
         used, users = UsedVars(), dict[Var, int]()
         for binding in self.new:
             for var in used(binding.value):
@@ -302,7 +303,7 @@ def _equal(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
 
 
 def _scale(match: Match) -> float | None:
-    """What products are multiplied by; None where that is not one number."""
+    """The factor of the products; None if it is not a single number."""
     factor, divisor = match.get(FACTOR), match.get(DIVISOR)
     if factor is None and divisor is None:
         return 1.0

@@ -1,4 +1,4 @@
-"""FuseOps: tensor programs that belong together are grouped in functions of their own."""
+"""FuseOps: group tensor programs of a dataflow block into functions that become one kernel each."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from relaxpy.transform.outline import PRIMITIVE, Region, outline
 
 LONGEST_NAME = 60
 LONGEST_PROGRAM = LARGEST_VALUE
-"""How long a fused program may be (`relaxpy.tir.forms.cost.length`): behind that the schedules keep values in memory
-anyway, and LLVM takes seconds. How many buffers it may take is the target's to say
+"""The maximal length of a fused program (`relaxpy.tir.forms.cost.length`). Beyond it, the schedules keep values in
+memory anyway, and LLVM takes seconds to compile. The number of buffers is limited by the target
 (`Target.max_buffers_per_launch`)."""
 
 
 @dataclass(frozen=True)
 class FuseOps(Pass):
-    """Cut groups of `call_tir` out of dataflow blocks, by the pattern kinds of their tensor programs (paper §4.2,
-    algorithm 2; TVM's `FuseOps`), into private functions marked `Primitive`. A group is a value with everything between
-    it and what all its uses come together in (its post-dominator), where the kinds allow it:
+    """Cut groups of `call_tir` out of dataflow blocks into private functions marked `Primitive`, by the pattern kinds
+    of their tensor programs (paper §4.2, algorithm 2; TVM's `FuseOps`). A value is grouped with its post-dominator (the
+    node at which all paths from it come together) and all nodes between the two, where the pattern kinds allow it:
 
-    * element-wise programs go behind a matrix product, and into whatever comes next;
-    * injective ones join each other and end in a reduction;
-    * one that decompresses (it reads fewer bytes than it writes: `decode_q4` of figure 9) goes into the matrix product
-      behind it;
-    * one that only moves data (transpositions, heads split) goes into the matrix product before or behind it, where
-      that can go through memory in strides as well as without.
+    * element-wise programs join a preceding matrix product, and any program that follows;
+    * injective programs join each other and end in a reduction;
+    * a program that decompresses (it reads fewer bytes than it writes: `decode_q4` of figure 9) joins the matrix
+      product after it;
+    * a program that only moves data (transpositions, split heads) joins the matrix product before or after it, if the
+      product can access memory through strides as efficiently as without.
 
-    Groups end before their program is longer than `LONGEST_PROGRAM`, or takes more buffers than a launch on the target
-    may. Symbols that no parameter of the group has alone are passed in a shape (figure 8).
+    A group ends before its program is longer than `LONGEST_PROGRAM`, or takes more buffers than a launch on the target
+    may. Symbols that are not a dimension of any parameter of the group are passed in a shape (figure 8).
 
     Before:
         @I.ir_module
@@ -124,7 +124,7 @@ class FuseOps(Pass):
 
     name: ClassVar[str] = "fuse-ops"
     relayouts: bool = True
-    """Whether programs that only move data go into matrix products that read or write through strides instead."""
+    """Fuse programs that only move data into matrix products, which then read or write through strides."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         mod = without_marks(mod, program_groups(mod))
@@ -135,10 +135,10 @@ class FuseOps(Pass):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Why a value and a program that reads it are in one group, or are not."""
+    """The reason why a value and a program that reads it are in one group, or are not."""
 
     producer: int
-    """Binding of the block, by its number."""
+    """The producing binding, by its position in the block."""
     consumer: int
     fused: bool
     reason: str
@@ -146,20 +146,20 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class FusionReport:
-    """What FuseOps does with a dataflow block."""
+    """The decisions of FuseOps for one dataflow block."""
 
     graph: FusionGraph
     groups: Sequence[Sequence[int]]
-    """Bindings that become one program."""
+    """The groups: bindings that become one program."""
     decisions: Sequence[Decision]
-    """One for each value and program that reads it, in the order of the block."""
+    """One decision for each pair of a value and a program that reads it, in the order of the block."""
 
 
 def explain_fusion(
     block: DataflowBlock, mod: IRModule, *, relayouts: bool = True, most_buffers: int | None = None
 ) -> FusionReport:
-    """The groups that FuseOps makes of a block, with a reason for each pair of a value and a use of it. `most_buffers`
-    is how many a launch may take (`relaxpy.transform.buffer_limit`)."""
+    """Return the groups that FuseOps forms in a block, with a reason for each pair of a value and a use of it.
+    `most_buffers` is the maximal number of buffers of a launch (`relaxpy.transform.buffer_limit`)."""
     graph = FusionGraph(block, mod)
     found = Relayouts() if relayouts else None
     partition = _Partition(graph, mod, found, most_buffers, explaining=True)
@@ -192,7 +192,7 @@ def _groups(
 
 
 def _computed_in(graph: FusionGraph, node: int, group: Sequence[int]) -> bool:
-    """Whether a node belongs into a function of its group: a part of a tuple only where the tuple does."""
+    """Is a node computed in the function of its group? A tuple field is, only if its tuple is."""
     value = graph.nodes[node].binding.value
     if not isinstance(value, TupleGetItem):
         return True
@@ -201,30 +201,30 @@ def _computed_in(graph: FusionGraph, node: int, group: Sequence[int]) -> bool:
 
 @dataclass
 class _Partition:
-    """Groups of nodes, as a union-find forest. The root of a group is the node that all of it leads to."""
+    """Groups of nodes as a union-find forest. The root of a group is the last node of it, its post-dominator."""
 
     graph: FusionGraph
     mod: IRModule
     relayouts: Relayouts | None
     most_buffers: int | None = None
-    """How many buffers the program of a group may take; None: any number."""
+    """The maximal number of buffers of a group's program; None: unlimited."""
     explaining: bool = False
-    """Is `reasons` asked for?"""
+    """Record `reasons`?"""
     parent: list[int] = field(default_factory=list)
     kind: list[PatternKind] = field(default_factory=list)
-    """Of each root: the kind of its group."""
+    """For each root, the pattern kind of its group."""
     members: list[list[int]] = field(default_factory=list)
-    """Of each root: the nodes of its group."""
+    """For each root, the nodes of its group."""
     length: list[int] = field(default_factory=list)
-    """Of each root: how long the programs of its group are together."""
+    """For each root, the total length of its group's programs."""
     buffers: GroupBuffers | None = None
-    """Of each root: the buffers that the program of its group takes; counted where these are limited."""
+    """For each root, the buffers of its group's program; counted only if their number is limited."""
     reasons: dict[int, str] = field(default_factory=dict)
-    """Of nodes that were not merged with what follows: why, for people."""
+    """For each node that was not fused with its users, the reason, as text for the user."""
 
     def run(self) -> None:
-        """Merge every node with its post-dominator where the kinds allow it: element-wise ones first, so that a matrix
-        product takes what follows it before a transposition does."""
+        """Merge every node with its post-dominator where the kinds allow it. Element-wise nodes come first, so that a
+        matrix product joins its element-wise users before a transposition does."""
         self.parent = list(range(len(self.graph.nodes)))
         self.kind = [node.kind for node in self.graph.nodes]
         self.members = [[node] for node in range(len(self.graph.nodes))]
@@ -236,7 +236,7 @@ class _Partition:
                 self.visit(node, injective)
 
     def groups(self) -> Iterable[list[int]]:
-        """The groups, and the nodes of each, in the order of the block."""
+        """The groups with their nodes, in the order of the block."""
         return sorted(sorted(group) for group in self.members if group)
 
     def root(self, node: int) -> int:
@@ -281,22 +281,22 @@ class _Partition:
             self.buffers.needs[self.root(dominator.node)] = need
 
     def need(self, nodes: Iterable[int]) -> Need | None:
-        """What the groups of these nodes take as one; None where that is not limited."""
+        """The buffers of the groups of these nodes merged into one; None if they are not limited."""
         if self.buffers is None:
             return None
         return self.buffers.together({self.root(node) for node in nodes}, self.root)
 
     def refuse(self, node: int, reason: Callable[[], str]) -> None:
-        """Note why a node is not merged, for who asks."""
+        """Record the reason why a node is not merged."""
         if self.explaining:
             self.reasons[node] = reason()
 
     def name(self, node: int) -> str:
-        """What people call a node: its program, else its variable."""
+        """The name of a node in messages: its program's, else its variable's."""
         return self.graph.nodes[node].program or self.graph.nodes[node].binding.var.name
 
     def refusal(self, node: int, sink: int, edge: PatternKind) -> str:
-        """Why `allowed` said no, in words."""
+        """The reason why `allowed` returned False, as text."""
         own, target = self.kind[self.root(node)], self.kind[self.root(sink)]
         if own is PatternKind.OPAQUE:
             return "it is no tensor program of a known pattern (opaque)"
@@ -313,7 +313,9 @@ class _Partition:
         return f"{own.name.lower()} does not go into {target.name.lower()}"
 
     def allowed(self, node: int, sink: int, edge: PatternKind, injective: bool) -> bool:
-        """May the group of `node` go on to its post-dominator? `edge` is how that reads it."""
+        """May the group of `node` be merged with its post-dominator `sink`? `edge` is the pattern kind of the reads on
+        the way.
+        """
         own = self.kind[self.root(node)]
         target = self.kind[self.root(sink)]
         if own is PatternKind.OUTPUT_EWISE_FUSIBLE:
@@ -332,8 +334,8 @@ class _Partition:
         return False
 
     def moves(self, node: int, sink: int, product: int) -> bool:
-        """Do the groups of `node` and of `sink`, which alone uses it, make a matrix product that reads or writes
-        through strides, of the one that `product` is in the group of?"""
+        """Do the groups of `node` and of `sink`, its only user, form a matrix product that reads or writes through
+        strides? `product` is a node in the group of that matrix product."""
         if self.relayouts is None or set(self.graph.users(node)) != {sink}:
             return False
         part = self.members[self.root(product)]
@@ -344,7 +346,7 @@ class _Partition:
         return self.relayouts.move_for_free(before, after, self.mod)
 
     def between(self, node: int, sink: int) -> tuple[Sequence[int], str]:
-        """The nodes on all ways from `node` to `sink`; or why these are no group, in words."""
+        """The nodes on all paths from `node` to `sink`, or the reason why these cannot be merged, as text."""
         own = self.kind[self.root(node)]
         most = (
             PatternKind.BROADCAST

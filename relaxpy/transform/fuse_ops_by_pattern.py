@@ -1,4 +1,4 @@
-"""FuseOpsByPattern: regions that match registered patterns become functions of their own."""
+"""FuseOpsByPattern: cut regions that match registered patterns out into separate functions."""
 
 from __future__ import annotations
 
@@ -18,25 +18,28 @@ from relaxpy.transform.outline import COMPOSITE, PRIMITIVE, Region, outline
 
 @dataclass(frozen=True)
 class FusionPattern:
-    """A pattern of values that are computed together, under a name."""
+    """A named pattern of values that are computed together."""
 
     name: str
-    """Of the function, and its attribute `Composite`: `"attention"`, `"blas.matmul_bias"`."""
+    """Name of the function and value of its attribute `Composite`: `"attention"`, `"blas.matmul_bias"`."""
     pattern: AnyPattern
     annotations: Mapping[str, Pattern] = field(default_factory=dict)
-    """Names for patterns inside, for `check` (TVM's `annotation_patterns`)."""
+    """Names of subpatterns, for `check` (TVM's `annotation_patterns`)."""
     check: Callable[[Match, Mapping[str, Pattern]], bool] | None = None
-    """Is this match wanted? Gets `annotations`, so that a check need not know the objects: `match[names["weight"]]`."""
+    """Accepts or rejects a match. Gets `annotations`, so that it can find subpatterns by name:
+    `match[names["weight"]]`.
+    """
     attrs: Mapping[str, Any] | None = None
     """Attributes of the functions; None: `{"Composite": name}`. `{"Primitive": True}` makes FuseTensorIR merge the
     tensor programs into one; FuseOps leaves such functions as they are."""
     further_outputs: bool = False
-    """Also where values inside are used elsewhere: they become further results of the function."""
+    """Also match regions whose inner values are used elsewhere. These values become additional results of the function.
+    """
     expected: bool = False
     """Warn (`UnmatchedPatternWarning`) if a module has no region that matches."""
 
     def refusal(self, match: Match) -> str:
-        """Why a match is not wanted; empty if it is."""
+        """The reason why a match is rejected; empty if it is accepted."""
         if self.check is None or self.check(match, self.annotations):
             return ""
         return "its check refused it"
@@ -45,12 +48,12 @@ class FusionPattern:
 @dataclass(frozen=True)
 class FuseOpsByPattern(Pass):
     """Cut the regions of dataflow blocks that match patterns into private functions (paper §4.2; TVM's
-    `FuseOpsByPattern`). Patterns are tried in the order of registration, so a special fusion (attention, say) that
-    comes first keeps its operators together, and FuseOps groups the rest. Regions are disjoint, and each can be
-    computed in one go; where a value inside is used elsewhere there is no match, unless the pattern allows further
-    outputs.
+    `FuseOpsByPattern`). Patterns are tried in the order of registration: a special fusion (attention, say) that comes
+    first keeps its operators together, and FuseOps groups the rest. Regions are disjoint, and no path leads out of a
+    region and back in. A region with an inner value that is used elsewhere does not match, unless the pattern allows
+    further outputs.
 
-    It works at every level: on operators before legalisation, on tensor programs, on library calls.
+    The pass works at every level: on operators before legalisation, on tensor programs, on library calls.
 
     Before:
         @I.ir_module
@@ -123,5 +126,5 @@ def _attrs(pattern: FusionPattern) -> Mapping[str, Any]:
 
 
 def _function_name(name: str) -> str:
-    """A name of the language: `fused_blas_matmul` for `blas.matmul`."""
+    """A valid identifier for a pattern name: `fused_blas_matmul` for `blas.matmul`."""
     return "fused_" + re.sub(r"\W+", "_", name).strip("_")

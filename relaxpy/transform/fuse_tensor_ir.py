@@ -1,4 +1,4 @@
-"""FuseTensorIR: a function of several tensor programs becomes one tensor program."""
+"""FuseTensorIR: merge the tensor programs that a function calls into one tensor program."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class FuseTensorIR(Pass):
-    """Merge the tensor programs that a function marked `Primitive` calls into one, and call that where the function was
-    called (paper §4.2, figure 9; TVM's `FuseTIR`). What passed between them lives inside the new program; schedule
-    rules write it into its uses. Tensor programs that nothing calls any more are dropped.
+    """Merge the tensor programs called by a function marked `Primitive` into one, and call it in place of the function
+    (paper §4.2, figure 9; TVM's `FuseTIR`). Intermediate tensors become local buffers of the new program; schedule
+    rules inline them into their uses. Tensor programs without remaining calls are dropped.
 
-    A function that does more than a tensor program can loses the mark. One that others may call (a public one, one that
-    is used as a value, one whose arguments are checked) stays, and calls its program.
+    A function that does more than a tensor program can loses the mark. A function that may be called from elsewhere (it
+    is public, it is used as a value, or its arguments are checked) stays, and calls the new program.
 
     Before:
         @I.ir_module
@@ -143,7 +143,7 @@ def program_groups(mod: IRModule) -> dict[str, ProgramGroup]:
 
 
 def without_marks(mod: IRModule, but: Collection[str] = ()) -> IRModule:
-    """The module in which no functions but these are marked `Primitive`."""
+    """Return the module with the mark `Primitive` removed from all functions except these."""
 
     def change(name: str, function: Function) -> Function:
         if PRIMITIVE not in function.attrs or name in but:
@@ -157,7 +157,7 @@ def without_marks(mod: IRModule, but: Collection[str] = ()) -> IRModule:
 @dataclass(frozen=True)
 class _Fused:
     program: str
-    """Its name."""
+    """Name of the fused program."""
     function: Function
     group: ProgramGroup
 
@@ -176,13 +176,13 @@ def _calling_itself(name: str, function: Function) -> Function:
 
 
 class _Caller(Rebuilder):
-    """Calls of the fused functions as calls of their programs."""
+    """Replaces calls of the fused functions by calls of their programs."""
 
     def __init__(self, mod: IRModule, fused: Mapping[str, _Fused]) -> None:
         super().__init__(mod)
         self.fused = fused
         self.mentioned: Counter[str] = Counter()
-        """How often functions are named, but for calls that were replaced."""
+        """Number of mentions of each function, without the calls that were replaced."""
 
     def use(self, expr: Expr) -> Expr:
         if isinstance(expr, GlobalVar):
@@ -202,7 +202,7 @@ class _Caller(Rebuilder):
         return self.call(value, fused, bound)
 
     def call(self, value: Call, fused: _Fused, bound: Mapping[SymVar, Dim]) -> Expr:
-        """The program's outputs, put together as the function gives them."""
+        """Call the program and rebuild the function's result from its outputs."""
         group = fused.group
         given = dict(zip(fused.function.params, value.args, strict=True))
         tensors = tuple(self.argument(source, given) for source in group.inputs)
@@ -236,7 +236,7 @@ class _Caller(Rebuilder):
         return rebuilt(group.result)
 
     def argument(self, source: Source, given: Mapping[Var, Expr]) -> Expr:
-        """A tensor that a call hands over."""
+        """The tensor that a call passes."""
         if isinstance(source.of, Constant):
             return source.of
         arg = given[source.of]

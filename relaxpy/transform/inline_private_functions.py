@@ -1,4 +1,4 @@
-"""InlinePrivateFunctions: calls of functions that only the module knows become their bodies."""
+"""InlinePrivateFunctions: replace calls of private functions by their bodies."""
 
 from __future__ import annotations
 
@@ -41,13 +41,11 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class InlinePrivateFunctions(Pass):
-    """Replace calls of private functions by what these do (`InlinePrivateFunctions` in TVM), so that
-    passes see both sides together: functions that are called once, and short ones. Functions that
-    nothing mentions any more go.
+    """Inline private functions that are called once or are short (`InlinePrivateFunctions` in TVM), so that passes see
+    caller and callee together. Functions without remaining uses are removed.
 
-    What has a meaning of its own stays a call: functions that lead back to themselves, those with
-    attributes (`Primitive`), those that update a parameter in place, and calls whose arguments are
-    checked when the program runs.
+    Not inlined are recursive functions, functions with attributes (`Primitive`), functions that update a parameter in
+    place, and calls whose arguments are checked at run time.
 
     Before:
         @I.ir_module
@@ -86,7 +84,7 @@ class InlinePrivateFunctions(Pass):
 
     name: ClassVar[str] = "inline-private-functions"
     max_bindings: int = 8
-    """Longer functions are inlined where they are called once only."""
+    """Longer functions are inlined only if they are called once."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         inliner = _Inliner(mod, self.max_bindings)
@@ -103,12 +101,12 @@ class _Inliner(Rebuilder):
     def __init__(self, mod: IRModule, max_bindings: int) -> None:
         super().__init__(mod)
         self.bodies: dict[str, Function] = {}
-        """What is inlined."""
+        """The functions that are inlined."""
         self.symbols = FreshNames()
-        """The names of the symbols of the function at hand."""
+        """The symbol names of the current function."""
         self.once: set[str] = set()
-        """Those of them that are called in one place: they are inlined as they are, and then what they call. What the
-        others call is inlined once, before they are."""
+        """Functions with a single call. They are inlined first, and then the calls in their bodies. Functions with
+        several calls have their own calls inlined before they are copied."""
         self.done: dict[str, Function] = {}
         self.max_bindings = max_bindings
         plain = {name: f for name, f in mod.graph_functions.items() if _may_be_inlined(f)}
@@ -126,7 +124,7 @@ class _Inliner(Rebuilder):
                 self.bodies[name] = function
 
     def run(self) -> IRModule:
-        """The module with calls inlined, without the inlined functions that no other leads to any more."""
+        """Return the module with calls inlined, without the inlined functions that nothing calls any more."""
         functions: dict[str, BaseFunc] = dict(self.mod.functions)
         waiting = [name for name in self.mod.graph_functions if name not in self.bodies]
         kept: set[str] = set()
@@ -142,7 +140,7 @@ class _Inliner(Rebuilder):
         )
 
     def inlined(self, name: str) -> Function:
-        """A function of the module with the calls in it inlined."""
+        """Return a function of the module with its calls inlined."""
         if name not in self.done:
             function = self.mod.graph_functions[name]
             self.prepare(function)
@@ -151,11 +149,11 @@ class _Inliner(Rebuilder):
         return self.done[name]
 
     def is_short(self, function: Function) -> bool:
-        """Is a function so short that it is inlined in several places?"""
+        """Is the function short enough to be inlined at several calls?"""
         return len(tuple(function.body.bindings)) <= self.max_bindings
 
     def prepare(self, function: Function) -> None:
-        """Inline the calls in functions that come into this one in several places."""
+        """Inline the calls in functions that will be copied into this one several times."""
         waiting = list(mentioned_functions(function))
         seen: set[str] = set()
         while waiting:
@@ -176,7 +174,7 @@ class _Inliner(Rebuilder):
                     if self.inline(binding, name, [self.use(arg) for arg in args]):
                         return
                 except RelaxError:
-                    pass  # with these arguments it cannot work; the program says so if it comes here
+                    pass  # the arguments never fit; the program reports it if it reaches the call
                 del self.bindings[begin:]
                 self.vars = known
             case _:
@@ -184,7 +182,9 @@ class _Inliner(Rebuilder):
         super().binding(binding)
 
     def inline(self, binding: VarBinding, name: str, args: list[Expr]) -> bool:
-        """Emit what a call does; False (some may be emitted) where it must stay a call."""
+        """Emit the body of the callee. Returns False if the call must stay; some bindings may have been emitted by
+        then.
+        """
         callee = self.bodies[name] if name in self.once else self.done[name]
         bind = self.binding if name in self.once else super().binding
         if name not in self.once and not self.is_short(callee):
@@ -209,13 +209,13 @@ class _Inliner(Rebuilder):
         return True
 
     def matched(self, callee: Function, args: list[Expr]) -> dict[SymVar, Dim] | None:
-        """The dimensions that the symbols of a function's parameters are; None if that, or the fit of an argument, is
-        found when the program runs."""
+        """The dimensions of the symbols of a function's parameters; None if these, or the fit of an argument, are known
+        only at run time."""
         bound = matched_symbols(callee, args, self.mod)
         if bound is None:
             return None
         needed = set(free_sym_vars(param.annotation for param in callee.params))
-        # A call of a local function binds the symbols that it mentions: it could not bind an expression of others.
+        # A call of a local function binds the symbols that it mentions. It cannot bind a compound expression.
         inside = symbols_of_local_functions(callee)
         if any(bound[s].symbol is None and bound[s].value is None for s in needed & inside):
             return None
@@ -223,7 +223,7 @@ class _Inliner(Rebuilder):
 
 
 class _Copy(FreshSymbols):
-    """A function's body with variables and symbols of its own."""
+    """Copies a function's body with fresh variables and symbols."""
 
     def __init__(self, inliner: _Inliner, bound: dict[SymVar, Dim]) -> None:
         super().__init__(inliner.symbols.fresh)
@@ -239,13 +239,12 @@ class _Copy(FreshSymbols):
 
 
 def _may_be_inlined(function: Function) -> bool:
-    """Is a function private and plain?"""
+    """Is the function private and without attributes that forbid inlining?"""
     return not (function.attrs or state(function) or _mentions_constant(function.body.body))
 
 
 def _recursive(callees: Mapping[str, Sequence[str]]) -> set[str]:
-    """The functions that are on a way of calls back to themselves: those of strongly connected components (Tarjan's
-    algorithm) that have a call inside."""
+    """The functions on call cycles: those in strongly connected components (Tarjan's algorithm) that contain a call."""
     found: set[str] = set()
     entered: dict[str, int] = {}
     low: dict[str, int] = {}
@@ -285,14 +284,14 @@ def _recursive(callees: Mapping[str, Sequence[str]]) -> set[str]:
 
 
 def _mentions_constant(result: Expr) -> bool:
-    """Every call gives a constant anew."""
+    """A function that returns a constant returns a new tensor in each call."""
     if isinstance(result, Tuple):
         return any(map(_mentions_constant, result.fields))
     return isinstance(result, Constant)
 
 
 class _Calls(Visitor):
-    """How often the functions of a module are called, and which are values, too."""
+    """Counts the calls of a module's functions, and records which are also used as values."""
 
     def __init__(self, mod: IRModule) -> None:
         self.count: Counter[str] = Counter()

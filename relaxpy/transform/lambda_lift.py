@@ -1,5 +1,4 @@
-"""LambdaLift: nested functions become functions of the module; what they captured becomes
-parameters."""
+"""LambdaLift: turn nested functions into functions of the module whose captured variables are parameters."""
 
 from __future__ import annotations
 
@@ -33,10 +32,9 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class LambdaLift(Pass):
-    """Closure lifting (`LambdaLift` in TVM): a nested function becomes a private function of the
-    module whose last parameters are the variables it captured (and a shape with the symbols that
-    it captured); where it stood, `vm.make_closure` fills those in. A function of the module that
-    is used as a value becomes a closure that captured nothing.
+    """Closure conversion (`LambdaLift` in TVM). A nested function becomes a private function of the module. Its last
+    parameters are the captured variables, and a shape with the captured symbols. In its place `vm.make_closure` binds
+    them. A function of the module that is used as a value becomes a closure without captured variables.
 
     Before:
         @I.ir_module
@@ -102,7 +100,7 @@ class _Lifter(Rebuilder):
         return new
 
     def define_symbols(self, *annotations: Annotation) -> None:
-        """Take the symbols that parameters or a match_cast determine into scope."""
+        """Bring the symbols into scope that parameters or a match_cast define."""
         self.scope |= set(defined_symbols(annotations, self.scope))
 
     def binding(self, binding: VarBinding | MatchCast) -> None:
@@ -135,7 +133,7 @@ class _Lifter(Rebuilder):
         return self.closed(body)
 
     def closed(self, leaf: Expr) -> Expr:
-        """A leaf with function names in it bound to closures."""
+        """Return a leaf with function names in it replaced by closures."""
         if isinstance(leaf, GlobalVar) and self._is_graph(leaf):
             return self.emit(MakeClosure()(leaf), leaf.name)
         if isinstance(leaf, Tuple):

@@ -1,4 +1,4 @@
-"""Calls of tensor programs as calls of their launches, with the memory that these take allocated by the caller."""
+"""Split calls of tensor programs into calls of their launches, with workspaces allocated by the caller."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from relaxpy.transform.rebuild import Rebuilder
 
 
 def with_launches(mod: IRModule, divided: Mapping[str, Launches]) -> IRModule:
-    """The module in which calls of the programs of these names (`R.vm.call_dps`) are calls of their launches. A call of
-    which nothing says how large the workspaces are stays as it is."""
+    """Return the module with each call (`R.vm.call_dps`) of a divided program replaced by calls of its launches. A call
+    whose workspace sizes are not known stays unchanged."""
     if not divided:
         return mod
     launcher = _Launcher(mod, divided)
@@ -32,7 +32,7 @@ class _Launcher(Rebuilder):
         super().__init__(mod)
         self.divided = divided
         self.callees = {name: self.called(name, found) for name, found in divided.items()}
-        """Of the launches of each program."""
+        """Names of the launches of each program."""
         self.programs: dict[str, TensorProgram] = {}
         """The new programs."""
 
@@ -49,7 +49,7 @@ class _Launcher(Rebuilder):
                 return value
 
     def launched(self, call: Call, name: str, args: Sequence[Expr]) -> Call:
-        """The last launch; workspaces and the launches before it are bound before it."""
+        """Emit the workspaces and all launches but the last, and return the last one."""
         found, program = self.divided[name], self.mod.functions[name]
         assert isinstance(program, TensorProgram)
         values = self.symbols(program, args)
@@ -77,13 +77,13 @@ class _Launcher(Rebuilder):
     def allocated(
         self, space: BufferParam, values: Mapping[SymVar, Dim], device: str | None
     ) -> Expr:
-        """A workspace's memory, where the tensors of the call live."""
+        """Allocate a workspace on the device of the call's tensors."""
         dims = tuple(dim.substitute(values) for dim in space.shape)
         tensor = AllocTensor(dtype=str(space.dtype), vdevice=device)(ShapeExpr(dims))
         return self.emit(tensor, "workspace", TensorType(dims, space.dtype, vdevice=device))
 
     def symbols(self, program: TensorProgram, args: Sequence[Expr]) -> dict[SymVar, Dim]:
-        """What the program's symbols are in a call of it."""
+        """The values of the program's symbols in a call."""
         bound: dict[SymVar, Dim] = {}
         for param, arg in zip(program.params, args, strict=False):
             if isinstance(param, BufferParam):

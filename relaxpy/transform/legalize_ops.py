@@ -1,4 +1,4 @@
-"""LegalizeOps: operators become calls of tensor programs."""
+"""LegalizeOps: replace operators by calls of tensor programs."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from relaxpy.transform.buffer_limit import buffer_limit
 from relaxpy.transform.rebuild import Rebuilder
 
 MOST_TENSORS = 32
-"""How many tensors a program joins: a choice among them is nested as deep, and takes more than that time to compile.
-Fewer where a launch on the target takes fewer buffers."""
+"""The most tensors that one program concatenates. The choice among them is a nested conditional, and compile time grows
+faster than linearly in its depth. Fewer if a launch on the target takes fewer buffers."""
 
 
 @dataclass(frozen=True)
 class LegalizeOps(Pass):
-    """Replace each operator call by `call_tir` of the tensor program that the operator's
-    `legalize` makes (paper §4.7; `LegalizeOps` in TVM). Calls alike up to the names of their
-    symbols share one program. What deduction could not decide (are n and m equal?) is checked
-    before the call, at run time; before calls of the runtime's own functions, too.
+    """Replace each operator call by `call_tir` of the tensor program that the operator's `legalize` makes (paper §4.7;
+    `LegalizeOps` in TVM). Calls that are equal up to the names of their symbols share one program. Requirements that
+    deduction could not decide (are n and m equal?) are checked at run time before the call, also before calls of the
+    runtime's own functions.
 
     Before:
         @I.ir_module
@@ -88,13 +88,13 @@ class _Legalizer(Rebuilder):
     def __init__(self, mod: IRModule, most_tensors: int) -> None:
         super().__init__(mod)
         self.most_tensors = max(most_tensors, 2)
-        """How many tensors a program joins."""
+        """The most tensors that one program concatenates."""
         self.programs: dict[str, Any] = {}
         self.program_names = FreshNames(mod)
         self.called: dict[Hashable, tuple[str, tuple[Dim, ...] | None]] = {}
-        """By operator and annotations: the program's name, and the scalars that it takes."""
+        """By operator and annotations: the program's name and its scalar arguments."""
         self.canonical: dict[Hashable, tuple[str, tuple[int, ...] | None]] = {}
-        """By operator and annotations with canonical symbols: the program's name, and which symbols it takes."""
+        """By operator and annotations with canonical symbols: the program's name and the symbols that it takes."""
 
     def value(self, value: Expr) -> Expr:
         if not isinstance(value, Call) or not isinstance(value.op, Op):
@@ -110,7 +110,7 @@ class _Legalizer(Rebuilder):
         deduction = Deduction(op, value, lambda e: deduce(e, self.mod), exact=True)
         out = deduction.run()
         if op.packed and isinstance(out, TensorType) and out.ndim < 0:
-            return value  # the runtime's function takes any rank
+            return value  # the runtime's function accepts any rank
         self.check(deduction.requirements)
         args = deduction.args
         if isinstance(out, PrimType):
@@ -127,12 +127,12 @@ class _Legalizer(Rebuilder):
         return self.call_program(value, args, out, *program)
 
     def tensors(self, arg: Expr) -> list[Expr]:
-        """The tensors of an argument."""
+        """The tensors in an argument."""
         return _tensor_leaves(arg, deduce(arg, self.mod), self)
 
     def in_groups(self, call: Call, tensors: Sequence[Expr], group: Op, join: Op) -> Expr:
-        """The call as calls of `group`, and of `join` on their results. Sizes of those that are sums of many symbols
-        have symbols of their own in the program that joins."""
+        """Split a call with many tensors into calls of `group`, whose results `join` combines. Group sizes that are
+        sums of many symbols become single symbols in the joining program."""
         parts = [
             self.emit(
                 self.value(group(Tuple(tuple(tensors[i : i + self.most_tensors])), span=call.span))
@@ -162,8 +162,8 @@ class _Legalizer(Rebuilder):
     def with_tensors(
         self, op: Op, call: Call, annotations: Sequence[Annotation | None]
     ) -> tuple[Call, Sequence[Annotation | None]]:
-        """The call with tensors for scalars that are no dimension, and its arguments' annotations. What is a dimension
-        is an argument of the program, in the heap like all sizes."""
+        """Convert the scalar arguments that are not dimensions to tensors. Returns the call and its arguments'
+        annotations. Dimensions are passed to the program from the heap, like all sizes."""
         args, types = list(call.args), list(annotations)
         for i, (spec, arg) in enumerate(zip(op.args, call.args, strict=False)):
             scalar = annotations[i]
@@ -174,7 +174,7 @@ class _Legalizer(Rebuilder):
         return dataclasses.replace(call, args=tuple(args)), types
 
     def tensor(self, scalar: Expr, annotation: PrimType) -> Expr:
-        """A scalar as a 0-d tensor."""
+        """Convert a scalar to a 0-d tensor."""
         if isinstance(scalar, PrimValue):
             number = scalar.value.value if isinstance(scalar.value, Dim) else scalar.value
             return Constant(number_array(number, annotation.dtype), span=scalar.span)
@@ -185,7 +185,7 @@ class _Legalizer(Rebuilder):
         return self.emit(ScalarToTensor(annotation.dtype)(scalar), "scalar")
 
     def require_sizes(self, op: Op, call: Call) -> None:
-        """Check what a function of the runtime takes for granted, as far as sizes are known here."""
+        """Check the sizes that a runtime function relies on, as far as they are known here."""
         deduction = Deduction(op, call, lambda e: deduce(e, self.mod))
         deduction.run()
         known = set(free_sym_vars([deduce(arg, self.mod) for arg in call.args]))
@@ -226,7 +226,7 @@ class _Legalizer(Rebuilder):
         name: str,
         scalars: tuple[Dim, ...] | None,
     ) -> Expr:
-        """The call of a program instead of an operator's."""
+        """Return the call of a program that replaces an operator call."""
         tensors = [
             e for e, a in zip(call.args, args, strict=False) for e in _tensor_leaves(e, a, self)
         ]
@@ -235,14 +235,16 @@ class _Legalizer(Rebuilder):
         made = Call(
             CallTIR(), (GlobalVar(name), Tuple(tuple(tensors)), *extra), tuple(outs), span=call.span
         )
-        if isinstance(out, TupleType) and len(outs) == 1:  # call_tir of one output gives a tensor
+        if (
+            isinstance(out, TupleType) and len(outs) == 1
+        ):  # call_tir with one output returns a tensor
             return Tuple((self.emit(made),), span=call.span)
         return made
 
     def called_program(
         self, op: Op, args: Sequence[Annotation | None], out: Annotation
     ) -> tuple[str, tuple[Dim, ...] | None]:
-        """The name of the tensor program for these arguments, and the scalars to call it with."""
+        """The name of the tensor program for these arguments, and its scalar arguments."""
         key = (op, tuple(args), out)
         found = self.called.get(key)
         if found is None:
@@ -254,7 +256,7 @@ class _Legalizer(Rebuilder):
     def program(
         self, op: Op, args: Sequence[Annotation | None], out: Annotation
     ) -> tuple[str, tuple[Dim, ...] | None]:
-        """The same, made if there is no program alike."""
+        """The same; the program is built if no equal one exists."""
         from relaxpy.tir.writer.te_call import legal_program
 
         canonical = _Canonical()
@@ -277,7 +279,7 @@ class _Legalizer(Rebuilder):
 
 
 class _Canonical:
-    """Symbols renamed in order of first use, so that calls alike but for names have one key."""
+    """Renames symbols in the order of first use, so that calls that differ only in names have one key."""
 
     def __init__(self) -> None:
         self.symbols: dict[SymVar, SymVar] = {}
@@ -310,8 +312,7 @@ def _index(order: list[SymVar], dim: Dim) -> int:
 
 
 def _tensor_leaves(expr: Expr, annotation: Annotation | None, rebuilder: Rebuilder) -> list[Expr]:
-    """The tensors among an argument: itself, or the fields of a tuple; nothing for shapes and
-    scalars."""
+    """The tensors in an argument: the argument itself, or the fields of a tuple; none for shapes and scalars."""
     match annotation:
         case TensorType():
             return [expr]

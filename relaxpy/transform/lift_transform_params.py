@@ -1,4 +1,4 @@
-"""LiftTransformParams: what is made of weights only is made once, by a function of its own."""
+"""LiftTransformParams: move computations that depend only on weights into a separate function, run once."""
 
 from __future__ import annotations
 
@@ -45,18 +45,17 @@ SUFFIX = "_transform_params"
 
 @dataclass(frozen=True)
 class LiftTransformParams(Pass):
-    """Take what depends on weights only out of a function, into another one, `NAME_transform_params`,
-    that gives the weights as the function then wants them (`LiftTransformParams` in TVM): transposed,
-    cast, joined, once, when the program is loaded. It takes the weights as they were, in their order:
+    """Move the bindings that depend only on weights into a second function, `NAME_transform_params`, which returns the
+    transformed weights: transposed, cast, concatenated (`LiftTransformParams` in TVM). It is called once, when the
+    program is loaded, with the original weights in their order:
 
         weights = vm["main_transform_params"](*weights)
         vm["main"](x, *weights)
 
-    Weights are the parameters behind the first `num_input` (an attribute of the function, which
-    `nn` sets), or those named in `params`. Left where it is: what would take more memory than what
-    it is made of (decompression belongs into the kernel that reads it), what may fail, and what is
-    given back. Weights that are bound when building (`relaxpy.build(…, params=…)`) are constants, which
-    `FoldConstant` and `PackWeights` transform.
+    Weights are the parameters after the first `num_input` (an attribute of the function, which `nn` sets), or those
+    named in `params`. A binding stays if its result takes more memory than its inputs (decompression belongs into the
+    kernel that reads it), if it may fail, or if it is returned. Weights bound at build time (`relaxpy.build(…,
+    params=…)`) are constants, which `FoldConstant` and `PackWeights` transform.
 
     Before:
         @R.function
@@ -94,7 +93,7 @@ class LiftTransformParams(Pass):
 
     name: ClassVar[str] = "lift-transform-params"
     params: tuple[str, ...] = ()
-    """Names of weights, `"w"` or `"main.w"`, of functions without the attribute."""
+    """Names of weights, `"w"` or `"main.w"`, for functions without the attribute."""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         called = called_functions(mod)
@@ -121,7 +120,7 @@ class LiftTransformParams(Pass):
 
 
 def _lifted(mod: IRModule, function: Function, weights: Sequence[Var]) -> Sequence[VarBinding]:
-    """The bindings of a function that are made of weights only, and may be made elsewhere."""
+    """The bindings of a function that depend only on weights and may be moved."""
     removable, used = Removable(mod), UsedVars()
     symbols = defined_symbols(weight.annotation for weight in weights)
     own = set(weights) - state(function)
@@ -145,14 +144,14 @@ def _lifted(mod: IRModule, function: Function, weights: Sequence[Var]) -> Sequen
     for binding in function.body.bindings:
         if binding.var not in lifted:
             needed.update(used(binding.value))
-    for binding in reversed(found):  # what only leads to what stays is used there
+    for binding in reversed(found):  # a value used only by bindings that stay is used there
         if binding.var in needed:
             needed.update(used(binding.value))
     return [binding for binding in found if binding.var in needed]
 
 
 def _is_no_larger(binding: VarBinding, mod: IRModule) -> bool:
-    """Is a value computed by operators or tensor programs, and of at most as many bytes as what it is made of?"""
+    """Is a value computed by operators or tensor programs, and no larger in bytes than its inputs?"""
     match binding.value:
         case TupleGetItem():
             return True
@@ -165,7 +164,7 @@ def _is_no_larger(binding: VarBinding, mod: IRModule) -> bool:
 
 
 def _bytes(annotations: Iterable[Annotation]) -> Dim | None:
-    """What tensors of these annotations hold; None if that is not known."""
+    """The size in bytes of tensors of these annotations; None if it is not known."""
     total = Dim.of(0)
     for annotation in annotations:
         match annotation:
@@ -190,7 +189,7 @@ def _split(
     lifted: Sequence[VarBinding],
     name: str,
 ) -> tuple[Function, Function]:
-    """The function without the lifted bindings, and the function that makes them."""
+    """Return the function without the lifted bindings, and the function that computes them."""
     gone = {binding.var for binding in lifted}
     rest = _Rest(gone)
     body = rest.rewrite_SeqExpr(function.body)
@@ -208,8 +207,8 @@ def _split(
 def _needed(
     weights: Sequence[Var], used: set[Var], others: Sequence[Var], function: Function
 ) -> list[Var]:
-    """The weights that a function still takes beside other parameters: those that it uses, and those without which a
-    symbol has no value."""
+    """The weights that a function still needs: those that it uses, and those that define a symbol which no other
+    parameter defines."""
     kept = [weight for weight in weights if weight in used]
     for weight in weights:
         annotations = [var.annotation for var in (*others, *kept)]
@@ -246,12 +245,12 @@ def _transform(
     results: Sequence[Var],
     name: str,
 ) -> Function:
-    """The function from weights to what is made of them."""
+    """The function from the original weights to the transformed ones."""
     copy = FreshSymbols()
     params: list[Var] = []
     known = defined_symbols(weight.annotation for weight in weights)
     for weight in weights:
-        # a size that only an input says is not known here
+        # it depends on a size that only an input defines
         annotation = erase(weight.annotation, lambda symbol: symbol in known)
         param = Var(weight.name, copy.rewrite_annotation(annotation), span=weight.span)
         copy.vars[weight] = param

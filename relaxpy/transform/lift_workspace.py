@@ -1,4 +1,4 @@
-"""LiftWorkspace: memory that tensor programs allocate for themselves becomes part of the plan."""
+"""LiftWorkspace: move the workspaces of tensor programs into the memory plan of the caller."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from relaxpy.transform.launches import with_launches
 
 @dataclass(frozen=True)
 class LiftWorkspace(Pass):
-    """Figure 11 of the paper: what a tensor program allocates in global memory, between its phases,
-    is allocated by the function that calls it and given to it, before its outputs; so it takes part
-    in the memory plan (`relaxpy.tir.lowering.workspace` says for which programs). TVM's kernels ask their
-    runtime for it in every call.
+    """Let the caller allocate the global memory that a tensor program allocates between its phases (figure 11 of the
+    paper). The workspace becomes a parameter before the outputs, and thus part of the memory plan
+    (`relaxpy.tir.lowering.workspace` lists the programs to which this applies). TVM's kernels allocate it from their
+    runtime in every call.
 
     Before:
         @I.ir_module
@@ -82,8 +82,9 @@ class LiftWorkspace(Pass):
 
 
 def _lifted(program: object, most_buffers: int | None) -> Launches | None:
-    """With what a program of its author's arrangement allocates, as far as a launch may take it. In others the
-    schedule rules decide which intermediates are memory at all: see `relaxpy.backend.schedule_tensor_programs`."""
+    """Lift the allocations of a program that its author scheduled, as far as the buffer limit allows. For other
+    programs the schedule rules decide which intermediates are stored in memory: see
+    `relaxpy.backend.schedule_tensor_programs`."""
     if not isinstance(program, PrimFunc) or not is_scheduled(program.func):
         return None
     return lifted(program, allocated(program.func), most_buffers)

@@ -1,4 +1,4 @@
-"""LowerCallTIR: explicit allocation and destination-passing calls."""
+"""LowerCallTIR: make allocation explicit, with calls in destination-passing style."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ from relaxpy.transform.check_calls import checked
 from relaxpy.transform.rebuild import Rebuilder
 
 UPDATED_ATTR = "vm.updated"
-"""An attribute of functions: the positions of parameters that they update in place."""
+"""Function attribute: the positions of the parameters that the function updates in place."""
 
 
 @dataclass(frozen=True)
 class LowerCallTIR(Pass):
-    """Figure 5: `call_tir(f, args, out, symbols)` becomes an allocation of each output and a call
-    of f with inputs, outputs and symbols (`CallTIRRewrite` in TVM); the same for library
-    functions. `call_tir_inplace` writes into its argument where nothing sees that afterwards, else
-    into a copy; a function that may update its argument gets a copy of a constant. Since memory is written now,
-    dataflow blocks become plain ones (`ToNonDataflow`).
+    """Replace `call_tir(f, args, out, symbols)` by an allocation of each output and a call of f with inputs, outputs
+    and symbols (figure 5 of the paper; `CallTIRRewrite` in TVM). Calls of library functions are lowered in the same
+    way. `call_tir_inplace` writes into its argument if that is not read afterwards, else into a copy. A function that
+    may update its argument gets a copy of a constant. Dataflow blocks become plain ones (`ToNonDataflow`), since calls
+    now write to memory.
 
     Before:
         @I.ir_module
@@ -99,14 +99,13 @@ class LowerCallTIR(Pass):
     name: ClassVar[str] = "lower-call-tir"
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        mod = checked(mod)  # nothing looks at the arguments of a kernel any more
+        mod = checked(mod)  # from here on, nothing checks the arguments of a kernel
         lowered = _Lowerer(mod).run()
         return lowered.map_graph_functions(lambda name, f: _told(f, mod.graph_functions[name], mod))
 
 
 def _told(lowered: Function, function: Function, mod: IRModule) -> Function:
-    """The function with an attribute that says which of its parameters it updates: nothing else tells them from inputs
-    any more."""
+    """Record in an attribute which parameters a function updates. Once lowered, they look like inputs."""
     indices = updated_parameters(function, mod)
     if not indices:
         return lowered
@@ -118,14 +117,14 @@ class _Lowerer(Rebuilder):
         super().__init__(mod)
         self.updatable: frozenset[tuple[Call, int]] = frozenset()
         self.allocated: set[Expr] = set()
-        """Variables that name memory which was allocated for them: no constants."""
+        """Variables that name freshly allocated memory, never constants."""
         self.foreign: set[Expr] = set()
-        """Variables for what a function gave: nobody knows whose memory that is."""
+        """Results of function calls, whose memory may belong to anyone."""
         self.whole: set[Var] = set()
-        """Variables that are used otherwise than by taking a field of them."""
+        """Variables with a use other than taking a field."""
         self.parts: dict[Var, list[Expr]] = {}
-        """Tuples of outputs that are not made, since only their fields are used: the memory plan would have to keep
-        what is in a tuple."""
+        """Tuples of outputs that are not built because only their fields are used. The memory plan would have to keep
+        every tensor in a tuple."""
 
     def seq(self, seq: SeqExpr, function: Function | None = None) -> SeqExpr:
         if function is not None:
@@ -195,8 +194,8 @@ class _Lowerer(Rebuilder):
     def outputs(
         self, binding: Binding, original: Call, call: Call, inputs: list[Expr]
     ) -> tuple[list[Expr], list[Expr]]:
-        """Where the outputs go: all of them, and those that are allocated here. An argument that is
-        not to be changed is replaced by a copy in `inputs`."""
+        """Return all outputs of a call, and those among them that are allocated here. An argument that must not be
+        modified is replaced by a copy in `inputs`."""
         indices = (
             call.op.inplace_indices
             if isinstance(call.op, CallTIRInplace)
@@ -231,8 +230,8 @@ class _Lowerer(Rebuilder):
             self.foreign.add(binding.var)
 
     def without_constants(self, call: Call, indices: Sequence[int]) -> Call:
-        """The call with arguments that are no constants of the executable, which the function would change for good.
-        Which values are is known when the program runs."""
+        """Replace arguments that may be constants of the executable by copies where the callee would modify them.
+        Whether a value is a constant may be known only at run time."""
         args = list(call.args)
         for i in indices:
             if args[i] in self.allocated:
@@ -248,8 +247,7 @@ class _Lowerer(Rebuilder):
         return dataclasses.replace(call, args=tuple(args))
 
     def with_known_shape(self, call: Call) -> Call:
-        """An allocation whose shape is a variable, as TVM's lowered programs have it, with the
-        dimensions that this is known to hold."""
+        """Replace an allocation's shape variable (as in TVM's lowered programs) by its known dimensions."""
         shape, *rest = call.args
         shape = self.use(shape)
         annotation = shape.annotation if isinstance(shape, Var) else None

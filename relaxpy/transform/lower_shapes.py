@@ -1,4 +1,4 @@
-"""LowerShapes: symbolic dimensions become slots of the integer heap."""
+"""LowerShapes: store symbolic dimensions in slots of the integer heap."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from relaxpy.shape.solve import solve_linear
 from relaxpy.transform.base import Pass, PassContext
 
 HEAP_ATTR = "vm.heap"
-"""Function attribute: how many slots its heap has."""
+"""Function attribute: the number of slots of its heap."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class LowerShapes(Pass):
 
 
 class _Scope:
-    """What the heap holds at a point: slots of dimensions and of shapes; an arm of a branch sees
-    its outer scope."""
+    """The contents of the heap at a program point: slots of dimensions and of shapes. An arm of a branch inherits the
+    scope around it."""
 
     def __init__(self, outer: _Scope | None = None) -> None:
         self.outer = outer
@@ -148,7 +148,7 @@ class _Scope:
 
 @dataclass(frozen=True)
 class _Relation:
-    """The dimension that came must equal what the annotation says."""
+    """An equality to check: the actual dimension equals the expression in the annotation."""
 
     var: Var
     annotation: Annotation
@@ -159,8 +159,8 @@ class _Relation:
 
 
 class _SeenDims:
-    """Goes through an annotation's dimensions: a symbol without a value binds, a constant is
-    compared, all else gets a symbol of its own and a relation."""
+    """Visits the dimensions of an annotation. A symbol without a value is bound, a constant is compared, and any other
+    dimension gets a fresh symbol and a relation."""
 
     def __init__(self, scope: _Scope, name: str) -> None:
         self.scope = scope
@@ -221,7 +221,7 @@ class _Lowerer:
             )
         if verdict is Verdict.YES or not _checkable(declared):
             return body
-        # a value of the declared annotation, matched: its symbols are the parameters'
+        # matched against the declared annotation, whose symbols are the parameters'
         if not isinstance(body, Var):
             checked = self.emit(body, "ret", actual)
         else:
@@ -265,7 +265,7 @@ class _Lowerer:
                     self.match_all([(binding.var, binding.var.annotation, binding.span)], "result")
                 return
             case Call(op=Var()) if _checkable(binding.var.annotation):
-                # A function value may be Python's, which promises nothing.
+                # The value may be a Python function, which guarantees nothing.
                 value = self.call(value)
                 self.out.append(VarBinding(binding.var, value, span=binding.span))
                 self.match_all([(binding.var, binding.var.annotation, binding.span)], "result")
@@ -296,7 +296,7 @@ class _Lowerer:
         return SeqExpr(blocks, body, span=seq.span)
 
     def leaf(self, expr: Expr) -> Expr:
-        """A leaf with shape values made from the heap; dimensions of scalars are stored."""
+        """Return a leaf with its shapes read from the heap. Dimensions of scalars are stored."""
         match expr:
             case ShapeExpr(dims=dims):
                 at = self.shape(dims)
@@ -325,7 +325,7 @@ class _Lowerer:
         return start
 
     def need(self, dim: Dim) -> int:
-        """The slot that holds `dim`, computed here if none does yet."""
+        """The slot that holds `dim`, computed here if no slot holds it yet."""
         found = self.scope.slot(dim)
         if found is not None:
             return found
@@ -336,7 +336,7 @@ class _Lowerer:
         return slot
 
     def shape(self, dims: tuple[Dim, ...]) -> int:
-        """Where the heap holds these dimensions one behind the other."""
+        """The position in the heap where these dimensions lie contiguously."""
         found = self.scope.shape(dims)
         if found is not None:
             return found
@@ -358,7 +358,7 @@ class _Lowerer:
         return start
 
     def check_size(self, dim: Dim) -> None:
-        """A size that may come out negative is checked before anything is allocated."""
+        """Check, before any allocation, a size that may be negative."""
         for var in dim.vars:
             self.need(var.dim)
         condition = PrimValue(dim_op("le", 0, dim))
@@ -381,8 +381,7 @@ class _Lowerer:
     # Matching values against annotations
 
     def match_all(self, values: list[tuple[Var, Annotation, Span | None]], what: str) -> None:
-        """Check values and bind the symbols that are new: first all that stand alone, then by
-        solving."""
+        """Check values and bind new symbols: first those that are a dimension by themselves, then by solving."""
         relations: list[_Relation] = []
         defined: dict[SymVar, Span | None] = {}
         for var, annotation, span in values:
@@ -396,7 +395,7 @@ class _Lowerer:
             came = _map_dims(annotation, seen.dim)
             target = var
             if seen.relations:
-                # What came gets symbols of its own; how they relate to the annotation's is checked below.
+                # The actual dimensions get fresh symbols; their relations to the annotation are checked below.
                 target = Var(f"{var.name}_came", came, span=var.span)
                 self.out.append(MatchCast(target, var, came, span=self.span))
             slots: list[int] = []
@@ -426,8 +425,7 @@ class _Lowerer:
                 self.emit(CheckDim(message=message)(PrimValue(condition)), "_")
 
     def solve(self, relations: list[_Relation]) -> None:
-        """Give values to symbols that occur nowhere alone, as long as a relation has just one
-        that is unknown."""
+        """Solve relations with exactly one unknown symbol, until none is left."""
         progress = True
         while progress:
             progress = False
@@ -441,7 +439,7 @@ class _Lowerer:
                     progress = True
 
     def need_as(self, solution: Dim, symbol: SymVar) -> None:
-        """Give `symbol` the value `solution`: a shape of it, matched, as the language defines
+        """Bind `symbol` to `solution`: as a shape, matched against the symbol, which is how the language defines
         symbols."""
         annotation = ShapeType((symbol,))
         value = self.leaf(ShapeExpr((solution,)))
@@ -453,7 +451,7 @@ class _Lowerer:
 
 
 def never_negative(dim: Dim) -> bool:
-    """Is this at least 0 by its form, given that variables are sizes?"""
+    """Is this at least 0 by its form, given that all variables are sizes?"""
 
     def atom(a: SymVar | DimOp) -> bool:
         if isinstance(a, SymVar):
@@ -474,7 +472,7 @@ def never_negative(dim: Dim) -> bool:
 
 
 def _dims(annotation: Annotation) -> Iterator[Dim]:
-    """Dimensions of an annotation in the order of `vm.match`'s slots; those of function types are
+    """The dimensions of an annotation in the order of `vm.match`'s slots, without those of function types, which have
     their own scope."""
     match annotation:
         case TensorType(shape=tuple() as dims) | ShapeType(dims=tuple() as dims):
@@ -489,7 +487,7 @@ def _dims(annotation: Annotation) -> Iterator[Dim]:
 
 
 def _map_dims(annotation: Annotation, change: Callable[[Dim], Dim]) -> Annotation:
-    """The annotation with the dimensions that `_dims` lists replaced, in the same order."""
+    """Return the annotation with the dimensions that `_dims` lists replaced, in the same order."""
     match annotation:
         case TupleType(fields=fields):
             return TupleType(_map_dims(item, change) for item in fields)
@@ -500,7 +498,7 @@ def _map_dims(annotation: Annotation, change: Callable[[Dim], Dim]) -> Annotatio
 
 
 def position(annotation: Annotation, index: int) -> str:
-    """How a person finds dimension `index` of all that an annotation has."""
+    """The location of dimension `index` in an annotation, as text for messages."""
     match annotation:
         case TupleType(fields=fields):
             for i, item in enumerate(fields):
@@ -512,7 +510,7 @@ def position(annotation: Annotation, index: int) -> str:
 
 
 def _checkable(annotation: Annotation) -> bool:
-    """Is there anything to check at run time?"""
+    """Does the annotation need a check at run time?"""
     if isinstance(annotation, TupleType):
         return True
     return not isinstance(annotation, (ObjectType, CallableType)) or (

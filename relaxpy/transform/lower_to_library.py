@@ -1,4 +1,4 @@
-"""LowerToLibrary: regions that match registered patterns become library calls."""
+"""LowerToLibrary: replace regions that match registered patterns by library calls."""
 
 from __future__ import annotations
 
@@ -30,26 +30,28 @@ from relaxpy.transform.dataflow_blocks import change_blocks
 
 @dataclass(frozen=True)
 class LibraryPattern:
-    """A pattern, and the library function that computes its value."""
+    """A pattern and the library function that computes it."""
 
     name: str
-    """For reports: `"attention"`."""
+    """The name in reports: `"attention"`."""
     pattern: Pattern
     library: str | Callable[[Match], str]
-    """The function's registered name (`relaxpy.register_library`), or what chooses it for a match."""
+    """The registered name of the function (`relaxpy.register_library`), or a function that returns the name for a
+    match.
+    """
     arguments: tuple[Pattern, ...] | None = None
-    """What the function gets, in order; None: the tensors that the holes of the pattern stand for (wildcards,
-    variables, constants of no given value), in the order in which the pattern names them."""
+    """The arguments of the library function, in order. None: the tensors matched by the pattern's holes (wildcards,
+    variables, constants of any value), in the order of the pattern."""
     condition: Callable[[Match], bool] | None = None
-    """Does the function take this match: types, ranks, shapes that are known?"""
+    """Does the function support this match: its types, ranks, known shapes?"""
     workspace: Callable[[Match], DimLike] | None = None
-    """How many bytes the function works in: a further output of type uint8, its last argument, so that the memory plan
-    knows of it."""
+    """The size in bytes of the function's workspace. It becomes an additional output of type uint8, passed as the last
+    argument, so that it is part of the memory plan."""
     expected: bool = True
     """Warn (`UnmatchedPatternWarning`) if a module has no region that matches."""
 
     def refusal(self, match: Match) -> str:
-        """Why a match cannot be the library's; empty if it can."""
+        """The reason why the library cannot compute a match; empty if it can."""
         root = match.roots[0]
         if not isinstance(root, Var) or _outputs(root.annotation) is None:
             return "the shape or type of its result is not known"
@@ -73,9 +75,9 @@ class LibraryPattern:
 
 @dataclass(frozen=True)
 class LowerToLibrary(Pass):
-    """Compute the regions of dataflow blocks that match patterns by library functions, in destination-passing style;
-    the rest goes on to code generation (partial lowering, paper §4.6, figure 12; TVM's `FuseOpsByPattern` with
-    `RunCodegen`). Patterns are tried in the order of registration; what one takes is not offered to the next.
+    """Replace the regions of dataflow blocks that match patterns by calls of library functions in destination-passing
+    style. The rest goes on to code generation (partial lowering, paper §4.6, figure 12; TVM's `FuseOpsByPattern` with
+    `RunCodegen`). Patterns are tried in the order of registration; a binding is matched by one pattern at most.
 
     Before:
         @I.ir_module
@@ -137,7 +139,7 @@ class LowerToLibrary(Pass):
 
 
 def _library_call(pattern: LibraryPattern, match: Match, root: Var) -> list[Binding]:
-    """The bindings that stand for a region; the last binds `root`."""
+    """The bindings that replace a region; the last one binds `root`."""
     name = pattern.library if isinstance(pattern.library, str) else pattern.library(match)
     outputs = _outputs(root.annotation)
     assert outputs is not None
@@ -158,7 +160,7 @@ def _library_call(pattern: LibraryPattern, match: Match, root: Var) -> list[Bind
 
 
 def _outputs(annotation: Annotation) -> tuple[TensorType, ...] | None:
-    """The tensors that a value consists of, where a library can be given memory for each; else None."""
+    """The tensors of a value, if a library can be given memory for each; else None."""
     fields = annotation.fields if isinstance(annotation, TupleType) else (annotation,)
     known = tuple(
         f

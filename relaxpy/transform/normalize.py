@@ -1,4 +1,4 @@
-"""Normalize: A-normal form, with every variable's annotation deduced anew."""
+"""Normalize: convert to A-normal form and deduce every variable's annotation anew."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Normalize(Pass):
     """Bind every nested call to a variable of its own, and deduce annotations again (`Normalize`
     in TVM).
 
-    Parsed programs are in this form already; it is for modules put together by hand and for
-    passes that nest.
+    Parsed programs are in this form already. The pass is for modules built by hand and for passes that create nested
+    calls.
 
     Before:
         @R.function

@@ -1,8 +1,8 @@
-"""Regions of dataflow blocks cut out as functions of their own: what fusion passes share.
+"""Cut regions of dataflow blocks out into separate functions; shared by the fusion passes.
 
-A region is a set of bindings of one block. It becomes a private function of the module with the attributes that the
-pass gives it; its parameters are the values that the region uses, and a shape with the symbols that no parameter has
-alone as a dimension (paper §4.1, figure 8). Where it stood the function is called.
+A region is a set of bindings of one block. It becomes a private function of the module, with the attributes that the
+pass chooses. Its parameters are the values that the region uses, and a shape with the symbols that are not a dimension
+of any parameter (paper §4.1, figure 8). The region is replaced by a call of the function.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from relaxpy.transform.fresh_symbols import FreshSymbols, carriers
 PRIMITIVE = "Primitive"
 """Marks the functions that FuseTensorIR merges into one tensor program (TVM's name)."""
 COMPOSITE = "Composite"
-"""Names the pattern that a function was cut out for (TVM's name)."""
+"""Attribute with the name of the pattern that a function was cut out for (TVM's name)."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Region:
 
 
 Regions = Callable[[DataflowBlock, IRModule], Sequence[Region]]
-"""Which regions of a block to cut out: disjoint, and none uses what depends on its own results."""
+"""Chooses the regions of a block to cut out. They must be disjoint, and none may depend on its own results."""
 
 
 def outline(mod: IRModule, regions: Regions, whole: Collection[str] = (PRIMITIVE,)) -> IRModule:
-    """The module with the regions of all dataflow blocks of its graph functions cut out. Functions with an attribute of
-    those in `whole` were cut out before, and stay as they are."""
+    """Return the module with the regions of all dataflow blocks of its graph functions cut out. Functions with an
+    attribute in `whole` were cut out before and stay unchanged."""
     outliner = _Outliner(mod, regions)
     functions: dict[str, BaseFunc] = {
         name: change_blocks(f, outliner.block)
@@ -83,10 +83,10 @@ class _Outliner:
         self.names = FreshNames(mod)
         self.made: dict[str, Function] = {}
         self.alike: dict[int, list[str]] = {}
-        """Names of `made` by structural hash."""
+        """Names in `made`, by structural hash."""
         self.known: dict[Hashable, tuple[str, Sequence[SymVar]]] = {}
-        """Names of `made`, and the symbols that they are passed, by `_key`, which is found without making the function:
-        models repeat themselves."""
+        """Names in `made` and the symbols passed to them, by `_key`. The key is computed without building the function,
+        since the layers of a model repeat."""
 
     def block(self, block: DataflowBlock) -> DataflowBlock:
         regions = self.regions(block, self.mod)
@@ -107,9 +107,9 @@ class _Outliner:
     def call(
         self, region: Region, members: Sequence[Binding], seen_outside: set[Var]
     ) -> list[Binding]:
-        """The bindings that stand for a region: a call of its function, and the parts of its result."""
+        """The bindings that replace a region: a call of its function, and the fields of its result."""
         outputs = [b.var for b in members if b.var in seen_outside]
-        if not outputs:  # nothing uses it; it stays where it may end in an error
+        if not outputs:  # unused; it stays, because it may raise an error
             outputs = [b.var for b in members if not self.removable(b)][-1:]
         if not outputs:
             return []
@@ -134,7 +134,7 @@ class _Outliner:
         return [VarBinding(whole, call, span=span), *parts]
 
     def named(self, hint: str, function: Function) -> str:
-        """The name of a function in the module: that of an equal one if a region gave one before."""
+        """The name of a function in the module; that of an equal function if one exists."""
         alike = self.alike.setdefault(structural_hash(function), [])
         for name in alike:
             if structural_equal(self.made[name], function):
@@ -148,8 +148,7 @@ class _Outliner:
 def _outputs(
     block: DataflowBlock, regions: Sequence[Region], uses: Sequence[tuple[Var, ...]]
 ) -> set[Var]:
-    """The variables of regions that something outside their region uses: other bindings, or what comes behind the
-    block."""
+    """The variables of regions that are used outside their region: by other bindings, or after the block."""
     region_of = {i: number for number, r in enumerate(regions) for i in r.members}
     home = {block.bindings[i].var: number for i, number in region_of.items()}
     found = {var for var in home if not isinstance(var, DataflowVar)}
@@ -165,7 +164,7 @@ def _in_order(
     region_of: Mapping[int, Region],
     uses: Sequence[tuple[Var, ...]],
 ) -> Iterable[int | Region]:
-    """Bindings and regions so that each comes behind what it uses, else in the order of the block."""
+    """Sort bindings and regions topologically, otherwise in the order of the block."""
     needs = dependencies(bindings, uses)
     units: dict[int, int | Region] = {i: region_of.get(i, i) for i in range(len(bindings))}
     members = {
@@ -196,7 +195,7 @@ def _in_order(
 
 
 def _inputs(members: Sequence[Binding]) -> list[Expr]:
-    """What a region uses from outside, in order of first use: variables, and constants."""
+    """The variables and constants that a region uses from outside, in order of first use."""
     own = {b.var for b in members}
     found: dict[int, Expr] = {}
 
@@ -223,7 +222,7 @@ def _inputs(members: Sequence[Binding]) -> list[Expr]:
 
 
 def _uncarried_symbols(inputs: Sequence[Expr], members: Sequence[Binding]) -> list[SymVar]:
-    """The symbols of a region that no input has alone as a dimension."""
+    """The symbols of a region that are not a dimension of any input."""
     annotations = [deduce(e) for e in inputs]
     alone = {dim.symbol for a in annotations for dim in matched_dims(a)}
     return [s for s in used_symbols(*members) if s not in alone]
@@ -235,8 +234,8 @@ def _key(
     outputs: Sequence[Var],
     attrs: Mapping[str, Any],
 ) -> Hashable:
-    """What a region computes, up to the names of its values: regions with equal keys become one function. None where
-    that takes more than calls of functions, operators and their leaves."""
+    """A hashable key of a region, independent of the names of its values: regions with equal keys become one function.
+    None if the region contains more than calls of functions, operators and their leaves."""
     numbers = {id(expr): i for i, expr in enumerate(inputs)}
     numbers.update((id(b.var), len(inputs) + i) for i, b in enumerate(members))
     unknown = False
@@ -277,7 +276,7 @@ def _function(
     outputs: Sequence[Var],
     attrs: Mapping[str, Any],
 ) -> Function:
-    """The function of a region, with symbols of its own."""
+    """The function of a region, with fresh symbols."""
     rewriter = _Renamed()
     params: list[Var] = []
     for i, expr in enumerate(inputs):
@@ -312,7 +311,7 @@ def _function(
 
 
 class _Renamed(FreshSymbols):
-    """A region with inputs and symbols of its own."""
+    """Renames the inputs and symbols of a region."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""A pipeline of passes in named phases, and new ones made of it: passes put before and after others, replaced, left
-out. `relaxpy.build.pipeline` has the one that builds use."""
+"""A pipeline of passes in named phases. New pipelines are made from it by inserting, replacing or removing passes.
+`relaxpy.build.pipeline` has the default one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relaxpy.transform.base import Pass, PassContext, Sequential
 
 @dataclass(frozen=True)
 class Phase:
-    """A step of the pipeline that people speak of."""
+    """A named stage of the pipeline."""
 
     name: str
     passes: tuple[Pass, ...]
@@ -30,15 +30,15 @@ class Pipeline(Pass):
         relaxpy.build(mod, pipeline=mine)
         legalised = default_pipeline().through("legalize-ops")(mod)
 
-    A place is the name of a pass (`"fuse-ops"`) or of a phase (`"fuse"`). Where a pass runs several times, it is
-    before the first and behind the last, and all of them are replaced or left out. The methods give new pipelines, and
-    raise UsageError for a name that there is not.
+    A place is the name of a pass (`"fuse-ops"`) or of a phase (`"fuse"`). For a pass that runs several times, `before`
+    means the first run and `after` the last; `replace` and `without` apply to all of them. The methods return new
+    pipelines, and raise UsageError for an unknown name.
     """
 
     name: ClassVar[str] = "pipeline"
     phases: tuple[Phase, ...] = ()
     kinds: tuple[str, ...] = ()
-    """The kinds of target that it compiles for; none where that does not matter."""
+    """The kinds of target that the pipeline compiles for; empty if it does not depend on the target."""
 
     @property
     def passes(self) -> tuple[Pass, ...]:
@@ -49,28 +49,28 @@ class Pipeline(Pass):
         return Sequential(self.passes).run(mod, ctx)
 
     def before(self, place: str, *passes: Pass) -> Pipeline:
-        """The pipeline with these passes in front of a pass, or at the beginning of a phase."""
+        """Return the pipeline with these passes inserted before a pass, or at the beginning of a phase."""
         number, index = self._places(place)[0]
         return self._with_inserted(number, index or 0, passes)
 
     def after(self, place: str, *passes: Pass) -> Pipeline:
-        """The pipeline with these passes behind a pass, or at the end of a phase."""
+        """Return the pipeline with these passes inserted after a pass, or at the end of a phase."""
         number, index = self._places(place)[-1]
         end = len(self.phases[number].passes) if index is None else index + 1
         return self._with_inserted(number, end, passes)
 
     def until(self, place: str) -> Pipeline:
-        """What runs before a pass, the first of its name, or before a phase."""
+        """The part of the pipeline before a phase, or before the first pass of a name."""
         number, index = self._places(place)[0]
         return self._cut(number, index or 0)
 
     def through(self, place: str) -> Pipeline:
-        """What runs up to a pass, the last of its name, or up to the end of a phase, that included."""
+        """The part of the pipeline up to and including a phase, or the last pass of a name."""
         number, index = self._places(place)[-1]
         return self._cut(number, len(self.phases[number].passes) if index is None else index + 1)
 
     def with_phase(self, phase: Phase, *, after: str) -> Pipeline:
-        """The pipeline with one phase more, behind the phase of a name."""
+        """Return the pipeline with a phase inserted after the phase of a name."""
         number = next((i for i, each in enumerate(self.phases) if each.name == after), None)
         if number is None:
             raise self._unknown("phase", after, [each.name for each in self.phases])
@@ -78,7 +78,7 @@ class Pipeline(Pass):
         return dataclasses.replace(self, phases=phases)
 
     def replace(self, place: str, *passes: Pass) -> Pipeline:
-        """The pipeline with these passes instead of a pass, or of all those of a phase."""
+        """Return the pipeline with a pass, or all passes of a phase, replaced by these."""
         places = set(self._places(place))
         phases: list[Phase] = []
         for number, phase in enumerate(self.phases):
@@ -92,7 +92,7 @@ class Pipeline(Pass):
         return dataclasses.replace(self, phases=tuple(phases))
 
     def without(self, *places: str) -> Pipeline:
-        """The pipeline without these passes, or the passes of these phases."""
+        """Return the pipeline without these passes, or without the passes of these phases."""
         result = self
         for place in places:
             result = result.replace(place)
@@ -105,13 +105,13 @@ class Pipeline(Pass):
         return dataclasses.replace(self, phases=phases)
 
     def _cut(self, number: int, end: int) -> Pipeline:
-        """The phases before one, and this many passes of that one."""
+        """All phases before one, and the first `end` passes of that one."""
         phase = self.phases[number]
         phases = (*self.phases[:number], Phase(phase.name, phase.passes[:end]))
         return dataclasses.replace(self, phases=phases)
 
     def _places(self, place: str) -> list[tuple[int, int | None]]:
-        """The (phase, pass in it) that a name means; (phase, None) for a phase."""
+        """The pairs (phase, pass) that a name refers to; (phase, None) for a phase."""
         found: list[tuple[int, int | None]] = []
         for number, phase in enumerate(self.phases):
             if phase.name == place:

@@ -1,4 +1,4 @@
-"""PlanMemory: tensors that live only inside a call share storage."""
+"""PlanMemory: tensors that do not outlive a call share storage."""
 
 from __future__ import annotations
 
@@ -39,18 +39,17 @@ from relaxpy.transform.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class PlanMemory(Pass):
-    """Algorithm 3 of the paper, with all lifetimes known beforehand instead of one operation after
-    the other. A tensor that is not seen after the call gets memory that others use before and after
-    it; what may leave the call (returned, captured, handed to what may keep it) keeps memory of its
-    own (`relaxpy.analysis.live_ranges`).
+    """Let tensors with disjoint lifetimes share memory. This is algorithm 3 of the paper, with all lifetimes known
+    beforehand instead of one operation after the other. A tensor that may leave the call (it is returned, captured, or
+    passed to a callee that may keep it) keeps memory of its own (`relaxpy.analysis.live_ranges`).
 
-    Where the size has an upper bound (constants, and the bounds that `tir_var_upper_bound` gives
-    for its variables) the plan is static: all such tensors lie in one storage of known size, at
-    constant offsets (`relaxpy.analysis.memory_layout`).
+    Tensors whose size has an upper bound (constants, or the bounds that `tir_var_upper_bound` declares for variables)
+    are planned statically: all lie in one storage of known size, at constant offsets
+    (`relaxpy.analysis.memory_layout`).
 
-    Without, tensors take turns in storages whose size is that of their largest: each, the largest
-    first, goes to the smallest storage that is free while it lives and of which `size >= its size`
-    is proved, for all values of the variables.
+    Other tensors take turns in storages, each as large as its largest tensor. They are placed from the largest to the
+    smallest, each into the smallest storage that is free during its lifetime and proved to be large enough for all
+    values of the variables.
 
     Where n has no bound:
 
@@ -108,16 +107,16 @@ class PlanMemory(Pass):
 
     name: ClassVar[str] = "plan-memory"
     larger: bool = True
-    """May a tensor lie in a storage that is proved larger? Without, only in one of equal size."""
+    """May a tensor use a storage that is proved to be larger? Otherwise only one of equal size."""
     static: bool = True
-    """Are tensors whose largest size is known laid out in one storage?"""
+    """Lay out tensors of known maximal size in one storage?"""
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         live = liveness(mod)
         return mod.map_graph_functions(lambda name, f: self.plan(mod, f, live[name]))
 
     def plan(self, mod: IRModule, function: Function, live: Liveness) -> Function:
-        """The function with its tensors in storages."""
+        """Return the function with its tensors placed in storages."""
         tensors = [r for r in live.ranges.values() if len(r.call.args) == 1 and not r.escapes]
         plan = _Plan(live)
         devices = dict.fromkeys(_device(tensor) for tensor in tensors)
@@ -132,13 +131,13 @@ class PlanMemory(Pass):
 
 
 def _device(tensor: LiveRange) -> str | None:
-    """The virtual device of a tensor; None: the host, or none in particular."""
+    """The virtual device of a tensor; None: the host, or no particular device."""
     device: str | None = getattr(tensor.call.op, "vdevice", None)
     return device
 
 
 def _largest_sizes(function: Function, tensors: Sequence[LiveRange]) -> dict[Var, int]:
-    """The bytes that each tensor takes at most, where that is known."""
+    """The maximal size in bytes of each tensor, where it is known."""
     symbols = dict.fromkeys(symbol for tensor in tensors for symbol in tensor.size.vars)
     ranges = declared_bounds(function.attrs, symbols)
     found = {tensor.var: upper_bound(tensor.size, ranges) for tensor in tensors}
@@ -152,23 +151,23 @@ class _Storage:
     size: Dim
     device: str | None = None
     rank: tuple[int, int] = (0, 0)
-    """Its place among storages: the smallest first, of those of one size the oldest."""
+    """Sort key of storages: the smallest first; of equal sizes, the oldest first."""
     whole: bool = False
-    """Does it belong to the whole function, and not to the place of its first tensor?"""
+    """Is it allocated once for the whole function, instead of at its first tensor?"""
     tensors: list[LiveRange] = field(default_factory=list)
-    """By their beginning."""
+    """Its tensors, in order of allocation."""
     home: Path = ()
-    """The arms that all its tensors lie in."""
+    """The innermost branch arms that contain all its tensors."""
     var: Var | None = None
-    """Its variable, once the allocation is written."""
+    """Its variable, once the allocation is emitted."""
 
     def in_use(self, position: int) -> LiveRange | None:
-        """Which of its tensors is in use there?"""
+        """The tensor of this storage in use at a position."""
         at = bisect_right(self.tensors, position, key=lambda t: t.begin)
         return self.tensors[at - 1] if at and self.tensors[at - 1].end >= position else None
 
     def is_free(self, tensor: LiveRange) -> bool:
-        """Is none of its tensors in use while this one is?"""
+        """Does the lifetime of no tensor in it overlap this tensor's?"""
         at = self._place(tensor)
         before, after = self.tensors[max(0, at - 1) : at], self.tensors[at : at + 1]
         return all(t.end < tensor.begin for t in before) and all(
@@ -176,17 +175,17 @@ class _Storage:
         )
 
     def take(self, tensor: LiveRange) -> None:
-        """Give memory to a tensor that it is free for."""
+        """Place a tensor in this storage, which is free for it."""
         self.home = self.home_with(tensor)
         self.tensors.insert(self._place(tensor), tensor)
 
     def home_with(self, tensor: LiveRange) -> Path:
-        """Its home once this tensor lies in it."""
+        """The value of `home` once this tensor is added."""
         return _common(self.home, tensor.path) if self.tensors else tensor.path
 
     def begin(self, tensor: LiveRange | None = None) -> int:
-        """The position before which it is allocated, if this tensor lies in it too: that of its first tensor, or of the
-        branch around it."""
+        """The position before which the storage is allocated if this tensor is added: that of its first tensor, or of
+        the branch around it."""
         first = self.tensors[0] if self.tensors else tensor
         assert first is not None
         home = self.home
@@ -200,20 +199,20 @@ class _Storage:
 
 
 def _common(a: Path, b: Path) -> Path:
-    """What two paths begin with."""
+    """The common prefix of two paths."""
     count = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
     return a[: min(len(a), len(b))] if count is None else a[:count]
 
 
 @dataclass
 class _Plan:
-    """Which storage each tensor lies in, and where."""
+    """The assignment of tensors to storages and offsets."""
 
     live: Liveness
     places: dict[Var, tuple[_Storage, int]] = field(default_factory=dict)
 
     def lay_out(self, tensors: Sequence[LiveRange], sizes: Mapping[Var, int]) -> None:
-        """Put the tensors whose largest size is known into one storage."""
+        """Place the tensors of known maximal size in one storage."""
         known = [tensor for tensor in tensors if tensor.var in sizes]
         if not known:
             return
@@ -223,7 +222,7 @@ class _Plan:
             self.places[tensor.var] = storage, offset
 
     def share(self, tensors: Sequence[LiveRange], larger: bool) -> None:
-        """Let tensors of sizes that are known at run time take turns in storages."""
+        """Let tensors whose sizes are known only at run time take turns in storages."""
         sizes = list(dict.fromkeys(t.size for t in tensors))
         typical = {size: _typical(size) for size in sizes}
         order = sorted(tensors, key=lambda t: (-typical[t.size], t.begin))
@@ -244,7 +243,7 @@ class _Plan:
     def first(
         self, tensor: LiveRange, storages: _Storages, turns: dict[Dim, _Turns]
     ) -> _Storage | None:
-        """The smallest storage that the tensor may take turns in, of those that are idle where it begins."""
+        """The smallest storage that the tensor may share, among those that are idle where it begins."""
         for size in storages.not_smaller(tensor.size):
             turn = turns.get(size)
             if turn is None:
@@ -255,11 +254,11 @@ class _Plan:
         return None
 
     def fits(self, tensor: LiveRange, storage: _Storage) -> bool:
-        """May the tensor take turns with those that lie in a storage of a size for it?"""
+        """May the tensor share a storage with the tensors in it?"""
         return storage.is_free(tensor) and self.is_known(storage, tensor)
 
     def is_known(self, storage: _Storage, tensor: LiveRange) -> bool:
-        """Do the variables of its size have values where the storage is allocated, if the tensor lies in it too?"""
+        """Do the variables of the storage's size have values where it is allocated, if this tensor is added?"""
         home, begin = storage.home_with(tensor), storage.begin(tensor)
         for symbol in storage.size.vars:
             at, path = self.live.symbols.get(symbol, (-1, ()))
@@ -272,19 +271,21 @@ class _Storages:
     """All storages so far, by size."""
 
     def __init__(self, sizes: Sequence[Dim], larger: bool) -> None:
-        """`sizes` are all that there will be; with `larger`, a storage also serves what is proved to be smaller."""
+        """`sizes` are all sizes that will occur. With `larger`, a storage also serves sizes that are proved to be
+        smaller.
+        """
         self.of_size: dict[Dim, list[_Storage]] = {}
         self._larger = larger and len(sizes) > 1
         self._count = 0
         symbols = dict.fromkeys(symbol for size in sizes for symbol in size.vars)
         self._samples = SampledDims(symbols, assumed())
         self._sizes: list[Dim] = []
-        """Those of `of_size`, as the samples have them."""
+        """The keys of `of_size`, in the order of the samples."""
         self._serve: dict[Dim, tuple[int, list[Dim]]] = {}
-        """Size → how many sizes were looked at for it, and those of them that are not smaller."""
+        """Size → the number of sizes compared with it so far, and those among them that are at least as large."""
 
     def new(self, size: Dim, rank: int, device: str | None) -> _Storage:
-        """Another storage of this size."""
+        """Add another storage of this size."""
         storage = _Storage(size, device, (rank, self._count))
         self._count += 1
         if size not in self.of_size:
@@ -295,7 +296,7 @@ class _Storages:
         return storage
 
     def not_smaller(self, size: Dim) -> list[Dim]:
-        """The sizes of storages that are at least this one, whatever the variables are; the smallest first."""
+        """The sizes of storages proved to be at least this size for all values of the variables; the smallest first."""
         if not self._larger:
             return [size] if size in self.of_size else []
         seen, found = self._serve.get(size, (0, []))
@@ -312,17 +313,17 @@ class _Storages:
 
 
 class _Turns:
-    """Storages of one size while tensors are looked at in the order of their beginning: those that are in use for long
-    are not asked again and again."""
+    """Storages of one size, for tensors visited in order of allocation. Storages in use are skipped until they become
+    free."""
 
     def __init__(self, storages: Iterable[_Storage]) -> None:
         self.idle = sorted(storages, key=lambda s: s.rank)
-        """Those that may be free, by rank."""
+        """Storages that may be free, by rank."""
         self.busy: list[tuple[int, tuple[int, int], _Storage]] = []
-        """The others, with the last position that each is in use at: a heap."""
+        """The other storages, as a heap by the last position of their use."""
 
     def first(self, begin: int, fits: Callable[[_Storage], bool]) -> _Storage | None:
-        """The first storage that fits what begins here, of those that nothing uses here."""
+        """The first storage that is free at this position and fits."""
         while self.busy and self.busy[0][0] < begin:
             insort(self.idle, heappop(self.busy)[-1], key=lambda s: s.rank)
         at = 0
@@ -338,12 +339,12 @@ class _Turns:
         return None
 
     def use(self, storage: _Storage, end: int) -> None:
-        """Do not ask a storage up to this position."""
+        """Skip a storage up to this position."""
         heappush(self.busy, (end, storage.rank, storage))
 
 
 TYPICAL = 64
-"""Size of a dimension where sizes are put in order. Where one is proved larger than another it comes before that."""
+"""The value of every dimension when sizes are sorted. A size that is proved to be larger than another comes first."""
 
 
 def _typical(size: Dim) -> int:
@@ -411,7 +412,8 @@ class _Rewriter:
             return VarBinding(binding.var, new, span=binding.span)
         planned = len(value.args) == 2
         if planned and self.live.ranges[binding.var].escapes:
-            # A program that came with a plan of its own, TVM's: what leaves the call is not planned storage.
+            # The program came with a memory plan of its own (TVM's). A tensor that leaves the call is not planned
+            # storage.
             own = dataclasses.replace(
                 value, op=dataclasses.replace(op, offset=0), args=value.args[:1]
             )

@@ -1,8 +1,7 @@
-"""Rebuilding functions binding by binding, with deduction done anew: the base of passes that
-change calls.
+"""The base class of passes that change calls: rebuilds functions binding by binding and deduces annotations anew.
 
-A subclass overrides `value` (what a binding's value becomes) and may `emit` bindings before it.
-Annotations of variables follow: one whose value became more precise is replaced at all its uses.
+A subclass overrides `value`, which returns the new value of a binding, and may `emit` bindings before it. Annotations
+of variables follow: a variable whose value became more precise is replaced at all its uses.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from relaxpy.op.deduce import deduce
 
 
 class Rebuilder:
-    """Rebuilds the graph functions of a module; see the module's text."""
+    """Rebuilds the graph functions of a module; see the module's docstring."""
 
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod
@@ -49,21 +48,20 @@ class Rebuilder:
     # What subclasses override
 
     def value(self, value: Expr) -> Expr:
-        """What the value of a binding becomes; its uses of variables are mapped already."""
+        """Return the new value of a binding. Its variables are mapped already."""
         return value
 
     def start(self, function: Function) -> None:
-        """Called when the body of a function begins: may emit bindings."""
+        """Called at the start of a function's body; may emit bindings."""
 
     def finish(self, function: Function, body: Expr) -> Expr:
-        """Called with the mapped result at the end of a function: may emit bindings; gives the
-        result."""
+        """Called with the mapped result at the end of a function; may emit bindings. Returns the result."""
         return body
 
     # The walk
 
     def run(self) -> IRModule:
-        """The module with all its graph functions rebuilt."""
+        """Return the module with all its graph functions rebuilt."""
         return self.mod.map_graph_functions(lambda _, f: self.function(f))
 
     def function(self, function: Function) -> Function:
@@ -102,7 +100,7 @@ class Rebuilder:
         return SeqExpr(tuple(blocks), body, span=seq.span)
 
     def is_dataflow(self, block: BindingBlock) -> bool:
-        """Are new variables of this block seen only inside it?"""
+        """Are new variables of this block visible only inside it?"""
         return type(block) is not BindingBlock
 
     def block(self, old: BindingBlock, bindings: tuple[Binding, ...]) -> BindingBlock:
@@ -130,7 +128,7 @@ class Rebuilder:
         self.bindings.append(binding if same else VarBinding(var, value, span=binding.span))
 
     def define(self, var: Var, annotation: Annotation, value: Expr) -> Var:
-        """The variable of a binding: a new one where deduction knows something else than before."""
+        """The variable of a binding; a new one if its deduced annotation changed."""
         known = var.annotation
         if annotation is known or annotation == known or isinstance(value, Function):
             return var
@@ -139,7 +137,7 @@ class Rebuilder:
         return fresh
 
     def use(self, expr: Expr) -> Expr:
-        """`expr` with its variables mapped; nested bodies are rebuilt."""
+        """Return `expr` with its variables mapped; nested bodies are rebuilt."""
         match expr:
             case Var():
                 return self.vars.get(expr, expr)
@@ -177,11 +175,11 @@ class Rebuilder:
         return exprs if all(map(operator.is_, new, exprs)) else new
 
     def annotations(self, annotations: tuple[Annotation, ...]) -> tuple[Annotation, ...]:
-        """Annotations with shape variables mapped."""
+        """Return annotations with shape variables mapped."""
         return tuple(map(self.annotation, annotations)) if self.vars else annotations
 
     def annotation(self, annotation: Annotation) -> Annotation:
-        """An annotation with shape variables mapped."""
+        """Return an annotation with shape variables mapped."""
         rewriter = Rewriter()
         rewriter.vars = self.vars
         return rewriter.rewrite_annotation(annotation)
@@ -189,14 +187,14 @@ class Rebuilder:
     # What subclasses emit
 
     def emit(self, value: Expr, name: str = "lv", annotation: Annotation | None = None) -> Var:
-        """Bind `value` before the binding at hand; gives the new variable."""
+        """Bind `value` before the current binding. Returns the new variable."""
         found = annotation if annotation is not None else deduce(value, self.mod)
         var = self.new_var(name, found)
         self.bindings.append(VarBinding(var, value, span=self.span))
         return var
 
     def emit_match_cast(self, value: Expr, annotation: Annotation, name: str) -> Var:
-        """Bind `value` under a checked annotation before the binding at hand."""
+        """Bind `value` under a checked annotation before the current binding."""
         var = self.new_var(name, annotation)
         self.bindings.append(MatchCast(var, value, annotation, span=self.span))
         return var
@@ -210,7 +208,7 @@ class Rebuilder:
 
 
 def _names(seq: SeqExpr) -> Iterator[str]:
-    """Names of the variables that a body binds, in its branches too."""
+    """The names of the variables that a body binds, including its branches."""
     waiting = [seq]
     while waiting:
         for binding in waiting.pop().bindings:

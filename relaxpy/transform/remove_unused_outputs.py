@@ -1,4 +1,4 @@
-"""RemoveUnusedOutputs: what a private function gives and no caller takes."""
+"""RemoveUnusedOutputs: drop results of private functions that no caller uses."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ from relaxpy.transform.dataflow_vars import with_outputs
 
 @dataclass(frozen=True)
 class RemoveUnusedOutputs(Pass):
-    """Where every call of a private function takes only some fields of the tuple that it gives,
-    the function gives these (`RemoveUnusedOutputs` in TVM; the field itself where it is one).
-    What it computed for the others is left to `DeadCodeElimination`, which also removes parameters
-    that nothing uses.
+    """If all calls of a private function use only some fields of the tuple that it returns, return only these fields
+    (`RemoveUnusedOutputs` in TVM); a single field is returned without a tuple. The computations of the dropped fields,
+    and parameters that become unused, are left to `DeadCodeElimination`.
 
     Before:
         @I.ir_module
@@ -92,20 +91,20 @@ class RemoveUnusedOutputs(Pass):
 
 
 def _count(function: Function) -> int:
-    """How many fields the tuple has that a private function puts together as its result."""
+    """The number of fields of the tuple that a private function builds as its result."""
     body, ret = function.body.body, function.ret
     given = isinstance(body, Tuple) and isinstance(ret, TupleType) and not function.attrs
     return len(body.fields) if given and isinstance(body, Tuple) else 0
 
 
 class _Taken(Visitor):
-    """Which fields of their results are taken of the functions of a module; not among them: those that are values, and
-    those of which some result is used as a whole."""
+    """For each function of a module, the fields of its results that are used. Excluded are functions used as values,
+    and functions of which a result is used as a whole."""
 
     def __init__(self, mod: IRModule) -> None:
         self.found: dict[str, set[int]] = {}
         self._callee: dict[Var, str] = {}
-        """What gave the value of a variable."""
+        """The callee whose result a variable holds."""
         self._whole: set[str] = set()
         with deep_recursion():
             for function in mod.graph_functions.values():
@@ -139,13 +138,13 @@ class _Taken(Visitor):
 
 
 class _Calls(Rewriter):
-    """Calls of functions that give less."""
+    """Rewrites calls of functions whose results were reduced."""
 
     def __init__(self, kept: Mapping[str, tuple[int, ...]]) -> None:
         super().__init__()
         self.kept = kept
         self.results: dict[Var, tuple[int, ...]] = {}
-        """New variables of such calls, and the fields that are left."""
+        """New variables of such calls, and the remaining fields."""
 
     def rewrite_VarBinding(self, node: VarBinding) -> Any:
         value = node.value
@@ -176,7 +175,7 @@ class _Calls(Rewriter):
 
 
 def _giving(function: Function, fields: tuple[int, ...]) -> Function:
-    """The function with only these fields as its result."""
+    """Return the function with only these fields as its result."""
     body, ret = function.body.body, function.ret
     assert isinstance(body, Tuple)
     assert isinstance(ret, TupleType)

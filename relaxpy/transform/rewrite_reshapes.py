@@ -1,4 +1,4 @@
-"""RewriteReshapes: a tensor that only has another shape is seen with it, not copied."""
+"""RewriteReshapes: replace copies that only change the shape by views."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ from relaxpy.transform.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class RewriteReshapes(Pass):
-    """Where a tensor program copies a tensor in the order of memory (`relaxpy.tir.forms.row_major`), the
-    copy is not made: it is a view of the memory that is there (`RewriteDataflowReshape` in TVM).
-    The result must stay in the call, and nothing may write to the memory of either once it is
-    made. Most reshapes never come here: they are fused into what reads them.
+    """Replace a tensor program that copies a tensor in row-major order (`relaxpy.tir.forms.row_major`) by a view of the
+    tensor's memory (`RewriteDataflowReshape` in TVM). The result must not leave the call, and neither memory may be
+    written after the copy. Most reshapes are fused into their users before this pass.
 
     Before:
         @I.ir_module
@@ -96,13 +95,15 @@ class _Reshapes:
         self.live = live
         self.params = frozenset(function.params)
         self.writes: Counter[Var] = Counter()
-        """How many bindings may write to the memory of an allocation; of all parameters together for each of them."""
+        """The number of bindings that may write to the memory of an allocation. For a parameter, writes to any
+        parameter count.
+        """
         self.used: set[Var] = set()
-        """Allocations met in a use, so far."""
+        """Allocations used so far."""
         self.copies: dict[Binding, tuple[Var, Var]] = {}
-        """Calls that only reshape: the tensor, and the one that is made of it."""
+        """Calls that only reshape: their input and output."""
         self.views: dict[Var, Binding] = {}
-        """What becomes a view, and the call that stands where."""
+        """Tensors that become views, and the calls that the views replace."""
 
     def function(self) -> Function:
         self.search(self.original.body)
@@ -113,7 +114,7 @@ class _Reshapes:
             return self.original
         return dataclasses.replace(self.original, body=self.seq(self.original.body))
 
-    # What only reshapes, and who writes
+    # Reshapes and writers
 
     def search(self, seq: SeqExpr) -> None:
         for binding in seq.bindings:
@@ -128,7 +129,7 @@ class _Reshapes:
                     self.used |= self.live.roots(value)
                 case Call(op=op, args=args) if not isinstance(op, Intrinsic):
                     if isinstance(op, CallInplacePacked) or not self.original.pure:
-                        self.write(args)  # whom it hands them to may do anything
+                        self.write(args)  # the callee may do anything with them
                     self.used |= self.live.roots(value)
                 case _:
                     self.used |= self.live.roots(value)
@@ -138,7 +139,7 @@ class _Reshapes:
         if isinstance(program, TensorProgram):
             self.write(args[i] for i in program.written)
             self.copy(binding, program, args)
-        else:  # a library's outputs were allocated for it; parameters are the caller's, who may have said so
+        else:  # a library's outputs were allocated for it; the caller may allow writes to parameters
             new = (arg for arg in args if self.live.roots(arg).isdisjoint(self.used))
             self.write(args if not self.original.pure else new)
         for arg in args:
@@ -158,10 +159,10 @@ class _Reshapes:
             if root in self.params:
                 self.writes.update(
                     self.params - {root}
-                )  # the caller may have given one tensor twice
+                )  # the caller may have passed one tensor twice
 
     def may_be_view(self, source: Var, target: Var) -> bool:
-        """Does nothing write to the memory of either afterwards, and does the view stay in the call?"""
+        """Is neither memory written afterwards, and does the view not leave the call?"""
         roots = self.live.roots(source)
         made = self.live.ranges.get(target)
         if made is None or made.escapes or not _is_plain(made.call) or len(roots) != 1:
@@ -173,7 +174,7 @@ class _Reshapes:
             return once and root in self.params and not self.writes[root]
         return once and len(origin.call.args) == 1 and self.writes[root] == 1
 
-    # Writing it
+    # Rewriting
 
     def seq(self, seq: SeqExpr) -> SeqExpr:
         bindings = tuple(new for old in seq.bindings for new in self.binding(old))
@@ -204,5 +205,5 @@ class _Reshapes:
 
 
 def _is_plain(call: Call) -> bool:
-    """Is this an allocation outside of any plan?"""
+    """Is this an allocation outside of any memory plan?"""
     return isinstance(call.op, AllocTensor) and len(call.args) == 1

@@ -1,4 +1,4 @@
-"""UpdateInPlace: an element-wise program writes its result over an input that nothing needs any more."""
+"""UpdateInPlace: let an element-wise program write its result over an input that is not used afterwards."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ from relaxpy.transform.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class UpdateInPlace(Pass):
-    """Where a tensor program reads each element of an input just before it writes the same place of
-    its output (`relaxpy.tir.forms.overwrite`), the call is the input's last use, and both are as large,
-    the output is not allocated: it is a view of the input's memory. The input must be a tensor that
-    this function made and nothing kept, and the output must not leave the call, whose memory is not
-    planned.
+    """Replace the output of a tensor program by a view of an input's memory. The program must read each element of the
+    input just before it writes the same element of the output (`relaxpy.tir.forms.overwrite`). The call must be the
+    last use of the input, and both must have the same size. The input must be a tensor that this function allocated and
+    nothing kept. The output must not leave the call, since such memory is not planned.
 
     Before:
         @I.ir_module
@@ -100,7 +99,7 @@ class _Updater:
         self.original = function
         self.live = live
         self.shared = shared
-        """Programs of which a call has an input and an output in one piece of memory."""
+        """Programs with a call that shares memory between an input and an output."""
         self.views: dict[Var, Var] = {}
         """Outputs, and the inputs that they overwrite."""
 
@@ -110,10 +109,10 @@ class _Updater:
             return self.original
         return dataclasses.replace(self.original, body=self.seq(self.original.body))
 
-    # What is overwritten
+    # Candidates
 
     def search(self, seq: SeqExpr) -> None:
-        """Find the calls in a body and its branches that may overwrite."""
+        """Find the calls in a body and its branches that may overwrite an input."""
         for binding in seq.bindings:
             match binding.value:
                 case Call(op=CallDPS(), args=(GlobalVar(name=name), *args)):
@@ -128,7 +127,7 @@ class _Updater:
 
     def call(self, name: str, program: PrimFunc, args: list[Expr]) -> None:
         tensors = [i for i, p in enumerate(program.params) if isinstance(p, BufferParam)]
-        given = dict(zip(tensors, args, strict=False))  # scalars come behind the tensors
+        given = dict(zip(tensors, args, strict=False))  # scalars follow the tensors
         pairs = overwritable(program)
         for i, o in sorted(pairs):
             source, target = given.get(i), given.get(o)
@@ -158,14 +157,14 @@ class _Updater:
         return old.end == new.first_use
 
     def range(self, var: Var) -> LiveRange | None:
-        """The tensor, made by an allocation that is not planned yet, that a variable names."""
+        """The tensor that a variable names, if its allocation is not planned yet."""
         roots = self.live.roots(var)
         if len(roots) != 1 or not isinstance(var.annotation, TensorType):
             return None
         found = self.live.ranges.get(next(iter(roots)))
         return found if found is not None and len(found.call.args) == 1 else None
 
-    # Writing it
+    # Rewriting
 
     def seq(self, seq: SeqExpr) -> SeqExpr:
         bindings = tuple(map(self.binding, seq.bindings))
@@ -174,7 +173,9 @@ class _Updater:
         return SeqExpr((BindingBlock(self.in_order(bindings)),), seq.body, span=seq.span)
 
     def in_order(self, bindings: tuple[Binding, ...]) -> tuple[Binding, ...]:
-        """The bindings with each view behind what it is a view of: an output may have been allocated before."""
+        """Sort the bindings so that each view follows the tensor that it views; an output may have been allocated
+        earlier.
+        """
         later = {binding.var for binding in bindings}
         waiting: dict[Var, list[Binding]] = {}
         placed: list[Binding] = []
