@@ -1,4 +1,4 @@
-"""Questions about programs that several passes ask."""
+"""Analyses of programs that several passes share."""
 
 from relaxpy.analysis.dataflow_match import Match, find_matches, match
 from relaxpy.analysis.well_formed import check_well_formed, well_formed

@@ -1,4 +1,4 @@
-"""Which functions of a module other functions mention."""
+"""The functions of a module that other functions mention."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relaxpy.ir.visitor import Visitor
 
 
 def mentioned_functions(expr: Expr) -> dict[str, None]:
-    """The global names in an expression, in order of first use: functions called, tensor programs, function values."""
+    """The global names in an expression, in order of first use: called functions, tensor programs, function values."""
     visitor = _Mentioned()
     with deep_recursion():
         visitor.visit(expr)
@@ -22,9 +22,9 @@ def called_functions(mod: IRModule) -> set[str]:
 
 
 def with_callees(mod: IRModule, name: str) -> IRModule:
-    """One function of a module with what it calls, directly or not, in the module's order.
+    """One function of a module with everything that it calls, directly or indirectly, in the module's order.
 
-    Raises: UsageError (`unknown-function`) for a name that there is not."""
+    Raises: UsageError (`unknown-function`) for an unknown name."""
     waiting, found = [mod[name]], {name}
     while waiting:
         function = waiting.pop()
@@ -36,7 +36,7 @@ def with_callees(mod: IRModule, name: str) -> IRModule:
 
 
 def without_unused_programs(mod: IRModule, before: IRModule) -> IRModule:
-    """The module without the tensor programs that lost their last call since `before`."""
+    """Return the module without the tensor programs whose last call was removed since `before`."""
     gone = called_functions(before) - called_functions(mod)
     return mod.with_functions(
         {

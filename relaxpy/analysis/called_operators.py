@@ -1,5 +1,5 @@
-"""Does a function call operators of some kinds, in its branches and local functions too? What a pass asks before it
-walks through a program that there is nothing for it to do in."""
+"""Does a function call operators of some kinds, also in its branches and local functions? A pass asks this to skip
+functions in which it has nothing to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from relaxpy.ir.op import Operator
 
 
 def calls_operator(function: Function, *kinds: type[Operator]) -> bool:
-    """Whether one of the function's bindings is a call of an operator of these kinds."""
+    """Is one of the function's bindings a call of an operator of these kinds?"""
     waiting = [function.body]
     while waiting:
         for binding in waiting.pop().bindings:

@@ -1,8 +1,8 @@
-"""Patterns found in programs: `match` for one value, `find_matches` for all in a block.
+"""Pattern matching on programs: `match` for one value, `find_matches` for all values in a block.
 
-A variable stands for what it is bound to, so a pattern of nested calls goes through the bindings of a block. It does
-not go through a `match_cast`, which checks at run time: what one gives is a value like a parameter. Alternatives are
-searched with backtracking, in order; a match says what every pattern in it stands for.
+A variable is matched by the value that it is bound to, so a pattern of nested calls follows the bindings of a block.
+Matching stops at a `match_cast`, which is checked at run time: its result is treated like a parameter. Alternatives are
+tried in order, with backtracking. A match maps every pattern in it to the value that it matched.
 """
 
 from __future__ import annotations
@@ -67,19 +67,20 @@ from relaxpy.shape.prove import equal
 
 @dataclass(frozen=True)
 class Match:
-    """A pattern found. `match[pattern]` is what a pattern in it stands for: a variable, or a leaf."""
+    """The result of a successful match. `match[pattern]` is the value that a subpattern matched: a variable, or a
+    leaf."""
 
     values: Mapping[Pattern, Value]
     symbols: Mapping[SymVar, Dim]
-    """The dimensions that the symbols of `has_shape` stand for."""
+    """The dimensions that the symbols of `has_shape` matched."""
     roots: tuple[Expr, ...]
-    """What the pattern (each value of a graph pattern) stands for."""
+    """The value that the pattern matched (for a graph pattern, the value of each of its roots)."""
     bindings: tuple[Binding, ...]
-    """The bindings that the pattern says something of, in the order of the program: not those of wildcards."""
+    """The bindings that the pattern covers, in the order of the program, without those of wildcards."""
     mod: IRModule | None = None
 
     def __getitem__(self, pattern: Pattern) -> Expr:
-        """What `pattern` stands for. Raises: KeyError where the alternative that it is in was not taken."""
+        """The value that `pattern` matched. Raises: KeyError if the alternative that contains it was not taken."""
         value = self.values[pattern]
         assert isinstance(value, Expr), "an operator has no value"
         return value
@@ -88,15 +89,15 @@ class Match:
         return pattern in self.values
 
     def get(self, pattern: Pattern) -> Expr | None:
-        """The same; None where the alternative was not taken."""
+        """The value that `pattern` matched; None if the alternative that contains it was not taken."""
         return self[pattern] if pattern in self.values else None
 
     def annotation(self, pattern: Pattern) -> Annotation:
-        """The annotation of what `pattern` stands for."""
+        """The annotation of the value that `pattern` matched."""
         return deduce(self[pattern], self.mod)
 
     def dim(self, symbol: str | SymVar | Dim) -> Dim:
-        """The dimension that a symbol of `has_shape` stands for. Raises: KeyError where none had to be."""
+        """The dimension that a symbol of `has_shape` matched. Raises: KeyError if it matched none."""
         if isinstance(symbol, Dim):
             assert symbol.symbol is not None, "a compound dimension"
             symbol = symbol.symbol
@@ -106,10 +107,10 @@ class Match:
 def match(
     pattern: Pattern, expr: Expr, bindings: Bindings = (), mod: IRModule | None = None
 ) -> Match | None:
-    """The first way in which `expr` is what the pattern says; None if there is none.
+    """The first match of the pattern with `expr`; None if there is none.
 
-    `bindings` (a block, a function, or bindings) say what variables stand for; `mod` what tensor programs names stand
-    for.
+    `bindings` (a block, a function, or bindings) define the values of variables, and `mod` the tensor programs behind
+    global names.
 
     Raises: UsageError (`pattern-op`, `pattern-shape`, `pattern-module`) for a pattern that cannot match anything.
     """
@@ -119,7 +120,7 @@ def match(
 def find_matches_of(
     pattern: Pattern, expr: Expr, bindings: Bindings = (), mod: IRModule | None = None
 ) -> Iterator[Match]:
-    """All ways in which `expr` is what the pattern says."""
+    """All matches of the pattern with `expr`."""
     check_pattern(pattern)
     matcher = _Matcher(scope_of(bindings, mod))
     for state in matcher.match(pattern, expr, _State()):
@@ -134,8 +135,8 @@ def find_matches(
     *,
     backwards: bool = False,
 ) -> Iterator[Match]:
-    """All matches in a block, in the order of the binding that the pattern's root stands for (`backwards`: from the
-    end); of one, every alternative. Errors as `match`."""
+    """All matches in a block, in the order of the bindings that the pattern's root matches (`backwards`: from the end).
+    All alternatives of a match are included. Raises the same errors as `match`."""
     check_pattern(pattern)
     matcher = _Matcher(scope_of(bindings, mod), backwards)
     roots = pattern.roots if isinstance(pattern, GraphPattern) else (pattern,)
@@ -146,7 +147,7 @@ def find_matches(
 
 
 def check_pattern(pattern: AnyPattern) -> None:
-    """Refuse what can never match: operators that do not exist, symbols that no shape defines.
+    """Refuse a pattern that can never match: it names an unknown operator, or a symbol that no shape defines.
 
     Raises: UsageError (`pattern-op`, `pattern-shape`).
     """
@@ -174,7 +175,7 @@ def check_pattern(pattern: AnyPattern) -> None:
 
 
 def _operator_names() -> list[str]:
-    """The names of all operators that there are, those that users define too."""
+    """The names of all operators, user-defined ones included."""
     kinds, found = [Operator], dict[str, None]()
     for kind in kinds:
         kinds += kind.__subclasses__()
@@ -188,13 +189,13 @@ def _shown(dims: PatternDims) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What a partial match has found. Never changed: alternatives share what came before."""
+    """The state of a partial match. Immutable, since alternatives share a common prefix."""
 
     values: dict[Pattern, Value] = field(default_factory=dict)
     symbols: dict[SymVar, Dim] = field(default_factory=dict)
     covered: frozenset[Var] = frozenset()
     waiting: tuple[tuple[Dim, Dim], ...] = ()
-    """Compound dimensions whose symbols are not known yet, and what they must be equal to."""
+    """Compound dimensions with symbols that are not known yet, and the dimensions that they must equal."""
 
     def bind(self, pattern: Pattern, value: Value) -> _State:
         return replace(self, values={**self.values, pattern: value})
@@ -222,7 +223,7 @@ class _Matcher:
         )
 
     def match(self, pattern: Pattern, value: Value, state: _State) -> Iterator[_State]:
-        """The ways in which `value` is what the pattern says, given what was found before."""
+        """All ways to match `value` with the pattern, given the match so far."""
         before = state.values.get(pattern)
         if before is not None:
             if self.scope.same(before, value):
@@ -234,7 +235,7 @@ class _Matcher:
     def match_all(
         self, patterns: Sequence[Pattern], values: Sequence[Value], state: _State
     ) -> Iterator[_State]:
-        """The ways in which values are what patterns say, one by one."""
+        """All ways to match values with patterns, pairwise."""
         if not patterns:
             yield state
             return
@@ -298,7 +299,7 @@ class _Matcher:
                 pass
 
     def _is_leaf(self, pattern: Pattern, value: Expr) -> bool:
-        """Is this value, which is not computed here, what a pattern without parts says?"""
+        """Does a pattern without subpatterns match this value, which is not computed by a binding?"""
         match pattern, value:
             case ConstPattern(value=None), Constant():
                 return True
@@ -357,7 +358,7 @@ class _Matcher:
         found = self.scope.value(value)[0]
         return found.op if isinstance(found, Call) and isinstance(found.op, Operator) else None
 
-    # What is said of annotations
+    # Annotations
 
     def _constrained(
         self, pattern: Pattern, annotation: Annotation, state: _State
@@ -393,7 +394,7 @@ class _Matcher:
         yield replace(state, symbols=symbols, waiting=tuple(waiting))
 
     def settled(self, state: _State) -> bool:
-        """Do the dimensions that had to wait for symbols fit?"""
+        """Are the postponed dimensions equal, now that their symbols are known?"""
         return all(
             all(symbol in state.symbols for symbol in want.vars)
             and equal(want.substitute(state.symbols), dim) is Verdict.YES
@@ -409,14 +410,14 @@ class _Matcher:
         state: _State,
         taken: frozenset[Var] = frozenset(),
     ) -> Iterator[_State]:
-        """The ways to find all roots, each a binding of its own and not among those `taken`, so that the edges
-        hold."""
+        """All ways to match all roots so that the edges hold. Each root matches a different binding, none of them in
+        `taken`."""
         if not roots:
             if all(self._holds(edge, state) for edge in edges):
                 yield state
             return
         first, *rest = roots
-        if first in state.values:  # found inside another root
+        if first in state.values:  # matched inside another root
             yield from self.match_roots(rest, edges, state, taken)
             return
         for var in self._candidates(first, edges, state):
@@ -425,7 +426,7 @@ class _Matcher:
                     yield from self.match_roots(rest, edges, after, taken | {var})
 
     def _candidates(self, root: Pattern, edges: Sequence[Edge], state: _State) -> Iterable[Var]:
-        """The variables that a root may stand for: the users of a producer that is known, else all."""
+        """The variables that a root may match: the users of a known producer, else all."""
         for edge in edges:
             producer = state.values.get(edge.producer)
             if edge.user is root and isinstance(producer, Var):
@@ -456,7 +457,7 @@ class _Matcher:
 
 
 def _arguments(value: Expr) -> Sequence[Expr]:
-    """What a value is made from, in order: the tensors of a cross-level call, the arguments of another."""
+    """The operands of a value, in order: the tensors of a cross-level call, the arguments of another call."""
     match value:
         case Call(args=(GlobalVar() | ExternFunc(), Tuple(fields=fields), *_)):
             return fields
@@ -480,7 +481,9 @@ def _has_attrs(op: Operator | None, attrs: Mapping[str, Any | Callable[[Any], bo
 
 
 def _spread(wanted: PatternDims, rank: int) -> Sequence[Dim | None] | None:
-    """The dimensions of a pattern for a tensor of this rank, None for any; None if it cannot have it."""
+    """The dimensions of a shape pattern for a tensor of this rank, with None for any dimension; None if the rank does
+    not match.
+    """
     if ... not in wanted:
         return list(map(_no_spread, wanted)) if len(wanted) == rank else None
     at = wanted.index(...)
@@ -497,7 +500,7 @@ def _no_spread(dim: Dim | EllipsisType | None) -> Dim | None:
 
 def _kind(program: TensorProgram) -> int:
     """The pattern kind of a program."""
-    # The compiler comes with it, and this file with the parser, which needs none.
+    # Imported here: it needs the compiler, which the parser (a user of this file) does not.
     from relaxpy.tir.forms.pattern_kind import pattern_kind
     from relaxpy.tir.prim_func import PrimFunc
 

@@ -1,4 +1,5 @@
-"""Which tensors leave a function: others may tell them apart, and update each alone."""
+"""Escape analysis: the tensors that leave a function. Others may compare them by identity, and update each
+separately."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from relaxpy.op.call import CrossLevelCall
 
 
 def escaping(function: Function) -> frozenset[Var]:
-    """The variables whose tensors a function may give as its result or as part of it, and those that an impure function
-    hands to what may have an effect: functions it calls, and local ones."""
+    """The variables whose tensors may be the function's result or a part of it, and those that an impure function
+    passes to calls that may have an effect, of functions of the module or local ones."""
     values: dict[Var, Expr] = {}
     waiting: list[Var] = list(used_vars(function.body.body))
     bodies = [function.body]
@@ -30,7 +31,7 @@ def escaping(function: Function) -> frozenset[Var]:
 
 
 def _handed_on(binding: Binding) -> tuple[Var, ...]:
-    """What a binding lets others hold."""
+    """The variables that a binding passes to others."""
     match binding.value:
         case Call(op=Op() | CrossLevelCall()):
             return ()
@@ -41,13 +42,13 @@ def _handed_on(binding: Binding) -> tuple[Var, ...]:
 
 
 def _parts(value: Expr | None) -> tuple[Var, ...]:
-    """The variables whose tensors a value may be, or contain."""
+    """The variables whose tensors a value may alias or contain."""
     match value:
         case Call(op=Op() | CrossLevelCall()) | None:
             return ()  # a new tensor
         case If(then=SeqExpr(body=then), otherwise=SeqExpr(body=otherwise)):
             return (*used_vars(then), *used_vars(otherwise))
         case Function():
-            return tuple(escaping(value))  # what its calls give may be what it captured
+            return tuple(escaping(value))  # a closure's result may be a captured tensor
         case _:
             return used_vars(value)

@@ -1,4 +1,6 @@
-"""A dataflow block as fusion sees it: what each binding is, who uses it and how, and where all ways from it lead."""
+"""A dataflow block as a graph for fusion: its bindings, the users of each and how they read it, and its
+post-dominators.
+"""
 
 from __future__ import annotations
 
@@ -37,25 +39,27 @@ class Node:
     binding: Binding
     kind: PatternKind
     program: str | None
-    """The tensor program that it calls."""
+    """The tensor program that the binding calls."""
     inputs: dict[int, PatternKind] = field(default_factory=dict)
-    """The nodes that must come before it, and how it reads their values."""
+    """The nodes that must precede it, and how it reads their values."""
     length: int = 0
-    """Of its program (`relaxpy.tir.forms.cost.length`)."""
+    """Length of its program (`relaxpy.tir.forms.cost.length`)."""
     escapes: bool = False
-    """Something outside the block uses it whole. Never said of a part of a program's results."""
+    """The whole value is used outside the block. Never true for a field of a program's results."""
 
 
 @dataclass(frozen=True, slots=True)
 class PostDominator:
-    """The first node that all ways from a node to the outside go through, and the coarsest kind of reading on them."""
+    """The first node that all paths from a node to the outside go through, and the coarsest kind of reading on these
+    paths.
+    """
 
     node: int
     edge: PatternKind
 
 
 class FusionGraph:
-    """The graph of a dataflow block; nodes are numbered in its order."""
+    """The graph of a dataflow block. Nodes are numbered in the order of the block."""
 
     def __init__(self, block: DataflowBlock, mod: IRModule) -> None:
         self._mod = mod
@@ -69,7 +73,7 @@ class FusionGraph:
             node = self._read(binding)
             for source in sorted(needs[number]):
                 self._users[source].append(number)
-                # a shape that is passed, or a symbol that a match_cast defines, is no reading of elements
+                # a shape that is passed, or a symbol that a match_cast defines, is not a read of elements
                 node.inputs.setdefault(source, PatternKind.OPAQUE)
             self.nodes.append(node)
             self._users.append([])
@@ -77,16 +81,16 @@ class FusionGraph:
         self._dominators = self._post_dominators()
 
     def users(self, node: int) -> Sequence[int]:
-        """The nodes that use the value of this one."""
+        """The nodes that use a node's value."""
         return self._users[node]
 
     def post_dominator(self, node: int) -> PostDominator | None:
-        """None where the ways from the node do not come together inside the block."""
+        """The post-dominator of a node; None if the paths from it do not come together inside the block."""
         return self._dominators[node]
 
     def decompresses(self, node: int) -> bool:
-        """Does a program that makes its output of fewer bytes stand here? Then computing it where it is used saves
-        memory traffic, even if it is computed several times."""
+        """Does the node's program compute its output from fewer bytes? Then recomputing it at its uses saves memory
+        traffic, even if there are several."""
         call = self.nodes[node].binding.value
         if self.nodes[node].program is None or not isinstance(call, Call):
             return False
@@ -108,7 +112,7 @@ class FusionGraph:
             source = self._numbers.get(value.tuple)
             if source is None or self.nodes[source].program is None:
                 return opaque
-            # One that is used outside does not end its group: it is one more output of the group's program.
+            # A value that is used outside does not end its group: it becomes an additional output.
             return Node(binding, PatternKind.ELEMENT_WISE, None, {source: PatternKind.ELEMENT_WISE})
         if not isinstance(value, Call) or type(value.op) is not CallTIR:
             return opaque
@@ -117,7 +121,7 @@ class FusionGraph:
             return opaque
         program = self._mod.functions.get(callee.name)
         if not isinstance(program, PrimFunc) or needed_types(value, self._mod) is not None:
-            return opaque  # what is not known to fit cannot be put together
+            return opaque  # a call that is not proved to fit cannot be fused
         pattern = analyse_pattern(program)
         size = length(program.func)
         node = Node(binding, pattern.kind, callee.name, length=size, escapes=escapes)
@@ -132,8 +136,8 @@ class FusionGraph:
         return self._numbers.get(arg) if isinstance(arg, Var) else None
 
     def _post_dominators(self) -> list[PostDominator | None]:
-        """By least common ancestors in the tree that is built from the end of the block (users come before what they
-        use); the root is the outside."""
+        """Computed by least common ancestors in the post-dominator tree, which is built from the end of the block
+        (users precede the values that they use). The root is the outside."""
         found: list[PostDominator | None] = [None] * len(self.nodes)
         depth = [1] * len(self.nodes)
         for number in reversed(range(len(self.nodes))):
@@ -156,7 +160,7 @@ def _meet(
     tree: Sequence[PostDominator | None],
     depth: Sequence[int],
 ) -> PostDominator | None:
-    """Where two ways come together."""
+    """The least common ancestor of two nodes."""
     while a is not None and b is not None and a.node != b.node:
         if depth[a.node] >= depth[b.node]:
             a = _further(a, tree)
@@ -175,13 +179,13 @@ def _further(way: PostDominator, tree: Sequence[PostDominator | None]) -> PostDo
 
 
 def _is_less(read: Sequence[object], written: Sequence[object]) -> bool:
-    """Are tensors of clearly fewer bytes read than written, for sizes that are 0 too?"""
+    """Do the tensors read have clearly fewer bytes than those written, also for sizes of 0?"""
     less, more = _bytes(read), _bytes(written)
     return less is not None and more is not None and prove(dim_op("le", less * 4, more * 3))
 
 
 def _bytes(annotations: Sequence[object]) -> Dim | None:
-    """What tensors of these annotations hold."""
+    """The size in bytes of tensors of these annotations."""
     total = Dim.of(0)
     for annotation in annotations:
         if (

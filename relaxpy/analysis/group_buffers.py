@@ -1,10 +1,10 @@
-"""How many buffers the program of a fusion group takes in a launch.
+"""The number of buffers that the program of a fusion group takes in a launch.
 
-Some devices take few: WebGPU guarantees eight storage buffers (`maxStorageBuffersPerShaderStage`). A group's program
-takes each tensor that it reads from outside, and each that something outside uses. Sizes and other numbers are no
-buffers. Memory that parts of a kernel hand on to each other does not count here: it becomes a parameter only where
-there is room (`relaxpy.tir.lowering.workspace.lifted`), or lies between launches that take fewer tensors than the
-whole.
+Some devices allow few: WebGPU guarantees eight storage buffers (`maxStorageBuffersPerShaderStage`). A group's program
+takes one buffer for each tensor that it reads from outside, and one for each tensor that is used outside. Sizes and
+other scalars are not buffers. Intermediate memory of the kernel does not count: it becomes a parameter only if the
+limit allows it (`relaxpy.tir.lowering.workspace.lifted`), or it is passed between launches that each take fewer tensors
+than the whole.
 """
 
 from __future__ import annotations
@@ -21,39 +21,41 @@ from relaxpy.ir.module import IRModule
 from relaxpy.op.deduce import deduce
 
 _Tensor: TypeAlias = tuple["int | Var | Constant", int]
-"""What gives it, a node of the graph or a value from outside, and its number among the tensors of that."""
+"""The producer of a tensor (a node of the graph, or a value from outside), and the tensor's number among the producer's
+results.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a group's program takes."""
+    """The buffers that a group's program needs."""
 
     read: Counter[_Tensor]
-    """Tensors from outside, and how many of the group's nodes read each."""
+    """Tensors from outside, and the number of the group's nodes that read each."""
     used: Counter[int]
-    """Nodes of the group with uses outside, and how many these are."""
+    """Nodes of the group with uses outside, and the number of these uses."""
     buffers: int
-    """Inputs and outputs."""
+    """The number of inputs and outputs."""
 
 
 class GroupBuffers:
-    """The needs of a graph's groups, beginning with each node alone."""
+    """The needs of a graph's groups. At the beginning each node is a group."""
 
     def __init__(self, graph: FusionGraph, mod: IRModule) -> None:
         self._graph = graph
         self._mod = mod
         self._numbers = {node.binding.var: i for i, node in enumerate(graph.nodes)}
         self._tensors = [_count(deduce(node.binding.var, mod)) for node in graph.nodes]
-        """How many tensors each node's value is."""
+        """The number of tensors in each node's value."""
         reads = [Counter(set(self._reads(i))) for i in range(len(graph.nodes))]
         used = self._uses(reads)
         self.needs: list[Need] = [
             self._need(read, Counter({i: used[i]})) for i, read in enumerate(reads)
         ]
-        """Of each root."""
+        """The need of each group, by its root."""
 
     def together(self, roots: Collection[int], root: Callable[[int], int]) -> Need:
-        """What the groups of these roots need as one."""
+        """The need of the groups of these roots merged into one."""
         parts = [self.needs[each] for each in roots]
         used = Counter[int]()
         read = Counter[_Tensor]()
@@ -92,8 +94,8 @@ class GroupBuffers:
             yield from ((source, first + i) for i in range(_count(deduce(arg, self._mod))))
 
     def _source(self, value: Var | Constant) -> _Tensor:
-        """What gives a value, and the number of its first tensor there. A part of a program's results is given by the
-        program."""
+        """The producer of a value, and the number of its first tensor among the producer's results. A field of a
+        program's results is produced by the program."""
         number = self._numbers.get(value) if isinstance(value, Var) else None
         if number is None:
             return value, 0
@@ -102,7 +104,7 @@ class GroupBuffers:
         return (of, item.index) if isinstance(item, TupleGetItem) and of != number else (number, 0)
 
     def _whole(self, number: int) -> int:
-        """For a part of a program's results the node of the program, else the node itself."""
+        """For a field of a program's results, the node of the program; else the node itself."""
         value = self._graph.nodes[number].binding.value
         if isinstance(value, TupleGetItem) and isinstance(value.tuple, Var):
             source = self._numbers.get(value.tuple)
@@ -111,8 +113,8 @@ class GroupBuffers:
         return number
 
     def _uses(self, reads: list[Counter[_Tensor]]) -> Counter[int]:
-        """How many uses each node's value has: programs that read one of its tensors, once for each, whatever else is
-        done with it, and what happens behind the block."""
+        """The number of uses of each node's value: programs that read one of its tensors (each counts once, whatever
+        else uses the value) and uses after the block."""
         used = Counter[int]()
         for number, node in enumerate(self._graph.nodes):
             whole = self._whole(number)
@@ -126,7 +128,7 @@ class GroupBuffers:
 
 
 def _count(annotation: Annotation) -> int:
-    """How many tensors a value of an annotation is."""
+    """The number of tensors in a value of an annotation."""
     match annotation:
         case TensorType():
             return 1

@@ -1,9 +1,9 @@
-"""Which arguments of `call_tir_inplace` may be changed where they are?
+"""Which arguments of `call_tir_inplace` may be updated in place?
 
-As a value, the result of `call_tir_inplace` is new and its argument stays as it was. So the argument's memory may be
-written only if nothing sees it afterwards: it was made in this function by a call that allocates, or it came into an
-impure function as a parameter (whose caller agreed to that), and neither it nor another name of it, nor what it is a
-part of, is used later or was handed to something that may have kept it. Everywhere else a copy is changed.
+By its semantics, the result of `call_tir_inplace` is a new value and its argument stays unchanged. So the argument's
+memory may be overwritten only if it is not read afterwards. It must have been allocated in this function, or be a
+parameter of an impure function (whose caller permits the update). Neither it, nor an alias of it, nor a tuple that
+contains it may be used later, or have been passed to a callee that may keep it. In all other cases a copy is updated.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from relaxpy.op.call import (
 from relaxpy.op.memory import CallDPS, View
 
 Place = tuple[Var, tuple[int, ...]]
-"""A value's memory: the variable that it was made for, and the fields that lead to it."""
+"""The memory of a value: the variable that it was allocated for, and the path of fields that leads to it."""
 
 
 def updatable(function: Function) -> frozenset[tuple[Call, int]]:
-    """The pairs (call, index of an argument) whose argument may be changed in place, in this function's body and
-    the branches in it (functions inside it are functions of their own)."""
+    """The pairs (call, index of an argument) whose argument may be updated in place, in this function's body and its
+    branches. Local functions are analysed separately."""
     found: set[tuple[Call, int]] = set()
     owned = [] if function.pure else list(function.params)
     _search(function.body, owned, found, UsedVars())
@@ -52,9 +52,9 @@ def updatable(function: Function) -> frozenset[tuple[Call, int]]:
 
 
 def state(function: Function) -> frozenset[Var]:
-    """The variables that name memory of the caller which a call in this function's body may update: parameters of an
-    impure function that `call_tir_inplace` takes, other names of them, and fields. Whether it does depends on who else
-    uses them, so a pass that keeps programs as they are adds and removes no use of these."""
+    """The variables that alias memory of the caller which a call in this function's body may update: parameters of an
+    impure function that `call_tir_inplace` takes, their aliases, and fields. Whether a call updates its argument
+    depends on the argument's other uses. So a pass must neither add nor remove uses of these variables."""
     if function.pure:
         return frozenset()
     memory = _Memory(function.body, list(function.params), UsedVars())
@@ -72,7 +72,7 @@ def state(function: Function) -> frozenset[Var]:
 
 
 def updated_arguments(call: Call, mod: IRModule) -> Sequence[int]:
-    """The arguments of a call of a function, or function value, that it may update in place."""
+    """The arguments that a call of a function, or of a function value, may update in place."""
     match call.op:
         case GlobalVar(name=name):
             function = mod.graph_functions.get(name)
@@ -99,14 +99,14 @@ def _outputs_given(call: Call, mod: IRModule) -> Sequence[int]:
 
 
 def updated(body: SeqExpr) -> frozenset[Var]:
-    """The variables in a body, its branches and local functions, whose memory an in-place call takes: its arguments,
-    and what they are other names of."""
+    """The variables in a body, its branches and local functions that in-place calls may update: their arguments, and
+    the variables that these alias."""
     return _InPlaceArguments().all_names(body)
 
 
 def updated_parameters(function: Function, mod: IRModule) -> list[int]:
-    """The positions of parameters whose memory calls in the body write to: in place as `state` says, by a registered
-    function that changes its arguments, or by a tensor program that is called with its outputs."""
+    """The positions of parameters that calls in the body write to: by an in-place call on memory in `state`, by a
+    registered function that modifies its arguments, or as the output of a tensor program."""
     found = state(function) | _WrittenArguments(mod).all_names(function.body)
     return [i for i, param in enumerate(function.params) if param in found]
 
@@ -115,10 +115,10 @@ class _InPlaceArguments(Visitor):
     def __init__(self) -> None:
         self.taken: list[Var] = []
         self.sources: dict[Var, tuple[Var, ...]] = {}
-        """What a variable is another name, or a part, of."""
+        """For each variable, the variables that it aliases or is a field of."""
 
     def all_names(self, body: SeqExpr) -> frozenset[Var]:
-        """The variables that calls in the body take, and what they are other names of."""
+        """The variables that calls in the body take, with the variables that they alias."""
         with deep_recursion():
             self.visit(body)
         found: set[Var] = set()
@@ -152,7 +152,7 @@ class _InPlaceArguments(Visitor):
 
 
 class _WrittenArguments(_InPlaceArguments):
-    """Those whose memory is certainly the one that is written."""
+    """Finds the arguments whose memory is certainly written."""
 
     def __init__(self, mod: IRModule) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ def _fields(call: Call) -> tuple[Expr, ...]:
 
 @dataclass
 class _Use:
-    """Binding `at` reads this memory; `kept`: what reads it may hold on to it."""
+    """Binding `at` reads this memory. `kept`: the reader may keep a reference."""
 
     at: int
     path: tuple[int, ...]
@@ -196,7 +196,7 @@ class _Use:
 
 @dataclass
 class _Memory:
-    """Who uses which memory, in one body."""
+    """The uses of each memory in one body."""
 
     seq: SeqExpr
     owned: list[Var]
@@ -227,7 +227,7 @@ class _Memory:
         self.use(self.seq.body, count, kept=True)
 
     def same(self, var: Var, source: Expr, path: tuple[int, ...], at: int) -> None:
-        """`var` is another name of (a field of) `source`."""
+        """Record that `var` aliases (a field of) `source`."""
         if isinstance(source, Var) and source in self.places:
             root, inner = self.places[source]
             self.places[var] = (root, (*inner, *path))
@@ -241,7 +241,7 @@ class _Memory:
                 self.uses[root].append(_Use(at, path, kept))
 
     def unseen_after(self, at: int, index: int, args: tuple[Expr, ...]) -> bool:
-        """Is argument `index` of the call in binding `at` of no interest to anything but this call?"""
+        """Is argument `index` of the call in binding `at` used by nothing but this call?"""
         arg = args[index]
         if not isinstance(arg, Var) or arg not in self.places:
             return False
@@ -260,6 +260,6 @@ class _Memory:
 
 
 def _nested(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Is one of the two a part of the other?"""
+    """Is one of the two places a part of the other?"""
     count = min(len(a), len(b))
     return a[:count] == b[:count]

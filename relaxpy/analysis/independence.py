@@ -1,9 +1,10 @@
-"""May the iterations of a loop run at the same time? Where none of them writes what another one reads or writes.
+"""Dependence analysis: may the iterations of a loop run in parallel? They may if no iteration writes an element that
+another one reads or writes.
 
-That is proved by a dimension of each buffer that is written in the loop, or by the number of the element: if all
-accesses go along it by the same step with the loop, and what else is in their indices spans less than a step, no two
-iterations meet. What is not proved runs in order: a sum over an axis that was declared spatial, a stencil in place, an
-index that is read from memory.
+The proof uses one dimension of each buffer that is written in the loop, or the flat index of the element. If all
+accesses advance along it with the loop by the same step, and the rest of their indices spans less than a step, no two
+iterations access the same element. A loop without a proof runs serially: a sum over an axis that was declared spatial,
+an in-place stencil, an index that is read from memory.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from relaxpy.tir.writer.loops import int64
 Loop = Any
 
 AT_ONCE = (tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED, tirx.ForKind.THREAD_BINDING)
-"""Kinds of loops whose iterations have no order."""
+"""Kinds of loops whose iterations run in no fixed order."""
 
 
 def in_order(func: Any) -> Any:
-    """The function with its parallel and vectorised loops serial where their iterations are not proved to be
-    independent, and those that are bound to threads, which processors have none of."""
+    """Return the function with parallel and vectorised loops made serial if their iterations are not proved to be
+    independent. Loops bound to threads become serial too, since processors have no such threads."""
     kinds: list[Loop] = []
     walk(func.body, (tirx.For, kinds.append))
     if not any(loop.kind in AT_ONCE for loop in kinds):
@@ -52,8 +53,8 @@ def in_order(func: Any) -> Any:
 
 
 def rows_at_once(func: Any) -> Any:
-    """The function with parallel loops over rows (`relaxpy.tir.forms.rows`), those that are proved to be independent,
-    and all other loops as they are."""
+    """Return the function with those loops over rows (`relaxpy.tir.forms.rows`) made parallel that are proved to be
+    independent. All other loops stay unchanged."""
     loops = {loop.loop_var for rows in rows_of(func) for loop in rows.loops}
 
     def parallel(loop: Loop) -> Loop:
@@ -66,22 +67,22 @@ def rows_at_once(func: Any) -> Any:
 class _Access:
     buffer: Any
     indices: Sequence[Any]
-    """Over loops and parameters, None for one that depends on what the function writes; empty where nothing is known
-    of the place."""
+    """The indices over loops and parameters. None for an index that depends on memory that the function writes; empty
+    if nothing is known about the place."""
     is_store: bool
     loops: Sequence[tuple[Any, Any, Any]]
-    """Those between the loop in question and the access."""
+    """The loops between the loop in question and the access."""
 
 
 class _Search:
-    """Finds the loops that must run in order."""
+    """Finds the loops that must run serially."""
 
     def __init__(self, func: Any) -> None:
         self.facts = Facts(func)
         self.dependent: list[Any] = []
 
     def visit(self, stmt: Any) -> list[_Access]:
-        """The accesses in a statement, with the loops that are inside of it."""
+        """The accesses in a statement, with the loops inside it that contain them."""
         match stmt:
             case tirx.SeqStmt():
                 return [access for part in stmt.seq for access in self.visit(part)]
@@ -150,7 +151,7 @@ class _Search:
         ]
 
     def handed_over(self, call: Any) -> Iterator[_Access]:
-        """A function that gets a buffer may write anywhere in it."""
+        """A function that receives a buffer may write anywhere in it."""
         name = str(getattr(call.op, "name", ""))
         if name.endswith(("buffer_data", "call_packed")):
             yield _Access(None, (), True, ())
@@ -161,7 +162,7 @@ class _Search:
         return _Access(buffer, stable, is_store, ())
 
     def is_independent(self, loop: Loop, accesses: Sequence[_Access]) -> bool:
-        """Does no iteration write what another one touches?"""
+        """Does no iteration write memory that another one accesses?"""
         if isinstance(loop.extent, tirx.IntImm) and int(loop.extent.value) <= 1:
             return True
         stores = [access for access in accesses if access.is_store]
@@ -174,7 +175,7 @@ class _Search:
         return True
 
     def is_apart(self, var: Any, buffer: Any, accesses: Sequence[_Access]) -> bool:
-        """Do the accesses of different iterations differ in one dimension, or in the number of the element?"""
+        """Do accesses of different iterations always differ in one dimension, or in the flat index?"""
         if any(len(access.indices) != len(buffer.shape) for access in accesses):
             return False
         rank = len(buffer.shape)
@@ -221,7 +222,7 @@ class _Search:
 
 
 def _shared(loop: Loop, accesses: Sequence[_Access]) -> list[_Access]:
-    """The accesses of buffers that are not the iteration's own."""
+    """The accesses of buffers that the iteration does not allocate itself."""
     own: list[Any] = []
     walk(loop.body, (tirx.AllocBuffer, lambda stmt: own.append(stmt.buffer)))
     return [a for a in accesses if a.buffer is None or not any(b.same_as(a.buffer) for b in own)]

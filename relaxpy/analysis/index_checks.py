@@ -1,11 +1,12 @@
-"""Where does a tensor program access a place that may be outside of a buffer, and how is that checked?
+"""Bounds checks: where may a tensor program access memory outside a buffer, and how is that checked?
 
-Every index is proved to be in its dimension, from what is known where it stands (`index_facts`). What is not proved
-(an index that is an element of another buffer, most of all) is checked when the program runs: in loops of their own
-that run first and visit what matters for these indices only, so that the program itself is arranged as any other; or,
-where an index depends on what the program writes, right before the access.
+Every index is proved to be within its dimension, from the facts known at its place (`index_facts`). An index that is
+not proved (most of all one that is an element of another buffer) is checked at run time. The checks run first, in loops
+of their own that compute only these indices, so that the program itself is scheduled like any other. If an index
+depends on memory that the program writes, it is checked right before the access.
 
-So are values of axes, which schedule rules take to be in their range, and regions that `T.match_buffer` names.
+Values of block axes are checked in the same way, since schedule rules assume that they are in range; and so are the
+regions that `T.match_buffer` names.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Load = tvm.ir.TensorLoad
 
 
 def is_checked(func: Any) -> bool:
-    """Are the function's indices to be checked when it runs?"""
+    """Must the function's indices be checked at run time?"""
     return func.attrs is not None and CHECK_INDICES in func.attrs
 
 
@@ -41,15 +42,15 @@ def name_of(func: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def checks_of(func: Any, eager: bool = False) -> tuple[Stmt, ...]:
-    """The statements that check what is not proved, as if they ran before the function; none where all is proved.
-    `eager`: as if both sides of `T.Select`, `and` and `or` were computed, as they are."""
+    """The checks of everything that is not proved, as statements that run before the function; none if everything is
+    proved. `eager`: both sides of `T.Select`, `and` and `or` are evaluated, as the kernel does it."""
     with deep_recursion():
         return tuple(_Checks(func, eager).of(func.body))
 
 
 def with_checks_first(func: Any) -> Stmt | None:
-    """The checks as a statement of their own that may run before the function; None where they depend on what the
-    function computes, or on how far it runs."""
+    """The checks as one statement that may run before the function; None if they depend on values that the function
+    computes, or on how far it runs."""
     checks = checks_of(func)
     facts = Facts(func)
     known = {*func.params, *_sizes(func)}
@@ -65,7 +66,7 @@ def with_checks_first(func: Any) -> Stmt | None:
 
 
 def behind(first: Stmt, func: Any) -> Any:
-    """The function, with a statement that runs before it."""
+    """Return the function with a statement that runs before it."""
     body = func.body
     if isinstance(body, s_tir.SBlockRealize) and not body.iter_values:
         root = body.block
@@ -78,18 +79,18 @@ def behind(first: Stmt, func: Any) -> Any:
 
 
 def with_checks_inside(func: Any) -> Any:
-    """The function with each check right before the statement that it is for."""
+    """Return the function with each check right before the statement that it guards."""
     with deep_recursion():
         return func.with_body(_Inserted(func).within(func.body))
 
 
 def sequence(stmts: Sequence[Stmt]) -> Stmt:
-    """The statements as one."""
+    """Combine the statements into one."""
     return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(list(stmts))
 
 
 class _Checks:
-    """Goes through a function in the order in which it runs, and gives the checks that it would need on its way."""
+    """Walks a function in execution order and collects the checks that it needs."""
 
     def __init__(self, func: Any, eager: bool = False) -> None:
         self.facts = Facts(func)
@@ -97,7 +98,7 @@ class _Checks:
         self.name = name_of(func)
 
     def of(self, stmt: Stmt) -> list[Stmt]:
-        """The checks of a statement and all in it."""
+        """The checks of a statement and everything in it."""
         match stmt:
             case tirx.SeqStmt():
                 return [check for part in stmt.seq for check in self.of(part)]
@@ -136,7 +137,7 @@ class _Checks:
             return first, self.of(otherwise)
 
     def block(self, realize: Any) -> list[Stmt]:
-        """A block: where its predicate holds, its axes have their values, and it runs."""
+        """Checks of a block: the facts inside are its predicate and the values of its axes."""
         head = self.values(realize.predicate)
         with self.facts.where(realize.predicate):
             inner = self.axes(realize)
@@ -159,8 +160,8 @@ class _Checks:
         return checks
 
     def sizes(self, buffer: Any) -> list[Stmt]:
-        """Of memory that is allocated: no size is negative, and one that elements of tensors say is to be had. (What
-        depends on the sizes of arguments is asked for by who calls the kernel.)"""
+        """Checks of an allocation: no size is negative, and memory for a size that depends on elements of tensors is
+        available. (Sizes that depend on arguments' sizes are checked by the caller of the kernel.)"""
         sizes = [int64(extent) for extent in buffer.shape]
         checks = self.values(*sizes)
         for dim, size in enumerate(sizes):
@@ -175,7 +176,7 @@ class _Checks:
         return checks
 
     def regions(self, block: Any) -> list[Stmt]:
-        """Of parts of buffers that have names of their own, the first and the last element."""
+        """Checks of `T.match_buffer`: the first and the last element of each region."""
         checks: list[Stmt] = []
         for match in block.match_buffers:
             buffer = match.source.source
@@ -203,7 +204,7 @@ class _Checks:
     # Expressions
 
     def values(self, *exprs: Expr) -> list[Stmt]:
-        """The checks of these, in order."""
+        """The checks of these expressions, in order."""
         return [check for expr in exprs for check in self.value(expr)]
 
     def value(self, expr: Expr) -> list[Stmt]:
@@ -232,8 +233,8 @@ class _Checks:
                 return self.values(*self.inside(expr))
 
     def inside(self, expr: Expr) -> list[Expr]:
-        """The outermost loads, lets and choices in an expression, in order, found without recursion: sums may have
-        thousands of terms."""
+        """The outermost loads, lets and choices in an expression, in order. Found without recursion, since sums may
+        have thousands of terms."""
         kinds = (Load, tirx.Let) if self.eager else (Load, tirx.Let, *_CHOICES)
         found: list[Expr] = []
         waiting = operands(expr)[::-1]
@@ -246,7 +247,7 @@ class _Checks:
         return found
 
     def choice(self, condition: Expr, then: Expr | None, otherwise: Expr | None) -> list[Stmt]:
-        """One of two values: only one of them is computed (see `with_choices`)."""
+        """Checks of a choice between two values, only one of which is evaluated (see `with_choices`)."""
         head = self.value(condition)
         with self.facts.where(condition):
             first = [] if then is None else self.value(then)
@@ -272,14 +273,14 @@ class _Checks:
         return [self.unless(inside, name, dim, index, extent)]
 
     def unless(self, inside: Expr, name: str, dim: int, index: Expr, extent: Expr) -> Stmt:
-        """The statement that ends the function with an error unless the condition holds."""
+        """A statement that stops the function with an error unless the condition holds."""
         index, extent = self.facts.known(index), self.facts.known(extent)
         call = tirx.call_packed(OUT_OF_RANGE, self.name, name, int64(dim), index, extent)
         return tirx.IfThenElse(tirx.Not(inside), tirx.Evaluate(call), None)
 
 
 class _Inserted(_Checks):
-    """Writes the function anew, with the checks in it."""
+    """Rewrites the function with the checks inserted."""
 
     def within(self, stmt: Stmt) -> Stmt:
         match stmt:
@@ -320,7 +321,7 @@ class _Inserted(_Checks):
                 return sequence([*self.of(stmt), stmt])
 
     def block_within(self, realize: Any) -> Stmt:
-        """A block without axes, in which the former axes are bound variables: none of them is promised to be more."""
+        """A block without axes. The former axes become bound variables, about which schedule rules assume nothing."""
         block = realize.block
         head = self.values(realize.predicate)
         with self.facts.where(realize.predicate):
@@ -344,7 +345,7 @@ class _Inserted(_Checks):
         return sequence([*head, inner])
 
     def initial(self, realize: Any) -> Iterator[Stmt]:
-        """The initial value of a reduction, where its reduced axes are at their beginning."""
+        """The initial value of a reduction, with its reduced axes at their first values."""
         block = realize.block
         if block.init is None:
             return
@@ -356,8 +357,8 @@ class _Inserted(_Checks):
 
 
 def with_choices(func: Any) -> Any:
-    """The function with `T.if_then_else` for choices one side of which reads memory: of `T.Select`, `and` and `or`
-    both sides are computed, and so read places that only the condition keeps them from."""
+    """Return the function with `T.if_then_else` for choices that read memory. `T.Select`, `and` and `or` evaluate both
+    sides, and so may read memory that the condition is meant to exclude."""
 
     def select(node: Any) -> Expr:
         if lanes(node.condition) != 1 or not _has_loads(node.true_value, node.false_value):
@@ -379,9 +380,9 @@ def with_choices(func: Any) -> Any:
 
 
 def with_wrapping(func: Any) -> Any:
-    """The function whose indices are computed modulo 2**32 where elements or scalars of 32 bits are added or multiplied
-    in them. Of `x[i[v] * 65536]` LLVM takes for granted that nothing overflows: it may compare the 32 bits of the index
-    with the extent, and access memory with 64."""
+    """Return the function with index arithmetic on 32-bit elements or scalars computed modulo 2**32. For `x[i[v] *
+    65536]` LLVM assumes that nothing overflows: it may compare the 32 bits of the index with the extent, and access
+    memory with 64 bits."""
     loops: list[Any] = []
     blocks: list[Any] = []
     walk(func.body, (tirx.For, loops.append), (s_tir.SBlock, blocks.append))
@@ -424,7 +425,7 @@ def with_wrapping(func: Any) -> Any:
 
 
 _CHOICES = (tirx.Select, tirx.And, tirx.Or)
-"""Of which both sides are computed, though one would do."""
+"""Operators that evaluate both sides though one would do."""
 _WRAPPING = (tirx.Add, tirx.Sub, tirx.Mul)
 
 
@@ -443,7 +444,7 @@ def operands(expr: Expr) -> list[Expr]:
 
 
 def parts_of(stmt: Stmt) -> list[Expr]:
-    """The expressions of a statement that is made of no others, in the order in which they are computed."""
+    """The expressions of a statement that contains no other statements, in order of evaluation."""
     match stmt:
         case tirx.BufferStore():
             return [stmt.value, *stmt.indices]
@@ -463,7 +464,7 @@ def _has_loads(*exprs: Expr) -> bool:
 
 
 def _ends(index: Expr, buffer: Any) -> list[Expr]:
-    """The index; of a vector of indices the first and the last."""
+    """The index; for a vector of indices, the first and the last."""
     if lanes(index) == 1:
         return [index]
     found: Any = tvm.sym.Analyzer().simplify(index)
@@ -480,7 +481,7 @@ def _ends(index: Expr, buffer: Any) -> list[Expr]:
 
 
 def _looped(loop: Any, inner: list[Stmt]) -> list[Stmt]:
-    """Checks in a loop: once, where all are the same each time."""
+    """Checks in a loop; only once if they do not depend on the loop variable."""
     if not inner:
         return []
     used: list[Any] = []
@@ -493,7 +494,7 @@ def _looped(loop: Any, inner: list[Stmt]) -> list[Stmt]:
 
 
 def _branch(condition: Expr, then: list[Stmt], otherwise: list[Stmt]) -> list[Stmt]:
-    """Checks of two arms."""
+    """Checks of a conditional with two arms."""
     if not then and not otherwise:
         return []
     if isinstance(condition, tirx.IntImm) and int(condition.value):
@@ -505,7 +506,7 @@ def _branch(condition: Expr, then: list[Stmt], otherwise: list[Stmt]) -> list[St
 
 
 def _free(stmt: Stmt) -> list[Any]:
-    """The variables that a check uses and does not define."""
+    """The free variables of a check."""
     used: list[Any] = []
     bound: list[Any] = []
     walk(
@@ -518,7 +519,7 @@ def _free(stmt: Stmt) -> list[Any]:
 
 
 def _may_stop(func: Any) -> bool:
-    """May the function end before its end, or skip a part that no condition before it tells of?"""
+    """May the function stop early, or skip a part under a condition that is not known before it runs?"""
     found: list[Any] = []
 
     def call(node: Any) -> None:

@@ -1,8 +1,8 @@
-"""Facts at each statement of a tensor program: ranges of loops, conditions that hold, values of axes and of bound
-variables; and proofs of comparisons of indices from these facts.
+"""Facts at each statement of a tensor program (loop ranges, conditions that hold, values of axes and of bound
+variables), and proofs of index comparisons from them.
 
-TVM's analyser comes first. It does not multiply ranges by symbols (`i * m + j < n * m`), so what it leaves open is
-brought to its extreme over each loop, the innermost first, in the normal form of dimensions.
+TVM's analyser is tried first. It does not multiply ranges by symbols (`i * m + j < n * m`). An expression that it
+leaves open is maximised or minimised over each loop, innermost first, in the normal form of dimensions.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ Load = tvm.ir.TensorLoad
 
 
 class Facts:
-    """Of one function; statements are entered in order, what is around them by `with`."""
+    """The facts about one function. Statements are visited in order; `with` enters the scopes around them."""
 
     def __init__(self, func: Any) -> None:
         self.written = _written(func)
         """Buffers whose elements may change while the function runs."""
         self.values: dict[Any, Expr] = {}
-        """Axes of blocks and bound variables, by what loops and parameters say."""
+        """Axes of blocks and bound variables, in terms of loops and parameters."""
         self._opaque: set[Any] = set()
         self.loops: list[tuple[Any, Expr, Expr]] = []
-        """Loops around, with their first value and extent; the outermost first."""
+        """The enclosing loops with their first value and extent, outermost first."""
         self._analyzer = tvm.sym.Analyzer()
         self._lengths = NameLengths()
         self.dims = _Dims()
         self._given: list[Dim] = []
         self._elements: list[tuple[Any, Expr]] = []
-        """Elements of buffers that conditions and indices have, and the variables that stand for them."""
+        """Elements of buffers that occur in conditions and indices, and the variables that replace them in proofs."""
         self._sizes: set[SymVar] = set()
         self._dimensions: set[Any] = set()
         for param in func.params:
@@ -64,11 +64,11 @@ class Facts:
         except PassError:
             return
 
-    # What is around
+    # Scopes
 
     @contextmanager
     def loop(self, loop: Any) -> Iterator[None]:
-        """Inside of a loop, which runs."""
+        """Enter a loop that runs at least once."""
         low, extent = self.known(loop.min), self.known(loop.extent)
         self._analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(low, extent), True)
         self.loops.append((loop.loop_var, low, extent))
@@ -79,14 +79,14 @@ class Facts:
         self.loops.pop()
 
     def _factors(self, extent: Expr) -> list[Expr]:
-        """The sizes that a product is made of: none of them is 0 where the product is not."""
+        """The sizes that a product is made of. None of them is 0 if the product is not 0."""
         if isinstance(extent, tirx.Mul):
             return self._factors(extent.a) + self._factors(extent.b)
         return [extent] if extent in self._dimensions else []
 
     @contextmanager
     def where(self, condition: Expr) -> Iterator[None]:
-        """Where a condition holds. Of elements that may have changed since, nothing is assumed."""
+        """Enter a scope in which a condition holds. Nothing is assumed about elements that may have changed since."""
         if not self.is_stable(condition) or lanes(condition) != 1:
             yield
             return
@@ -100,8 +100,8 @@ class Facts:
         del self._given[before:]
 
     def _is_exact(self, condition: Expr) -> bool:
-        """Does it say the same of integers that overflow as of those that do not? Sizes are far from that, but elements
-        and scalar arguments may be anything: of `k + 5 < 10` does not follow that k is below 5."""
+        """Does the condition mean the same for overflowing integers? Sizes are far from overflow, but elements and
+        scalar arguments may be anything: `k + 5 < 10` does not imply that k is below 5."""
         while isinstance(condition, tirx.Not):
             condition = condition.a
         sides = [condition.a, condition.b] if isinstance(condition, _COMPARISONS) else [condition]
@@ -114,7 +114,8 @@ class Facts:
         return any(var not in loops and var not in self._dimensions for var in found)
 
     def let(self, var: Any, value: Expr) -> None:
-        """A variable is another name of a value; nothing is known of it where names within make that long."""
+        """Record that a variable aliases a value. Nothing is recorded if the value grows too long with names
+        expanded."""
         if self.is_stable(value) and self._lengths.keeps(var, value):
             value = self.known(value)
             self.values[var] = value
@@ -122,12 +123,12 @@ class Facts:
                 self._opaque.add(var)
 
     def known(self, expr: Expr) -> Expr:
-        """The expression without axes and bound variables."""
+        """Return the expression with axes and bound variables replaced by their values."""
         return self._replaced(expr, self.values) if self.values else expr
 
     def _to_prove(self, expr: Expr) -> Expr:
-        """The expression as proofs have it: over loops, parameters, elements, and variables bound to arithmetic of
-        elements, which may have overflown."""
+        """The expression as used in proofs: over loops, parameters, elements, and variables bound to arithmetic on
+        elements, which may have overflowed."""
         values = {var: value for var, value in self.values.items() if var not in self._opaque}
         return self._without_loads(self._replaced(expr, values))
 
@@ -138,14 +139,14 @@ class Facts:
         return rewritten(expr, (tvm.ir.Var, lambda var: values.get(var, var)))
 
     def is_stable(self, expr: Expr) -> bool:
-        """Does it read nothing that the function writes?"""
+        """Does the expression read nothing that the function writes?"""
         found: list[Any] = []
         walk(expr, (Load, lambda load: found.append(load.source)))
         return not any(source in self.written for source in found)
 
     def _without_loads(self, expr: Expr) -> Expr:
-        """The expression with a variable in place of each element, of which TVM's analyser assumes nothing, and of what
-        may overflow, of which it assumes that it does not."""
+        """Return the expression with a variable in place of each element (about which TVM's analyser assumes nothing)
+        and of each term that may overflow (about which it would assume the opposite)."""
         if lanes(expr) != 1:
             return expr
         return rewritten(
@@ -167,13 +168,13 @@ class Facts:
         return var
 
     def _may_wrap(self, node: Expr) -> bool:
-        """Is it arithmetic of few bits? Sizes, and indices below them, are far from the ends of 32."""
+        """Is it arithmetic in few bits? Sizes, and indices below them, are far from overflow in 32 bits."""
         dtype = str(node.ty.dtype)
         if not dtype.startswith(("int", "uint")) or dtype == "int64":
             return False
         return dtype != "int32" or self._is_wild(node)
 
-    # Proof
+    # Proofs
 
     def is_within(self, index: Expr, low: Expr, extent: Expr) -> bool:
         """Is `low <= index < low + extent`, always?"""
@@ -184,7 +185,7 @@ class Facts:
         )
 
     def at_most(self, a: Expr, b: Expr) -> bool:
-        """Is `a <= b`, always? Of expressions without axes."""
+        """Is `a <= b`, always? For expressions without axes."""
         if self._proves(a <= b):
             return True
         try:
@@ -198,14 +199,14 @@ class Facts:
         return any(self._analyzer.can_prove(condition, strength) for strength in strengths)
 
     def is_positive(self, distance: Dim) -> bool:
-        """Is it at least 0, at its smallest over all loops?"""
+        """Is the minimum over all loops at least 0?"""
         least = self.extreme(distance, self.loops, largest=False)
         return least is not None and self._holds(dim_op("le", Dim.of(0), least))
 
     def extreme(
         self, value: Dim, loops: Sequence[tuple[Any, Expr, Expr]], *, largest: bool
     ) -> Dim | None:
-        """The largest or smallest value over these loops, which run; None where that is not known."""
+        """The maximum or minimum of a value over these non-empty loops; None if it is not known."""
         try:
             for var, low, extent in reversed(loops):
                 symbol = self.dims.symbol(var)
@@ -236,10 +237,10 @@ class Facts:
 
 
 class _Dims(VarTable):
-    """Integers as dimensions; other variables than integers have none."""
+    """Converts integers to dimensions. Variables that are not integers have none."""
 
     def symbol(self, var: Expr) -> SymVar:
-        """Of 64 bits, as all dimensions."""
+        """A symbol of 64 bits, like all dimensions."""
         found = self.symbols.get(var)
         if found is None:
             found = self.symbols[var] = SymVar(str(var.name))
@@ -252,12 +253,12 @@ class _Dims(VarTable):
 
 
 def lanes(expr: Expr) -> int:
-    """How many numbers the expression is a vector of; 1 for a number."""
+    """The number of lanes of the expression; 1 for a scalar."""
     return int(tvm.DataType(str(expr.ty.dtype)).lanes)
 
 
 def _parts(condition: Expr) -> Iterator[Expr]:
-    """The conjuncts of a condition: of `T.if_then_else(a, b, False)` both a and b."""
+    """The conjuncts of a condition. Those of `T.if_then_else(a, b, False)` are a and b."""
     kind = type(condition)
     name = str(condition.op.name) if kind is tvm.ir.Call else ""
     if kind is tirx.And:
@@ -277,7 +278,7 @@ _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
 def _is_plain(expr: Expr) -> bool:
-    """A variable, perhaps converted to more bits."""
+    """Is it a variable, perhaps converted to more bits?"""
     while isinstance(expr, tirx.Cast) and _keeps_value(expr):
         expr = expr.value
     return isinstance(expr, tvm.ir.Var)
@@ -289,7 +290,7 @@ def _is_whole(expr: Expr) -> bool:
 
 
 def _keeps_value(cast: Any) -> bool:
-    """Is it a conversion of integers that changes none of them?"""
+    """Is it a conversion between integers that preserves the value?"""
     old, new = str(cast.value.ty.dtype), str(cast.ty.dtype)
     if not _is_whole(cast.value) or not _is_whole(cast):
         return False
@@ -301,7 +302,7 @@ def _keeps_value(cast: Any) -> bool:
 
 
 def _is_huge(number: Any) -> bool:
-    """A literal with which products of indices would overflow."""
+    """Is it a literal so large that products of indices with it would overflow?"""
     return abs(int(number.value)) > 1 << 31
 
 
@@ -310,7 +311,7 @@ def _is_false(expr: Expr) -> bool:
 
 
 def _written(func: Any) -> set[Any]:
-    """The buffers that are written, by whatever name."""
+    """The buffers that are written, under any alias."""
     found: set[Any] = set()
     views: list[tuple[Any, Any]] = []
     walk(
@@ -336,5 +337,5 @@ def _source(stmt: Any) -> Any:
 
 
 def _handed_over(call: Any) -> list[Any]:
-    """The buffer whose memory a function is given."""
+    """The buffer whose memory is passed to a function."""
     return [call.args[0]] if str(getattr(call.op, "name", "")).endswith("buffer_data") else []

@@ -1,9 +1,9 @@
-"""From where to where in a lowered function is each allocated tensor in use, and may it leave the call?
+"""Liveness of the allocated tensors in a lowered function: where is each in use, and may it leave the call?
 
-Positions count the bindings in the order in which they stand, those of a branch's arms one arm after the other: so what
-is used in the first arm only is dead in the second. What a variable is another name of is followed through views,
-tuples, branches and casts. A tensor leaves the call if it is returned, captured by a closure, or handed to something
-that may keep it: Python, a function value, a function of the module that does any of these with its parameter.
+Positions number the bindings in program order. Those of a branch's second arm follow those of the first, so a tensor
+that is used only in the first arm is dead in the second. Aliases are followed through views, tuples, branches and
+casts. A tensor leaves the call if it is returned, captured by a closure, or passed to a callee that may keep it:
+Python, a function value, or a function of the module that does one of these with its parameter.
 """
 
 from __future__ import annotations
@@ -33,26 +33,28 @@ from relaxpy.ir.visitor import UsedVars, free_sym_vars
 from relaxpy.op.memory import AllocTensor, Intrinsic, Kill, MakeClosure, View
 
 Path = tuple[int, ...]
-"""The arms that a place lies in, outer ones first: twice the position of the branch, one more for its second arm."""
+"""The branch arms that contain a place, outermost first. An arm is encoded as twice the position of the branch, plus
+one for the second arm.
+"""
 Leaks = Mapping[str, frozenset[int]]
 """Graph function → positions of the parameters whose tensors may outlive a call of it."""
 
 
 @dataclass
 class LiveRange:
-    """A tensor that `memory.alloc_tensor` makes."""
+    """The live range of a tensor that `memory.alloc_tensor` makes."""
 
     var: Var
     call: Call
     size: Dim
-    """In bytes."""
+    """Size in bytes."""
     begin: int
     """Position of the allocation."""
     path: Path
     end: int
-    """Position of the last use of it, under any name."""
+    """Position of the last use, under any alias."""
     first_use: int = -1
-    """Position of the first use: where it is written."""
+    """Position of the first use, which writes it."""
     escapes: bool = False
     """May it be seen after the call?"""
 
@@ -61,7 +63,7 @@ _NONE: frozenset[Var] = frozenset()
 
 
 class Liveness:
-    """What is known of a function's tensors."""
+    """The liveness of a function's tensors."""
 
     def __init__(self, function: Function, leaks: Leaks) -> None:
         self._function = function
@@ -72,7 +74,7 @@ class Liveness:
         self.leaked: set[Var] = set()
         """Parameters whose tensors may be seen after the call."""
         self.symbols: dict[SymVar, tuple[int, Path]] = {}
-        """Where each symbolic variable gets its value; the parameters' are not among them."""
+        """The position at which each symbolic variable is defined, without those of the parameters."""
         self._params = {param: frozenset({param}) for param in function.params}
         self._names: dict[Var, frozenset[Var]] = dict(self._params)
         self._fields: dict[Var, tuple[Expr, ...]] = {}
@@ -90,7 +92,7 @@ class Liveness:
         return frozenset(i for i, param in enumerate(params) if param in self.leaked)
 
     def roots(self, expr: Expr) -> frozenset[Var]:
-        """The allocations and parameters whose memory a value is, or contains."""
+        """The allocations and parameters whose memory a value aliases or contains."""
         if isinstance(expr, Var):
             return self._names.get(expr, _NONE)
         found: set[Var] = set()
@@ -99,7 +101,7 @@ class Liveness:
         return frozenset(found)
 
     def _seq(self, seq: SeqExpr) -> frozenset[Var]:
-        """Walk a body; the roots of its value."""
+        """Walk a body. Returns the roots of its result."""
         for binding in seq.bindings:
             self._at += 1
             if isinstance(binding, MatchCast):
@@ -193,8 +195,8 @@ class Liveness:
 
 
 def liveness(mod: IRModule) -> dict[str, Liveness]:
-    """What is known of the tensors of each graph function of a module. What a function hands on leaks where its
-    callee's parameter does: who calls a function of which more is known is looked at again."""
+    """The liveness of the tensors of each graph function of a module. An argument leaks if the callee's parameter does.
+    Computed as a fixed point: callers are visited again when more is known about a callee."""
     functions = mod.graph_functions
     leaks: dict[str, frozenset[int]] = dict.fromkeys(functions, frozenset())
     callers: defaultdict[str, dict[str, None]] = defaultdict(dict)

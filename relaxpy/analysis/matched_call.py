@@ -1,4 +1,4 @@
-"""Do the arguments of a call fit the parameters of the function, and what are its symbols then?"""
+"""Match the arguments of a call with the parameters of a function, and solve for the function's symbols."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from relaxpy.shape.prove import equal
 def matched_symbols(
     function: Function, args: Sequence[Expr], mod: IRModule
 ) -> dict[SymVar, Dim] | None:
-    """The dimensions that the symbols of a function's parameters are in a call; None if that, or the fit of an
-    argument, is found when the program runs."""
+    """The dimensions of the symbols of a function's parameters in a call; None if these, or the fit of an argument, are
+    known only at run time."""
     bound: dict[SymVar, Dim] = {}
     fit = Verdict.NO
     for _ in rounds(bound):

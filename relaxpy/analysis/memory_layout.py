@@ -1,12 +1,12 @@
-"""Where in one piece of memory does each block lie, so that blocks in use at the same time do not overlap?
+"""Place blocks in one piece of memory so that blocks in use at the same time do not overlap.
 
-Finding the smallest piece is NP-hard (it is two-dimensional strip packing with one coordinate given). What is done:
-blocks are placed one after the other, each into the smallest gap between those that are in use together with it (best
-fit), or as near as possible to an end of the memory (which keeps the middle whole for large ones). That is tried in
-several orders: by size, by the moment of greatest demand that blocks belong to (both Pisarchyk & Lee, "Efficient Memory
-Management for Deep Neural Net Inference", 2020), by their beginning, by the time that they are in use. Each order is
-then improved: the block that reaches highest comes first the next time. The best result is kept; no order can get below
-the demand of the busiest moment, and where one reaches it the search ends.
+Finding the smallest piece is NP-hard (two-dimensional strip packing with one coordinate given). The heuristic places
+blocks one after the other, each into the smallest gap between those in use together with it (best fit), or as near as
+possible to an end of the memory (which keeps the middle free for large blocks). It tries several orders: by size, by
+the moment of greatest demand that blocks belong to (both from Pisarchyk & Lee, "Efficient Memory Management for Deep
+Neural Net Inference", 2020), by begin of use, by duration of use. Each order is then improved: the block that reaches
+highest is placed first in the next round. The best result is kept. No layout can be smaller than the demand of the
+busiest moment, and the search ends when it reaches that.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from functools import partial
 from typing import TypeAlias
 
 ALIGNMENT = 64
-"""Blocks begin at multiples of this: a cache line, and the widest vector register."""
+"""Alignment of blocks in bytes: a cache line, and the widest vector register."""
 
 ROUNDS = 32
-"""How often the orders are tried, improved."""
+"""The number of rounds in which each order is improved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The blocks' first bytes, in their order, and how much memory they take in all."""
+    """The offset of each block in bytes, in the order of the blocks, and the total size of the memory."""
 
     offsets: tuple[int, ...]
     size: int
 
 
 def lay_out(blocks: Sequence[Block]) -> Layout:
-    """A place for every block, in as little memory as is found."""
+    """Find an offset for every block, in as little memory as possible."""
     rounded = [Block(_aligned(b.size), b.begin, b.end) for b in blocks]
     least, neighbours = demand(rounded), _neighbours(rounded)
     orders = [order(rounded) for order in _ORDERS]
@@ -66,7 +66,7 @@ def lay_out(blocks: Sequence[Block]) -> Layout:
 
 
 def demand(blocks: Sequence[Block]) -> int:
-    """The bytes in use at the busiest moment: no layout takes less."""
+    """The bytes in use at the busiest moment, a lower bound of every layout."""
     return max(_loads(blocks), default=0)
 
 
@@ -90,7 +90,7 @@ def _loads(blocks: Sequence[Block]) -> list[int]:
 
 
 def _neighbours(blocks: Sequence[Block]) -> list[list[int]]:
-    """For each block those that are in use at some time when it is."""
+    """For each block, the blocks whose use overlaps its own."""
     found: list[list[int]] = [[] for _ in blocks]
     current: list[int] = []
     for i in sorted(range(len(blocks)), key=lambda i: blocks[i].begin):
@@ -103,7 +103,7 @@ def _neighbours(blocks: Sequence[Block]) -> list[list[int]]:
 
 
 _Taken: TypeAlias = Sequence[tuple[int, int]]
-"""Pieces of memory: offset and size, by offset."""
+"""Occupied memory: pieces (offset, size), sorted by offset."""
 
 
 def _place(
@@ -112,7 +112,7 @@ def _place(
     neighbours: Sequence[Sequence[int]],
     gap: Callable[[int, _Taken], int],
 ) -> Layout:
-    """Place blocks in this order: `gap(size, taken)` says where, beside what is taken."""
+    """Place blocks in this order. `gap(size, taken)` returns the offset of a block among the occupied pieces."""
     offsets = [0] * len(blocks)
     placed = [False] * len(blocks)
     for index in order:
@@ -124,7 +124,7 @@ def _place(
 
 
 def _smallest_gap(size: int, taken: _Taken) -> int:
-    """The beginning of the smallest gap that takes `size` bytes, the lowest of these."""
+    """The offset of the smallest gap of at least `size` bytes; the lowest one of several."""
     end = 0
     best: tuple[int, int] | None = None
     for offset, length in taken:
@@ -136,7 +136,7 @@ def _smallest_gap(size: int, taken: _Taken) -> int:
 
 
 def _nearest_end(limit: int, size: int, taken: _Taken) -> int:
-    """The place, at either end of a gap, that is nearest to 0 or to the limit; behind all, if only that is left."""
+    """The offset, at either end of a gap, nearest to 0 or to the limit; after all pieces if there is no other."""
     end = 0
     best: tuple[int, int] | None = None
     for offset, length in (*taken, (limit, 0)):

@@ -1,7 +1,7 @@
-"""Regions of a dataflow block that match patterns and can be cut out: for `FuseOpsByPattern` and `LowerToLibrary`.
+"""Regions of a dataflow block that match patterns and can be cut out, for `FuseOpsByPattern` and `LowerToLibrary`.
 
-A region is the bindings that a match covers. It can be computed in one go if no way leads out of it and back in, and
-from outside only its roots are seen (unless further outputs are allowed).
+A region consists of the bindings that a match covers. It can be cut out if no path leads out of it and back in, and
+only its roots are used outside (unless further outputs are allowed).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from relaxpy.ir.module import IRModule
 from relaxpy.ir.pattern import AnyPattern
 
 Refusal = Callable[[Match], str]
-"""Why a match is not wanted; empty if it is."""
+"""The reason why a match is rejected; empty if it is accepted."""
 
 
 @dataclass(frozen=True)
 class PatternRegion:
-    """A match whose bindings, by position in the block, can become one."""
+    """A match whose bindings, given by position in the block, can be cut out as one."""
 
     match: Match
     members: frozenset[int]
@@ -31,15 +31,15 @@ class PatternRegion:
 
 @dataclass
 class PatternReport:
-    """How often a registered pattern was found in a module, and what was found but not taken."""
+    """The number of matches of a registered pattern in a module, and the matches that were rejected."""
 
     name: str
     matches: int = 0
     refused: list[tuple[str, Span | None]] = field(default_factory=list)
-    """Why a region of the pattern's form was left, and where it is."""
+    """The reason for each rejected match, and its location."""
 
     def __str__(self) -> str:
-        """What to tell the user."""
+        """The report as text for the user."""
         if self.matches:
             return f"the pattern {self.name!r} matched {self.matches} regions"
         reasons = dict[str, list[str]]()
@@ -50,7 +50,7 @@ class PatternReport:
 
 
 class UnmatchedPatternWarning(UserWarning):
-    """A pattern that somebody registered and expects to be found was not."""
+    """A registered pattern that is expected to match did not match."""
 
     def __init__(self, report: PatternReport) -> None:
         super().__init__(str(report))
@@ -58,20 +58,20 @@ class UnmatchedPatternWarning(UserWarning):
 
 
 def warn_unmatched(reports: Iterable[PatternReport]) -> None:
-    """Warn of each pattern that was never found."""
+    """Warn about each pattern that never matched."""
     for report in reports:
         if not report.matches:
             warnings.warn(UnmatchedPatternWarning(report), stacklevel=3)
 
 
 class PatternRegions:
-    """The regions of one block, claimed pattern after pattern; what is claimed is not found again."""
+    """The regions of one block, claimed pattern by pattern. A claimed binding is not matched again."""
 
     def __init__(self, block: DataflowBlock | Scope, mod: IRModule) -> None:
         self._scope = scope_of(block, mod)
         self._mod = mod
         self._home: dict[int, frozenset[int]] = {}
-        """The region that a binding belongs to."""
+        """The region that each binding belongs to."""
         self._dependents: list[list[int]] | None = None
 
     def claim(
@@ -82,8 +82,8 @@ class PatternRegions:
         *,
         further_outputs: bool = False,
     ) -> Iterator[PatternRegion]:
-        """The regions of a pattern from the end of the block on, so that the longest chain is taken where alternatives
-        allow it; each is claimed. With `further_outputs` values inside it may be used elsewhere."""
+        """Claim the regions of a pattern from the end of the block on, so that the longest chain is taken if
+        alternatives allow it. With `further_outputs`, inner values may be used elsewhere."""
         for match in find_matches(pattern, self._scope, self._mod, backwards=True):
             position = self._scope.position
             members = frozenset(position[binding.var] for binding in match.bindings)
@@ -98,13 +98,13 @@ class PatternRegions:
             yield PatternRegion(match, members)
 
     def _not_in_one_go(self, match: Match, members: frozenset[int], further_outputs: bool) -> str:
-        """Why the bindings of a match cannot become one; empty if they can."""
+        """The reason why the bindings of a match cannot be cut out as one; empty if they can."""
         roots = {self._scope.position[v] for v in match.roots if isinstance(v, Var)}
         seen = [i for i in sorted(members) if self._seen_outside(i, members)]
         inner = [i for i in seen if i not in roots]
         if inner and not further_outputs:
             return f"{self._scope.bindings[inner[0]].var.name} is used elsewhere too"
-        # From an output that comes last in its region no way leads back into what it is made of.
+        # No path leads from an output that is last in its region back into the region.
         if seen != [max(members)] and self._comes_back(members):
             return "what follows from a part of it goes into another"
         return ""
@@ -113,7 +113,7 @@ class PatternRegions:
         return self._scope.escapes[i] or not members.issuperset(self._scope.users[i])
 
     def _comes_back(self, members: frozenset[int]) -> bool:
-        """Does a way lead out of a region and back in, where every claimed region is one step?"""
+        """Does a path lead out of a region and back in, with every claimed region contracted to one node?"""
         if self._dependents is None:
             self._dependents = [[] for _ in self._scope.bindings]
             for i, needed in enumerate(dependencies(self._scope.bindings)):

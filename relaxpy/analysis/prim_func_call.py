@@ -1,7 +1,7 @@
-"""Does a call give its tensor program what that takes: always, never, or is that known only when the program runs?
+"""Check calls of tensor programs: do the arguments fit the parameters always, never, or is that known only at run time?
 
-A certain no is an error of the program (`check_prim_func_call`). What is not known is to be checked before the program
-runs, since nothing in it looks at its arguments: `needed_types` says as what they must come.
+Arguments that never fit are an error of the program (`check_prim_func_call`). Arguments that may fit must be checked
+before the call, since a tensor program does not check them: `needed_types` returns the types that they must have.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ CODE = "wf-prim-func-call"
 
 @dataclass(frozen=True)
 class _Given:
-    """One value that a call hands over: an argument, or an output that it allocates (no `expr`)."""
+    """A value that a call passes: an argument, or an output that it allocates (without `expr`)."""
 
     what: str
     annotation: Annotation
     arg: str
-    """Where it is written in the call."""
+    """Source location in the call."""
     expr: Expr | None = None
 
     @property
@@ -43,7 +43,7 @@ class _Given:
         return self.expr.name if isinstance(self.expr, Var) else self.what.replace(" ", "_")
 
     def located(self, error: VerifyError) -> VerifyError:
-        """The error at this argument or output."""
+        """Return the error with the location of this argument or output."""
         if isinstance(self.expr, Var):
             error.show(f"{self.expr.name} is {self.annotation}", self.expr.span)
         return error.about(self.arg)
@@ -51,15 +51,15 @@ class _Given:
 
 @dataclass(frozen=True)
 class _Handover:
-    """The arguments and outputs of a call, beside the parameters of its tensor program."""
+    """The arguments and outputs of a call, next to the parameters of its tensor program."""
 
     name: str
     params: tuple[BufferParam | ScalarParam, ...]
-    """Of the program."""
+    """Parameters of the program."""
     tensors: Sequence[_Given]
-    """For the buffers, in order."""
+    """Values for the buffers, in order."""
     scalars: Sequence[PrimType]
-    """For the scalars, in order."""
+    """Values for the scalars, in order."""
     span: Span | None
 
     @property
@@ -84,8 +84,8 @@ def is_program_call(call: Call) -> bool:
 
 
 def check_prim_func_call(call: Call, mod: IRModule) -> list[VerifyError]:
-    """The errors of a call of a tensor program (`is_program_call`): its callee, the number of arguments, outputs and
-    scalars, and each tensor's rank, dtype and dimensions (those that can never be equal)."""
+    """The errors of a call of a tensor program (`is_program_call`): in its callee, in the number of arguments, outputs
+    and scalars, and in each tensor's rank, dtype and dimensions (if they can never be equal)."""
     callee = call.args[0] if call.args else None
     lowered = isinstance(call.op, CallDPS)
     if not isinstance(callee, GlobalVar) or (
@@ -123,7 +123,9 @@ def _always_fits(
     tensors: tuple[Annotation, ...],
     scalars: tuple[Dim | None, ...],
 ) -> bool:
-    """Do these fit such a program wherever the call is? The layers of a model ask the same, and several passes do."""
+    """Do these values fit such a program at every call? Cached, since the layers of a model and several passes repeat
+    the question.
+    """
     call = _Handover("", params, [_Given("", each, "") for each in tensors],
                      [PrimType("int64", value) for value in scalars], None)  # fmt: skip
     with assuming_nothing():
@@ -131,7 +133,7 @@ def _always_fits(
 
 
 def _is_proved(call: _Handover) -> bool:
-    """Are all ranks, dtypes and dimensions known to be those of the program's parameters?"""
+    """Are all ranks, dtypes and dimensions proved to be those of the program's parameters?"""
     bound = _bound(call)
     in_shapes = {var for p in call.buffers for dim in p.shape for var in dim.vars}
     open_scalars = any(
@@ -146,18 +148,18 @@ def _is_proved(call: _Handover) -> bool:
 
 @dataclass(frozen=True)
 class NeededTypes:
-    """As what the values of a call must come for its program to run on them."""
+    """The types that the values of a call must have for its program."""
 
     args: tuple[Annotation | None, ...]
-    """One for each tensor or scalar of the call's arguments, in order; None: it is known to fit."""
+    """One for each tensor or scalar argument of the call, in order; None if it is proved to fit."""
     outputs: tuple[Annotation, ...]
-    """In place of what the call says of its outputs."""
+    """The types of the outputs, in place of those that the call declares."""
 
 
 def needed_types(call: Call, mod: IRModule) -> NeededTypes | None:
-    """As what the values of a call of a tensor program must come; None where all are known to fit. Where ranks, dtypes
-    or sizes are unknown, these come first, the sizes as new symbols: ask again for the call of what was so named.
-    Takes calls without an error (`check_prim_func_call`)."""
+    """The types that the values of a call of a tensor program must have; None if all are proved to fit. Unknown ranks,
+    dtypes and sizes are resolved first, with new symbols for the sizes: after casting to these types, ask again for the
+    new call. The call must have no errors (`check_prim_func_call`)."""
     callee = call.args[0]
     assert isinstance(callee, GlobalVar)
     program = mod.functions[callee.name]
@@ -184,7 +186,7 @@ def needed_types(call: Call, mod: IRModule) -> NeededTypes | None:
 
 
 def in_order(program: TensorProgram, args: Sequence[Expr], mod: IRModule) -> tuple[Expr, ...]:
-    """Tensors and scalars as the program's parameters stand: those of one kind keep their order."""
+    """Tensors and scalars in the order of the program's parameters. Those of one kind keep their order."""
     scalars = [isinstance(deduce(arg, mod), PrimType) for arg in args]
     values = iter([arg for arg, scalar in zip(args, scalars, strict=True) if scalar])
     tensors = iter([arg for arg, scalar in zip(args, scalars, strict=True) if not scalar])
@@ -197,7 +199,9 @@ def _needed(
     tensors: Sequence[Annotation | None],
     mod: IRModule,
 ) -> NeededTypes:
-    """By the call's arguments and outputs, of what its program's scalars and buffers must come as."""
+    """The types required for the call's arguments and outputs, from the types required for its program's scalars and
+    buffers.
+    """
     others, values = iter(scalars), iter(tensors)
     args: list[Annotation | None] = []
     for arg in _arguments(call):
@@ -214,7 +218,7 @@ def _needed(
 
 
 def _named(pattern: TensorType, given: _Given) -> TensorType | None:
-    """A tensor of which not all is known, with symbols for its sizes; None if all is known."""
+    """The type of a tensor with symbols for its unknown sizes; None if everything is known."""
     actual = given.annotation
     if isinstance(actual, TensorType) and actual.dims is not None and actual.dtype is not None:
         return None
@@ -225,7 +229,7 @@ def _named(pattern: TensorType, given: _Given) -> TensorType | None:
 
 
 def _arguments(call: Call) -> Sequence[Expr]:
-    """The tensors and scalars that a call passes, outputs that it allocates left out."""
+    """The tensors and scalars that a call passes, without the outputs that it allocates."""
     if isinstance(call.op, CallDPS):
         return call.args[1:]
     values = call.args[1]
@@ -233,7 +237,7 @@ def _arguments(call: Call) -> Sequence[Expr]:
 
 
 def _places(call: Call) -> Sequence[int]:
-    """For each output the argument whose memory it takes; -1: it is allocated."""
+    """For each output, the index of the argument whose memory it takes; -1 if it is allocated."""
     if isinstance(call.op, CallTIRInplace):
         return call.op.inplace_indices
     return (-1,) * len(call.ty_args)
@@ -322,7 +326,7 @@ def _compare(call: _Handover) -> list[VerifyError]:
 
 
 def _bound(call: _Handover) -> dict[SymVar, Dim]:
-    """The program's symbols in terms of the caller's, as far as these follow from dimensions that are known."""
+    """The program's symbols in terms of the caller's, as far as these follow from known dimensions."""
     bound: dict[SymVar, Dim] = {
         param.var: scalar.value
         for param, scalar in zip(call.variables, call.scalars, strict=True)

@@ -1,4 +1,4 @@
-"""Functions that can be one tensor program: calls of tensor programs one after the other, and tuples."""
+"""Functions that can become one tensor program: sequences of calls of tensor programs, and tuples."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from relaxpy.tir.fuse import Step, Value, can_be_fused
 from relaxpy.tir.prim_func import PrimFunc
 
 Part = Value | ShapeExpr | PrimValue | Var | tuple["Part", ...]
-"""A value in such a function: a tensor, a shape or number of the function's symbols, a parameter that is no tensor, a
-tuple of parts."""
+"""A value in such a function: a tensor, a shape or number over the function's symbols, a parameter that is not a
+tensor, or a tuple of parts."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a tensor that the program reads comes from: a constant, or a parameter, perhaps a field of a tuple."""
+    """The origin of a tensor that the program reads: a constant, or a parameter or a field of one."""
 
     value: Value
     of: Var | Constant
@@ -57,19 +57,19 @@ class ProgramGroup:
     given: Mapping[int, Source]
     """All tensors of the parameters, by the identity of their values."""
     outputs: Sequence[Value]
-    """Tensors that the program writes and the function gives, each once."""
+    """Tensors that the program writes and the function returns, each once."""
     scalars: Sequence[SymVar]
     """Symbols that the program takes as numbers."""
     result: Part
 
 
 class _Other(Exception):
-    """Something that no tensor program does."""
+    """A value that a tensor program cannot compute."""
 
 
 def program_group(function: Function, mod: IRModule) -> ProgramGroup | None:
-    """The function as one program; None where it is more than that: it calls something else, has branches, returns a
-    constant (which is new in every call), or asks something of its arguments that a program does not check."""
+    """The function as one program. None if that is not possible: it calls something else, has branches, returns a
+    constant (which must be new in every call), or requires a check of its arguments that a program does not make."""
     if UPPER in function.attrs or LOWER in function.attrs:
         return None
     if accepts(function.ret, deduce(function.body, mod), None, equal) is not Verdict.YES:
@@ -124,7 +124,7 @@ class _Reader:
             self.values[binding.var] = self.part(value)
 
     def call(self, call: Call, name: str) -> tuple[Value, ...]:
-        """A step; gives its outputs."""
+        """Add a step. Returns its outputs."""
         callee = call.args[0] if call.args else None
         if type(call.op) is not CallTIR or not isinstance(callee, GlobalVar):
             raise _Other
@@ -154,7 +154,7 @@ class _Reader:
         return made
 
     def part(self, expr: Expr, constant: Callable[[Constant], Value] | None = None) -> Part:
-        """The part that an expression denotes. `constant` reads the constants in it; without it they are refused."""
+        """The part that an expression denotes. `constant` resolves the constants in it; without it they are refused."""
         match expr:
             case Var() if expr in self.values:
                 return self.values[expr]
@@ -173,7 +173,7 @@ class _Reader:
                 raise _Other
 
     def constant(self, constant: Constant) -> Value:
-        """A constant that a step reads: the callers hand it over."""
+        """The value of a constant that a step reads. The caller passes it as an argument."""
         if id(constant) not in self.constants:
             annotation = deduce(constant, self.mod)
             assert isinstance(annotation, TensorType)

@@ -1,4 +1,4 @@
-"""Which calls have an effect, and so must not be removed, moved or repeated."""
+"""Which calls have an effect, so that they must not be removed, moved or repeated?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relaxpy.op.deduce import deduce
 
 
 def is_pure(call: Call, mod: IRModule) -> bool:
-    """May this call stand in a dataflow block? A function that nothing is known of may do anything."""
+    """May this call be part of a dataflow block? A function about which nothing is known may have any effect."""
     callee = call.op
     if isinstance(callee, Operator):
         return callee.pure

@@ -1,8 +1,9 @@
-"""May programs that only move data (transpositions, heads split and put together) go into the matrix product before or
-behind them?
+"""May programs that only move data (transpositions, splitting and joining heads) be fused into the matrix product
+before or after them?
 
-A product reads and writes through strides, so it can do without them where what it must find contiguous stays so. That
-is asked of the fused program itself: it must still read as a matrix product, and as good a one.
+A product reads and writes through strides, so it does not need them as long as the accesses that must be contiguous
+stay contiguous. The test is made on the fused program itself: it must still be recognised as a matrix product, and be
+as efficient.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from relaxpy.tir.writer.loops import constant
 
 
 class Relayouts:
-    """Answers for one run of a pass. What was asked is remembered: the layers of a model ask the same."""
+    """Cached answers for one run of a pass, since the layers of a model repeat."""
 
     def __init__(self) -> None:
         self._forms: dict[_Chain, MatmulForm | None] = {}
@@ -31,8 +32,8 @@ class Relayouts:
     def move_for_free(
         self, product: Sequence[Binding], whole: Sequence[Binding], mod: IRModule
     ) -> bool:
-        """Is the program of all the bindings of `whole` a matrix product that walks memory as well as the one of
-        `product`, which is part of it? Both in the order of their block; what the last one binds is the result."""
+        """Is the program of all bindings in `whole` a matrix product that accesses memory as efficiently as that of
+        `product`, which is a part of it? Both are in the order of their block; the last binding is the result."""
         old = self._form(product, mod)
         new = None if old is None else self._form(whole, mod)
         return old is not None and new is not None and _is_as_good(new, old)
@@ -47,9 +48,9 @@ class Relayouts:
 
 
 def _is_as_good(new: MatmulForm, old: MatmulForm) -> bool:
-    """As many loops in its rows and columns, factors contiguous where they were (the right one may be so in its depth
-    instead: the kernel transposes tiles in registers, which costs less than a pass over memory), and no more done to
-    the sums."""
+    """Is the new product as efficient as the old one? It must have at least as many loops in its rows and columns, keep
+    contiguous factors contiguous, and do no more to the sums. The right-hand factor may become contiguous along the
+    depth instead: the kernel transposes tiles in registers, which costs less than a pass over memory."""
     lhs = constant(new.depth.lhs) == 1 or constant(old.depth.lhs) != 1
     rhs = 1 in (constant(new.column.rhs), constant(new.depth.rhs)) or constant(old.column.rhs) != 1
     return (
@@ -67,22 +68,22 @@ class _Link:
 
     program: PrimFunc
     inputs: tuple[int, ...]
-    """By number: the inputs of the chain first, then the outputs of its links, as they are first met."""
+    """By number: first the inputs of the chain, then the outputs of its links, in order of first use."""
     output: int
     scalars: tuple[Dim, ...]
 
 
 @dataclass(frozen=True)
 class _Chain:
-    """Calls of tensor programs in a row, compared by what they compute."""
+    """A sequence of calls of tensor programs, compared by structure."""
 
     links: tuple[_Link, ...]
     types: tuple[TensorType, ...]
-    """Of each value."""
+    """The type of each value."""
 
 
 def _chain(bindings: Sequence[Binding], mod: IRModule) -> _Chain | None:
-    """The tensor programs that the bindings call; None where one of them is no call of one with one output."""
+    """The tensor programs that the bindings call; None if a binding is not a call of a program with one output."""
     numbers: dict[Expr, int] = {}
     types: list[TensorType] = []
     links: list[_Link] = []
@@ -118,7 +119,7 @@ def _chain(bindings: Sequence[Binding], mod: IRModule) -> _Chain | None:
 
 
 def _joined(chain: _Chain) -> PrimFunc:
-    """The program that a chain comes to."""
+    """The fused program of a chain."""
     if len(chain.links) == 1:
         return chain.links[0].program
     values = [Value(f"x{i}", annotation) for i, annotation in enumerate(chain.types)]

@@ -1,9 +1,10 @@
-"""Which bindings may be left out where nothing uses them?
+"""Which bindings may be removed if nothing uses them?
 
-Those without an effect, and an error is an effect, too: a program that stops because n is not m does so after every
-pass. So a call stays whose relation of dimensions is checked at run time, a `match_cast` that is not proved, and the
-call of a function that may do either, or may never end. A tensor program is called with what may not fit it: that is an
-error, too, before `CheckCalls` has said so; so is an index that it looks at.
+Those without an effect, where an error is an effect, too: a program that stops because n is not m must do so after
+every pass. So the following stay: a call whose relation of dimensions is checked at run time, a `match_cast` that is
+not proved, and a call of a function that may contain either, or may not terminate. A call of a tensor program whose
+arguments may not fit stays until `CheckCalls` has inserted the check, and so does a call of a program that checks its
+indices.
 """
 
 from __future__ import annotations
@@ -56,20 +57,20 @@ from relaxpy.shape.lattice import Verdict, accepts
 from relaxpy.shape.prove import equal, prove
 
 _NEVER_FAIL = (ShapeOf, ShapeToTensor)
-"""Operators that are functions of the runtime and take whatever fits their annotation."""
+"""Operators computed by runtime functions that accept any arguments that fit their annotations."""
 _MADE = (AllocStorage, AllocTensor, CopyTo, MakeClosure, MakeShape, ReadScalar, View)
-"""Instructions for their value; the others are for their effect."""
+"""Instructions that are executed for their value; the others are executed for their effect."""
 
 
 class Removable:
-    """Answers for the bindings of one module."""
+    """Cached answers for the bindings of one module."""
 
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod
         self._total: dict[str, bool] = {}
 
     def __call__(self, binding: Binding) -> bool:
-        """Would the program do the same without this binding, if nothing uses its variable?"""
+        """Does the program behave the same without this binding, if nothing uses its variable?"""
         try:
             if isinstance(binding, MatchCast):
                 return proved(binding, self.mod)
@@ -92,7 +93,7 @@ class Removable:
                 return self._leaves((value,))
 
     def _leaves(self, leaves: Iterable[Expr]) -> bool:
-        """Can these be evaluated whatever the symbols are?"""
+        """Can these be evaluated for all values of the symbols?"""
         return all(self._leaf(leaf) for leaf in leaves)
 
     def _leaf(self, leaf: Expr) -> bool:
@@ -130,7 +131,7 @@ class Removable:
                 return False
 
     def _checks(self, call: Call) -> bool:
-        """Does a call run a tensor program that looks at its indices?"""
+        """Does a call run a tensor program that checks its indices?"""
         callee = call.args[0]
         program = self.mod.functions.get(callee.name) if isinstance(callee, GlobalVar) else None
         return isinstance(program, TensorProgram) and CHECK_INDICES in program.attrs
@@ -143,7 +144,7 @@ class Removable:
         return not deduction.requirements and self._leaves(call.args) and _fits_always(result)
 
     def total(self, name: str, args: Iterable[Expr]) -> bool:
-        """Does a call of a function always come to its end?"""
+        """Does a call of a function always terminate without an error?"""
         function = self.mod.functions.get(name)
         if not isinstance(function, Function) or not function.pure:
             return False
@@ -153,7 +154,7 @@ class Removable:
             if verdict is not Verdict.YES:
                 return False
         if name not in self._total:
-            self._total[name] = False  # a recursion may never end
+            self._total[name] = False  # a recursion may not terminate
             result = deduce(function.body.body, self.mod)
             kept = accepts(function.ret, result, None, equal) is Verdict.YES
             self._total[name] = kept and not bounds_of(function) and self._body(function.body)
@@ -161,12 +162,12 @@ class Removable:
 
 
 def proved(cast: MatchCast, mod: IRModule | None = None) -> bool:
-    """Does a `match_cast` that defines no symbol always hold?"""
+    """Does a `match_cast` that defines no symbol always succeed?"""
     return accepts(cast.annotation, deduce(cast.value, mod), None, equal) is Verdict.YES
 
 
 def _fits_always(annotation: Annotation) -> bool:
-    """Is a result of this annotation one of known rank without a dimension that may be negative?"""
+    """Is the annotation of known rank, without dimensions that may be negative?"""
     match annotation:
         case TensorType(ndim=ndim) | ShapeType(ndim=ndim) if ndim < 0:
             return False
@@ -183,14 +184,16 @@ def _fits_always(annotation: Annotation) -> bool:
 
 
 def is_size(dim: Dim) -> bool:
-    """Is a dimension at least 0 whatever its symbols are?"""
+    """Is a dimension at least 0 for all values of its symbols?"""
     if (dim.symbol is not None and not dim.symbol.signed) or (dim.value or 0) > 0:
         return True
     return _has_value(dim) and prove(dim_op("le", 0, dim))
 
 
 def _has_value(dim: Dim) -> bool:
-    """Is nothing divided by what may be 0, and does no arithmetic with a scalar's value leave 64 bits?"""
+    """Does the dimension contain neither a division by a possible 0 nor arithmetic on a scalar that may overflow 64
+    bits?
+    """
     if dim.symbol is None and any(var.signed for var in dim.vars):
         return False
     for monomial, _ in dim.terms:

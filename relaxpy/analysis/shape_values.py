@@ -1,8 +1,8 @@
-"""Tensors of integers whose elements are known as dimensions: what programs compute shapes with.
+"""Evaluate integer tensors whose elements are dimensions: the tensors with which programs compute shapes.
 
-`shape_to_tensor(R.shape([n, m]))` holds n and m; a slice of it holds n, and concatenated with a constant 4 it is
-(n, 4), which `tensor_to_shape` makes a shape of again. The elements are `Dim`s in arrays of objects, and operators that
-only move elements are evaluated by their own `reference`.
+`shape_to_tensor(R.shape([n, m]))` holds n and m. A slice of it holds n; concatenated with a constant 4 it is (n, 4),
+which `tensor_to_shape` turns back into a shape. The elements are `Dim`s in arrays of objects. Operators that only move
+elements are evaluated by their own `reference`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from relaxpy.op.slice import StridedSlice
 from relaxpy.op.unary import Negative
 
 LARGEST = 64
-"""Tensors of more elements are no shapes."""
+"""Larger tensors are not treated as shapes."""
 
 MOVING: tuple[type[Operator], ...] = (
     Reshape,
@@ -47,15 +47,15 @@ MOVING: tuple[type[Operator], ...] = (
     Tile,
     Flip,
 )
-"""Operators whose result has elements of their first argument, and no others."""
+"""Operators whose result contains only elements of their first argument."""
 
 
 class NotKnownError(Exception):
-    """A value that is found when the program runs."""
+    """A value that is known only at run time."""
 
 
 def _by_number(op: str) -> Callable[[Any, Any], Any]:
-    """Division by positive numbers; what may be divided by 0 is left to the running program."""
+    """Division by a positive number. A division by a possible 0 is left to the running program."""
 
     def element(a: Dim, b: Dim) -> Dim:
         if b.value is None or b.value <= 0:
@@ -85,8 +85,8 @@ _ARITHMETIC: dict[type[Operator], Callable[..., Any]] = {
 
 
 def evaluate(op: Op, args: Sequence[Any]) -> Any:
-    """The value of a call: an array of `Dim`s, or a tuple of such. `args` are arrays (of `Dim`s or integers), tuples of
-    arrays, and shapes. Raises `NotKnownError`."""
+    """The value of a call: an array of `Dim`s, or a tuple of such arrays. `args` are arrays (of `Dim`s or integers),
+    tuples of arrays, and shapes. Raises `NotKnownError`."""
     if isinstance(op, Astype) and op.dtype == "int64":
         return _checked(args[0])
     if isinstance(op, Prod):
@@ -106,8 +106,8 @@ def evaluate(op: Op, args: Sequence[Any]) -> Any:
 
 
 def symbolic(values: np.ndarray | Sequence[Dim] | Dim | float | str) -> np.ndarray:
-    """An array of integers, dimensions in order, or a scalar as an array of `Dim`s. Raises `NotKnownError` for what is
-    none."""
+    """Convert an array of integers, a sequence of dimensions, or a scalar to an array of `Dim`s. Raises `NotKnownError`
+    for other values."""
     if isinstance(values, (bool, float, str)):
         raise NotKnownError
     if isinstance(values, (int, Dim)):

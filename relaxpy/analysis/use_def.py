@@ -1,4 +1,4 @@
-"""Who defines and who uses each variable of a function."""
+"""Use-def chains: the definition and the uses of each variable of a function."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor
 
 Definition: TypeAlias = "Binding | Function"
-"""A binding, or the function whose parameter a variable is."""
+"""A binding, or the function that a variable is a parameter of."""
 Use: TypeAlias = "Binding | SeqExpr"
-"""The innermost binding whose value (or cast) mentions a variable, or the body whose result it is."""
+"""The innermost binding whose value (or cast) mentions a variable, or the body that returns it."""
 
 
 @dataclass
 class UseDef:
-    """Made by `use_def`. A variable that is not in `definitions` comes from outside."""
+    """The result of `use_def`. A variable that is not in `definitions` is defined outside."""
 
     definitions: dict[Var, Definition] = field(default_factory=dict)
     uses: dict[Var, list[Use]] = field(default_factory=dict)
-    """Users in order of evaluation, each once; defined variables that nothing uses have an empty list."""
+    """Users in order of evaluation, each once. Defined variables without uses have an empty list."""
 
     def users(self, var: Var) -> Sequence[Use]:
-        """Who uses a variable."""
+        """The users of a variable."""
         return self.uses.get(var, ())
 
     def is_dead(self, var: Var) -> bool:
-        """Is the variable used by nothing?"""
+        """Has the variable no uses?"""
         return not self.users(var)
 
 
 def use_def(function: Function) -> UseDef:
-    """Definitions and uses of all variables in a function, in its branches and local functions too, in one walk."""
+    """The definitions and uses of all variables in a function, including its branches and local functions."""
     collector = _Collector()
     with deep_recursion():
         collector.visit(function)
@@ -45,7 +45,7 @@ class _Collector(Visitor):
     def __init__(self) -> None:
         self.found = UseDef()
         self.users: list[Use] = []
-        """The bindings and bodies around the place that is visited."""
+        """The bindings and bodies that enclose the visited place."""
 
     def visit_Function(self, node: Function) -> None:
         for param in node.params:

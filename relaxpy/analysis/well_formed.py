@@ -62,12 +62,14 @@ from relaxpy.shape.lattice import Verdict, accepts, erase, join
 from relaxpy.shape.prove import equal
 
 Walk: TypeAlias = "Generator[Walk, Any, Annotation | None]"
-"""A check of something nested: yields the checks inside it and gets their results, so that depth needs no recursion."""
+"""A check of a nested construct. It yields the checks inside it and receives their results, so that depth needs no
+recursion.
+"""
 
 
 def well_formed(mod: IRModule, only: Collection[str] | None = None) -> list[VerifyError]:
-    """All violations, in the order of the program; none for a module that is well formed. `only`: the functions that
-    are looked at, all if it is None."""
+    """Return all violations, in the order of the program; empty if the module is well formed. `only`: the functions to
+    check; None: all."""
     checker = _Checker(mod)
     for name, function in mod.functions.items():
         if isinstance(function, Function) and (only is None or name in only):
@@ -102,11 +104,11 @@ _CODES = {
     "tuple-index": "wf-annotation",
     "call-out": "wf-prim-func-call",
 }
-"""Rules that deduction checks, by the code of its error; other errors of deduction keep their own."""
+"""The rule for each error code of deduction; other errors of deduction keep their own code."""
 
 
 class _Checker:
-    """Checks one function after the other; what is in scope is undone where a scope ends."""
+    """Checks one function after the other. Definitions are undone at the end of their scope."""
 
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod
@@ -115,9 +117,9 @@ class _Checker:
         self.vars: set[Var] = set()
         self.syms: set[SymVar] = set()
         self.trail: list[Var | SymVar] = []
-        """What came into scope, in order: a scope ends by taking back what came after its start."""
+        """The definitions in order. A scope ends by undoing those after its start."""
         self.missing: set[tuple[SymVar, Span | None]] = set()
-        """Symbols that were reported, and where."""
+        """Symbols that were reported, with their places."""
         self.function = ""
         self.dataflow = False
         self.exported: dict[str, str] = {}
@@ -127,7 +129,7 @@ class _Checker:
                 self.exported.setdefault(str(function.attrs.get(SYMBOL, name)), name)
 
     def attributes(self, name: str, function: Function) -> None:
-        """The attributes that the compiler reads."""
+        """Check the attributes that the compiler reads."""
         self.function = name
         for key, (kind, expected) in _ATTRIBUTES.items():
             value = function.attrs.get(key)
@@ -179,7 +181,7 @@ class _Checker:
         self.add(VerifyError(code, message, span=span, notes=list(notes), help=help))
 
     def add(self, error: VerifyError) -> None:
-        """Take an error; without a place in the source it says in which function it is."""
+        """Record an error. If it has no source location, the function's name is added."""
         if error.span is None:
             error.notes = (*error.notes, f"in function {self.function}")
         self.errors.append(error)
@@ -187,13 +189,13 @@ class _Checker:
     # Scopes
 
     def close(self, start: int) -> None:
-        """The end of the scope that started when the trail was this long."""
+        """End the scope that started when the trail had this length."""
         for item in self.trail[start:]:
             (self.syms if isinstance(item, SymVar) else self.vars).discard(item)  # type: ignore[arg-type]
         del self.trail[start:]
 
     def close_dataflow(self, start: int) -> None:
-        """The end of a dataflow block: its private variables go, the others stay."""
+        """End a dataflow block: its private variables go out of scope, the others stay."""
         inside = self.trail[start:]
         del self.trail[start:]
         for item in inside:
@@ -226,7 +228,7 @@ class _Checker:
                 f"the annotation of parameter {param.name}",
                 "a symbol must be determined by a parameter: stand alone in one, or with numbers only",
             )
-        # TVM's lowered functions say that they are pure, whatever they call
+        # TVM's lowered functions are declared pure whatever they call
         pure = function.pure and not function.attrs.get("relax.force_pure")
         result = yield self.check_body(function.body, function.span, pure=pure)
         self.symbols_of(function.ret, function.span, "the return annotation")
@@ -241,7 +243,7 @@ class _Checker:
         return function.annotation
 
     def check_body(self, body: SeqExpr, span: Span | None, *, pure: bool) -> Walk:
-        """The annotation of a body, as seen from outside (None where it is not known for an error in it)."""
+        """The annotation of a body, as seen from outside; None if it is not known because of an error in it."""
         start = len(self.trail)
         for block in body.blocks:
             yield self.check_block(block, pure=pure)
@@ -296,7 +298,7 @@ class _Checker:
     def check_binding(self, binding: VarBinding, span: Span | None, *, pure: bool) -> Walk:
         value = binding.value
         if isinstance(value, Function):
-            self.define(binding.var, span)  # it may call itself
+            self.define(binding.var, span)  # it may be recursive
             inside = self.dataflow
             result = yield self.check_function(value)
             self.dataflow = inside
@@ -372,7 +374,7 @@ class _Checker:
         return good
 
     def argument(self, expr: Expr, what: str, span: Span | None) -> bool:
-        """A leaf whose variables are in scope."""
+        """Check a leaf: its variables must be in scope."""
         if is_leaf(expr):
             return self.check_leaf(expr, _place(expr, span))
         self.report(
@@ -455,8 +457,8 @@ class _Checker:
     def symbols_of(
         self, annotation: Annotation, span: Span | None, what: str, help: str | None = None
     ) -> bool:
-        """The symbols that an annotation mentions are in scope (those of a function type are its own), and its
-        shape variables too."""
+        """Check that the symbols and shape variables in an annotation are in scope. Symbols of a function type are its
+        own."""
         match annotation:
             case TensorType(shape=Var() as shape):
                 return self.check_use(shape, span)
@@ -482,7 +484,7 @@ class _Checker:
         missing = dict.fromkeys(var for dim in dims for var in dim.vars if var not in self.syms)
         for var in missing:
             if (var, span) in self.missing:
-                continue  # what a binding's value uses, its annotation usually mentions
+                continue  # an annotation usually mentions only variables that its value uses
             self.missing.add((var, span))
             self.report(
                 "wf-sym-scope",
@@ -494,12 +496,12 @@ class _Checker:
 
 
 def _place(leaf: Expr, span: Span | None) -> Span | None:
-    """Where a leaf is used: a variable knows only where it is defined."""
+    """The place where a leaf is used. A variable itself knows only its definition."""
     return span if isinstance(leaf, Var) else leaf.span or span
 
 
 def _what(expr: Expr) -> str:
-    """An expression's kind, for messages."""
+    """The kind of an expression, for messages."""
     match expr:
         case Call(op=op):
             return f"a call of {getattr(op, 'name', 'a function')}"
