@@ -1,1 +1,1 @@
-"""Targets: what one is, how tensor programs are scheduled and compiled for it. One folder a target."""
+"""Targets and their backends: how tensor programs are scheduled and compiled for each. One folder per target."""

@@ -1,9 +1,9 @@
 """The result of a schedule rule for a program that it recognises.
 
-A rule looks at a program first, which is cheap, and writes its loops when somebody wants them. What it says before that
-is the memory that the loops will need: buffers between parts of the kernel that run one after the other, each on all
-threads. The graph allocates them (`relaxpy.backend.schedule_tensor_programs`), so that they take part in the memory
-plan. Memory of a task, which each thread has for itself, stays in the kernel.
+Matching a program is cheap; a rule writes the loops only on request. Before that it declares the memory that the loops
+will need: buffers passed between parts of the kernel that run one after the other, each on all threads. The graph
+allocates them (`relaxpy.backend.schedule_tensor_programs`), so that they are part of the memory plan. Per-thread memory
+of a task stays in the kernel.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from relaxpy.tir.writer.loops import Buffer
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How a program is to run."""
+    """The schedule of a program."""
 
     write: Callable[[], tirx.PrimFunc]
-    """Makes the function, its parallel loops marked, with allocations of all the memory that it needs."""
+    """Builds the function, with its parallel loops marked and with allocations of all the memory that it needs."""
     workspaces: Sequence[Buffer] = ()
-    """Of that memory the buffers that its parts hand on to each other: intermediates of the program that become memory,
-    and buffers of the rule's own. Their shapes mention nothing but variables of the program's parameters. The same
-    program with an intermediate as a parameter is arranged alike, without that workspace."""
+    """The buffers in that memory that parts of the kernel pass to each other: intermediates of the program that are
+    stored in memory, and buffers of the rule's own. Their shapes mention only variables of the program's parameters.
+    The same program with an intermediate as a parameter gets the same schedule, without that workspace."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A way to arrange programs of some kind."""
+    """A schedule rule for programs of some kind."""
 
     name: str
     arrange: Callable[[tirx.PrimFunc, Any], Arrangement | None]
-    """Given a program and the target, of the backend that has the rule; None for a program of another kind."""
+    """Matches a program for a target of the backend that owns the rule. Returns None for a program of another kind."""

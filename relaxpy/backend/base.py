@@ -1,9 +1,9 @@
-"""The compiler of a target: one `Backend` a family of targets.
+"""The compiler of a family of targets: the class `Backend`.
 
-A backend reads targets, puts phases of its own into the pipeline, arranges tensor programs, and compiles what it
-arranged into images that a runtime of the target loads. All that is known of a processor or device, its layouts,
-vectors and instructions, stays in its backend: what is outside asks these methods. `relaxpy.backend.registry` finds the
-backend of a target.
+A backend parses targets, adds phases of its own to the pipeline, schedules tensor programs, and compiles the scheduled
+programs into images that a runtime of the target loads. Knowledge of a processor or device (layouts, vectors,
+instructions) stays in its backend; other code calls these methods. `relaxpy.backend.registry` finds the backend of a
+target.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ T = TypeVar("T", bound=Target)
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """Options of the compiler of kernels."""
+    """Options of the kernel compiler."""
 
     check_arguments: bool = False
-    """Kernels compare their arguments with their parameters at every call. Otherwise whoever calls them has to."""
+    """Kernels compare their arguments with their parameters at every call. Otherwise the caller must do so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,50 +42,51 @@ class KernelImages:
     """Compiled kernels."""
 
     objects: tuple[bytes, ...]
-    """What a runtime loads. The same programs give the same bytes in every process; objects of several kernels that are
-    equal are stored once in an executable."""
+    """The files that a runtime loads. Equal programs give equal bytes in every process; an executable stores equal
+    objects of several kernels once."""
     kernels: Mapping[str, KernelImage]
-    """The kernels by the symbol that was given, as an executable describes them: their objects are indices into
-    `objects`. The object knows a kernel by its own symbol, the one given; where it has a `launch`, by
-    `relaxpy.runtime.kernel_params.launched` of that."""
+    """The kernels by the given symbol, as an executable describes them: their objects are indices into `objects`. An
+    object contains a kernel under the same symbol or, if the kernel has a `launch`, under
+    `relaxpy.runtime.kernel_params.launched` of it."""
 
 
 class Backend(ABC, Generic[T]):
-    """How modules are compiled for targets of some kinds. It has no state: one instance serves all builds."""
+    """Compiles modules for targets of some kinds. It has no state: one instance serves all builds."""
 
     kinds: ClassVar[tuple[str, ...]]
-    """The first words of its targets' texts."""
+    """The kinds of target that it compiles for: the first words of their texts."""
 
     @abstractmethod
     def parse(self, text: str) -> T:
-        """The target of a text that begins with one of the kinds, resolved. Raises BuildError for what it does not
-        know; `relaxpy.target` has what reads options."""
+        """Parse a target text that begins with one of the kinds, and resolve it. Raises BuildError for an unknown
+        option; `relaxpy.target` has functions that parse options."""
 
     def pipeline(self, standard: Pipeline, target: T) -> Pipeline:
-        """The standard pipeline with what this target needs besides: phases and passes of its own."""
+        """Return the standard pipeline with the additional phases and passes of this target."""
         return standard
 
     @abstractmethod
     def schedule(self, func: tirx.PrimFunc, target: T, choices: Choices) -> ScheduledKernel:
-        """A tensor program arranged for the target. `choices` are settings of knobs (`relaxpy.backend.knobs`), and
-        `"rule"` names the rule to take if it applies.
+        """Schedule a tensor program for the target. `choices` are settings of knobs (`relaxpy.backend.knobs`), and
+        `"rule"` names the rule to use if it applies.
 
-        A program may have indices that nobody proved to be right, and says so (`analysis.index_checks.is_checked`): it
-        is arranged with checks, as `schedule_by_rules` does, or refused with a BuildError.
+        A program may have an attribute that says that its indices are not proved to be in bounds
+        (`analysis.index_checks.is_checked`). It is scheduled with checks, as `schedule_by_rules` does, or refused with
+        a BuildError.
         """
 
     def launches(self, program: PrimFunc, target: T) -> Launches | None:
-        """A tensor program as the launches that it takes, and the memory that they hand on to each other or need
-        otherwise, which the graph allocates for them. None for one launch that needs no such memory.
+        """Split a tensor program into launches, with the workspaces that they share or need otherwise, which the graph
+        allocates. None for one launch that needs no workspace.
 
-        It is asked before memory is planned (`relaxpy.backend.schedule_tensor_programs`), in every build, so that it
-        should not take long: each launch is given to `schedule` when it is compiled.
+        Called in every build before memory planning (`relaxpy.backend.schedule_tensor_programs`), so it should be fast.
+        Each launch is passed to `schedule` when it is compiled.
         """
         return None
 
     def knobs(self, func: tirx.PrimFunc, target: T) -> dict[str, dict[str, tuple[Choice, ...]]]:
-        """Every rule that applies to a program, the one that would be taken first, with the knobs that it asks for and
-        what each may be set to, its own choice first. What `relaxpy tune` tries; nothing if there is nothing to."""
+        """All rules that apply to a program, the default one first. For each: the knobs that it reads, with their
+        possible values, the default first. `relaxpy tune` tries these; empty if there is nothing to tune."""
         return {}
 
     @abstractmethod
@@ -96,35 +97,36 @@ class Backend(ABC, Generic[T]):
         options: CompileOptions,
         called: str = "",
     ) -> KernelImages:
-        """Images of arranged programs, given by symbol: identifiers, which are the same for the same program. `called`
-        is what errors call the kernels, if not by their symbols.
+        """Compile scheduled programs, given by symbol, into images. A symbol is an identifier, and the same for the
+        same program. `called` has the names of the kernels in errors, if these are not their symbols.
 
         Raises: BuildError (`kernel-compile`, …) for a program that does not compile.
         """
 
     def kernel_memory(self, scheduled: ScheduledKernel, target: T) -> KernelMemory | None:
-        """What a run of an arranged program takes from the heap beside its arguments; None: not known."""
+        """The heap memory of a run of a scheduled program beside its arguments; None: not known."""
         return None
 
     def sources(self) -> Sequence[Path] | None:
-        """The files that say what becomes of a program, besides relaxpy's own: they are part of the key of what builds
-        keep. Here, the Python files of the package that the class is in. None where they are not known: nothing is
-        kept then."""
+        """The source files that determine the generated code, besides relaxpy's own. They are part of the key of the
+        build cache. By default, the Python files of the package that contains the class. None if they are not known:
+        then nothing is cached."""
         return _sources_of(type(self).__module__.partition(".")[0])
 
     def peak_flops(self, target: T) -> float:
-        """Operations a second of float32 multiply-adds, two each, that this machine does at most, as measured; 0 where
-        that is not known."""
+        """The peak rate of this machine in float32 operations per second, as measured; a multiply-add counts as two. 0
+        if it is not known."""
         return 0.0
 
 
 def _sources_of(package: str) -> Sequence[Path] | None:
-    """The Python files of a package, sorted; none of relaxpy, whose own are known. None where they are not all."""
+    """The Python files of a package, sorted; empty for relaxpy, whose files are known. None if not all files are
+    found."""
     if package == __name__.partition(".")[0]:
         return ()
     try:
         spec = find_spec(package)
-    except (ImportError, ValueError):  # a module that was made in memory
+    except (ImportError, ValueError):  # a module created in memory
         return None
     if spec is None or not spec.has_location or spec.origin is None:
         return None

@@ -9,8 +9,8 @@ from relaxpy.runtime import bytecode as bc
 
 
 def int_expr(dim: Dim, slots: Mapping[Dim, int]) -> bc.IntExpr:
-    """A dimension over the heap, in the order of its normal form. `slots` are where dimensions stand already: all
-    variables, and what was computed before."""
+    """Convert a dimension to an expression over the heap, in the order of its normal form. `slots` are the slots of
+    known dimensions: all variables, and those computed before."""
     if dim.value is not None:
         return dim.value
     if dim in slots:

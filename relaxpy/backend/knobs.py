@@ -1,4 +1,4 @@
-"""Knobs: the numbers in a schedule rule that measuring may choose better than we did (paper §4.6, auto-tuning).
+"""Knobs: the tunable parameters of schedule rules (auto-tuning, paper §4.6).
 
 A rule asks for each where it needs it, and says what else it could be:
 
@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeVar
 
 Choice: TypeAlias = "int | str"
 Choices: TypeAlias = Mapping[str, Choice]
-"""What some knobs are set to, by name. Names and values that no rule asks for change nothing."""
+"""Settings of knobs, by name. Names and values that no rule asks for have no effect."""
 C = TypeVar("C", int, str)
 
 
@@ -28,26 +28,26 @@ class Knobs:
 
     chosen: Choices
     asked: dict[str, tuple[Choice, ...]] = field(default_factory=dict)
-    """What rules asked for, in that order, each with what it may be: the rule's own choice first."""
+    """The knobs that rules asked for, in that order, each with its possible values, the default first."""
 
 
 _current: ContextVar[Knobs | None] = ContextVar("relaxpy_knobs", default=None)
 
 
 def knob(name: str, default: C, others: Sequence[C]) -> C:
-    """The setting of a knob: `default`, or what was chosen instead, if that is among `others`."""
+    """The setting of a knob: `default`, or the chosen value if it is among `others`."""
     knobs = _current.get()
     if knobs is None:
         return default
     knobs.asked[name] = (default, *(other for other in others if other != default))
     chosen = knobs.chosen.get(name, default)
-    # An older record may name what the rule no longer does.
+    # An older record may contain a value that the rule no longer offers.
     return next((value for value in others if value == chosen), default)
 
 
 @contextmanager
 def setting(choices: Choices) -> Iterator[Knobs]:
-    """Inside, rules get these choices. Gives the knobs, with what they ask for."""
+    """A context in which rules get these choices. Yields the knobs that they ask for."""
     knobs = Knobs(choices)
     token = _current.set(knobs)
     try:

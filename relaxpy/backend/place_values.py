@@ -1,4 +1,4 @@
-"""PlaceValues: every tensor gets a device, and what is on another one than it is needed on is copied."""
+"""PlaceValues: assign a device to every tensor, and insert the copies between devices."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class PlaceValues(Pass):
-    """Placement (`RealizeVDevice` in TVM, for whole programs). A tensor lives where its annotation says (`vdevice`), or
-    where what it is computed from or for lives: a tensor program's inputs and outputs are on one device. What functions
-    of the host give does not draw what is computed from it to the host. What nothing is known of lives on the device
-    that the module is built for. Functions of the runtime take tensors of the host unless they say that they work
-    anywhere, and so do libraries; conditions are read by the host. Where a tensor is needed on another device
-    `R.memory.copy_to` copies it.
+    """Assign devices (`RealizeVDevice` in TVM, for whole programs). A tensor lives where its annotation says
+    (`vdevice`), or on the device of the values that it is computed from or used with: a tensor program's inputs and
+    outputs are on one device. Results of host functions do not pull their users to the host. A tensor without any
+    constraint lives on the device that the module is built for. Runtime functions take host tensors unless they declare
+    that they work anywhere, and so do libraries; conditions are read by the host. Where a tensor is needed on another
+    device, `R.memory.copy_to` copies it.
 
-    A tensor program that is called on several devices becomes one for each.
+    A tensor program that is called on several devices becomes one program per device.
 
-    Function values, and functions that are made into one, take and give tensors of the device that the module is built
-    for, unless their annotations say otherwise.
+    Function values, and functions that become one, take and return tensors on the device that the module is built for,
+    unless their annotations say otherwise.
 
     Before:
         @I.ir_module
@@ -124,7 +124,8 @@ class PlaceValues(Pass):
 
 
 def _declared(mod: IRModule, default: str) -> IRModule:
-    """The module with the device that it is built for in its table, and the host, and those that annotations name."""
+    """Return the module with these devices in its table: the one that it is built for, the host, and those that
+    annotations name."""
     table = list(mod.global_infos.get(TABLE, ()))
     known = {(v.target, v.device) for v in vdevices(mod)}
     for name in (default, *(name for name, _ in named_devices(mod)), HOST):
@@ -136,17 +137,17 @@ def _declared(mod: IRModule, default: str) -> IRModule:
 
 
 class _Placer(Rebuilder):
-    """Writes the devices into annotations, and the copies."""
+    """Writes the devices into annotations, and inserts the copies."""
 
     def __init__(self, mod: IRModule, places: Places) -> None:
         super().__init__(mod)
         self.places = places
         self.owners: dict[str, int] = {}
-        """The slot that a tensor program keeps its name for."""
+        """The slot for which a tensor program keeps its name."""
         self.clones: dict[tuple[str, int], str] = {}
-        """Programs for other slots."""
+        """Copies of programs for other slots."""
         self.result: Tree = None
-        """Where the result of the function at hand lives."""
+        """The device of the current function's result."""
 
     def run(self) -> IRModule:
         new = self.mod.map_graph_functions(self.placed)
@@ -154,7 +155,7 @@ class _Placer(Rebuilder):
         return new.with_functions({**new.functions, **added})
 
     def placed(self, name: str, function: Function) -> Function:
-        """A function with its devices."""
+        """Return a function with its devices."""
         self.result = self.places.results[name]
         params: list[Var] = []
         for param in function.params:
@@ -170,7 +171,7 @@ class _Placer(Rebuilder):
         return self.brought(function.body.body, self.result)
 
     def on(self, annotation: Annotation, tree: Tree) -> Annotation:
-        """An annotation that says where the value lives."""
+        """Return an annotation with the device of its value."""
         match annotation:
             case TensorType() if isinstance(tree, Place):
                 device = self.places.device(tree)
@@ -185,10 +186,10 @@ class _Placer(Rebuilder):
             case _:
                 return self.annotation(annotation)
 
-    # Values where they are needed
+    # Values on the device that needs them
 
     def brought(self, expr: Expr, wanted: Tree | str) -> Expr:
-        """A leaf of the program before, where it is wanted: as it is, or copied."""
+        """A leaf of the original program on the wanted device: itself, or a copy."""
         new, have = self.use(expr), self.places.of(expr)
         return self.moved(new, have, wanted)
 
@@ -223,7 +224,7 @@ class _Placer(Rebuilder):
         return expr
 
     def wanted(self, wanted: Tree | str) -> str | None:
-        """The device where a tensor is wanted, if it is wanted anywhere."""
+        """The device on which a tensor is wanted; None for any."""
         if isinstance(wanted, str):
             return wanted
         return self.places.device(wanted) if isinstance(wanted, Place) else None
@@ -232,7 +233,7 @@ class _Placer(Rebuilder):
         return wanted[index] if isinstance(wanted, tuple) else wanted
 
     def differs(self, have: Tree, wanted: Tree | str) -> bool:
-        """Whether a tensor in a value lives on another device than where it is wanted."""
+        """Does a tensor in a value live on another device than the wanted one?"""
         if isinstance(have, tuple):
             return any(self.differs(each, self.field(wanted, i)) for i, each in enumerate(have))
         device = self.wanted(wanted)
@@ -309,7 +310,7 @@ class _Placer(Rebuilder):
                 device = self.places.device(tree)
                 on_host = self.places.number(tree) == 0
                 new = dataclasses.replace(op, vdevice=device, offset=op.offset if on_host else 0)
-                # A plan that a program came with is for the host's memory.
+                # A memory plan that the program came with is for the host's memory.
                 kept = args if on_host else args[:1]
                 return dataclasses.replace(call, op=new, args=self.uses(kept))
             case ToVDevice() | CopyTo() if isinstance(tree, Place):
@@ -341,14 +342,14 @@ class _Placer(Rebuilder):
                 return dataclasses.replace(new, ty_args=tuple(map(self.on, call.ty_args, places)))
 
     def given(self, call: Call, wanted: Sequence[Tree | str]) -> Call:
-        """A call with its arguments where they are wanted."""
+        """Return a call with its arguments on the wanted devices."""
         moved = [self.brought(arg, tree) for arg, tree in zip(call.args, wanted, strict=True)]
         new = self.rebuilt(call, moved, None)
         op = self.use(call.op) if isinstance(call.op, Expr) else call.op
         return dataclasses.replace(new, op=op)
 
     def rebuilt(self, call: Call, args: Sequence[Expr], device: str | None) -> Call:
-        """A call with other arguments; its outputs live on the device, if there is one."""
+        """Return a call with other arguments; its outputs live on the device, if one is given."""
         types = self.annotations(call.ty_args)
         if device is not None:
             types = tuple(

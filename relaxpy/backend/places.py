@@ -1,7 +1,8 @@
-"""The device on which each tensor of a module lives: inferred from annotations, and from what is computed from what.
+"""Device inference: the device on which each tensor of a module lives, from annotations and data flow.
 
-Tensors that must live together, a tensor program's inputs and outputs for example, are joined into one place, which is
-on the device that an annotation of one of them names. Places of two devices are not joined: `PlaceValues` copies there.
+Tensors that must live together, a tensor program's inputs and outputs for example, are joined into one place
+(union-find). Its device is the one that an annotation of one of them names. Places on two different devices are not
+joined: `PlaceValues` inserts a copy there.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ from relaxpy.op.memory import AllocTensor, CallDPS, CopyTo, MakeClosure, View
 from relaxpy.runtime.library import runs_anywhere
 
 HOST = str(VDevice("llvm"))
-"""How annotations call the host's memory in a module that has other devices."""
+"""The name of the host's memory in the annotations of a module that has other devices."""
 
 
 class Place:
-    """Where tensors live that live together; the device is None while nothing says."""
+    """A set of tensors that live together; the device is None until one is known."""
 
     __slots__ = ("device", "joined", "pinned")
 
     def __init__(self, device: str | None = None, pinned: bool = False) -> None:
         self.device = device
         self.pinned = pinned
-        """What is computed from it need not live there too."""
+        """Values computed from it need not live on the same device."""
         self.joined: Place | None = None
 
     def root(self) -> Place:
-        """The one that it was joined with. The way there is cut short, for the next who asks."""
+        """The root of the place, with path compression."""
         found = self
         while found.joined is not None:
             found = found.joined
@@ -57,12 +58,12 @@ class Place:
 
 
 Tree: TypeAlias = "Place | tuple[Tree, ...] | None"
-"""The place of a tensor; those of the fields of a tuple; None for all else."""
+"""The place of a tensor; for a tuple, those of its fields; None for all other values."""
 
 
 def tree_of(annotation: Annotation, pinned: str | None = None, default: str | None = None) -> Tree:
-    """The places of a value; all of them `pinned` to a device, if one is given. `default` is the device of those of
-    which the annotation says nothing."""
+    """The places of a value, all `pinned` to a device if one is given. `default` is the device of tensors whose
+    annotation names none."""
     match annotation:
         case TensorType(vdevice=vdevice):
             return Place(pinned or vdevice or default, pinned is not None)
@@ -80,7 +81,7 @@ def leaves_of(tree: Tree) -> Iterator[Place]:
 
 
 class Places:
-    """Where every variable of a module lives."""
+    """The place of every variable of a module."""
 
     def __init__(self, mod: IRModule, slots: Slots, default: str) -> None:
         self.mod = mod
@@ -88,7 +89,7 @@ class Places:
         self.default = default
         self.vars: dict[Var, Tree] = {}
         self.results: dict[str, Tree] = {}
-        """Of functions."""
+        """The places of functions' results."""
         for name, function in mod.graph_functions.items():
             for param in function.params:
                 self.vars[param] = tree_of(param.annotation)
@@ -102,15 +103,15 @@ class Places:
             self.join(self.results[name], self.seq(function.body))
 
     def device(self, place: Place) -> str:
-        """The device that tensors of a place live on."""
+        """The device of a place."""
         return place.root().device or self.default
 
     def number(self, place: Place) -> int:
-        """Its slot."""
+        """The slot of a place's device."""
         return self.slots.number(self.device(place))
 
     def join(self, a: Tree, b: Tree) -> None:
-        """Let values live in one place, if they may: else one is copied."""
+        """Join the places of two values if their devices allow it. Otherwise one value is copied."""
         if isinstance(a, Place) and isinstance(b, Place):
             one, other = a.root(), b.root()
             if one is other or one.pinned or other.pinned:
@@ -123,12 +124,12 @@ class Places:
                 self.join(left, right)
 
     def fix(self, tree: Tree, device: str) -> None:
-        """Let a value live on a device, if it may."""
+        """Place a value on a device, if its place allows it."""
         for leaf in leaves_of(tree):
             self.join(leaf, Place(device))
 
     def of(self, expr: Expr) -> Tree:
-        """Where the value of a leaf lives."""
+        """The place of a leaf's value."""
         match expr:
             case Var():
                 return self.vars.get(expr)
@@ -192,7 +193,7 @@ class Places:
                 pass
 
     def closure(self, call: Call) -> None:
-        """A function becomes a value: whoever calls it knows nothing of where it was made."""
+        """Handle a function that becomes a value: its callers do not know where it was made."""
         callee = call.args[0]
         assert isinstance(callee, GlobalVar)
         params = self.mod.graph_function(callee.name).params
@@ -201,8 +202,8 @@ class Places:
         self.fix(self.results[callee.name], self.default)
 
     def signature(self, call: Call) -> tuple[list[Tree], Tree]:
-        """Where a function value takes its arguments, and gives its result: as its annotation says, or where the module
-        is built for."""
+        """The devices of a function value's arguments and result: those in its annotation, else the device that the
+        module is built for."""
         callee, args = call.op, call.args
         if not isinstance(callee, Var):
             callee, args = args[0], args[1:]
@@ -218,7 +219,7 @@ class Places:
         )
 
     def captured(self, call: Call) -> Sequence[Var]:
-        """The parameters that a function value is made with."""
+        """The parameters that a closure captures."""
         callee = call.args[0]
         assert isinstance(callee, GlobalVar)
         params = self.mod.graph_function(callee.name).params
@@ -226,7 +227,7 @@ class Places:
 
 
 def _of_host(value: Expr) -> bool:
-    """Whether a value is what a function or library of the host gives."""
+    """Is it the result of a host function or library?"""
     if not isinstance(value, Call):
         return False
     name = packed_name(value)
@@ -234,7 +235,7 @@ def _of_host(value: Expr) -> bool:
 
 
 def packed_name(call: Call) -> str | None:
-    """The function of the runtime that a call is of, if it is of one."""
+    """The name of the runtime function that a call calls; None for other calls."""
     match call.op:
         case ExternFunc(name=name):
             return name

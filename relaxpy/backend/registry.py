@@ -6,7 +6,7 @@ as entry points, one for each kind:
     [project.entry-points."relaxpy.backends"]
     toy = "toy_backend:ToyBackend"
 
-A backend is loaded when its first target is parsed. No package can take the place of a backend of relaxpy's own.
+A backend is loaded when its first target is parsed. A package cannot replace a backend of relaxpy's own.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from relaxpy.errors import BuildError
 from relaxpy.target import Target, fail, first_word, nearest
 
 GROUP = "relaxpy.backends"
-"""Of entry points."""
+"""The group of entry points."""
 
 OWN = {
     "llvm": "relaxpy.backend.cpu.backend:CpuBackend",
     "c": "relaxpy.backend.cpu.backend:CpuBackend",
     "opencl": "relaxpy.backend.opencl.backend:OpenCLBackend",
 }
-"""Kind of target → the backend of relaxpy's own that compiles for it, as module:class."""
+"""Kind of target → relaxpy's own backend that compiles for it, as module:class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A kind of target, and where its backend comes from."""
+    """A kind of target, and the origin of its backend."""
 
     kind: str
     place: str
-    """Of its class: module:class."""
+    """The location of its class: module:class."""
     package: str = ""
-    """The package that brings it, with its version; "" for relaxpy itself."""
+    """The package that provides it, with its version; "" for relaxpy itself."""
 
 
 def backend_of(target: Target | str) -> Backend[Any]:
-    """The backend that compiles for a target, or for targets of a kind.
+    """The backend that compiles for a target, or for a kind of target.
 
-    Raises: BuildError: `target-kind` for a kind that nobody declares, `backend-clash` for one that two packages do,
-    `backend-load` for a backend that cannot be loaded or is none.
+    Raises: BuildError: `target-kind` for an unknown kind, `backend-clash` for a kind that two packages declare,
+    `backend-load` for a backend that cannot be loaded or is not a `Backend`.
     """
     return _backend(target if isinstance(target, str) else target.kind)
 
 
 def read_target(text: str) -> Target:
-    """The target of a text, read by the backend of its first word. Raises: as `backend_of` and that backend's
+    """Parse a target text, with the backend of its first word. Raises the errors of `backend_of` and of that backend's
     `parse`."""
     return backend_of(first_word(text)).parse(text)
 
@@ -76,13 +76,13 @@ def _backend(kind: str) -> Backend[Any]:
 
 
 def backends() -> Iterator[Listed]:
-    """All kinds of target, relaxpy's own first; nothing is loaded."""
+    """All kinds of target, relaxpy's own first, without loading any backend."""
     yield from (Listed(kind, place) for kind, place in OWN.items())
     yield from _installed()
 
 
 def hidden() -> list[Listed]:
-    """What packages declare for kinds that relaxpy has a backend of its own for: it is not used."""
+    """Backends that packages declare for kinds that relaxpy compiles for itself. They are ignored."""
     return [each for each in _declared() if each.kind in OWN]
 
 
@@ -91,7 +91,7 @@ def _installed() -> list[Listed]:
 
 
 def _declared() -> list[Listed]:
-    """What packages declare, sorted; a package that is found twice on the path counts once."""
+    """The backends that packages declare, sorted; a package that is found twice on the path counts once."""
     found = {_listed(each) for each in entry_points(group=GROUP)}
     return sorted(found, key=lambda each: (each.kind, each.package, each.place))
 
@@ -107,7 +107,7 @@ def _origin(listed: Listed) -> str:
 
 @cache
 def _instance(place: str) -> Any:
-    """What an entry names; an instance where that is a class."""
+    """The object that an entry point names, instantiated if it is a class."""
     module, _, path = place.partition(":")
     value: Any = importlib.import_module(module.strip())
     for name in filter(None, path.split("[")[0].strip().split(".")):
@@ -116,10 +116,10 @@ def _instance(place: str) -> Any:
 
 
 def _made(listed: Listed) -> Backend[Any]:
-    """A package's backend, if that is what it declares."""
+    """A package's backend, if the entry point declares one."""
     try:
         value = _instance(listed.place)
-    except Exception as error:  # whatever a package's own code raises
+    except Exception as error:  # a package's own code may raise anything
         raise _unusable(listed, f"{type(error).__name__}: {error}") from error
     if not isinstance(value, Backend):
         raise _unusable(listed, f"{listed.place} is no Backend but a {type(value).__name__}")
@@ -145,14 +145,14 @@ _DEVICES = {
     "vulkan": "Vulkan devices", "metal": "Apple GPUs", "mps": "Apple GPUs", "webgpu": "browsers and WebGPU",
     "gpu": "GPUs", "xpu": "Intel GPUs", "tpu": "TPUs", "npu": "NPUs", "hexagon": "Hexagon", "wasm": "WebAssembly",
 }  # fmt: skip
-"""Targets that others have, and what they stand for."""
+"""Targets known from other compilers, and their descriptions."""
 _PROCESSORS = frozenset(
     "cpu host native x86 x86_64 x86-64 amd64 arm arm64 aarch64 c++ gcc clang".split()
 )
 
 
 def _fail_kind(kind: str) -> Any:
-    """The error for a target that is not there: what it would take, or how it is written here."""
+    """Raise the error for an unknown target: how to support it, or its name in relaxpy."""
     known = list(dict.fromkeys(each.kind for each in backends()))
     if not kind:
         fail("target-kind", "the target is empty", f"known kinds: {', '.join(known)}")

@@ -1,10 +1,10 @@
-"""Schedules: how a correct tensor program becomes a fast one, from analysis of its loops (paper §4.6).
+"""Schedules: turn a correct tensor program into a fast one by analysing its loops (paper §4.6).
 
-Rules are tried in order, and the first that recognises the program arranges it; what no rule recognises still compiles.
-Every rule works for symbolic dimensions, 0 and 1 included: one kernel serves all sizes.
+Rules are tried in order, and the first that recognises the program schedules it; a program that no rule recognises
+still compiles. Every rule works for symbolic dimensions, 0 and 1 included: one kernel serves all sizes.
 
-Which memory a kernel needs beside its parameters is known before its loops are written (`launches_by_rules`), so that
-the graph can allocate it; how the kernel is arranged (`schedule_kernel`) when it is compiled.
+The memory that a kernel needs beside its parameters is known before its loops are written (`launches_by_rules`), so
+that the graph can allocate it. The loops are written when the kernel is compiled (`schedule_kernel`).
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from relaxpy.tir.writer.loops import Buffer
 
 @dataclass(frozen=True, slots=True)
 class ScheduledKernel:
-    """A program arranged for a target, in the two forms between which the machine picks at every call."""
+    """A scheduled program in two variants, between which the virtual machine chooses at every call."""
 
     parallel: tirx.PrimFunc
-    """Work spread over the thread pool; the same object as `serial` where there is nothing to spread."""
+    """The variant that uses the thread pool; the same object as `serial` if nothing is parallel."""
     serial: tirx.PrimFunc
-    """The same program on the calling thread, for work too small to launch (a launch costs 1 µs); the same bits."""
+    """The variant on the calling thread, for work too small for a parallel launch (which costs 1 µs). Bit-identical
+    results."""
     rule: str
     """Name of the rule that applied: `author`, `matmul`, `elementwise`, …, `fallback`."""
 
@@ -47,27 +48,27 @@ class ScheduledKernel:
 def schedule_kernel(
     func: tirx.PrimFunc, target: Target, choices: Choices | None = None
 ) -> ScheduledKernel:
-    """Arrange `func` for `target`, as its backend does; never fails.
+    """Schedule `func` for `target` with its backend; never fails.
 
-    `choices` sets knobs of the rules otherwise than they would (`relaxpy.backend.knobs`), and `"rule"` names the rule
-    to take, if it applies. A function whose author arranged it (attribute `tirx.is_scheduled`, or loops that are not
-    plain) stays as it is.
+    `choices` overrides settings of the rules' knobs (`relaxpy.backend.knobs`), and `"rule"` names the rule to use, if
+    it applies. A function that its author scheduled (attribute `tirx.is_scheduled`, or loops that are not plain) stays
+    unchanged.
     """
     return backend_of(target).schedule(func, target, choices or {})
 
 
 Rules: TypeAlias = tuple[Rule, ...]
-"""In the order in which they are tried. The last one takes any program."""
+"""Rules in the order in which they are tried. The last one accepts any program."""
 
 
 def schedule_by_rules(
     func: tirx.PrimFunc, target: Target, choices: Choices, rules: Rules
 ) -> ScheduledKernel:
-    """Arrange `func` by the first of these rules that applies, or by the one that is chosen."""
+    """Schedule `func` by the first of these rules that applies, or by the chosen one."""
     if is_checked(func):
         return _checked(func, target, choices, rules)
     if asserts(func):
-        # TVM's pool of threads may lose an error: a worker counts as done before its error is noted.
+        # TVM's thread pool may lose an error: a worker counts as done before its error is recorded.
         alone = serial_twin(func)
         return ScheduledKernel(alone, alone, "asserting")
     if is_scheduled(func):
@@ -82,15 +83,15 @@ def schedule_by_rules(
 def launches_by_rules(
     program: PrimFunc, target: Target, rules: Rules, most_buffers: int | None = None
 ) -> Launches | None:
-    """The program in one launch, on the memory that parts of its kernel will hand on to each other; None where there is
-    none. Where a launch may take only so many buffers, the kernel allocates what is above that."""
+    """The program in one launch, with the workspaces that parts of its kernel share as parameters; None if there are
+    none. If a launch may take only `most_buffers` buffers, the kernel allocates the rest."""
     func = program.func
     return lifted(program, not_given(func, _workspaces(func, target, rules)), most_buffers)
 
 
 def _workspaces(func: tirx.PrimFunc, target: Target, rules: Rules) -> Sequence[Buffer]:
-    """That memory: intermediates of the program, which it allocates, and buffers of the rule's own. What an author's
-    arrangement allocates is not among them."""
+    """The workspaces: intermediates that the program allocates, and buffers of the rule's own. Allocations of a program
+    that its author scheduled are not included."""
     if is_checked(func):
         bare = func.without_attr(CHECK_INDICES)
         if with_checks_first(func) is None:
@@ -107,7 +108,7 @@ def _workspaces(func: tirx.PrimFunc, target: Target, rules: Rules) -> Sequence[B
 def _arrangement(
     func: tirx.PrimFunc, target: Target, chosen: tuple[tuple[str, Choice], ...], rules: Rules
 ) -> tuple[str, Arrangement]:
-    """What the first rule that applies gives, and its name, with these choices."""
+    """The schedule by the first rule that applies with these choices, and the rule's name."""
     with setting(dict(chosen)):
         first = dict(chosen).get("rule")
         for rule in sorted(rules, key=lambda rule: rule.name != first):
@@ -120,7 +121,8 @@ def _arrangement(
 def _checked(
     func: tirx.PrimFunc, target: Target, choices: Choices, rules: Rules
 ) -> ScheduledKernel:
-    """A program whose indices are checked: all of them before it runs, where that can be, and as it goes otherwise."""
+    """Schedule a program with index checks: all of them run before it, if possible, otherwise each before its
+    access."""
     bare = func.without_attr(CHECK_INDICES)
     first = with_checks_first(func)
     if first is None:
@@ -129,7 +131,7 @@ def _checked(
     kernel = schedule_by_rules(bare, target, choices, rules)
     if FINISHED in (
         kernel.parallel.attrs or {}
-    ):  # loops and flat buffers only: the checks are neither
+    ):  # the schedule works on loops and flat buffers only; the checks are neither
         kernel = schedule_by_rules(bare, target, {**choices, "rule": "fallback"}, rules)
     parallel = behind(first, kernel.parallel)
     is_serial = kernel.serial.same_as(kernel.parallel)
@@ -141,8 +143,8 @@ def _checked(
 def knobs_of_rules(
     func: tirx.PrimFunc, target: Target, rules: Rules
 ) -> dict[str, dict[str, tuple[Choice, ...]]]:
-    """Every one of these rules that applies to `func`, in order, with the knobs that it asks for and what each may be
-    set to, its own choice first. Nothing for what its author arranged."""
+    """All of these rules that apply to `func`, in order. For each: the knobs that it asks for with their possible
+    values, the default first. Empty for a program that its author scheduled."""
     if is_scheduled(func):
         return {}
     found: dict[str, dict[str, tuple[Choice, ...]]] = {}

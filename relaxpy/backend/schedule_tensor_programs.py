@@ -1,4 +1,4 @@
-"""ScheduleTensorPrograms: the memory that schedules need becomes part of the graph."""
+"""ScheduleTensorPrograms: move the workspaces of schedules into the graph's memory plan."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from relaxpy.transform.launches import with_launches
 
 @dataclass(frozen=True)
 class ScheduleTensorPrograms(Pass):
-    """Find out how each tensor program will run on the target: in how many launches, and with which memory between its
-    parts. Programs with several launches become one program a launch; memory is allocated by the function that calls
-    them and given to them, before their outputs, so that it takes part in the memory plan. `LiftWorkspace` does the
-    same for programs whose author arranged the loops (figure 11 of the paper).
+    """Determine for each tensor program its launches on the target, and the workspaces that they share. A program with
+    several launches becomes one program per launch. Workspaces are allocated by the calling function and passed before
+    the outputs, so that they are part of the memory plan. `LiftWorkspace` does the same for programs that their author
+    scheduled (figure 11 of the paper).
 
-    Where a launch on the target takes a limited number of buffers, programs that need more are divided before: one
-    program for each run of their statements that fits. Alternatives of a target share the memory that is planned: each
-    is given what it asks for, and does not use what only others do.
+    If launches on the target take a limited number of buffers, programs that need more are divided first, into runs of
+    statements that fit. The alternatives of a target share the planned memory: each gets the workspaces that it asks
+    for, and ignores those of the others.
 
-    Loops are written later, when a kernel is compiled and not in the cache: a program stays as readable as it was. Its
-    attribute `relaxpy.workspaces` says which parameters are such memory. One that the text does not use is a buffer of
-    the schedule's own, as here the sums of 32 rows each, which a long reduction over rows adds up first.
+    The loops themselves are written later, when a kernel is compiled and not in the cache, so the program stays
+    readable. Its attribute `relaxpy.workspaces` lists the parameters that are workspaces. A workspace that the text
+    does not use belongs to the schedule: in the example, the sums of 32 rows each, which a long reduction over rows
+    computes first.
 
     Before:
         @I.ir_module
@@ -99,7 +100,7 @@ class ScheduleTensorPrograms(Pass):
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         target = ctx.target or Target.host()
         mod = with_launches(mod, _divided(mod, program_targets(mod, target), target))
-        # Each alternative of a target finds what those before it were given, and asks for what it lacks.
+        # Each alternative gets the workspaces of those before it, and asks for those that it lacks in addition.
         for number in range(len(target.alternatives)):
             mod = with_launches(mod, _launches(mod, target, number))
         _require_room(mod, target)
@@ -107,7 +108,7 @@ class ScheduleTensorPrograms(Pass):
 
 
 def _launches(mod: IRModule, target: Target, number: int) -> dict[str, Launches]:
-    """What alternative `number` of each program's target wants of the programs."""
+    """The launches that alternative `number` of each program's target needs."""
     found: dict[str, Launches] = {}
     own = program_targets(mod, target)
     for name, program in _programs(mod):
@@ -128,7 +129,7 @@ def _programs(mod: IRModule) -> list[tuple[str, PrimFunc]]:
 
 
 def _divided(mod: IRModule, own: Mapping[str, Target], target: Target) -> dict[str, Launches]:
-    """The programs that take more buffers than a launch on their device may, as several."""
+    """Divide the programs that take more buffers than a launch on their device may."""
     found: dict[str, Launches] = {}
     for name, program in _programs(mod):
         limit = own.get(name, target).max_buffers_per_launch
@@ -140,9 +141,10 @@ def _divided(mod: IRModule, own: Mapping[str, Target], target: Target) -> dict[s
 
 
 def _require_room(mod: IRModule, target: Target) -> None:
-    """No launch takes more buffers than its device may.
+    """Check that no launch takes more buffers than its device may.
 
-    Raises: BuildError (`launch-buffers`)."""
+    Raises: BuildError (`launch-buffers`).
+    """
     own = program_targets(mod, target)
     for name, program in _programs(mod):
         found = own.get(name, target)
@@ -157,7 +159,7 @@ def _require_room(mod: IRModule, target: Target) -> None:
 
 
 def _call_of(mod: IRModule, name: str) -> Span | None:
-    """Where a program is called first."""
+    """The location of a program's first call."""
     for function in mod.graph_functions.values():
         for binding in bindings(function.body):
             call = binding.value

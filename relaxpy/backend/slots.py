@@ -1,7 +1,7 @@
-"""The devices of a module as slots of its executable.
+"""The devices of a module, numbered as slots of its executable.
 
-Slot 0 is the processor that runs the virtual machine; each other device that virtual devices of the module name is a
-slot more, in the order of the module's table. Virtual devices of processors are the host, whatever their options.
+Slot 0 is the processor that runs the virtual machine. Each other device that the module's virtual devices name gets a
+further slot, in the order of the module's table. Virtual devices of processors are the host, whatever their options.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from relaxpy.runtime.bytecode import HOST, HOST_SLOT, Slot
 from relaxpy.target import Target
 
 HOST_KINDS = ("llvm", "c")
-"""Targets of processors, which need not be parsed to know it."""
+"""Targets of processors, recognised without parsing them."""
 TABLE = "vdevice"
-"""The module's global information that lists its virtual devices."""
+"""The key of the module's global information that lists its virtual devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """See the module."""
+    """The devices of a module; see the module docstring."""
 
     slots: tuple[Slot, ...]
     targets: tuple[Target | None, ...]
-    """For each slot what its kernels are built for; None: this machine."""
+    """For each slot, the target of its kernels; None: this machine."""
     numbers: Mapping[tuple[str, int], int]
     """Target and number of a virtual device → its slot."""
 
@@ -48,7 +48,7 @@ ONLY_HOST = Slots((HOST_SLOT,), (None,), {})
 def slots_of(mod: IRModule, target: Target | None = None) -> Slots:
     """The slots of a module that is built for `target` (None: this machine).
 
-    Raises: BuildError for a virtual device of a target that nobody compiles for.
+    Raises: BuildError for a virtual device whose target is unknown.
     """
     host = target if target is not None and on_host(target) else None
     slots, targets = [HOST_SLOT], [host]
@@ -71,7 +71,7 @@ def slots_of(mod: IRModule, target: Target | None = None) -> Slots:
 
 
 def _target(vdevice: VDevice, mod: IRModule) -> Target:
-    """What kernels for a virtual device are built for. Raises: BuildError, located where the module names it."""
+    """The target of kernels for a virtual device. Raises: BuildError, located where the module names it."""
     try:
         return Target.parse(vdevice.target)
     except BuildError as error:
@@ -85,7 +85,7 @@ def _target(vdevice: VDevice, mod: IRModule) -> Target:
 
 
 def named_devices(mod: IRModule) -> Iterator[tuple[str, Span | None]]:
-    """The devices that annotations and operators name, and where."""
+    """The devices that annotations and operators name, with their locations."""
     for function in mod.graph_functions.values():
         for param in function.params:
             yield from _named(param.annotation, param.span)
@@ -112,7 +112,7 @@ def _named(annotation: Annotation, span: Span | None) -> Iterator[tuple[str, Spa
 
 
 def vdevice_of(name: str) -> VDevice:
-    """The virtual device that an annotation calls `target:number:scope`, or shorter."""
+    """The virtual device with the name `target:number:scope`, or a shorter form, in an annotation."""
     target, *rest = name.split(":")
     number = int(rest[0]) if rest and rest[0].isdigit() else 0
     return VDevice(target, number, rest[1] if len(rest) > 1 else "global")
@@ -124,13 +124,13 @@ def vdevices(mod: IRModule) -> tuple[VDevice, ...]:
 
 
 def on_host(target: Target) -> bool:
-    """Whether kernels for a target run on the processor that runs the virtual machine."""
+    """Do kernels for a target run on the processor that runs the virtual machine?"""
     return target.device == HOST_SLOT.kind
 
 
 def program_targets(mod: IRModule, target: Target | None = None) -> dict[str, Target]:
-    """What each tensor program that a lowered module calls is built for: the target of the device that its arguments
-    live on. For a module of one device, nothing: all programs are built for `target`."""
+    """The target of each tensor program that a lowered module calls: that of the device of its arguments. Empty for a
+    module on one device, in which all programs are built for `target`."""
     slots = slots_of(mod, target)
     if len(slots.slots) == 1:
         return {}

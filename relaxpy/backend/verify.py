@@ -1,8 +1,8 @@
-"""What every arranged kernel must be: a check of the result, whichever rule made it.
+"""Check every scheduled kernel for performance errors, whichever rule produced it.
 
-Rules are long; what goes wrong in them is short: a loop launched on the thread pool again and again, a workspace asked
-for in every iteration, neighbours in memory visited one by one. Each such thing gives right numbers and a slow kernel,
-so no other test finds it. The check runs on every kernel that `relaxpy.testing` compiles.
+Rules are long, and their typical errors are simple: a loop that launches on the thread pool again and again, a
+workspace allocated in every iteration, contiguous elements visited one by one. Such a kernel gives correct numbers
+slowly, so no other test finds the error. The check runs on every kernel that `relaxpy.testing` compiles.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.writer.loops import Expr, Stmt, constant
 
 STACK_BYTES = 1024
-"""Allocations below this lie on the stack: they cost nothing."""
+"""Smaller allocations are on the stack and cost nothing."""
 _LIBRARY = frozenset(f"tirx.{name}" for name in ("erf", "tan", "sinh", "cosh", "tanh", "pow"))
 _OWN = ("author", "rows", "fallback")
-"""Rules that leave loops as somebody else wrote them."""
+"""Rules that keep loops as somebody else wrote them."""
 
 
 def check_scheduled(kernel: ScheduledKernel) -> None:
-    """Raises `BuildError` (code `kernel-schedule`) for a kernel that is not as it must be: its serial twin without
-    parallel loops, parallel loops the outermost, and, where a rule of ours wrote the loops, workspaces outside of
-    serial loops, and no loop over neighbours in memory without vectors."""
+    """Raise `BuildError` (code `kernel-schedule`) for a kernel that violates a rule: its serial twin has no parallel
+    loops; parallel loops are outermost; and, if a rule of ours wrote the loops, workspaces are outside of serial loops,
+    and every loop over contiguous elements is vectorised."""
     found = [*_findings(kernel)]
     if found:
         raise BuildError(
@@ -46,16 +46,16 @@ def _findings(kernel: ScheduledKernel) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Place:
-    """What is around a statement."""
+    """The statements around a statement."""
 
     is_ours: bool
     allocated: tuple[Expr, ...]
-    """Buffers of the kernel's own: tables of places and the like."""
+    """Buffers that the kernel allocates: tables of positions and the like."""
     loops: tuple[tirx.For, ...] = ()
 
     @property
     def is_serial(self) -> bool:
-        """Whether it runs again and again in one thread."""
+        """Does it run repeatedly in one thread?"""
         return any(loop.kind != tirx.ForKind.PARALLEL for loop in self.loops)
 
 
@@ -100,8 +100,8 @@ def _is_small(buffer: Expr) -> bool:
 
 
 def _walks_neighbours(store: tirx.BufferStore, place: _Place) -> bool:
-    """Whether the innermost loop, a serial one of several iterations, visits one element after the other: nothing but
-    neighbours, none of them of a type that has no vectors."""
+    """Does the innermost loop, if serial and of several iterations, visit only contiguous elements one by one, all of
+    types that can be vectorised?"""
     if not place.loops or place.loops[-1].kind != tirx.ForKind.SERIAL or _lanes(store.value) != 1:
         return False
     loop = place.loops[-1]
@@ -116,7 +116,7 @@ def _walks_neighbours(store: tirx.BufferStore, place: _Place) -> bool:
         return False
     if s.step(store.indices, store.buffer.shape, loop.loop_var) != 1:
         return False
-    # A workspace that several stages go through is never seen as flat: dimensions of extent 1 at its end stay.
+    # A workspace that several stages use is never recognised as flat: its trailing dimensions of extent 1 stay.
     for load in loads:
         last = s.step(load.indices[-1:], load.source.shape[-1:], loop.loop_var)
         moves = s.step(load.indices, load.source.shape, loop.loop_var)
@@ -126,7 +126,7 @@ def _walks_neighbours(store: tirx.BufferStore, place: _Place) -> bool:
 
 
 _MANY = 8
-"""Iterations from which on vectors are worth while."""
+"""The number of iterations from which on vectors pay off."""
 
 
 def _allocated(func: tirx.PrimFunc) -> tuple[Expr, ...]:
@@ -136,7 +136,7 @@ def _allocated(func: tirx.PrimFunc) -> tuple[Expr, ...]:
 
 
 def _calls_library(value: Expr) -> bool:
-    """Whether a function of the C library is called, by name or for a float64: there is one for numbers only."""
+    """Does it call a function of the C library, by name or for a float64? Those take only scalars."""
     found: list[Expr] = []
 
     def call(node: tvm.ir.Call) -> None:

@@ -1,11 +1,11 @@
-"""One code for a kernel on all threads and for the same on the calling thread alone.
+"""One machine code for a kernel on all threads and for the same kernel on the calling thread alone.
 
-A parallel loop calls the thread pool through a pointer that lies in the kernel's library, and that the loader sets. So
-a second load of the same object becomes the serial kernel, once that pointer is set to a function which runs the body
-of the loop as the only task. Beside a kernel goes a function that sets the pointer (`switch`); the function that it is
-set to is an object of its own (`runner_object`). A large kernel is compiled once instead of twice, and both give the
-same bits because they are the same instructions. The price is a call through a pointer, some nanoseconds, for which
-small kernels have a twin (`relaxpy.tir.schedule.serial_twin`).
+A parallel loop calls the thread pool through a pointer in the kernel's library, which the loader sets. A second load of
+the same object becomes the serial kernel by setting that pointer to a function that runs the loop's body as the only
+task. Each kernel is compiled with a function that sets the pointer (`switch`); the function that the pointer is set to
+is an object of its own (`runner_object`). A large kernel is then compiled once instead of twice, and both variants give
+the same bits because they run the same instructions. The price is an indirect call of some nanoseconds, so small
+kernels get a serial twin instead (`relaxpy.tir.schedule.serial_twin`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from relaxpy.tir.schedule import FINISHED, has_parallel_loop
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
 RUNNER = "relaxpy_run_alone"
-"""The function of the runner's object: without parameters; gives an address."""
+"""The function of the runner's object. It has no parameters and returns an address."""
 
 _LARGE = 1200
-"""Nodes of a program from which on a second compilation costs more than the call is worth (some 50 ms)."""
+"""The smallest program, in nodes, for which a second compilation (some 50 ms) costs more than the indirect call."""
 
 _POOL = "__TVMBackendParallelLaunch"
-"""The pointer that TVM's code generator calls through (`CodeGenCPU::InitGlobalContext`), with the signature of
-`TVMBackendParallelLaunch` in `tvm/runtime/c_backend_api.h`: a task, its data, how many tasks are wanted. A task is
-called with its number, how many there are (with a counter to wait at), and its data."""
+"""The pointer that TVM's code generator calls through (`CodeGenCPU::InitGlobalContext`). It has the signature of
+`TVMBackendParallelLaunch` in `tvm/runtime/c_backend_api.h`: a task, its data, the number of tasks. A task is called
+with its number, the number of tasks (with a counter for barriers), and its data."""
 
 _SET = f"""
 @{_POOL} = external global ptr
@@ -58,7 +58,7 @@ define i32 @__tvm_ffi_{RUNNER}(ptr %self, ptr %args, i32 %number, ptr %result) {
 
 
 def shares_code(func: tirx.PrimFunc, target: CpuTarget) -> bool:
-    """Is a kernel's serial variant to be its parallel one in a second library?"""
+    """Is a kernel's serial variant its parallel code in a second library?"""
     if target.triple != CpuTarget.host().triple or not has_parallel_loop(func):
         return False
     nodes = 0
@@ -72,8 +72,8 @@ def shares_code(func: tirx.PrimFunc, target: CpuTarget) -> bool:
 
 
 def switch(symbol: str) -> dict[str, tirx.PrimFunc]:
-    """The function to be compiled beside the kernel `symbol`: given the runner's address, it makes the library that it
-    is in run on the calling thread from then on."""
+    """The function compiled beside the kernel `symbol`. Called with the runner's address, it makes its library run on
+    the calling thread from then on."""
     address = tirx.Var("address", "int64")
     call = tirx.Evaluate(tirx.call_extern("int32", "relaxpy_set_pool", address))
     body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", _SET, call)
@@ -88,7 +88,7 @@ def switch_symbol(symbol: str) -> str:
 
 @cache
 def runner_object() -> bytes:
-    """The object of `RUNNER`, for this machine's kind of processor, any of them."""
+    """The object file of `RUNNER`, for any processor of this machine's architecture."""
     with tempfile.TemporaryDirectory(prefix="relaxpy-") as folder:
         path = Path(folder, "runner.ll")
         path.write_text(_RUN, encoding="utf-8")

@@ -1,4 +1,5 @@
-"""How the factors of a product meet in registers: one by one, widened first, or in groups by dot instructions.
+"""How the factors of a product are multiplied in registers: one by one, widened first, or in groups by dot-product
+instructions.
 
 A *word* is what one lane of a vector holds while factors are multiplied. Factors of the type that is summed in are
 words themselves. Narrower ones are converted one by one on any processor; where there are instructions for it, a word
@@ -25,26 +26,26 @@ from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.writer.loops import Buffer, Expr, Index, Stmt, broadcast, first_lanes, load, zero
 
 _FLIP = 0x80808080 - (1 << 32)
-"""A word of four bytes that are 128 each."""
+"""A word of four bytes that are all 128."""
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What becomes of two factors on the way to their sum."""
+    """How two factors are multiplied and added to a sum."""
 
     lhs: str
     rhs: str
-    """The factors' types in memory."""
+    """The types of the factors in memory."""
     total: str
-    """What products are summed in: one of `BITS`."""
+    """The accumulator type: one of `BITS`."""
     group: int = 1
-    """Factors a word."""
+    """Factors per word."""
     lanes: int = 1
-    """Words a vector."""
+    """Words per vector."""
 
     @classmethod
     def of(cls, lhs: str, rhs: str, total: str, target: CpuTarget) -> Arithmetic:
-        """The fastest that the target has for types of which `relaxpy.tir.forms.matmul.is_summable` holds."""
+        """The fastest arithmetic of the target for types that `relaxpy.tir.forms.matmul.is_summable` accepts."""
         lanes = target.lanes(BITS[total])
         group = 1
         if total == "float32" and lhs == rhs == "bfloat16" and _has_bfloat16(target):
@@ -55,7 +56,7 @@ class Arithmetic:
 
     @classmethod
     def of_product(cls, form: MatmulForm, target: CpuTarget) -> Arithmetic:
-        """How the target multiplies the factors of a product."""
+        """The arithmetic with which the target multiplies the factors of a product."""
         lhs, rhs = (str(operand.buffer.dtype) for operand in (form.lhs, form.rhs))
         return cls.of(lhs, rhs, form.dtype, target)
 
@@ -66,15 +67,15 @@ class Arithmetic:
 
     @property
     def flips(self) -> bool:
-        """Whether left words have their sign bits flipped, so that sums are too large by `flipped` times the column."""
+        """Are the sign bits of left words flipped, so that sums are too large by `flipped` times the column?"""
         return self.group == 4 and self.lhs == self.rhs == "int8"
 
     def flipped(self) -> Expr:
-        """The vector of left words that stand for 128 each."""
+        """The vector of left words that represent 128 in each factor."""
         return broadcast(tirx.const(_FLIP, "int32"), self.lanes)
 
     def add_product(self, total: Expr, left: Expr, right: Expr) -> Expr:
-        """Vectors of sums with the products of two vectors of words added."""
+        """Add the products of two vectors of words to vectors of sums."""
         if self.group == 1:
             return total + left * right
         if self.group == 4 and self.lhs == "int8" and self.rhs == "uint8":
@@ -82,31 +83,32 @@ class Arithmetic:
         return tirx.call_pure_extern(str(total.ty.dtype), self._function, total, left, right)
 
     def left_word(self, buffer: Buffer, at: Index) -> Expr:
-        """A vector of the one word at an element of the left factor, whose group lies side by side there."""
+        """Broadcast one word of the left factor, whose group is contiguous in memory."""
         word = self._words(buffer, at, 1, self.lhs)
-        # Flipped before it is spread: afterwards LLVM does not come to an end.
+        # Flipped before the broadcast: afterwards LLVM does not terminate.
         return broadcast(word ^ tirx.const(_FLIP, "int32") if self.flips else word, self.lanes)
 
     def left_words(self, buffer: Buffer, at: Index, count: Expr | None = None) -> Expr:
-        """A vector of neighbouring left words; of those `count` factors, then zeros."""
+        """A vector of contiguous left words: the first `count` factors, then zeros."""
         words = self._words(buffer, at, self.lanes, self.lhs, count)
         return words ^ self.flipped() if self.flips else words
 
     def right_words(self, buffer: Buffer, at: Index, lanes: int | None = None) -> Expr:
-        """So many neighbouring right words, a vector's by default."""
+        """This many contiguous right words; by default a vector."""
         return self._words(buffer, at, lanes or self.lanes, self.rhs)
 
     def left_joined(self, factors: Sequence[Expr], exist: Sequence[Expr | bool]) -> Expr:
-        """One left word of factors read one by one; those that do not exist are zeros."""
+        """Build one left word from factors read one by one; those that do not exist are zeros."""
         word = self._joined(factors, exist, self.lhs)
         return word ^ tirx.const(_FLIP, "int32") if self.flips else word
 
     def right_joined(self, factors: Sequence[Expr], exist: Sequence[Expr | bool]) -> Expr:
-        """Right words of factors read row by row, as many as those have lanes; rows that do not exist are zeros."""
+        """Build right words from factors read row by row, as many words as the rows have lanes; rows that do not exist
+        are zeros."""
         return self._joined(factors, exist, self.rhs)
 
     def around(self, body: Stmt) -> Stmt:
-        """The body with the definitions that it needs."""
+        """Return the body with the definitions that it needs."""
         if self.group == 1:
             return body
         key = tirx.const(0, "int32")
@@ -122,7 +124,7 @@ class Arithmetic:
             factors = _converted(factors, self.total)
         else:
             factors = _bits(factors, dtype)
-        if mask is not None:  # what a masked load gives elsewhere is not defined
+        if mask is not None:  # the inactive lanes of a masked load are undefined
             kind = str(factors.ty.dtype).split("x", 1)[0]
             factors = tirx.Select(mask, factors, zero(kind, width))
         return factors if self.group == 1 else tirx.reinterpret(_vector("int32", lanes), factors)
@@ -144,11 +146,11 @@ class Arithmetic:
 
     @property
     def _function(self) -> str:
-        """The name of the instruction's wrapper."""
+        """The name of the instruction's wrapper function."""
         return f"relaxpy_dot{self.group}_x{self.lanes}"
 
     def _definition(self) -> str:
-        """The wrapper in LLVM's language: words are integers outside."""
+        """The wrapper in LLVM IR; words are integers in its interface."""
         bits, lanes = 32 * self.lanes, self.lanes
         if self.group == 2:
             total, factors = f"<{lanes} x float>", f"<{lanes * 2} x bfloat>"
@@ -187,7 +189,7 @@ def _converted(factors: Expr, total: str) -> Expr:
 
 
 def _bits(factors: Expr, dtype: str) -> Expr:
-    """Narrow factors as unsigned integers of their width."""
+    """Reinterpret narrow factors as unsigned integers of their width."""
     kind = f"uint{tvm.DataType(dtype).bits}"
     return factors if dtype == kind else tirx.reinterpret(_vector(kind, _lanes(factors)), factors)
 

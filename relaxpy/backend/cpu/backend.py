@@ -29,8 +29,8 @@ from relaxpy.transform.phases import Phase, Pipeline
 
 
 class CpuBackend(Backend[CpuTarget]):
-    """Object files, in two variants where a program has a parallel loop: one runs it on all threads, one on the
-    caller's."""
+    """Compiles to object files. A program with a parallel loop gets two variants: one on all threads, one on the
+    calling thread."""
 
     kinds: ClassVar[tuple[str, ...]] = KINDS
 
@@ -38,7 +38,7 @@ class CpuBackend(Backend[CpuTarget]):
         return CpuTarget.read(text)
 
     def pipeline(self, standard: Pipeline, target: CpuTarget) -> Pipeline:
-        """Constants are laid out as the kernels read them, when it is known which programs read them."""
+        """Adds the pass that packs constant weights for the kernels that read them."""
         return standard.with_phase(Phase("layout", (PackWeights(),)), after="fuse")
 
     def schedule(self, func: tirx.PrimFunc, target: CpuTarget, choices: Choices) -> ScheduledKernel:

@@ -1,4 +1,4 @@
-"""Tensor programs to machine code: the door through which kernels leave TVM.
+"""Compile tensor programs to machine code: the boundary at which kernels leave TVM.
 
 `compile_object` turns scheduled PrimFuncs into one relocatable ELF object whose bytes depend on the kernels and the
 target only: not on the process, nor on the order of the mapping. `relaxpy.runtime` links it without a compiler.
@@ -29,7 +29,7 @@ from relaxpy.tir.writer.elementary import written_out
 
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 _ROOM = 64 << 20
-"""Bytes of a disk that are room enough for an object file."""
+"""Free bytes of a disk that suffice for an object file."""
 
 
 def compile_object(
@@ -39,13 +39,12 @@ def compile_object(
     check_arguments: bool = False,
     called: str = "",
 ) -> bytes:
-    """One object file with every kernel under its key: the symbol `__tvm_ffi_<key>`, in TVM's calling convention.
+    """Compile every kernel into one object file, under the symbol `__tvm_ffi_<key>`, in TVM's calling convention.
 
     With `check_arguments` the kernels compare their arguments with their parameters at every call, as TVM's do;
-    without, whoever calls them has to. `called` is what errors call the kernels, if not by their keys.
-
-    Raises `BuildError`: `kernel-name` for a key that is no C identifier, `kernel-compile` with the kernel's name for
-    one that TVM or LLVM refuses, `target-object` for a target that has no object files.
+    without, the caller must do so. `called` has the names of the kernels in errors, if these are not their keys. Raises
+    `BuildError`: `kernel-name` for a key that is no C identifier, `kernel-compile` with the kernel's name for one that
+    TVM or LLVM refuses, `target-object` for a target that has no object files.
     """
     if target.kind != "llvm":
         raise BuildError(
@@ -59,8 +58,8 @@ def compile_object(
 def object_of(library: tvm.runtime.Module) -> bytes:
     """The object file of a compiled module.
 
-    LLVM ends the process where a disk is full, so that the file is in memory where the system has such files. Raises
-    OSError where it has not, and the folder for temporary files is full.
+    LLVM ends the process if the disk is full, so the file is created in memory on systems that have in-memory files.
+    Raises OSError on other systems if the folder for temporary files is full.
     """
     if hasattr(os, "memfd_create"):
         with open(os.memfd_create("relaxpy-kernels"), "rb") as file:
@@ -75,13 +74,15 @@ def object_of(library: tvm.runtime.Module) -> bytes:
 
 
 def compile_source(kernels: Mapping[str, tirx.PrimFunc], target: CpuTarget) -> str:
-    """The kernels as text: C for `c`, assembly for `llvm`. For reading; errors as `compile_object`."""
+    """The kernels as text: C for `c`, assembly for `llvm`. For inspection. Raises the same errors as
+    `compile_object`."""
     library = _build(kernels, target)
     return str(library.inspect_source("s" if target.kind == "llvm" else "c"))
 
 
 def relax_alignment(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same function, whose buffer parameters and parts of them ask for no more alignment than items have."""
+    """Return the function with the required alignment of buffer parameters, and of views of them, reduced to that of an
+    item."""
     relaxed: dict[tvm.ir.Var, tvm.ir.Var] = {}
     parts: list[tvm.ir.Var] = []
     walk(func.body, (s_tir.MatchBufferRegion, lambda match: parts.append(match.buffer)))
@@ -113,9 +114,9 @@ def _build(
     check_arguments: bool = False,
     called: str = "",
 ) -> tvm.runtime.Module:
-    """TVM's module of all kernels; on failure, a `BuildError` that names the kernel at fault."""
+    """Build TVM's module of all kernels. On failure, raise a `BuildError` that names the failing kernel."""
     prepared: dict[str, tirx.PrimFunc] = {}
-    # TVM emits functions in the order of the module: sorted, the bytes do not depend on the caller's.
+    # TVM emits functions in the order of the module. Sorting makes the bytes independent of the caller's order.
     for name in sorted(kernels):
         if _SYMBOL.fullmatch(name) is None:
             raise BuildError("kernel-name", f"the kernel name {name!r} is not an identifier")
@@ -131,7 +132,7 @@ def _build(
 
 
 def _widened(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function without arithmetic of the narrow floats: few have any."""
+    """Return the function without arithmetic on narrow floats; most functions have none."""
     found = element_types(func)
     if not found.isdisjoint(FORMATS):
         func = without_float8(func)
@@ -145,7 +146,7 @@ def _tvm_build(kernels: Mapping[str, tirx.PrimFunc], target: CpuTarget) -> tvm.r
 def _named(
     error: Exception, kernels: Mapping[str, tirx.PrimFunc], target: CpuTarget, called: str
 ) -> BuildError:
-    """The error for the first kernel that does not compile by itself."""
+    """The error for the first kernel that fails to compile on its own."""
     for name, func in kernels.items():
         try:
             _tvm_build({name: func}, target)
@@ -161,6 +162,6 @@ def _named(
 
 
 def _reason(error: Exception) -> str:
-    """The last telling line of a TVM error, which carries a C++ trace in front of it."""
+    """The last informative line of a TVM error, which is preceded by a C++ trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

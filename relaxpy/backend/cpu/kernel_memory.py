@@ -1,4 +1,4 @@
-"""The heap memory of a run of a kernel, beside its arguments."""
+"""The heap memory that a kernel allocates in a run, beside its arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relaxpy.tir.tvm import tirx
 
 
 def kernel_memory(scheduled: tirx.PrimFunc) -> KernelMemory | None:
-    """The heap memory of a scheduled program, over the sizes of its arguments; None: not known."""
+    """The heap memory of a scheduled program in terms of its arguments' sizes; None: not known."""
     used = heap_use(scheduled)
     if used is None:
         return None

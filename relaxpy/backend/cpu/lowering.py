@@ -1,10 +1,9 @@
-"""From tensor programs to what TVM's code generators take: the passes, for processors.
+"""The lowering passes for processors: from tensor programs to the input of TVM's code generators.
 
-Two kinds of function meet in one module. Programs of blocks go through the passes that TVM runs on them, less those
-for accelerators. Programs that `relaxpy.tir.writer.loops` wrote are in their final form already: flat buffers, explicit
-vectors, no blocks. Lowering those again would only cost (TVM's simplifier needs minutes for a matrix product whose
-dimensions are all unknown, its flattening of buffers hides from LLVM that vectors are contiguous), so they skip to
-the end.
+A module contains two kinds of function. Programs of blocks go through TVM's own passes, without those for accelerators.
+Programs written by `relaxpy.tir.writer.loops` are already in final form: flat buffers, explicit vectors, no blocks.
+They skip to the end, since lowering them again is harmful: TVM's simplifier needs minutes for a matrix product whose
+dimensions are all unknown, and its flattening of buffers hides from LLVM that vectors are contiguous.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains
 
 NAME = "relaxpy_cpu"
-"""What the pipeline is called in TVM's registry, and by `tirx.build`."""
+"""The name of the pipeline in TVM's registry and in `tirx.build`."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.CompactBuffers")
 def _compact_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Buffers of the size that is used of them, in programs of blocks. Those that the schedule wrote without have
-    that already, and TVM's pass ends with an internal error at a vector of indices such as `x[lanes // 2]`. Blocks that
-    allocate none are left alone: it takes long to see that where indices have many names."""
+    """Shrink buffers to the region that is used, in programs of blocks. Programs that the schedule wrote as loops are
+    compact already, and TVM's pass ends with an internal error at a vector of indices such as `x[lanes // 2]`.
+    Functions that allocate no buffers in blocks are skipped: the analysis is slow if indices have many names."""
     blocks = {var: func for var, func in mod.functions.items() if _allocates(func)}
     if not blocks:
         return mod
@@ -36,14 +35,14 @@ def _compact_buffers(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRM
 
 
 def _allocates(func: tirx.PrimFunc) -> bool:
-    """Does a block of the function have buffers of its own?"""
+    """Does a block of the function allocate buffers?"""
     return contains(func.body, s_tir.SBlock, lambda block: len(block.alloc_buffers) > 0)
 
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.ShareStorage")
 def _share_storage(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Buffers that are not in use at a time in one place, allocated at the beginning: not in programs that ask for
-    memory on their way, where a size may be no number before, and is memory that nobody has asked for yet."""
+    """Let buffers with disjoint lifetimes share memory, allocated at the beginning. Not in programs that check for
+    memory while they run: there a size may be undefined before the check, and the memory has not been requested yet."""
     shared = {var: func for var, func in mod.functions.items() if not _asks_for_memory(func)}
     if len(shared) == len(mod.functions):
         return tirx.transform.StorageRewrite()(mod)
@@ -69,22 +68,24 @@ def _requires_memory(call: tvm.ir.Call) -> bool:
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.WithoutTraps")
 def _without_traps(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Divisions by 0 give 0, after what simplified and moved them. The guards that were there before are gone where a
-    condition makes them superfluous, though TVM computes both sides of a choice, and allocates before it."""
+    """Make divisions by 0 give 0, after the passes that simplify and move them. Those passes remove earlier guards
+    if a condition makes them redundant, although TVM evaluates both sides of a choice, and allocates before the
+    condition."""
     return tvm.IRModule({var: without_traps(func) for var, func in mod.functions.items()})
 
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.Unnamed")
 def _unnamed(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Values under a name in sight, before what looks at them for reads that must not happen."""
+    """Restore let-bound values, before the passes that look for reads that must not happen."""
     return tvm.IRModule({var: unnamed(func) for var, func in mod.functions.items()})
 
 
 def block_passes() -> list[tvm.transform.Pass]:
-    """For programs of blocks: away with blocks, vectorise, place buffers, simplify; in the order of TVM's pipeline.
+    """The passes for programs of blocks, in the order of TVM's pipeline: remove blocks, vectorise, place buffers,
+    simplify.
 
-    Without its elimination of common subexpressions, which goes wrong where an expression binds a variable ("used
-    before definition"); LLVM does the same work later.
+    Common subexpression elimination is left out. It is wrong if an expression binds a variable ("used before
+    definition"), and LLVM does the same later.
     """
     return [
         s_tir.transform.CanonicalizeLoop(),
@@ -114,7 +115,7 @@ def block_passes() -> list[tvm.transform.Pass]:
 
 
 def calling_passes() -> list[tvm.transform.Pass]:
-    """For all programs: the calling convention, and narrow floats as the integers that they are stored in."""
+    """The passes for all programs: calling convention, and narrow floats as the integers that they are stored in."""
     return [
         tirx.transform.FP8ComputeLegalize(),
         tirx.transform.VerifyMemory(),
@@ -128,12 +129,12 @@ def calling_passes() -> list[tvm.transform.Pass]:
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.PackedAPI")
 def _packed(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """TVM's calling convention, without its checks of the arguments where nobody asks for them.
+    """TVM's calling convention, with its argument checks only if they are requested.
 
     TVM compares number, type, dtype, rank, shape, strides, device and address of every argument at every call, with a
-    message for each: more than half of a small kernel's code and of the time to compile it. relaxpy's own virtual
-    machine hands over compact tensors only, whose dtype and shape it has compared where they came into a call.
-    Functions that assert something themselves keep all checks: theirs look the same.
+    message for each. That is more than half of a small kernel's code and compile time. relaxpy's virtual machine passes
+    only compact tensors whose dtype and shape it has checked at entry. Functions with assertions of their own keep all
+    checks, because the two cannot be told apart.
     """
     bare = {
         var.name_hint
@@ -153,7 +154,7 @@ def _packed(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.Lower")
 def _lower(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Lower every function of the module, each by the passes of its kind, its values' arithmetic out of their sight."""
+    """Lower every function of the module by the passes of its kind, with the arithmetic of its values sealed."""
     mod = tvm.IRModule({var: sealed(func) for var, func in mod.functions.items()})
     blocks = {var: func for var, func in mod.functions.items() if not _is_finished(func)}
     if blocks:
@@ -170,12 +171,12 @@ def _is_finished(func: tirx.PrimFunc) -> bool:
 
 
 def _pipeline() -> tuple[object, object, object]:
-    """As TVM's registry wants it: the passes, then what finishes host and device code."""
+    """The pipeline in the form that TVM's registry expects: the passes, then those that finish host and device code."""
     return _lower, _finish_host, tirx.compilation_pipeline.finalize_device_passes
 
 
 def _finish_host() -> tvm.transform.Pass:
-    """TVM's last passes for host code, the second as ours."""
+    """TVM's last passes for host code, with the second one replaced by ours."""
     return tvm.transform.Sequential(
         [
             tirx.transform.LowerTVMBuiltin(),
@@ -189,8 +190,8 @@ def _finish_host() -> tvm.transform.Pass:
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.SizesFrom0")
 def _sizes_from_0(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """No memory has a negative number of bytes, which as a size would end the process: what is used of a buffer
-    (`(n - 1) * 5000 + 1` elements) is negative where no loop uses it."""
+    """Clamp sizes of memory at 0, since a negative size would end the process: the used region of a buffer (`(n - 1) *
+    5000 + 1` elements) is negative if no loop uses it."""
     return tvm.IRModule(
         {
             var: func.with_body(tvm_ffi.structural_map(func.body, (tvm.ir.Call, _from_0)))

@@ -1,4 +1,4 @@
-"""PackWeights: weights are laid out as matrix products and convolutions want them, once, when the module is built."""
+"""PackWeights: pack constant weights of matrix products and convolutions at build time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from relaxpy.transform.rebuild import Rebuilder
 
 @dataclass(frozen=True)
 class PackWeights(Pass):
-    """Give matrix products their constant right-hand factors in panels (`relaxpy.backend.cpu.panels`), as wide as the
-    target's kernels read them, so that no kernel copies one while it runs, and convolutions their weights in tiles of
-    rows (`relaxpy.backend.cpu.row_tiles`). The tensor program reads the panels or tiles; the numbers are the same to
-    the last bit. A constant is packed once for all its calls. Tensor programs that nothing calls any more are dropped.
-    (TVM has this as `AttachAttrLayoutFreeBuffers`, `SplitLayoutRewritePreproc` and a lifted preprocessing; MKL and
-    oneDNN call it prepacked weights.)
+    """Pack the constant right-hand factors of matrix products into panels as wide as the target's kernels read them
+    (`relaxpy.backend.cpu.panels`), so that no kernel copies a factor at run time. Pack the weights of convolutions into
+    tiles of rows (`relaxpy.backend.cpu.row_tiles`). The tensor program is rewritten to read the panels or tiles;
+    results are bit-identical. A constant is packed once for all its calls. Tensor programs without remaining calls are
+    dropped. (In TVM: `AttachAttrLayoutFreeBuffers`, `SplitLayoutRewritePreproc` and a lifted preprocessing; in MKL and
+    oneDNN: prepacked weights.)
 
     Before (with 4 lanes a vector):
         @I.ir_module
@@ -97,7 +97,7 @@ class PackWeights(Pass):
 
 
 class _Packer(Rebuilder):
-    """Calls with a constant factor as calls of programs that read it packed."""
+    """Replaces calls with a constant factor by calls of programs that read it packed."""
 
     def __init__(self, mod: IRModule, target: CpuTarget) -> None:
         super().__init__(mod)
@@ -105,14 +105,15 @@ class _Packer(Rebuilder):
         self.programs: dict[str, PrimFunc] = {}
         """The new programs."""
         self.callees: dict[str, tuple[Packing | RowTiles, str] | None] = {}
-        """What each program of the module wants packed, and the program that takes it so."""
+        """For each program of the module, the packing that it needs and the name of the program that reads the packed
+        weight."""
         self.constants: dict[tuple[Constant, Packing | RowTiles], Constant] = {}
         self.devices = slots_of(mod, target)
         self.elsewhere = len(self.devices.slots) > 1
-        """The module runs on other devices too."""
+        """Does the module also run on other devices?"""
 
     def is_on_host(self, out: Annotation) -> bool:
-        """Whether an output is said to live on the host: where nothing is said it may be computed anywhere."""
+        """Is an output annotated to live on the host? Without an annotation it may be computed anywhere."""
         vdevice = out.vdevice if isinstance(out, TensorType) else None
         return vdevice is not None and self.devices.number(vdevice) == 0
 
@@ -146,13 +147,13 @@ class _Packer(Rebuilder):
         return Call(op, new, value.ty_args, span=value.span)
 
     def packing(self, name: str) -> tuple[Packing | RowTiles, str] | None:
-        """What the program of this name wants packed, and the name of the one that takes it so."""
+        """The packing that the program of this name needs, and the name of the program that reads it."""
         if name not in self.callees:
             program = self.mod.functions.get(name)
             packing: Packing | RowTiles | None = None
             if isinstance(
                 program, PrimFunc
-            ):  # a convolution first: the order of the kernels' rules
+            ):  # convolutions first, as in the order of the kernels' rules
                 packing = wanted_tiles(program, self.target)
                 packing = packing or wanted_packing(program, self.target)
             packed_name = self.mod.fresh_name(f"{name}_packed")

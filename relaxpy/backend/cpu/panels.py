@@ -1,9 +1,9 @@
-"""Matrices cut into panels of columns: how a product's right-hand factor lies where it is known when building.
+"""Matrices packed into panels of columns: the layout of a product's right-hand factor that is known at build time.
 
-A product reads its right-hand factor a panel of columns at a time, row after row. A matrix (K, N) in panels is the
-tensor (ceil(N / width), K, width), the last panel filled up with zeros: what a panel holds is contiguous, so that
-nothing has to be copied while the program runs. Where the target multiplies groups of neighbours along the depth at a
-time (`relaxpy.backend.cpu.arithmetic`), it is (ceil(N / width), ceil(K / group), width, group).
+A product reads its right-hand factor one panel of columns at a time, row after row. A matrix (K, N) in panels is the
+tensor (ceil(N / width), K, width), with the last panel padded with zeros. A panel is contiguous, so nothing has to be
+copied at run time. If the target multiplies groups of neighbours along the depth at a time
+(`relaxpy.backend.cpu.arithmetic`), the tensor is (ceil(N / width), ceil(K / group), width, group).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 
 PANEL_VECTORS = 2
-"""Vector registers across a panel (`relaxpy.backend.cpu.rules.matmul` says why)."""
+"""Vector registers across a panel (`relaxpy.backend.cpu.rules.matmul` gives the reason)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """What a tensor program wants packed."""
+    """The packing of a tensor program's factor."""
 
     param: int
-    """Which of its parameters."""
+    """Number of the parameter."""
     width: int
     """Columns of a panel."""
     transposed: bool
-    """Whether the parameter is (N, K) as it is, not (K, N)."""
+    """Is the parameter stored as (N, K) instead of (K, N)?"""
     group: int = 1
-    """Neighbours along the depth that lie side by side."""
+    """Length of the groups along the depth that are contiguous."""
 
     def packed_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a matrix of this shape in panels."""
@@ -46,7 +46,7 @@ class Packing:
         return panels, groups, *inside
 
     def pack(self, matrix: np.ndarray) -> np.ndarray:
-        """The matrix in panels."""
+        """Pack the matrix into panels."""
         rows = matrix.T if self.transposed else matrix
         depth, columns = rows.shape
         panels, groups, *_ = shape = self.packed_shape(matrix.shape)
@@ -58,25 +58,26 @@ class Packing:
 
 
 def panel_width(arithmetics: Sequence[Arithmetic]) -> int:
-    """Columns of a panel that kernels of each of these arithmetics read: the narrowest in which all have whole vectors,
-    and the one with the shortest as many as it likes best."""
+    """The width of a panel that kernels of all these arithmetics can read: the narrowest in which each has whole
+    vectors, and in which the one with the shortest vectors has its preferred number of them."""
     lanes = [each.lanes for each in arithmetics]
     return max(PANEL_VECTORS * min(lanes), *lanes)
 
 
 def reads_panels(arithmetic: Arithmetic, width: int, group: int) -> bool:
-    """Whether kernels of this arithmetic read panels of this width in these groups: a panel is a power of two of their
-    vectors, so that a tile is some panels or a part of one."""
+    """Can kernels of this arithmetic read panels of this width in these groups? A panel must be a power of two of their
+    vectors, so that a tile is several panels or a part of one."""
     vectors, rest = divmod(width, arithmetic.lanes)
     return group == arithmetic.group and not rest and vectors in (1, 2, 4, 8, 16)
 
 
 def wanted_packing(program: PrimFunc, target: CpuTarget) -> Packing | None:
-    """Which parameter of a matrix product would better be packed: its right-hand factor, if that is a matrix of known
-    extents, as it is or transposed, and so wide that filling it up does not double it. None for everything else.
+    """The parameter of a matrix product to pack: its right-hand factor, if that is a matrix of known extents, possibly
+    transposed, and wide enough that padding does not double it. None for everything else.
 
-    All alternatives of a target read the same panels. Where they multiply groups of different lengths, there are none:
-    each reads the factor as it is, with its best instructions."""
+    All alternatives of a target read the same panels. If they multiply groups of different lengths, nothing is packed:
+    each reads the factor unpacked, with its best instructions.
+    """
     if target.kind != "llvm" or is_scheduled(program.func):
         return None
     form = matmul_of(program.func)
@@ -107,8 +108,8 @@ def wanted_packing(program: PrimFunc, target: CpuTarget) -> Packing | None:
 
 
 def with_packed(program: PrimFunc, packing: Packing) -> PrimFunc:
-    """The program with the parameter in panels: it reads `packed[j // width, k, j % width]` for `matrix[k, j]`, or
-    `packed[j // width, k // group, j % width, k % group]`."""
+    """Return the program with the parameter in panels: it reads `packed[j // width, k, j % width]` for `matrix[k, j]`,
+    or `packed[j // width, k // group, j % width, k % group]`."""
     func = s_tir.renew_defs(program.func.without_attr("global_symbol"))
     old = func.params[packing.param]
     shape = tuple(int(dim) for dim in old.shape)

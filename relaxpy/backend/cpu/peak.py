@@ -1,6 +1,6 @@
-"""What the processor's arithmetic can do at most: loops of multiply-adds that stay in registers, compiled and timed.
+"""The peak arithmetic rate of the processor, measured with loops of multiply-adds on registers.
 
-`benchmarks/limits.py` puts measured kernels beside it, and profiles do (`relaxpy.runtime.limits`).
+`benchmarks/limits.py` compares measured kernels with it, and so do profiles (`relaxpy.runtime.limits`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.writer import loops
 
 CHAINS, STEPS = 12, 1 << 14
-"""Sums that do not wait for each other: enough to fill the units, few enough for the registers. Products of each."""
+"""The number of independent sums (enough to fill the units, few enough for the registers), and of products added to
+each."""
 _SECONDS = 0.02
-"""For which the loop is repeated."""
+"""The duration of the repeated loop."""
 
 
 @cache
 def multiply_adds(dtype: str, threads: int, target: CpuTarget) -> tuple[int, Callable[[], object]]:
-    """A loop of multiply-adds of `dtype` on registers, for that many threads: its operations, and a call of it."""
+    """A loop of multiply-adds of `dtype` on registers, for that many threads. Returns its number of operations, and a
+    function that runs it."""
     total = "int32" if dtype in ("int8", "uint8") else "float32"
     arithmetic = Arithmetic.of(dtype, dtype, total, target)
     lanes, tasks = arithmetic.lanes, threads * 4
@@ -61,22 +63,22 @@ def multiply_adds(dtype: str, threads: int, target: CpuTarget) -> tuple[int, Cal
 
 
 def loaded(func: Any, target: CpuTarget) -> KernelHandles:
-    """A program of loops as a kernel that can be called."""
+    """Compile a program of loops into a callable kernel."""
     kernel = schedule_by_rules(func, target, {}, CPU_RULES)
     code = compile_object({"p": kernel.parallel, "s": kernel.serial}, target)
     return load_kernels([code], [KernelInfo("limit", (KernelImage("p", "s"),))])[0]
 
 
 def argument(array: np.ndarray) -> Any:
-    """An array as kernels take it."""
+    """Convert an array to a kernel argument."""
     return ffi().from_dlpack(array, require_alignment=4)
 
 
 def peak_flops(target: CpuTarget) -> float:
-    """Operations a second of float32 multiply-adds, two each, on the threads that kernels use: the best of some
-    runs."""
+    """The peak float32 operations per second, a multiply-add counted as two, on the threads that kernels use: the best
+    of several runs."""
     flops, run = multiply_adds("float32", num_threads(), target)
-    run()  # threads start, the clock rises
+    run()  # warm-up: threads start, the clock rises
     end, best = perf_counter() + _SECONDS, float("inf")
     while perf_counter() < end:
         start = perf_counter()

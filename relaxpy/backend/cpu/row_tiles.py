@@ -1,8 +1,8 @@
-"""Weights of convolutions cut into tiles of rows: how they lie where they are known when building.
+"""Weights of convolutions packed into tiles of rows: their layout if they are known at build time.
 
-A convolution multiplies a tile of channels by a panel of pixels; at each place of the depth it reads one number of
-every row of the tile. A weight (O, ...) in tiles is the tensor (ceil(O / height), ..., height), the last tile filled
-up with zeros: what a tile holds is contiguous, in the order in which it is read.
+A convolution multiplies a tile of channels by a panel of pixels. At each position of the depth it reads one number of
+every row of the tile. A weight (O, ...) in tiles is the tensor (ceil(O / height), ..., height), with the last tile
+padded with zeros: a tile is contiguous, in the order in which it is read.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.writer import loops
 
 TILE_HEIGHTS = (6, 8)
-"""Rows of tiles, for 16 vector registers and for 32."""
+"""Rows of a tile, for 16 vector registers and for 32."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowTiles:
-    """What a convolution wants of its weight."""
+    """The packing of a convolution's weight."""
 
     param: int
-    """Which of the program's parameters the weight is."""
+    """Number of the program's parameter that is the weight."""
     axis: int
-    """Which of its dimensions counts the rows."""
+    """The weight's dimension that counts the rows."""
     height: int
     """Rows of a tile."""
 
@@ -39,7 +39,7 @@ class RowTiles:
         return (-(-shape[self.axis] // self.height), *others, self.height)
 
     def pack(self, weight: np.ndarray) -> np.ndarray:
-        """The weight in tiles."""
+        """Pack the weight into tiles."""
         rows = np.moveaxis(weight, self.axis, 0)
         tiles, *others, height = self.packed_shape(weight.shape)
         padded = np.zeros((tiles * height, *others), weight.dtype)
@@ -47,20 +47,21 @@ class RowTiles:
         return np.ascontiguousarray(np.moveaxis(padded.reshape(tiles, height, *others), 1, -1))
 
     def place(self, indices: list[loops.Expr]) -> list[loops.Expr]:
-        """Where in the tiles the element is that the weight has at these indices."""
+        """The indices in the tiles of the element at these indices of the weight."""
         row, height = indices[self.axis], loops.int64(self.height)
         others = indices[: self.axis] + indices[self.axis + 1 :]
         return [tirx.floordiv(row, height), *others, tirx.floormod(row, height)]
 
 
 def tile_height(target: CpuTarget) -> int:
-    """Rows of a tile: with two vectors across all sums fit into the registers of each of the target's alternatives."""
+    """Rows of a tile such that all sums, two vectors across, fit into the registers of each of the target's
+    alternatives."""
     return min(TILE_HEIGHTS[each.vector_registers >= 32] for each in target.alternatives)
 
 
 def wanted_tiles(program: PrimFunc, target: CpuTarget) -> RowTiles | None:
-    """How a convolution wants its weight, if that is of known extents and not so small that filling it up doubles it;
-    None for what is none, where it is in tiles already, and for groups of channels."""
+    """The packing of a convolution's weight, if its extents are known and padding does not double it. None for other
+    programs, for a weight that is packed already, and for grouped convolutions."""
     if target.kind != "llvm" or is_scheduled(program.func):
         return None
     form = read_convolution(program.func)
@@ -95,7 +96,8 @@ def _axis_of_rows(form: ConvolutionForm) -> int | None:
 
 
 def with_tiles(program: PrimFunc, tiles: RowTiles) -> PrimFunc:
-    """The program with its weight in tiles: it reads `tiles[o // height, ..., o % height]` for `weight[o, ...]`."""
+    """Return the program with its weight in tiles: it reads `tiles[o // height, ..., o % height]` for `weight[o,
+    ...]`."""
     func = s_tir.renew_defs(program.func.without_attr("global_symbol"))
     old = func.params[tiles.param]
     shape = tiles.packed_shape(tuple(int(dim) for dim in old.shape))

@@ -1,10 +1,10 @@
-"""Targets that are processors: a kind of code generator with the processor that it may assume.
+"""Targets that are processors: a code generator and the processor that it may assume.
 
-Plain `"llvm"` becomes this machine's processor by name with the features that the operating system lets a process use,
-so that what is stored in an executable says exactly what the code needs.
+Plain `"llvm"` resolves to this machine's processor, by name and with the features that the operating system enables, so
+that an executable records exactly what the code needs.
 
-`-mcpu=a,b` and texts with `;` between them ask for code for each of several processors. They are kept in the order of
-what they ask for, and what plans for all of them (layouts of weights) looks at `alternatives`.
+`-mcpu=a,b` and texts with `;` between them request code for each of several processors. They are kept in descending
+order of their requirements. Decisions that must hold for all of them (layouts of weights) use `alternatives`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from relaxpy.target import Target, fail, first_word, nearest, options_of
 from relaxpy.tir.tvm import tvm, tvm_ffi
 
 KINDS = ("llvm", "c")
-"""Code generators for processors that TVM has."""
+"""TVM's code generators for processors."""
 
 _OPTIONS = ("mcpu", "mattr", "mtriple", "opt-level")
 
-# Features that change which instructions the compiler may pick in a kernel. LLVM also lists tuning flags and system
-# instructions (prefetch hints, key loading, …) under "features"; a missing one of those must not refuse an executable.
+# Features that change which instructions the compiler may select. LLVM also lists tuning flags and system instructions
+# (prefetch hints, key loading, …) under "features"; a missing one of those must not make an executable unusable.
 _X86_FEATURES = """
     sse3 ssse3 sse4.1 sse4.2 sse4a popcnt lzcnt bmi bmi2 movbe f16c fma fma4 xop tbm avx avx2 gfni
     avx512f avx512bw avx512cd avx512dq avx512vl avx512vnni avx512bf16 avx512fp16 avx512vbmi avx512vbmi2
@@ -44,22 +44,22 @@ class CpuTarget(Target):
     mcpu: str = ""
     """LLVM's name of the processor; empty for kinds that do not have one."""
     features: tuple[str, ...] = ()
-    """What is added to or taken from the processor's own features: `"+name"` or `"-name"`, sorted by name."""
+    """Features added to or removed from the processor's own: `"+name"` or `"-name"`, sorted by name."""
     triple: str = ""
     """LLVM's machine triple, such as `x86_64-unknown-linux-gnu`."""
     opt_level: int = 3
-    """How much LLVM optimises, from 0 to 3. At 0 it needs a quarter of the time, and kernels are several times
-    slower: for those who try programs out."""
+    """LLVM's optimisation level, from 0 to 3. Level 0 compiles in a quarter of the time, and kernels are several times
+    slower: for trying programs out."""
     others: tuple[CpuTarget, ...] = ()
-    """More processors that kernels are compiled for, what asks for most first; this one asks for least."""
+    """Further processors that kernels are compiled for, the most demanding first. This one is the least demanding."""
 
     @classmethod
     def read(cls, text: str) -> CpuTarget:
-        """Read `KIND [-mcpu=NAME[,NAME…]] [-mattr=+a,-b] [-mtriple=TRIPLE] [-opt-level=0..3]`, or several of them with
-        `;` between them.
+        """Parse `KIND [-mcpu=NAME[,NAME…]] [-mattr=+a,-b] [-mtriple=TRIPLE] [-opt-level=0..3]`, or several of these
+        separated by `;`.
 
-        `"llvm"` alone stands for this machine, and so does the name `native`. Raises `BuildError` (codes
-        `target-option`, `target-cpu`, `target-feature`) for what it does not know, with the nearest name that it does.
+        `"llvm"` alone means this machine, and so does the name `native`. Raises `BuildError` (codes `target-option`,
+        `target-cpu`, `target-feature`) for an unknown option or name, with the nearest known one.
         """
         parts = [part.strip() for part in text.split(";")]
         if "" in parts:
@@ -146,21 +146,21 @@ class CpuTarget(Target):
 
     @property
     def _demand(self) -> tuple[int, int]:
-        """How much it asks of a machine; the widest vectors first."""
+        """Sort key by requirements; the widest vectors first."""
         return self.vector_bits, len(self.required_features)
 
     @cached_property
     def required_features(self) -> tuple[str, ...]:
         """LLVM's names of the instruction-set features that code for this target may use, sorted.
 
-        A loader must refuse the code where one is missing. Empty for `c`, whose compiler decides.
+        A loader must refuse the code if one is missing. Empty for `c`, whose compiler decides.
         """
         if self.kind != "llvm":
             return ()
         return tuple(sorted(_llvm_features(self.mcpu, self.features, self.triple) & _ISA_FEATURES))
 
     def has(self, feature: str) -> bool:
-        """Whether code for this target may use the instruction-set feature of this LLVM name."""
+        """May code for this target use the instruction-set feature of this LLVM name?"""
         return feature in self.required_features
 
     @property
@@ -176,16 +176,16 @@ class CpuTarget(Target):
         return 256 if self.has("avx") else 128
 
     def lanes(self, bits: int = 32) -> int:
-        """How many elements of `bits` bits one vector register holds."""
+        """The number of elements of `bits` bits in one vector register."""
         return max(1, self.vector_bits // bits)
 
     @property
     def vector_registers(self) -> int:
-        """How many vector registers the architecture has: what bounds a register tile."""
+        """The number of vector registers of the architecture, which bounds a register tile."""
         return 32 if self.has("avx512f") or self.arch.startswith(("aarch64", "arm64")) else 16
 
     def to_tvm(self) -> tvm.target.Target:
-        """The same as TVM's object, for the code generators; cached."""
+        """The corresponding TVM target, for the code generators; cached."""
         return _tvm_target(self)
 
     def facts(self) -> Mapping[str, str | int | bool | tuple[str, ...]]:
@@ -196,7 +196,7 @@ class CpuTarget(Target):
 
     @property
     def is_host_loadable(self) -> bool:
-        """Whether code for one of its alternatives runs here."""
+        """Does code for one of its alternatives run on this machine?"""
         return any(each._is_loadable for each in self.alternatives)
 
     @property
@@ -215,7 +215,7 @@ def _parse_features(text: str, mcpu: str, triple: str) -> tuple[str, ...]:
     for word in filter(None, text.split(",")):
         signed = word if word[0] in "+-" else f"+{word}"
         name = signed[1:]
-        # LLVM answers an unknown name with a warning on stderr only: ask it last.
+        # LLVM reports an unknown name only as a warning on stderr: ask it last.
         known = _known_features(triple)
         if name not in known and name not in _llvm_features(mcpu, (f"+{name}",), triple):
             fail("target-feature", f'unknown processor feature "{name}"', nearest(name, known))
@@ -224,7 +224,7 @@ def _parse_features(text: str, mcpu: str, triple: str) -> tuple[str, ...]:
 
 
 def _merge_features(features: Iterable[str]) -> tuple[str, ...]:
-    """Features sorted by name; of two with one name the later stands."""
+    """Features sorted by name; of two with one name the later one wins."""
     last = {feature[1:]: feature for feature in features}
     return tuple(last[name] for name in sorted(last))
 
@@ -254,14 +254,14 @@ def _host_triple() -> str:
 
 @cache
 def _host_cpu() -> tuple[str, tuple[str, ...]]:
-    """The processor of this machine, and how what it offers differs from what LLVM's name for it implies.
+    """The processor of this machine, and how its features differ from those that LLVM's name for it implies.
 
-    Differences are usual: a hypervisor or the firmware can hide a feature of the processor.
+    Differences are common: a hypervisor or the firmware can hide a feature of the processor.
     """
     mcpu = str(tvm.target.codegen.llvm_get_system_cpu())
     host = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
     here = {str(name): bool(value) for name, value in host.items()}
-    if not here:  # LLVM cannot ask on this platform; its name for the processor has to do
+    if not here:  # LLVM cannot detect features on this platform; the processor's name has to do
         return mcpu, ()
     implied = _llvm_features(mcpu, (), _host_triple())
     added = [f"+{name}" for name, on in here.items() if on and name not in implied]
@@ -272,7 +272,7 @@ def _host_cpu() -> tuple[str, tuple[str, ...]]:
 
 @cache
 def _llvm_features(mcpu: str, features: tuple[str, ...], triple: str) -> frozenset[str]:
-    """All features, tuning flags included, that LLVM derives from a processor and changes to it."""
+    """All features, including tuning flags, that LLVM derives from a processor and changes to it."""
     target = _tvm_target(CpuTarget("llvm", mcpu, features, triple))
     return frozenset(str(name) for name in tvm.target.codegen.llvm_get_cpu_features(target))
 
@@ -285,7 +285,7 @@ def _known_cpus(triple: str) -> tuple[str, ...]:
 
 @cache
 def _known_features(triple: str) -> frozenset[str]:
-    """Every feature that some processor of the architecture has."""
+    """Every feature of any processor of the architecture."""
     names: set[str] = set()
     for mcpu in _known_cpus(triple):
         names |= _llvm_features(mcpu, (), triple)

@@ -1,1 +1,1 @@
-"""Shared by the backends of GPUs: launches, threads, and the split into host and device."""
+"""Code shared by the backends of GPUs: launches, threads, and the split into host and device code."""

@@ -1,8 +1,8 @@
-"""A launch as device code: lowered, split from its host part, with the sizes of its grid.
+"""Lower a launch to device code, split off its host part, and compute the sizes of its grid.
 
-TVM's `SplitHostDevice` leaves a host function that only says what the kernel is called with: buffers, integers, and
-how many groups of how many threads run it. These become data (`DeviceKernel`), so that nothing of TVM's host code is
-needed where it runs.
+TVM's `SplitHostDevice` leaves a host function that only calls the kernel: with buffers, integers, and the numbers of
+groups and of threads per group. These are extracted as data (`DeviceKernel`), so that no host code of TVM is needed at
+run time.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ _AXES = ("x", "y", "z")
 
 @dataclass(frozen=True)
 class Given:
-    """An argument of the program, as a kernel takes it."""
+    """An argument of the program that a kernel takes."""
 
     position: int
-    """Its number among the program's arguments."""
+    """Its position among the program's arguments."""
     is_memory: bool
-    """A buffer, and not a scalar."""
+    """Is it a buffer, not a scalar?"""
 
 
 @dataclass(frozen=True)
 class DeviceKernel:
-    """A kernel of a device and how it is launched, over the symbols of the program that it is made from."""
+    """A device kernel and its launch parameters, over the symbols of the program that it was made from."""
 
     func: tirx.PrimFunc
     """The device function. Its name is the attribute `global_symbol`."""
     args: tuple[Given | Dim, ...]
-    """For each of its parameters an argument of the program, or an integer over its sizes."""
+    """For each of its parameters, an argument of the program, or an integer expression over the program's sizes."""
     dtypes: tuple[str, ...]
     """The type of each parameter: of integers, and of the elements in memory."""
     groups: tuple[Dim, Dim, Dim]
-    """How many groups of threads run it along each axis; where one is 0, it does not run."""
+    """The number of thread groups along each axis. If one is 0, the kernel does not run."""
     threads: tuple[int, int, int]
-    """Threads in a group along each axis."""
+    """The number of threads per group along each axis."""
 
 
 def device_kernel(func: tirx.PrimFunc, name: str, target: Any) -> DeviceKernel:
-    """The kernel of a program whose loops are bound to threads, under this name, for a target of TVM's.
+    """Lower a program whose loops are bound to threads to a kernel of this name, for a TVM target.
 
     Raises BuildError (`kernel-compile`) for a program that is more than one launch.
     """
@@ -73,8 +73,8 @@ def device_kernel(func: tirx.PrimFunc, name: str, target: Any) -> DeviceKernel:
 
 
 def _passes() -> list[tvm.transform.Pass]:
-    """From blocks to flat loops, as for processors, with what threads need. Nothing is simplified: the device's own
-    compiler does that, and the text keeps the names that loops have."""
+    """The passes from blocks to flat loops, as for processors, with those that threads need. Nothing is simplified: the
+    device's own compiler does that, and the text keeps the names of loops."""
     return [
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerCrossThreadReduction(),
@@ -176,14 +176,14 @@ def _element(param: Any) -> str:
 
 
 class _HostReader:
-    """What a host function says about its one launch."""
+    """Reads the one launch in a host function."""
 
     def __init__(self, host: tirx.PrimFunc, program: tirx.PrimFunc) -> None:
         self._table = read_symbols(program)
         """Lowering keeps the variables of the program's shapes."""
         self._params = list(host.params)
         self._same: dict[Any, Any] = {}
-        """Buffers and names → what they stand for."""
+        """Buffers and names → the values that they alias."""
         self.call: Any = None
         self.read(host.body)
 
@@ -207,7 +207,7 @@ class _HostReader:
                 )
 
     def argument(self, arg: Any) -> Given | Dim:
-        """What the device function is called with."""
+        """An argument of the device function's call."""
         is_memory = isinstance(arg.ty, tvm.ir.PointerType)
         if not is_memory and "int" in str(arg.ty.dtype):
             return self.dim(arg)

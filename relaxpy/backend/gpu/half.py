@@ -1,8 +1,8 @@
-"""float16 on devices that may not have it: bits in memory, float32 in registers.
+"""float16 on devices that may not support it: bits in memory, float32 in registers.
 
-Many devices store float16 and compute with it only where they have an extension for that. So what a program computes in
-float16 is written in float32, with two functions that the device's language defines between them: `WIDEN`, the number
-with these bits, and `NARROW`, the bits of the number next to a float32.
+Many devices store float16 but compute with it only through an extension. So float16 arithmetic is rewritten in float32,
+with two functions that the device's language defines for the conversion: `WIDEN` converts 16 bits to float32, `NARROW`
+rounds a float32 to 16 bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BITS = "uint16"
 
 
 def without_float16(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same function, in which no arithmetic, function or choice is of float16."""
+    """Return the function with all arithmetic, functions and choices in float16 rewritten."""
     rewriter = _Rewriter(func)
     return func.with_body(tvm_ffi.structural_map(func.body, rewriter.callbacks()))
 
@@ -51,7 +51,8 @@ def _called(call: Any) -> str:
 
 
 def with_bits_in_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The device function, of which `without_float16` left nothing but elements in memory, with their bits there."""
+    """Return the device function with its float16 elements in memory as integers of their bits. `without_float16` has
+    left no other float16."""
     new: dict[Any, Any] = {}
 
     def variable(var: Any) -> Any:
@@ -84,7 +85,7 @@ def with_bits_in_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _as_bits(var: Any) -> Any:
-    """A pointer to float16, or a buffer of it, as one of bits; another variable as it is."""
+    """A pointer to float16, or a float16 buffer, as one of integers; other variables unchanged."""
     kind = var.ty
     if isinstance(kind, tvm.ir.PointerType) and str(kind.element_type.dtype) == "float16":
         pointer = tvm.ir.PointerType(tvm.ir.PrimType(_BITS), kind.storage_scope)

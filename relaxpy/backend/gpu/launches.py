@@ -1,12 +1,12 @@
-"""From a tensor program to launches: programs that follow one another, each one grid of threads.
+"""Split a tensor program into launches: programs that run one after the other, each on one grid of threads.
 
-Threads of one launch do not wait for each other, and memory that one nest of loops leaves for the next is seen by all
-threads only when a launch has ended. So every nest at the top of a program becomes a launch of its own, and what the
-program allocates *workspaces* (`relaxpy.tir.lowering.workspace.split`): kernels cannot allocate.
+Threads of one launch cannot wait for each other. Memory written by one loop nest is visible to all threads only after
+the launch has ended. So every top-level loop nest of a program becomes a launch of its own, and the program's
+allocations become *workspaces* (`relaxpy.tir.lowering.workspace.split`), since kernels cannot allocate.
 
-Rows (`relaxpy.tir.forms.rows`: sorts, running totals), and a loop that its author made parallel, are spread over
-threads as they are. What their body allocates is each thread's own: a few elements in registers or private memory; what
-has a symbolic size, or is large, in a workspace with one row for each iteration.
+Rows (`relaxpy.tir.forms.rows`: sorts, running totals), and loops that the author made parallel, are distributed over
+threads unchanged. Allocations in their body are private to a thread: a few elements in registers or private memory;
+large ones and those of symbolic size in a workspace with one row per iteration.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Var = Any
 
 
 def launches_of(program: PrimFunc) -> Launches | None:
-    """The program in launches, and the memory that they need; None for what is one launch that needs none."""
+    """The launches of a program, with the memory that they need; None for one launch that needs none."""
     func = _with_rows_at_the_top(program.func)
     found = split(PrimFunc(func, program.span))
     if found is None or func is program.func:
@@ -39,7 +39,7 @@ def launches_of(program: PrimFunc) -> Launches | None:
 
 
 def _over(launches: Launches, symbols: dict[SymVar, SymVar]) -> Launches:
-    """The launches over other symbols."""
+    """Return the launches over other symbols."""
     dims = {old: new.dim for old, new in symbols.items()}
     made = [
         replace(each, args=tuple(symbols[a] if isinstance(a, SymVar) else a for a in each.args))
@@ -53,7 +53,7 @@ def _over(launches: Launches, symbols: dict[SymVar, SymVar]) -> Launches:
 
 
 def outer_parallel(stmt: Stmt) -> Any:
-    """The parallel loop that a statement is, but for blocks without axes around it; None where it is something else."""
+    """The parallel loop in a statement, below blocks without axes; None for other statements."""
     while _is_plain(stmt):
         stmt = stmt.block.body
     is_parallel = isinstance(stmt, tirx.For) and stmt.kind == tirx.ForKind.PARALLEL
@@ -61,17 +61,17 @@ def outer_parallel(stmt: Stmt) -> Any:
 
 
 def _is_plain(stmt: Stmt) -> bool:
-    """Is it a block without axes, which does nothing but group its statements?"""
+    """Is it a block without axes, which only groups its statements?"""
     if not isinstance(stmt, s_tir.SBlockRealize) or len(stmt.iter_values):
         return False
     return stmt.block.init is None and not len(stmt.block.match_buffers)
 
 
 def _with_rows_at_the_top(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with the phases of a block next to each other, and with memory that loops allocate for themselves at
-    the top: a row for each iteration of the parallel loops around it.
+    """Return the function with the phases of a block next to each other, and with memory that loops allocate moved to
+    the top: one row per iteration of the parallel loops around it.
 
-    Memory whose size depends on what the program computes stays where it is: nobody can allocate it before.
+    Memory whose size depends on computed values stays in place: it cannot be allocated before.
     """
     stmts, allocated = _phases(func.body)
     symbols = read_symbols(func).symbols
@@ -96,8 +96,8 @@ def _with_rows_at_the_top(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _own_index(stmt: Stmt) -> tuple[list[Any], list[Var]]:
-    """How many rows of memory a statement has, and the index of an iteration's own: by the axes of rows, or the
-    variable of a parallel loop."""
+    """The number of rows of memory that a statement needs, and the index of the row of an iteration: by the axes of
+    rows, or the variable of a parallel loop."""
     rows, loop = read_rows(stmt), outer_parallel(stmt)
     if rows is not None:
         return [each.extent for each in rows.loops], rows.axes
@@ -105,7 +105,7 @@ def _own_index(stmt: Stmt) -> tuple[list[Any], list[Var]]:
 
 
 def _phases(body: Stmt) -> tuple[list[Stmt], list[Buffer]]:
-    """The statements that a program runs one after the other, and what it allocates around them."""
+    """The statements that a program runs one after the other, and the allocations around them."""
     allocated: list[Buffer] = []
     outer = body
     while _is_plain(body) and (body.same_as(outer) or _has_parallel(body.block.body)):
@@ -115,7 +115,7 @@ def _phases(body: Stmt) -> tuple[list[Stmt], list[Buffer]]:
 
 
 def _has_parallel(body: Stmt) -> bool:
-    """Are they several statements, of which some are parallel loops?"""
+    """Are there several statements, some of them parallel loops?"""
     stmts = list(body.seq) if isinstance(body, tirx.SeqStmt) else []
     return any(isinstance(s, tirx.For) and s.kind == tirx.ForKind.PARALLEL for s in stmts)
 
@@ -127,7 +127,7 @@ def _vars(extent: Any) -> list[Var]:
 
 
 def _allocated(stmt: Stmt) -> list[Buffer]:
-    """What a statement allocates that is too large for a thread's private memory."""
+    """The allocations of a statement that are too large for a thread's private memory."""
     found: list[Buffer] = []
     walk(
         stmt,
@@ -138,7 +138,7 @@ def _allocated(stmt: Stmt) -> list[Buffer]:
 
 
 def _elsewhere(stmt: Stmt, lifted: dict[Buffer, Buffer], index: list[Var]) -> Stmt:
-    """The statement with rows of other buffers, which it does not allocate."""
+    """Return the statement with its allocations replaced by rows of other buffers."""
 
     def load(node: Any) -> Any:
         if node.source not in lifted:

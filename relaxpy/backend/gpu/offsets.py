@@ -1,8 +1,8 @@
-"""Tensors that begin somewhere in their memory: kernels that are told where.
+"""Tensors at an offset in their memory: kernels that take the offset as a parameter.
 
-A device may ask that what a kernel is given begins at a multiple of hundreds of bytes. The memory plan puts tensors at
-any multiple of 64. So kernels take whole buffers, and for each of them the number of the first element, as integers
-behind all other parameters.
+A device may require that a buffer begins at a multiple of hundreds of bytes, while the memory plan places tensors at
+multiples of 64. So kernels take whole buffers, and for each of them the number of the first element, as integers after
+all other parameters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Expr = Any
 
 
 def with_offsets(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The device function with one parameter more for each of its buffers, in the order of those."""
+    """Return the device function with an offset parameter for each of its buffers, in the order of the buffers."""
     pointers = [param for param in func.params if isinstance(param.ty, tvm.ir.PointerType)]
     first = {pointer: tirx.Var(f"{pointer.name}_first", "int64") for pointer in pointers}
     offsets: dict[Any, Any] = {}

@@ -1,9 +1,8 @@
-"""A simple schedule that fits every launch: an element of the result, or a row of a loop that is parallel, a thread.
+"""A simple schedule for every launch: one thread per element of the result, or per iteration of a parallel loop.
 
-The axes of a block that are independent are bound to threads, numbered as one; what the block reduces over, each thread
-goes through by itself, with its total in a register. What is no such block, and what is sequential, runs on one thread.
-So every program has a right kernel for all sizes, 0 and 1 included; rules that know more about a program make a faster
-one.
+The independent axes of a block are bound to threads, numbered as one axis. Each thread loops over the reduced axes,
+with its total in a register. Other blocks, and serial loops, run on one thread. So every program gets a correct kernel
+for all sizes, 0 and 1 included; rules that know more about a program produce faster ones.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ Var = Any
 
 
 def bind_threads(func: tirx.PrimFunc, group: int) -> tirx.PrimFunc:
-    """The launch (`relaxpy.backend.gpu.launches`) with threads in groups of `group`. One whose author bound loops to
-    threads stays as it is."""
+    """Return the launch (`relaxpy.backend.gpu.launches`) with its loops bound to threads in groups of `group`. A launch
+    whose author bound loops to threads stays unchanged."""
     if _is_bound(func):
         return func
     func = rows_at_once(_in_root(_with_private_memory(func)))
@@ -60,7 +59,7 @@ def _is_bound(func: tirx.PrimFunc) -> bool:
 
 
 def _in_root(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function in a root block, which TVM's passes want around blocks."""
+    """Return the function in a root block, which TVM's passes expect around blocks."""
     if isinstance(func.body, s_tir.SBlockRealize) and not len(func.body.iter_values):
         return func
     root = s_tir.SBlock([], [], [], "root", func.body)
@@ -68,9 +67,9 @@ def _in_root(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _with_private_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with what it allocates in each thread's own memory: larger memory is a parameter by now.
+    """Return the function with its allocations in each thread's private memory; larger ones are parameters by now.
 
-    Raises: BuildError (`device-scratch`) for memory whose size nobody knew before.
+    Raises: BuildError (`device-scratch`) for memory whose size was not known before.
     """
     found: list[Any] = []
     walk(
@@ -99,17 +98,17 @@ def _with_private_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class _Nest:
-    """Loops around one block, whose axes are independent or reduced over."""
+    """Loops around one block whose axes are independent or reduced."""
 
     apart: tuple[Any, ...]
-    """The loops of independent axes, outer ones first."""
+    """The loops of independent axes, outermost first."""
     folded: tuple[Any, ...]
     """The other loops."""
     realize: Any
 
 
 def _read_nest(stmt: Stmt) -> _Nest | None:
-    """The statement as a nest of what its author calls independent and reduced over; None for other statements."""
+    """The statement as a nest of axes that its author declares independent or reduced; None for other statements."""
     loops: list[Any] = []
     while isinstance(stmt, tirx.For) and stmt.kind in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL):
         loops.append(stmt)
@@ -136,8 +135,8 @@ def _read_nest(stmt: Stmt) -> _Nest | None:
 
 
 def _is_apart(nest: _Nest, func: tirx.PrimFunc) -> bool:
-    """Does no place along the independent axes write what another reads or writes? Their author says so, and may be
-    wrong: it is proved, as for loops on processors."""
+    """Do different positions of the independent axes never write what another reads or writes? The author's declaration
+    may be wrong, so it is proved, as for loops on processors."""
     wide = [loop.loop_var for loop in nest.apart if not _is_one(loop.extent)]
 
     def parallel(loop: Any) -> Any:
@@ -153,8 +152,8 @@ def _is_one(extent: Expr) -> bool:
 
 
 def _has_one_element(block: Any) -> bool:
-    """Does a block that reduces work on one element of each buffer, wherever it is in what it reduces over? Then that
-    element can be a register."""
+    """Does a block that reduces access one element of each buffer, independent of the reduced axes? Then that element
+    can be a register."""
     folded = {axis.var for axis in block.iter_vars if axis.iter_type == tirx.IterVar.CommReduce}
     own = _own_buffers(block)
     stores, loads = _stores(block.body), _loads(block.body)
@@ -178,7 +177,7 @@ def _own_buffers(block: Any) -> set[Var]:
 
 
 def _first_stores(block: Any) -> dict[Var, list[Expr]]:
-    """Every buffer that a block writes, and where it first does."""
+    """Every buffer that a block writes, with its first store."""
     first: dict[Var, list[Expr]] = {}
     for store in _stores(block.body):
         first.setdefault(store.buffer, list(store.indices))
@@ -198,7 +197,7 @@ def _loads(node: Any) -> list[Any]:
 
 
 def _per_element(nest: _Nest, group: int) -> Stmt:
-    """The nest with a thread for each place along its independent axes."""
+    """The nest with one thread per position of its independent axes."""
     realize, block = nest.realize, nest.realize.block
     values = {
         axis.var: value for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)
@@ -227,7 +226,7 @@ def _per_element(nest: _Nest, group: int) -> Stmt:
 def _folded(
     nest: _Nest, inner: Stmt, first: dict[Var, list[Expr]], before: dict[Var, Expr]
 ) -> Stmt:
-    """The loops that reduce, with what they write in registers until they are through."""
+    """The reduction loops, with the elements that they write kept in registers until the end."""
     local = {
         buffer: tirx.decl_buffer([1], str(buffer.dtype), f"{buffer.name}_total", scope="local")
         for buffer in first
@@ -257,7 +256,7 @@ def _folded(
 
 
 def _threads(loops: Sequence[Any], body: Stmt, group: int) -> Stmt:
-    """The body for all iterations of the loops, each on a thread of its own, in groups of so many."""
+    """The body for all iterations of the loops, one thread each, in groups of this size."""
     number, thread = tirx.Var("group", "int64"), tirx.Var("thread", "int64")
     total: Expr = int64(1)
     for loop in loops:
@@ -267,7 +266,7 @@ def _threads(loops: Sequence[Any], body: Stmt, group: int) -> Stmt:
         named: list[Stmt] = []
         rest: Expr = element
         for loop in reversed(loops[1:]):
-            # No thread is there where an extent is 0; a compiler may divide before it knows.
+            # No thread exists if an extent is 0, but a compiler may divide before it checks that.
             extent = int64(loop.extent)
             is_known = isinstance(extent, tirx.IntImm)
             divisor = int64(max(int(extent.value), 1)) if is_known else tirx.max(extent, int64(1))
@@ -284,7 +283,7 @@ def _threads(loops: Sequence[Any], body: Stmt, group: int) -> Stmt:
 
 
 def _bind(loop: Any, index: Expr) -> Any:
-    """The loop's variable as a name of its iteration number `index`."""
+    """The loop's variable, bound to its iteration number `index`."""
     value = int64(loop.min) + index
     dtype = str(loop.loop_var.ty.dtype)
     return tirx.Bind(loop.loop_var, value if dtype == "int64" else tirx.Cast(dtype, value))
@@ -295,7 +294,7 @@ def _sequence(stmts: Sequence[Stmt]) -> Stmt:
 
 
 def _serial(stmt: Stmt) -> Stmt:
-    """The statement without parallel loops."""
+    """The statement with its parallel loops serial."""
 
     def serial(loop: Any) -> Any:
         if loop.kind != tirx.ForKind.PARALLEL:

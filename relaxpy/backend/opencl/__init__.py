@@ -1,1 +1,1 @@
-"""OpenCL: kernels as OpenCL C, which every device's own driver compiles."""
+"""OpenCL: kernels as OpenCL C source, which the device's own driver compiles."""

@@ -22,7 +22,7 @@ from relaxpy.tir.tvm import tirx
 
 
 class OpenCLBackend(Backend[OpenCLTarget]):
-    """A launch for each nest of a program's loops, a thread for each element."""
+    """Compiles one launch for each loop nest of a program, with one thread per element."""
 
     kinds: ClassVar[tuple[str, ...]] = (KIND,)
 
@@ -68,7 +68,8 @@ class OpenCLBackend(Backend[OpenCLTarget]):
 
 
 def _refused(error: Exception, name: str, target: OpenCLTarget, func: tirx.PrimFunc) -> BuildError:
-    """The error for a program that TVM refuses. The last telling line of its message comes behind a C++ trace."""
+    """The error for a program that TVM refuses, from the last informative line of its message, which is preceded by a
+    C++ trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = lines[-1] if lines else type(error).__name__
     return BuildError(

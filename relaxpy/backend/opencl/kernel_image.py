@@ -1,4 +1,4 @@
-"""From a launch, its loops bound to threads, to the image that OpenCL devices load."""
+"""Compile a launch, with its loops bound to threads, to the image that OpenCL devices load."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _EXTENSION = re.compile(r"#pragma OPENCL EXTENSION (cl_khr_\w+)")
 def kernel_image(
     func: tirx.PrimFunc, symbol: str, target: OpenCLTarget
 ) -> tuple[Image, tuple[IntExpr, ...]]:
-    """The image of a launch, and the numbers that it is launched with (`KernelImage.launch`). The kernel has the
-    symbol that it is launched under as its name.
+    """The image of a launch, and its launch parameters (`KernelImage.launch`). The kernel's name is the symbol that it
+    is launched under.
 
     Raises: BuildError (`kernel-compile`).
     """
@@ -51,7 +51,7 @@ def kernel_image(
 
 
 def size_numbers(program: PrimFunc) -> dict[Dim, int]:
-    """The kernel's own sizes: the program's variables, in the order in which its parameters mention them."""
+    """The kernel's size parameters: the program's variables, in the order of their first use in its parameters."""
     numbers: dict[Dim, int] = {}
     for param in program.params:
         dims = param.shape if isinstance(param, BufferParam) else (param.var.dim,)

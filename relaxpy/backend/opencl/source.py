@@ -1,8 +1,8 @@
 """Device functions as OpenCL C.
 
-TVM writes the text. What it writes wrongly is put in other terms before (`_spelled`): numbers with 7 digits, bits of a
-value through the address of what has none, choices by `select` that compute both sides, the smallest integer, names of
-functions that C has and OpenCL has not.
+TVM writes the text. Constructs that it writes wrongly are replaced before (`_spelled`): numbers with 7 digits, bits of
+a value through the address of an rvalue, choices by `select` that evaluate both sides, the smallest integer, names of
+functions that exist in C and not in OpenCL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BITS = {
     "float32": ("uint32", "<f", "<I"),
     "float16": ("uint16", "<e", "<H"),
 }
-"""For each type of floats, the integers of its size, and how Python's struct packs both."""
+"""For each float type, the integer type of its size, and the `struct` formats of both."""
 _FUNCTIONS = frozenset(
     f"tirx.{name}"
     for name in (
@@ -35,11 +35,11 @@ _FUNCTIONS = frozenset(
         "atanh fmod hypot copysign"
     ).split()
 )
-"""Functions of T's that OpenCL has under the same name, for all floats."""
+"""TVM's functions that OpenCL has under the same name, for all floats."""
 _FLAT = 20.0
 """From here on the hyperbolic tangent is 1 in float32 and float64."""
 _PREAMBLE = "#pragma OPENCL FP_CONTRACT OFF\n"
-"""A product and a sum are rounded each by itself: sums that are exact by design stay so."""
+"""Products and sums are rounded separately (no contraction), so that sums that are exact by design stay exact."""
 
 _HALVES = f"""#ifndef {WIDEN.upper()}
 #define {WIDEN.upper()}
@@ -47,11 +47,11 @@ inline float {WIDEN}(ushort bits) {{ return vload_half(0, (const half*)&bits); }
 inline ushort {NARROW}(float value) {{ ushort bits; vstore_half_rte(value, 0, (half*)&bits); return bits; }}
 #endif
 """
-"""These functions every device has; arithmetic of halves is an extension."""
+"""Functions of halves that every device has; arithmetic on halves is an extension."""
 
 
 def opencl_source(func: tirx.PrimFunc, target: Any) -> str:
-    """The text of one kernel. Its name is that of the function."""
+    """The source of one kernel, under the name of the function."""
     name = str(func.attrs["global_symbol"])
     func = with_bits_in_memory(func.without_attr("tirx.noalias"))
     mod = tvm.IRModule({name: func.with_body(_spelled(func.body))})
@@ -68,7 +68,7 @@ def opencl_source(func: tirx.PrimFunc, target: Any) -> str:
 
 
 def _spelled(body: Any) -> Any:
-    """The body in terms that TVM's OpenCL C is right for."""
+    """Rewrite the body into constructs that TVM's OpenCL C generator handles correctly."""
     return rewritten(
         body,
         (tvm.ir.Call, _call),
@@ -94,7 +94,8 @@ def _call(call: Any) -> Expr:
 
 
 def _tanh(x: Expr) -> Expr:
-    """The hyperbolic tangent, 1 where it rounds to that: drivers' own are a unit off there, at infinity too (PoCL)."""
+    """The hyperbolic tangent, 1 where it rounds to that: drivers' own are off by one unit there, at infinity too
+    (PoCL)."""
     dtype = str(x.ty.dtype)
     size = tirx.call_pure_extern(dtype, "fabs", x)
     one = tirx.call_pure_extern(dtype, "copysign", tirx.const(1.0, dtype), x)
@@ -109,7 +110,7 @@ def _bits(value: Expr, dtype: str) -> Expr:
         return value
     if dtype not in _TYPES or own not in _TYPES:
         return value
-    # The type of a C expression may be wider than that of what it stands for.
+    # The type of a C expression may be wider than that of the value that it represents.
     exact = tirx.call_pure_extern(own, f"({_TYPES[own]})", value)
     return tirx.call_pure_extern(dtype, f"as_{_TYPES[dtype]}", exact)
 
@@ -119,8 +120,8 @@ def _choice(select: Any) -> Expr:
 
 
 def _extreme(node: Any) -> Expr:
-    """The larger or smaller of two floats as elsewhere: the second where one is no number. OpenCL's own are undefined
-    there."""
+    """The larger or smaller of two floats, as on other targets: the second if one is a NaN. OpenCL's own functions are
+    undefined there."""
     if "float" not in str(node.ty.dtype):
         return node
     names: list[Any] = []
@@ -133,7 +134,7 @@ def _extreme(node: Any) -> Expr:
 
 
 def _named(value: Expr, name: str, names: list[Any]) -> Expr:
-    """A value that is used twice: by a name, unless it is short."""
+    """A value that is used twice: bound to a name, unless it is short."""
     if isinstance(value, tvm.ir.Var | tirx.FloatImm):
         return value
     var = tirx.Var(name, value.ty)
@@ -142,7 +143,7 @@ def _named(value: Expr, name: str, names: list[Any]) -> Expr:
 
 
 def _integer(literal: Any) -> Expr:
-    """The smallest integer of a type is no literal in C, but for that of the next larger type, negated."""
+    """The smallest integer of a type. C has no literal for it, except the negated literal of the next larger type."""
     dtype, value = str(literal.ty.dtype), int(literal.value)
     if dtype in ("int32", "int64") and value == -(1 << (int(dtype[3:]) - 1)):
         unsigned = tirx.const(-value, f"u{dtype}")
@@ -151,7 +152,7 @@ def _integer(literal: Any) -> Expr:
 
 
 def _number(literal: Any) -> Expr:
-    """A number by its bits, unless it is one that few digits say."""
+    """A float by its bits, unless a few digits represent it exactly."""
     dtype, value = str(literal.ty.dtype), float(literal.value)
     if dtype not in _BITS:
         return literal

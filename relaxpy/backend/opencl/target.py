@@ -11,26 +11,26 @@ from relaxpy.tir.tvm import tvm
 
 KIND = "opencl"
 _THREADS = 64
-"""Threads in a group, where nothing else is asked for: a multiple of what devices run in step."""
+"""Default number of threads per group: a multiple of the number that devices run in lockstep."""
 _MOST = 256
-"""What nearly every device can have in a group."""
+"""The largest group size that nearly every device supports."""
 _BUFFERS = 48
-"""Every device takes 1024 bytes of arguments. A buffer is 16 of them, with the number of its first element; the rest is
-for sizes."""
+"""Every device accepts 1024 bytes of arguments. A buffer takes 16 of them, including the number of its first element;
+the rest is for sizes."""
 _FEWEST_BUFFERS = 4
 
 
 @dataclass(frozen=True)
 class OpenCLTarget(Target):
-    """Any OpenCL device: kernels are text, which the device's own compiler reads when they are loaded."""
+    """Any OpenCL device: kernels are source text, which the device's own compiler compiles when it is loaded."""
 
     device: ClassVar[str] = KIND
 
     kind: str = KIND
     threads: int = _THREADS
-    """In a group."""
+    """Threads per group."""
     max_buffers: int = _BUFFERS
-    """In a launch."""
+    """The most buffers per launch."""
 
     @classmethod
     def read(cls, text: str) -> OpenCLTarget:
@@ -58,11 +58,11 @@ class OpenCLTarget(Target):
 
     @property
     def is_host_loadable(self) -> bool:
-        """Text is loaded anywhere; whether there is a device is known when a machine is made."""
+        """Source text can be loaded anywhere; whether a device exists is known when a machine is created."""
         return True
 
     def to_tvm(self) -> tvm.target.Target:
-        """The same as TVM's object."""
+        """The corresponding TVM target."""
         return _tvm_target(self)
 
 

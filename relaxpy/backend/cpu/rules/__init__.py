@@ -1,7 +1,7 @@
 """Schedule rules for processors, in the order in which they are tried.
 
-Attention is recognised by the functions that it calls. The other rules arrange loops, and get programs whose calls of
-elementary functions are written out: what they measure and vectorise is the arithmetic that will run.
+Attention is recognised by its calls of elementary functions. The other rules get programs with these calls expanded to
+arithmetic, so that they measure and vectorise the code that will run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Arrange = Callable[[tirx.PrimFunc, CpuTarget], "Arrangement | None"]
 
 
 def _of_arithmetic(arrange: _Arrange) -> _Arrange:
-    """A rule for programs whose elementary functions are calls, of one for those that have them written out."""
+    """Adapt a rule for programs with expanded elementary functions to programs that call them."""
     return lambda func, target: arrange(written_out(func), target)
 
 

@@ -37,10 +37,11 @@ from relaxpy.tir.writer.elementary import value_written_out
 from relaxpy.tir.writer.loops import PrimFunc, Stmt
 
 LARGEST_HEAD = 1024
-"""Head sizes beyond would make a task's memory larger than its share of a second-level cache."""
+"""The largest head size: beyond it, a task's memory would exceed its share of a second-level cache."""
 
 FEW_LANES = 4
-"""Lanes that share a key head up to which vectors go along widths: across lanes they would be nearly empty."""
+"""The largest number of lanes sharing a key head for which vectors go along the head width. Across so few lanes they
+would be nearly empty."""
 
 
 def attention_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
@@ -53,7 +54,7 @@ def attention_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
 
 
 def _body(form: AttentionForm, target: CpuTarget) -> Stmt:
-    """All programs that some number of lanes needs, under its condition."""
+    """All programs that some number of lanes needs, each under its condition."""
     access = Access(form, target)
     p, above = access.program, 0
     register = target.lanes(32)
@@ -63,7 +64,7 @@ def _body(form: AttentionForm, target: CpuTarget) -> Stmt:
                 RowProgram(access, task, target).write()
         above = FEW_LANES
     if target.vector_bits == 512:
-        # Half a register: processors that compute one whole one a cycle compute two halves.
+        # Half a register: processors that compute one whole register per cycle compute two halves.
         half = register // 2
         with p.when(loops.between(access.lanes, above, half)):
             for task in _tasks(access, half):
@@ -80,7 +81,7 @@ def _body(form: AttentionForm, target: CpuTarget) -> Stmt:
 
 
 def _tasks(access: Access, width: int) -> Iterator[Task]:
-    """The parallel loop over all tasks of so many lanes."""
+    """The parallel loop over all tasks, each of `width` lanes."""
     p, extents = access.program, access.form.axes.extents
     pieces = p.let("pieces", loops.ceildiv(access.lanes, width))
     groups = p.let("groups", loops.floordiv(extents["head"], access.sharing))
@@ -88,7 +89,7 @@ def _tasks(access: Access, width: int) -> Iterator[Task]:
     with p.loop("task", total, parallel=True) as task:
         piece = p.let("piece", loops.floormod(task, pieces))
         if access.form.seen is not None:
-            # Later queries see more keys: from both ends in turn, so that threads share the work evenly.
+            # Later queries see more keys. Taking tasks from both ends in turn balances the work of the threads.
             half = p.let("half", loops.floordiv(piece, 2))
             is_even = loops.equals(loops.floormod(piece, 2), 0)
             piece = p.let("folded", loops.select(is_even, half, pieces - 1 - half))

@@ -1,4 +1,4 @@
-"""What both programs of attention share: where the numbers of a lane lie, and what is made of products and sums."""
+"""The memory accesses shared by both attention programs, and what is computed from products and sums."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
 from relaxpy.tir.writer.vectors import vectorise
 
 LOWEST = -3.4028234663852886e38
-"""What the largest score begins with: finite, so that scores of minus infinity have powers of 0."""
+"""The initial value of the largest score: finite, so that scores of minus infinity have powers of 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Lanes that a task computes: neighbours from `first` on, counted through all queries of a batch and the heads that
-    share a key head."""
+    """The lanes that a task computes: neighbours from `first` on, counted over all queries of a batch and the heads
+    that share a key head."""
 
     batch: Expr
     head: Expr
@@ -32,7 +32,7 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of numbers: number c of row j is at `start + j * step + c * stride`."""
+    """A matrix in memory: number c of row j is at `start + j * step + c * stride`."""
 
     buffer: Buffer
     start: Expr
@@ -48,16 +48,16 @@ class Access:
         self.program = p = Program()
         self.keys = form.axes.extents["key"]
         self.sharing = _sharing(form)
-        """How many neighbouring heads share a key head."""
+        """The number of neighbouring heads that share a key head."""
         lanes = loops.simplify(form.axes.extents["row"] * self.sharing)
         self.lanes = p.let("lanes", lanes)
-        """How many lanes share a key head."""
+        """The number of lanes that share a key head."""
         self.is_narrow = form.dtype != "float32"
         self.has_own_scores = any(
             isinstance(axis, s.Var) and s.uses(form.score, axis)
             for axis in (form.axes.row, form.axes.head)
         )
-        """Whether a score is made of more than its product and what all lanes of a task share."""
+        """Does a score depend on more than its product and what all lanes of a task share?"""
         others = [r.source for r in (*s.loads_of(form.score), *s.loads_of(form.result))]
         self._views: dict[Buffer, Buffer] = {}
         for operand in (form.query, form.key, form.value, form.out):
@@ -66,14 +66,14 @@ class Access:
             if buffer not in self._views:
                 self._views[buffer] = p.flat_view(buffer)
 
-    # Places
+    # Positions
 
     def shared_place(self, task: Task) -> dict[Expr, Expr]:
-        """The values of the axes that the lanes of a task share; a key head's are those of its first head."""
+        """The values of the axes that the lanes of a task share; those of a key head are those of its first head."""
         return self._place({self.axes.batch: task.batch, self.axes.head: task.head})
 
     def lane_place(self, task: Task, lane: Expr | int) -> dict[Expr, Expr]:
-        """The values of the axes at a lane of a task; one past the end repeats the last."""
+        """The values of the axes at a lane of a task; a lane past the end repeats the last one."""
         p, axes = self.program, self.axes
         number = p.let("lane_number", loops.minimum(task.first + lane, self.lanes - 1))
         head, row = task.head, number
@@ -93,7 +93,7 @@ class Access:
         return {axis: value for axis, value in values.items() if isinstance(axis, s.Var)}
 
     def offset(self, operand: Operand, place: Mapping[Expr, Expr]) -> Expr:
-        """Where in its buffer the numbers of a place begin."""
+        """The offset in its buffer of an operand's numbers at a position."""
         offset = substitute(operand.base, place)
         for name, stride in zip(ORDER, operand.strides, strict=True):
             axis = getattr(self.axes, name)
@@ -102,21 +102,21 @@ class Access:
         return loops.simplify(offset)
 
     def stride(self, operand: Operand, axis: str) -> Expr:
-        """From one number to the next along an axis."""
+        """The stride along an axis."""
         stride = operand.strides[ORDER.index(axis)]
         return int64(0) if stride is None else stride
 
     def is_contiguous(self, operand: Operand, axis: str, lanes: int) -> bool:
-        """Do the numbers along an axis fill whole vectors of neighbours?"""
+        """Do the numbers along an axis fill whole vectors and have stride 1?"""
         extent = loops.constant(self.axes.extents[axis])
         return loops.constant(self.stride(operand, axis)) == 1 and (extent or 0) % lanes == 0
 
     def view(self, buffer: Buffer) -> Buffer:
-        """The numbers of a buffer under one index."""
+        """The buffer as a flat view."""
         return self._views[buffer]
 
     def read(self, buffer: Buffer, at: Expr, lanes: int = 1) -> Expr:
-        """Numbers of a factor as float32."""
+        """Read numbers of a factor as float32."""
         value = loops.load(self.view(buffer), at, lanes)
         if not self.is_narrow:
             return value
@@ -125,11 +125,11 @@ class Access:
     # Values
 
     def score(self, product: Expr, place: Mapping[Expr, Expr]) -> Expr:
-        """The score of a product at a place."""
+        """The score of a product at a position."""
         return self._made(self.form.score, {**place, self.form.product: product})
 
     def result(self, quotient: Expr, place: Mapping[Expr, Expr]) -> Expr:
-        """What is stored for a quotient."""
+        """The stored value for a quotient."""
         return self._made(self.form.result, {**place, self.form.quotient: quotient})
 
     def _made(self, value: Expr, place: Mapping[Expr, Expr]) -> Expr:
@@ -142,7 +142,7 @@ class Access:
     def store_quotients(
         self, quotients: Expr, lanes: int, place: Mapping[Expr, Expr], line: Expr, column: Expr
     ) -> None:
-        """Store a vector of neighbouring columns of the lane at a place, whose results begin at `line`."""
+        """Store a vector of contiguous columns of the lane at a position, whose results begin at `line`."""
         p, form = self.program, self.form
         out = self.view(form.out.buffer)
         if form.result.same_as(form.quotient):
@@ -166,7 +166,7 @@ class Access:
 
 
 def power(vector: Expr, lanes: int) -> Expr:
-    """The powers of numbers that are at most 0."""
+    """The exponentials of numbers that are at most 0."""
     operand = tirx.decl_buffer([int64(lanes)], "float32", "x", layout=None)
 
     def element(lane: Expr) -> tirx.BufferStore:
@@ -179,18 +179,18 @@ def power(vector: Expr, lanes: int) -> Expr:
 
 
 def splat(value: float, lanes: int) -> Expr:
-    """A vector that holds the number in every lane."""
+    """Broadcast a number to all lanes."""
     return loops.broadcast(tirx.FloatImm("float32", value), lanes)
 
 
 def share_of(total: Expr, lanes: int) -> Expr:
-    """What sums are multiplied by: the reciprocal of their total. Of nothing seen the sums are 0, and stay 0."""
+    """The reciprocal of the total, by which sums are multiplied. If no key is seen the sums are 0, and stay 0."""
     zero = splat(0.0, lanes)
     return tirx.Select(tirx.EQ(total, zero), zero, splat(1.0, lanes) / total)
 
 
 def _sharing(form: AttentionForm) -> int:
-    """How many neighbouring heads share a key head, where that is known; else 1."""
+    """The number of neighbouring heads that share a key head, if it is known; else 1."""
     head, heads = form.axes.head, loops.constant(form.axes.extents["head"])
     if heads is None or not isinstance(head, s.Var):
         return 1
@@ -210,7 +210,7 @@ def _sharing(form: AttentionForm) -> int:
 
 
 def _is_shared(operand: Operand, head: Expr, size: int) -> bool:
-    """Whether heads that come together in groups of this size read the same numbers."""
+    """Do the heads of each group of this size read the same numbers?"""
     stride = operand.strides[ORDER.index("head")]
     if stride is not None and loops.constant(stride) != 0:
         return False

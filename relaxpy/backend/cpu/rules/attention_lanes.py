@@ -1,7 +1,7 @@
 """Attention with vectors across lanes: for many lanes that share a key head.
 
-Everything lies with lanes innermost (queries, transposed once; scores; sums), which leaves no sum across a register
-anywhere, and lets keys and values be read where they are, one number at a time for all lanes:
+Lanes are the innermost dimension of all arrays (queries, transposed once; scores; sums). So no sum runs across a
+register, and keys and values are read in place, one number at a time for all lanes:
 
     scores[j, lanes] = sum over d of key[j, d] * query[d, lanes]       tiles of 8 keys, in registers
     sums[c, lanes] += over j of value[j, c] * powers[j, lanes]         tiles of 8 columns, in registers
@@ -34,15 +34,15 @@ from relaxpy.tir.writer.loops import Buffer, Expr, Program, int64
 from relaxpy.tir.writer.vectors import vectorise
 
 BLOCK_TILES = 8
-"""Tiles of keys in a block: with 64 keys and heads of 64, what a task keeps (queries, scores, sums) takes 24 KiB."""
+"""Tiles of keys per block. With 64 keys and heads of 64, the memory of a task (queries, scores, sums) is 24 KiB."""
 
 CACHE_LINE = 64
-"""Bytes that are fetched together."""
+"""Bytes of a cache line."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Keys that are worked on together, and which of them the lanes see."""
+    """A block of keys that are processed together, and which of them the lanes see."""
 
     start: Expr
     count: Expr
@@ -52,14 +52,14 @@ class _Block:
 
 @dataclass(frozen=True, eq=False)
 class _Seen:
-    """Which keys the lanes see."""
+    """The keys that each lane sees."""
 
     first: Buffer
     number: Buffer
-    """By lane, as unsigned numbers: the first key, and how many."""
+    """For each lane, as unsigned numbers: the first key, and the number of keys."""
     by_some: tuple[Expr, Expr]
     by_all: tuple[Expr, Expr]
-    """From the first key, up to the one behind the last."""
+    """The keys that all lanes see: the first, and the one after the last."""
 
 
 class LanesProgram:
@@ -68,14 +68,14 @@ class LanesProgram:
     def __init__(
         self, access: Access, task: Task, target: CpuTarget, lanes: int, vectors: int
     ) -> None:
-        """For `vectors` registers of so many lanes each."""
+        """For `vectors` registers of `lanes` lanes each."""
         self.access, self.task, self.form = access, task, access.form
         self.program = p = access.program
         self.lanes, self.width = lanes, lanes * vectors
         self.starts = [lanes * v for v in range(vectors)]
-        """Where each register begins in a row of lanes."""
+        """The offset of each register in a row of lanes."""
         self.height = 8 if target.vector_registers >= 32 else 6
-        """Rows of a tile; with two registers across and what they are multiplied with, they fill 16 of 16."""
+        """Rows of a tile. With two registers across and their factors, they use all of 16 registers."""
         self.block = BLOCK_TILES * self.height
         self.depth, self.columns = self.form.depth, self.form.columns
         self.place = access.shared_place(task)
@@ -91,7 +91,7 @@ class LanesProgram:
         self.decay = p.allocate("decay", self.width, "float32")
 
     def write(self) -> None:
-        """Everything from the queries to the results."""
+        """Write the whole program, from the queries to the results."""
         p, access = self.program, self.access
         self._pack_queries()
         for at in self.starts:
@@ -118,7 +118,7 @@ class LanesProgram:
     # Before the keys
 
     def _pack_queries(self) -> None:
-        """The queries of all lanes, transposed."""
+        """Transpose the queries of all lanes."""
         p, access, query = self.program, self.access, self.form.query
         if access.is_contiguous(query, "depth", self.lanes):
             for first in self.starts:
@@ -137,12 +137,12 @@ class LanesProgram:
                 p.store(self.scratch, self.queries_at + d * self.width + lane, value)
 
     def _line(self, operand: Operand, lane: Expr | int) -> Expr:
-        """Where the numbers of a lane begin."""
+        """The offset of a lane's numbers."""
         place = self.access.lane_place(self.task, lane)
         return self.program.let("line", self.access.offset(operand, place))
 
     def _seen(self) -> _Seen:
-        """Which keys the lanes see."""
+        """The keys that the lanes see."""
         p, seen = self.program, self.form.seen
         assert seen is not None
         first = p.allocate("seen_from", self.width, "uint32")
@@ -185,7 +185,7 @@ class LanesProgram:
             self._weigh(block, seen)
 
     def _rows(self, operand: Operand, axis: str, start: Expr, count: Expr, copy_at: int) -> Rows:
-        """The rows of a block: where they lie, or copied as float32."""
+        """The rows of a block, in place or copied as float32."""
         p, access = self.program, self.access
         step, stride = access.stride(operand, "key"), access.stride(operand, axis)
         line = access.offset(operand, self.place) + start * step
@@ -203,7 +203,7 @@ class LanesProgram:
         return Rows(self.scratch, int64(copy_at), int64(size), int64(1))
 
     def _products(self, block: _Block) -> None:
-        """The products of all lanes with the block's keys, in the place of scores."""
+        """Compute the products of all lanes with the block's keys, stored in the memory of the scores."""
         p, keys = self.program, block.keys
         with p.loop("tile", loops.ceildiv(block.count, self.height)) as tile:
             first = p.let("first", tile * self.height)
@@ -222,7 +222,7 @@ class LanesProgram:
             sums.store(self.scratch, self.scores_at + first * self.width)
 
     def _prefetch(self, rows: Rows, first: Expr, size: int) -> None:
-        """Ask for a tile of rows that are needed soon: they are far apart, and processors do not guess."""
+        """Prefetch a tile of rows that are needed soon. They are far apart, so the processor does not predict them."""
         if loops.constant(rows.stride) != 1:
             return
         for r in range(self.height):
@@ -231,7 +231,7 @@ class LanesProgram:
                 self.program.prefetch(rows.buffer, loops.simplify(line + at))
 
     def _own_scores(self, block: _Block) -> None:
-        """Make scores of products where each lane has a formula of its own: a bias by query, say."""
+        """Convert products to scores if each lane has a formula of its own: a bias per query, say."""
         p, access = self.program, self.access
         with p.loop("lane", self.width) as lane:
             place = access.lane_place(self.task, lane)
@@ -256,13 +256,14 @@ class LanesProgram:
         return stmt.value
 
     def _mask(self, seen: _Seen, key: Expr, first: int) -> Expr:
-        """Which lanes of a register see a key."""
+        """The mask of the lanes of a register that see a key."""
         from_, number = (loops.load(b, first, self.lanes) for b in (seen.first, seen.number))
-        # One comparison for both ends: before the first, the difference of unsigned numbers is large.
+        # One comparison tests both ends: before the first key, the unsigned difference is large.
         return loops.broadcast(key.astype("uint32"), self.lanes) - from_ < number
 
     def _softmax(self, block: _Block, seen: _Seen | None) -> None:
-        """Scores of the block to powers; the largest score and the totals follow, and how much sums shrink."""
+        """The online-softmax update for one block: replace its scores by their exponentials, and update the running
+        maximum and total. Stores the factor by which the earlier sums shrink."""
         p, lanes = self.program, self.lanes
         top = p.allocate("block_top", self.width, "float32")
         total = p.allocate("block_total", self.width, "float32")
@@ -293,7 +294,7 @@ class LanesProgram:
             p.store(self.totals, at, loops.load(total, at, lanes), lanes)
 
     def _weigh(self, block: _Block, seen: _Seen | None) -> None:
-        """Add the block's values by their powers to the sums."""
+        """Add the block's values, weighted by their exponentials, to the sums."""
         p = self.program
         whole, rest = divmod(self.columns, self.height)
         with p.loop("columns", whole) as n:
@@ -302,7 +303,7 @@ class LanesProgram:
             self._weigh_tile(block, seen, int64(whole * self.height), rest)
 
     def _weigh_tile(self, block: _Block, seen: _Seen | None, first: Expr, rows: int) -> None:
-        """The same for some neighbouring columns."""
+        """The same for some contiguous columns."""
         p, values = self.program, block.values
         at_sums = p.let("at_sums", loops.simplify(self.sums_at + first * self.width))
 
@@ -323,14 +324,14 @@ class LanesProgram:
         sums.store(self.scratch, at_sums)
 
     def _named(self, name: str, start: Expr) -> list[Expr]:
-        """A row of all lanes, in registers."""
+        """Load a row of all lanes into registers."""
         return [self.program.let(name, self._get(start + at)) for at in self.starts]
 
     @contextmanager
     def _tile(self, rows: int, before: Callable[[int, int], Expr] | None = None) -> Iterator[_Sums]:
-        """Sums in registers: `rows` of all lanes, beginning at 0 or at what `before` gives."""
+        """Sums in registers: `rows` of all lanes, initialised with 0 or with the result of `before`."""
         p, lanes = self.program, self.lanes
-        # One buffer a row: together they would be too large for the stack, and so for registers.
+        # One buffer per row: a single one would be too large for the stack, and so for registers.
         buffers = [p.allocate(f"sums{r}", self.width, "float32") for r in range(rows)]
         for r, buffer in enumerate(buffers):
             for at in self.starts:
@@ -362,8 +363,8 @@ class LanesProgram:
                 p.store(access.view(out.buffer), line + c * stride, value)
 
     def _store_register(self, first: int) -> None:
-        """The results of a register of lanes, transposed back. Lanes past the end repeat the last one, and what is
-        stored for it."""
+        """Transpose a register of lanes back and store its results. Lanes past the end repeat the last one and store
+        the same values."""
         p, access = self.program, self.access
         places = [access.lane_place(self.task, first + n) for n in range(self.lanes)]
         lines = [p.let("line", access.offset(self.form.out, place)) for place in places]
@@ -400,7 +401,7 @@ class _Sums:
             self.program.store(self.rows[row], at, new, self.lanes)
 
     def store(self, buffer: Buffer, start: Expr) -> None:
-        """Row after row from a place on."""
+        """Store the rows one after the other, from an offset on."""
         width = len(self.starts) * self.lanes
         for r, row in enumerate(self.rows):
             for at in self.starts:

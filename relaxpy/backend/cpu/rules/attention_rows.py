@@ -1,8 +1,8 @@
 """Attention with vectors along heads' widths: for one query, or few, whose key head few heads share.
 
-A task has one query, of all heads that share a key head: its lanes. Keys and values are read once, in order, which is
-most of what takes time here. Products of as many pairs of lane and key as a register has lanes are summed across
-registers together, so that their scores come out as one vector.
+A task computes one query for all heads that share a key head: its lanes. Keys and values are read once, in order, which
+takes most of the time. The products of as many pairs of lane and key as a register has lanes are summed across
+registers together, so that their scores form one vector.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from relaxpy.tir.writer.loops import Expr, int64
 from relaxpy.tir.writer.vectors import fold, vector_loop
 
 BLOCK_VECTORS = 8
-"""Vectors of keys in a block."""
+"""Vectors of keys per block."""
 
 _MAX = Combiner("max", tirx.FloatImm("float32", LOWEST))
 _ADD = Combiner("add", tirx.FloatImm("float32", 0.0))
 
 
 def has_row_program(access: Access, lanes: int) -> bool:
-    """Do all factors and results fill whole vectors of neighbours, and heads of one query see the same keys?"""
+    """Are all factors and results contiguous and a whole number of vectors wide, and do the heads of one query see the
+    same keys?"""
     form = access.form
     accesses = (
         (form.query, "depth"), (form.key, "depth"), (form.value, "column"), (form.out, "column"),
@@ -48,7 +49,7 @@ class RowProgram:
         self.program = p = access.program
         self.lanes = lanes = target.lanes(32)
         self.heads = 1 << (access.sharing - 1).bit_length()
-        """Heads that share the key head, up to a power of two: those that do not exist repeat the last."""
+        """Heads that share the key head, rounded up to a power of two; missing ones repeat the last."""
         self.keys_a_tile = max(1, lanes // self.heads)
         self.parts = max(1, target.vector_registers // 2 // self.heads)
         """Vectors of columns that are summed at a time: half of the registers hold sums."""
@@ -66,7 +67,7 @@ class RowProgram:
         self.totals = p.allocate("totals", self.heads * lanes, "float32")
 
     def write(self) -> None:
-        """Everything from the queries to the results."""
+        """Write the whole program, from the queries to the results."""
         p, access, form = self.program, self.access, self.form
         for n, place in enumerate(self.places):
             line = p.let("line", access.offset(form.query, place))
@@ -103,13 +104,13 @@ class RowProgram:
         self.program.store(self.scratch, loops.simplify(at), value, self.lanes)
 
     def _at(self, operand: Operand, line: Expr, start: Expr) -> Expr:
-        """Where the numbers of a block begin."""
+        """The offset of a block's numbers."""
         step = self.access.stride(operand, "key")
         return self.program.let("line", loops.simplify(line + start * step))
 
     def _products(self, line: Expr, count: Expr) -> None:
-        """The products of the queries with the block's keys, in the place of scores; up to a whole tile of keys, those
-        behind the last are its own."""
+        """Compute the products of the queries with the block's keys, stored in the memory of the scores. Whole tiles of
+        keys are computed; keys past the end repeat the last one."""
         p, access, key, lanes = self.program, self.access, self.form.key, self.lanes
         step, keys = access.stride(key, "key"), self.keys_a_tile
         with p.loop("tile", loops.ceildiv(count, keys)) as tile:
@@ -131,7 +132,7 @@ class RowProgram:
             self._store_products(first, [loops.load(buffer, 0, lanes) for buffer in sums])
 
     def _store_products(self, first: Expr, sums: list[Expr]) -> None:
-        """Sum vectors, a register of them at a time, and store what belongs to each head."""
+        """Sum the vectors across lanes, a register of them at a time, and store the results of each head."""
         p, lanes, keys = self.program, self.lanes, self.keys_a_tile
         for start in range(0, len(sums), lanes):
             total = summed(p, sums[start : start + lanes])
@@ -143,7 +144,7 @@ class RowProgram:
                 p.store(self.scratch, place, own, keys)
 
     def _scores(self, head: int, start: Expr, count: Expr) -> None:
-        """Make scores of products."""
+        """Convert products to scores."""
         access, first = self.access, self.scores_at + head * self.block
 
         def element(j: Expr) -> tirx.BufferStore:
@@ -154,7 +155,8 @@ class RowProgram:
         vector_loop(self.program, "j", count, self.lanes, element)
 
     def _softmax(self, head: int, count: Expr) -> None:
-        """Scores of the block to powers; the largest score, the totals and the sums so far follow."""
+        """The online-softmax update for one block: replace its scores by their exponentials, and update the running
+        maximum, the total and the sums so far."""
         p, lanes, first = self.program, self.lanes, self.scores_at + head * self.block
         vectors = p.let("vectors", loops.ceildiv(count, lanes))
         largest = p.allocate("largest", lanes, "float32")
@@ -184,7 +186,7 @@ class RowProgram:
         p.store(self.totals, head * lanes, loops.load(total, 0, lanes), lanes)
 
     def _weigh(self, first: int, line: Expr, count: Expr) -> None:
-        """Add some columns of the block's values by their powers to the sums."""
+        """Add some columns of the block's values, weighted by their exponentials, to the sums."""
         p, access, value, lanes = self.program, self.access, self.form.value, self.lanes
         step = access.stride(value, "key")
         columns = range(first, min(first + self.parts * lanes, self.columns), lanes)

@@ -1,7 +1,7 @@
-"""Moving elements without looking at them: a stage that only copies is written on integers of the same width.
+"""Copy elements as bits: a stage that only copies is rewritten on integers of the same width.
 
-So every type is moved in the widest vectors (a narrow float would be widened to be computed with), bit by bit, a NaN's
-payload included.
+So every type is moved in the widest vectors, bit by bit, including the payload of a NaN. (A narrow float would
+otherwise be widened for arithmetic.)
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from relaxpy.tir.writer.loops import Buffer, Expr, Program, simplify
 
 
 def as_bits(p: Program, stage: Stage, shared: Collection[Buffer] = ()) -> Stage:
-    """The stage on unsigned integers, through views that are declared here, if its value is an element or a constant,
-    or a choice among such; else the stage. What touches a buffer in `shared`, which other stages access too, stays: to
-    LLVM a view and its buffer are different memory."""
+    """Rewrite a stage whose value is an element, a constant, or a choice among these on unsigned integers, through
+    views declared here. Other stages are returned unchanged, and so are stages that access a buffer in `shared`, which
+    other stages access too: for LLVM a view and its buffer are different memory."""
     dtype = str(stage.buffer.dtype)
     if stage.combiner is not None or not dtype.startswith(("float", "bfloat", "bool")):
         return stage
@@ -54,14 +54,14 @@ def _is_moved(value: Expr, dtype: str) -> bool:
         case tirx.FloatImm():
             return (
                 str(value.ty.dtype) == dtype and dtype != "float64"
-            )  # TVM has no constants of 64 unsigned bits
+            )  # TVM has no unsigned 64-bit constants
         case tirx.Select():
             condition, arms = value.condition, [value.true_value, value.false_value]
         case tvm.ir.Call() if s.is_choice(value):
             condition, *arms = value.args
         case _:
             return False
-    # What looks at elements to choose computes with them.
+    # A condition that reads elements computes with them.
     return not s.loads_of(condition) and all(_is_moved(arm, dtype) for arm in arms)
 
 

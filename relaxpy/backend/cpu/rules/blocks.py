@@ -1,8 +1,8 @@
-"""Long reductions with few results: in blocks of a fixed size, then over the blocks.
+"""Long reductions with few results: reduce blocks of a fixed size, then the results of the blocks.
 
-A sum of all elements, or of each column, has no rows to hand out to threads; blocks it has. Their size follows from the
-shape alone, so the order of additions does too, whatever the number of threads. Columns profit even on one thread: the
-few rows of a block are read side by side as far as they go, instead of one narrow strip of all rows after the other.
+A sum of all elements, or of each column, has no rows to distribute over threads, but it has blocks. Their size depends
+only on the shape, and so does the order of additions, whatever the number of threads. Columns gain even on one thread:
+the few rows of a block are read along their whole length, instead of one narrow strip of all rows after the other.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from relaxpy.tir.writer.loops import (
 BLOCK = 1 << 14
 """Elements of a block that is reduced to one result: 64 KiB of float32."""
 ROWS = 32
-"""Rows of a block of columns: streams that a processor fetches ahead, in pages that it has the addresses of at hand."""
+"""Rows of a block of columns: as many streams as a processor prefetches, in pages whose addresses it caches."""
 _LONG = 1 << 18
-"""Elements from which on a second pass over the results of blocks costs little."""
+"""The smallest number of elements for which a second pass over the results of blocks is cheap."""
 _FEW = 16
-"""Results that leave threads without work."""
+"""So few results leave threads without work."""
 
 
 def may_be_long(stage: Stage) -> bool:
-    """Whether a reduction has elements enough for blocks, as far as is known."""
+    """May a reduction have enough elements for blocks, as far as is known?"""
     elements = constant(_elements(stage))
     return elements is None or elements >= _LONG
 
 
 def has_blocks(stage: Stage, *, columns: bool) -> bool:
-    """Whether a reduction that may be long has few results, or only columns."""
+    """Does a reduction that may be long have few results, or only columns?"""
     results = constant(product(stage.extents))
     return len(stage.axes) == 1 if columns else results is not None and 0 < results <= _FEW
 
 
 def is_long(stage: Stage) -> Expr:
-    """Whether it has, when the program runs."""
+    """The run-time condition that a reduction has enough elements for blocks."""
     return _elements(stage) >= int64(_LONG)
 
 
 def partial_results(stage: Stage, *, columns: bool) -> Buffer:
-    """Memory for the results of all blocks."""
+    """The memory for the results of all blocks."""
     extent, *inner = stage.reduce_extents
     size: Expr = int64(ROWS)
     if not columns:
@@ -64,13 +64,13 @@ def partial_results(stage: Stage, *, columns: bool) -> Buffer:
 
 
 def _blocks(extent: Expr, size: Expr) -> Expr:
-    """How many blocks of a size an extent has, as an extent of a buffer is written."""
+    """The number of blocks in an extent, written like an extent of a buffer."""
     return tirx.floordiv(extent + size - int64(1), size)
 
 
 def write_blocks(writer: StageWriter, stage: Stage, partial: Buffer, *, columns: bool) -> Stage:
     """Reduce blocks of the outermost reduced axis, in parallel, into `partial` (`partial_results`), which is allocated
-    here; returns the reduction of those."""
+    here. Returns the reduction of the block results."""
     p, combiner = writer.program, stage.combiner
     assert combiner is not None, "only reductions come here"
     (axis, *_), (extent, *inner) = stage.reduce_axes, stage.reduce_extents
@@ -82,7 +82,7 @@ def write_blocks(writer: StageWriter, stage: Stage, partial: Buffer, *, columns:
     p.add(tirx.AllocBuffer(partial))
 
     def place(block: Expr) -> Expr:
-        """Columns of a block lie side by side, and so do the blocks of any other result."""
+        """The blocks of a column, and those of any other result, are contiguous."""
         result = s.flat_index(stage.axes, stage.extents)
         return simplify(block * results + result if columns else result * count + block)
 

@@ -1,8 +1,8 @@
-"""Fewer axes: neighbouring axes that every access of a stage goes through in order become one.
+"""Collapse axes: merge neighbouring axes that every access of a stage traverses in order.
 
-`x[n, c, h, w] * s[c]` goes through h and w as through one axis of h*w places; a tensor that is read and written in
-order is one long array. Vectors are full then whatever the last dimension is, there are fewer loops, and what cannot
-be joined is exactly what makes a stage a transposition or a broadcast.
+`x[n, c, h, w] * s[c]` traverses h and w like one axis of h*w elements; a tensor that is read and written in order is
+one long array. Vectors are then full whatever the last dimension is, there are fewer loops, and only the axes that make
+a stage a transposition or a broadcast remain.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from relaxpy.tir.tvm import tirx, tvm_ffi
 from relaxpy.tir.writer.loops import Buffer, Expr, Program, constant, int64, simplify
 
 Axes = list[tuple[Var, Expr]]
-"""Axes with their extents, the outermost first."""
+"""Axes with their extents, outermost first."""
 
 
 def collapse(
     p: Program, stage: Stage, fixed: Collection[Var] = (), shared: Collection[Buffer] = ()
 ) -> Stage:
-    """The stage with axes joined, those in `fixed` left alone. Elements are reduced in the order in which they lie in
-    memory.
+    """Merge the axes of the stage, except for those in `fixed`. Elements are reduced in memory order.
 
-    What was accessed through several of the joined axes is accessed through flat views, which are declared here; never
-    the buffers in `shared`, which other stages access too: to LLVM a view and its buffer are different memory.
+    Accesses that used several of the merged axes go through flat views, which are declared here. Buffers in `shared`,
+    which other stages access too, get no view: for LLVM a view and its buffer are different memory.
     """
     stage = _in_order_of_memory(stage)
     free = [(a, e) for a, e in zip(stage.axes, stage.extents, strict=True) if a not in fixed]
@@ -48,7 +47,7 @@ def collapse(
 
 
 def _in_order_of_memory(stage: Stage) -> Stage:
-    """The stage with its reduced axes in the order of the dimensions that they go through in the first read of all."""
+    """Return the stage with its reduced axes in the order of the dimensions that they traverse in the first read."""
     if len(stage.reduce_axes) < 2:
         return stage
     for read in stage.loads:
@@ -70,8 +69,8 @@ def _in_order_of_memory(stage: Stage) -> Stage:
 def stride(
     indices: Sequence[Expr], shape: Sequence[Expr], axis: Var, axes: Sequence[Var]
 ) -> Expr | None:
-    """By how many elements an access to a compact buffer moves when `axis` grows by one; None if that depends on where
-    any of `axes` stand, or on memory."""
+    """The stride of an access to a compact buffer along `axis`, in elements; None if it depends on the values of
+    `axes`, or on memory."""
     if any(s.loads_var(index, axis) for index in indices):
         return None
     after = [
@@ -80,10 +79,10 @@ def stride(
     ]
     moves: Expr = int64(0)
     for index, moved, extent in zip(indices, after, shape, strict=True):
-        # Dimension by dimension: products of symbols that a difference would leave standing do not arise.
+        # Dimension by dimension, so that no products of symbols arise that a difference would not cancel.
         moves = simplify(moves * int64(extent) + simplify(moved - index))
     if any(s.uses(moves, other) for other in axes):
-        # `x[i // 4, i % 4]` moves evenly all the same.
+        # `x[i // 4, i % 4]` has a constant stride all the same.
         moves = simplify(s.flat_index(after, shape) - s.flat_index(indices, shape))
     return None if s.loads_of(moves) or any(s.uses(moves, other) for other in axes) else moves
 
@@ -95,18 +94,19 @@ class _Access:
     indices: Sequence[Expr]
     shape: Sequence[Expr]
     is_kept: bool
-    """Whether it must stay as it is."""
+    """Must it stay unchanged?"""
 
     def stride(self, axis: Var, axes: Sequence[Var]) -> Expr | None:
-        """By how much it moves with the axis; None where that varies, or if it moves and must not be changed."""
+        """Its stride along the axis; None if that varies, or if the access moves with the axis and must not be
+        changed."""
         if self.is_kept:
             return None if any(s.uses(index, axis) for index in self.indices) else int64(0)
         return stride(self.indices, self.shape, axis, axes)
 
     def hides(self, axis: Var, axes: Sequence[Var]) -> bool:
-        """Whether neighbours along the axis are neighbours in memory, but not along the last dimension: those behind
-        are of extent 1, or it is gone through as in `x[i // 4, i % 4]`. There are no vectors of such an access unless
-        it becomes flat."""
+        """Are neighbours along the axis neighbours in memory, but not along the last dimension? Either the dimensions
+        after it have extent 1, or it is split as in `x[i // 4, i % 4]`. Such an access is vectorised only after it is
+        flattened."""
         if self.is_kept or not self.indices or not any(s.uses(i, axis) for i in self.indices):
             return False
         last = stride(self.indices[-1:], self.shape[-1:], axis, axes)
@@ -122,7 +122,7 @@ def _accesses(stage: Stage, shared: Collection[Buffer]) -> list[_Access]:
 
 
 def _runs(axes: Axes, accesses: Sequence[_Access], bare: Expr) -> list[Axes]:
-    """The axes in runs of those that can be joined."""
+    """The maximal runs of axes that can be merged."""
     names = [axis for axis, _ in axes]
     moves = {
         axis: None if s.uses(bare, axis) else [access.stride(axis, names) for access in accesses]
@@ -140,7 +140,7 @@ def _runs(axes: Axes, accesses: Sequence[_Access], bare: Expr) -> list[Axes]:
 def _in_order(
     outer: list[Expr | None] | None, inner: list[Expr | None] | None, extent: Expr
 ) -> bool:
-    """Whether one step of the outer axis is as far as all of the inner one, in every access."""
+    """Is the stride of the outer axis the whole length of the inner one, in every access?"""
     if outer is None or inner is None:
         return False
     return all(
@@ -150,11 +150,9 @@ def _in_order(
 
 
 def _joined(p: Program, stage: Stage, runs: Sequence[Axes], shared: Collection[Buffer]) -> Stage:
-    """The stage with one axis for each of these runs. An access that must stay, or does not move evenly, moves with an
-    axis only where that is a run of its own."""
-    last: dict[
-        Var, Var
-    ] = {}  # the fastest axis of a run, and the axis that takes the place of all of them
+    """Return the stage with one axis for each of these runs. An access that must stay, or that has no constant stride,
+    uses only axes that are runs of their own."""
+    last: dict[Var, Var] = {}  # the fastest axis of a run, and the axis that replaces the whole run
     gone: dict[Var, Expr] = {}
     extents: dict[Var, Expr] = {}
     for run in runs:
@@ -202,7 +200,7 @@ def _joined(p: Program, stage: Stage, runs: Sequence[Axes], shared: Collection[B
         ]
         return tuple(a for a, _ in kept), tuple(extents.get(a, e) for a, e in kept)
 
-    # An axis whose number is itself a value is a run of its own: only its name changes there.
+    # An axis whose number is used as a value is a run of its own: only its name changes there.
     value = s.substitute(s.map_loads(stage.value, read), last)
     buffer, index = stage.buffer, stage.index
     if any(s.uses(place, axis) for place in index for axis in gone):

@@ -37,11 +37,12 @@ from relaxpy.tir.writer.loops import (
 )
 
 COLUMNS = 64
-"""Rows of a group: their cells are in registers, or nearly so."""
+"""Rows of a group: their cells fit into registers, or nearly so."""
 
 
 def are_columns(rows: Rows) -> bool:
-    """Do neighbouring rows lie side by side in memory and go through it across each other, and can they go together?"""
+    """Are neighbouring rows contiguous in memory, while each row is traversed with a stride, and can they run
+    together?"""
     if any(constant(product(buffer.shape)) != 1 for buffer in rows.scratch):
         return False
     if contains(rows.block.body, tirx.AllocBuffer):
@@ -51,7 +52,7 @@ def are_columns(rows: Rows) -> bool:
 
 
 def write_columns(p: Program, rows: Rows) -> None:
-    """Groups of neighbouring rows in parallel, those of a group side by side."""
+    """Write a parallel loop over groups of neighbouring rows; the rows of a group run side by side."""
     *extents, width = [loop.extent for loop in rows.loops]
     size = min(knob("columns", COLUMNS, (16, 32, 128, 256)), constant(width) or COLUMNS * 4)
     groups = ceildiv(width, size)
@@ -70,14 +71,14 @@ def _statements(stmt: Stmt) -> list[Stmt]:
 
 
 class _Columns:
-    """What differs between neighbouring rows."""
+    """The expressions that differ between neighbouring rows."""
 
     def __init__(self, rows: Rows) -> None:
         self.body = rows.block.body
         self.column = rows.axes[-1]
         self.cells = rows.scratch
         self.varying: list[Any] = [self.column]
-        """The axis, and variables that are bound to something else in each row."""
+        """The axis, and the variables that are bound to another value in each row."""
         binds: list[Any] = []
         walk(self.body, (tirx.Bind, binds.append))
         for bind in binds:
@@ -94,7 +95,7 @@ class _Columns:
         return any(buffer.same_as(cell) for cell in self.cells)
 
     def go_across(self) -> bool:
-        """Are all stores to neighbours, and does some loop go from one line of neighbours to another?"""
+        """Do all stores go to contiguous elements across rows, with some loop over the other dimension?"""
         across = False
         for buffer, indices, is_store, loops in self.accesses(self.body, ()):
             beside = step(indices, buffer.shape, self.column) == 1
@@ -107,8 +108,8 @@ class _Columns:
     def accesses(
         self, stmt: Stmt, loops: tuple[Any, ...]
     ) -> Iterator[tuple[Buffer, Sequence[Expr], bool, tuple[Any, ...]]]:
-        """Those of buffers that rows share: where, whether something is stored, and the variables of the loops
-        around it."""
+        """The accesses to buffers that rows share: the place, whether it is a store, and the variables of the enclosing
+        loops."""
         for part in _statements(stmt):
             if isinstance(part, tirx.For):
                 yield from self.accesses(part.body, (*loops, part.loop_var))
@@ -120,8 +121,8 @@ class _Columns:
             yield from (access for access in found if not self.is_cell(access[0]))
 
     def can_split(self, stmts: Sequence[Stmt]) -> bool:
-        """Does every loop run as often in all rows, and is every variable of a row used only in the run of statements
-        that binds it?"""
+        """Does every loop run equally often in all rows, and is every variable of a row used only in the run of
+        statements that binds it?"""
         for run in self.runs(stmts):
             if isinstance(run, tirx.For):
                 if self.varies(run.min) or self.varies(run.extent):
@@ -136,7 +137,7 @@ class _Columns:
         return True
 
     def runs(self, stmts: Sequence[Stmt]) -> Iterator[tirx.For | tirx.Bind | list[Stmt]]:
-        """In order: loops, variables that are the same in all rows, and lists of other statements."""
+        """Split into, in order: loops, variables that are equal in all rows, and lists of other statements."""
         run: list[Stmt] = []
         for stmt in stmts:
             is_same = isinstance(stmt, tirx.Bind) and not self.varies(stmt.value)
@@ -159,12 +160,12 @@ class _Group:
     first: Expr
     count: Expr
     size: int
-    """How many they are, but for the last group."""
+    """Their number, except in the last group."""
     cells: Mapping[Buffer, Buffer]
-    """The cell of a row, and the buffer of those of all rows of the group."""
+    """The cell of a row, and the buffer of the cells of all rows in the group."""
 
     def together(self, stmt: Stmt) -> Stmt:
-        """The statements of all rows of the group."""
+        """The statements for all rows of the group."""
         return sequence([self.run(run) for run in self.form.runs(_statements(stmt))])
 
     def run(self, run: tirx.For | tirx.Bind | list[Stmt]) -> Stmt:

@@ -39,25 +39,25 @@ VECTORS = 2
 """Vector registers across a panel: with 8 rows 16 sums, which hide the latency of the multiply-adds."""
 
 DEPTH_BLOCK = 256
-"""How deep a gathered panel is at most: with AVX-512 32 KiB."""
+"""The largest depth of a gathered panel: with AVX-512 32 KiB."""
 
 MOST_PANELS = 4
-"""Panels of a task at most: the weights are read from the outer caches once for all of them."""
+"""The most panels of a task. The weights are read from the outer caches once for all of them."""
 
 MOST_TILES = 64
-"""Row tiles of a task at most, for which it has memory."""
+"""The most row tiles of a task; it has memory for this many."""
 
 SMALL_WEIGHTS = 1 << 17
-"""Elements of a group's weights that stay in the second-level cache beside everything else."""
+"""The most elements of a group's weights that stay in the second-level cache beside everything else."""
 
 FEW_TASKS = 16
-"""Below this many tasks the channels are divided too, although then each part gathers the panels anew."""
+"""With fewer tasks than this the channels are divided too, although each part then gathers the panels anew."""
 
 LEAST_TILES = 16
-"""Row tiles of such a part at least."""
+"""The fewest row tiles of such a part."""
 
 LEAST_ROWS = 4
-"""Channels below which gathering costs more than it saves."""
+"""With fewer channels gathering costs more than it saves."""
 
 
 def convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
@@ -77,14 +77,14 @@ def convolution_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None
             return None
         height = (
             form.weight.panels.width
-        )  # lower where a processor with fewer registers reads it too
+        )  # the smaller height if a processor with fewer registers reads the weight too
     lanes = target.lanes(SUMMED_IN[form.dtype])
     return Arrangement(lambda: loops.finished(func, _Writer(form, lanes, height).write()))
 
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """What `Finish` wants to know of the sums."""
+    """The description of the sums for `Finish`."""
 
     epilogue: Epilogue | None
     out: Operand
@@ -94,21 +94,22 @@ class _Sums:
 
 @dataclass(frozen=True, eq=False)
 class _Runs:
-    """Tables of a panel's runs, an entry a run: pixels that are neighbours along the last spatial axis."""
+    """Tables of a panel's runs, one entry per run. A run is a sequence of neighbouring pixels along the last spatial
+    axis."""
 
     count: Expr
     place: Buffer
-    """In the panel."""
+    """Offset in the panel."""
     length: Buffer
     base: Buffer
-    """The element of data that the first pixel sees at place 0 of the depth."""
+    """The element of data that the first pixel reads at position 0 of the depth."""
     at: tuple[Buffer | None, ...]
-    """The place along each dimension of data, of those that have zeros around them and of the last one."""
+    """The position along each padded dimension of data, and along the last one."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """What a task makes: panels from `first` to `last`, tiles of rows from `tile` to `end`."""
+    """The work of a task: panels from `first` to `last`, tiles of rows from `tile` to `end`."""
 
     first: Expr
     last: Expr
@@ -141,18 +142,18 @@ class _Writer:
         sums = _Sums(form.epilogue, form.out, row, column)
         self.finish = Finish(p, sums, self.out) if form.epilogue is not None else None
         self.row_stride = row.out
-        # Set by `_tasks`: where each buffer begins for the task's group, and the values of the group's axes.
+        # Set by `_tasks`: the offset of the task's group in each buffer, and the values of the group's axes.
         self.out_base = self.data_base = self.weight_base = zero
         self.place: dict[Expr, Expr] = {}
 
     def write(self) -> Stmt:
-        """The whole body."""
+        """Write the whole body."""
         p, width = self.program, self.width
         most = knob("depth_block", DEPTH_BLOCK, (64, 128, 512))
         block = min(most, loops.constant(self.depth) or most)
         blocks = p.let("blocks", loops.maximum(1, loops.ceildiv(self.depth, block)))
         with self._tasks() as task:
-            # A panel's last store may go a panel's width beyond its end, into the first row of the next.
+            # A panel's last store may exceed it by a panel's width, into the first row of the next.
             size = MOST_PANELS * block * width + width
             packed = p.allocate("packed", size, self.dtype)
             partial = p.allocate(
@@ -175,13 +176,14 @@ class _Writer:
         groups = p.let("groups", _product(form.extents(form.batch)))
         panels = p.let("panels", loops.ceildiv(self.columns, self.width))
         tiles = p.let("tiles", loops.ceildiv(self.rows, self.height))
-        # Weights that stay in the second-level cache need not be shared by panels; others are read as seldom as may be.
+        # Weights that stay in the second-level cache need not be shared by panels; others are read as rarely as
+        # possible.
         many = loops.floordiv(groups * panels, FEW_TASKS)
         large = self.rows * self.depth > SMALL_WEIGHTS
         most = loops.minimum(loops.select(large, panels, many), MOST_PANELS)
         strips = p.let("strips", loops.ceildiv(panels, loops.maximum(1, most)))
         wide = p.let("wide", loops.ceildiv(panels, loops.maximum(1, strips)))
-        # As few parts of the rows as there is memory for, more where there are few strips.
+        # As few parts of the rows as there is memory for; more if there are few strips.
         needed = loops.maximum(1, loops.ceildiv(tiles, MOST_TILES))
         useful = loops.minimum(
             loops.ceildiv(FEW_TASKS, loops.maximum(1, groups * strips)),
@@ -201,7 +203,7 @@ class _Writer:
             yield _Task(first, last, tile, end)
 
     def _place_group(self, group: Expr) -> None:
-        """Where everything of a group begins."""
+        """Compute the offsets of a group in all buffers."""
         p, form = self.program, self.form
         coordinates = self._coordinates(group, form.batch)
         self.place = {form.axes[n].var: value for n, value in coordinates.items()}
@@ -216,7 +218,7 @@ class _Writer:
         self.data_base = p.let("data_base", loops.simplify(data))
 
     def _gather(self, packed: Buffer, into: Expr, first: Expr, start: Expr, count: Expr) -> None:
-        """Rows `start` to `start + count` of the panel of pixels from `first` on, to `packed[into:]`."""
+        """Gather rows `start` to `start + count` of the panel of pixels from `first` on, to `packed[into:]`."""
         p, form, width = self.program, self.form, self.width
         with p.scope():
             runs = self._runs(first)
@@ -240,7 +242,7 @@ class _Writer:
                 self._advance(odometer)
 
     def _runs(self, first: Expr) -> _Runs:
-        """The runs of the panel from column `first` on."""
+        """The runs of the panel that begins at column `first`."""
         p, form, width = self.program, self.form, self.width
         inner = form.columns[-1]
         guarded = [n for n, walk in enumerate(form.walks) if walk.is_guarded]
@@ -282,7 +284,8 @@ class _Writer:
         run: Expr,
         moved: dict[int, Expr],
     ) -> None:
-        """What a run sees at one place of the depth: whole vectors, a panel's width of them whatever its length."""
+        """Copy the data that a run reads at one position of the depth, in whole vectors: always a panel's width,
+        whatever the length of the run."""
         p, form, step = self.program, self.form, self.form.step
         last = len(form.walks) - 1
         at = {
@@ -296,7 +299,7 @@ class _Writer:
             if n != last:
                 here = loops.both(place >= 0, place < form.walks[n].size)
                 exists = here if exists is None else loops.both(exists, here)
-        # Of a row that does not exist nothing is read.
+        # Nothing is read of a row that does not exist.
         size = size if exists is None else p.let("size", loops.select(exists, size, 0))
         if step > 2:
             with p.loop("x", loops.load(runs.length, run)) as x:
@@ -310,8 +313,8 @@ class _Writer:
             p.store(packed, target + v * self.lanes, value, self.lanes)
 
     def _vector(self, source: Expr, at: Expr, size: Expr) -> Expr:
-        """The elements at `source`, which is place `at` of `size`, each `step` after the one before, in the dtype of
-        the sums; zeros for places that do not exist."""
+        """The elements from `source` on, with stride `step`, converted to the accumulator type. `at` is the position of
+        the first one in a dimension of `size`; zeros for positions outside of it."""
         step, lanes = self.form.step, self.lanes
         parts: list[Expr] = []
         for n in range(step):
@@ -321,7 +324,7 @@ class _Writer:
         return parts[0] if step == 1 else every_second(*parts, lanes)
 
     def _odometer(self, start: Expr) -> list[Buffer]:
-        """The place along each axis of the depth, at `start`; memory that `_advance` counts up."""
+        """The position along each axis of the depth, at `start`, in memory that `_advance` counts up."""
         p = self.program
         digits = [p.allocate(f"digit{n}", 1, "int64") for n in self.form.depth]
         coordinates = self._coordinates(start, self.form.depth)
@@ -330,7 +333,7 @@ class _Writer:
         return digits
 
     def _advance(self, odometer: Sequence[Buffer]) -> None:
-        """One place further, without divisions."""
+        """Advance by one position, without divisions."""
         p, form = self.program, self.form
         carry: Expr = loops.int64(1)
         for digit, n in reversed(list(zip(odometer, form.depth, strict=True))):
@@ -353,7 +356,7 @@ class _Writer:
         start: Expr,
         count: Expr,
     ) -> None:
-        """All tiles of the task by its panels, over one block of the depth."""
+        """Multiply all tiles of the task by its panels, over one block of the depth."""
         p, width, height = self.program, self.width, self.height
         whole = loops.floordiv(self.rows, height)
         is_first, is_last = loops.equals(number, 0), loops.equals(number, blocks - 1)
@@ -378,7 +381,7 @@ class _Writer:
             by_panels(p.let("t", whole), known or height)
 
     def _widths(self, first: Expr) -> Iterator[int]:
-        """How many vectors a panel has, for code that is written once for each number."""
+        """The number of vectors of a panel, for code that is written once for each number."""
         p, known = self.program, loops.constant(loops.floormod(self.columns, self.width))
         left = p.let("left", self.columns - first)
         full = True if known == 0 else left > (VECTORS - 1) * self.lanes
@@ -393,7 +396,8 @@ class _Writer:
                 yield vectors
 
     def _weights(self, tile: Expr, start: Expr) -> list[Expr]:
-        """Where the weights of a tile's rows begin, at place `start` of the depth; rows past the end are the last."""
+        """The offsets of a tile's rows in the weights, at position `start` of the depth; rows past the end repeat the
+        last one."""
         p, form = self.program, self.form
         base = self.weight_base + start * form.depth_stride
         if form.weight.panels is not None:
@@ -417,7 +421,7 @@ class _Writer:
     ) -> None:
         """Add a block of the depth to the sums of a tile."""
         p, lanes = self.program, self.lanes
-        # One buffer a row: together they would be too large for the stack, and so for registers.
+        # One buffer per row: a single one would be too large for the stack, and so for registers.
         rows = [p.allocate(f"sums{r}", sums.vectors * lanes, self.dtype) for r in range(sums.rows)]
         places = [(r, v * lanes) for r in range(sums.rows) for v in range(sums.vectors)]
         with p.when(is_first):
@@ -446,7 +450,7 @@ class _Writer:
             p.store(sums.buffer, sums.start + r * self.width + at, value, lanes)
 
     def _store(self, sums: _TileSums, tile: Expr, first: Expr) -> None:
-        """Finished sums of a tile to the output: the part of every image that is in the panel."""
+        """Store the finished sums of a tile: for every image, the part that is in the panel."""
         p, form, lanes = self.program, self.form, self.lanes
         width = sums.vectors * lanes
         count = p.let("rows", loops.minimum(self.rows - tile * self.height, sums.rows))
@@ -490,7 +494,7 @@ class _Writer:
         target: Expr,
         window: tuple[Expr, ...] | None,
     ) -> None:
-        """One vector of finished sums, of those only the lanes in the window (from, to)."""
+        """Store one vector of finished sums, only the lanes in the window (from, to)."""
         p, lanes = self.program, self.lanes
         mask = None if window is None else loops.lanes_between(*window, lanes)
         if self.finish is None:
@@ -500,7 +504,8 @@ class _Writer:
         self.finish.store(total, place, pixel, target, lanes, mask, window)
 
     def _image_axes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The columns' axes that the output walks as one, and those before: pixels of an image, and images."""
+        """The columns' axes that are contiguous in the output (the pixels of an image), and those before them
+        (images)."""
         form = self.form
         columns = form.columns
         start = len(columns) - 1
@@ -513,7 +518,7 @@ class _Writer:
         return columns[start:], columns[:start]
 
     def _coordinates(self, number: Expr, axes: Sequence[int]) -> dict[int, Expr]:
-        """The place along each axis of a number that counts through all of them, the last the fastest."""
+        """Split a flat number into the positions along the axes, the last one fastest."""
         p, form = self.program, self.form
         places: dict[int, Expr] = {}
         for n in reversed(axes[1:]):
@@ -531,7 +536,7 @@ class _Writer:
 
 @dataclass(frozen=True, eq=False)
 class _TileSums:
-    """The sums of one tile: rows by vectors, and where they rest between blocks."""
+    """The sums of one tile: rows by vectors, and their memory between blocks."""
 
     rows: int
     vectors: int
@@ -554,12 +559,12 @@ def _sum(terms: Iterator[Expr]) -> Expr:
 
 
 def _data_stride(walks: Sequence[Walk], axis: int) -> Expr:
-    """By how many elements of data an axis moves."""
+    """The stride of an axis in data, in elements."""
     return _sum(walk.stride * step for walk in walks if (step := walk.steps[axis]) is not None)
 
 
 def _moved(walk: Walk, axes: Sequence[int], places: Sequence[Expr]) -> Expr:
-    """How far along a dimension of data these axes are at these places."""
+    """The offset along a dimension of data for these positions of the axes."""
     return _sum(
         place * step
         for axis, place in zip(axes, places, strict=True)

@@ -1,9 +1,9 @@
-"""Element-wise, broadcasting and index-shuffling programs: one pass, vectors inside, parallel outside.
+"""Element-wise, broadcasting and index-shuffling programs: one pass, vectorised inside, parallel outside.
 
-Axes that all tensors go through in order are one (`collapse`): what reads and writes its tensors in order runs as one
-long array, whatever its shape. What only moves elements moves bits (`as_bits`). Where tensors lie in different orders,
-squares are turned in registers (`permute`). Everything else keeps its last axis as the vector loop and makes one
-parallel loop of the others.
+Axes that all tensors traverse in order are merged (`collapse`): a program that reads and writes its tensors in order
+runs as one long array, whatever its shape. Stages that only move elements move bits (`as_bits`). For tensors with
+different memory orders, squares are transposed in registers (`permute`). All other stages keep their last axis as the
+vector loop and merge the other axes into one parallel loop.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from relaxpy.tir.forms.stages import Stage
 from relaxpy.tir.writer.loops import PrimFunc, Program, ceildiv, constant, int64, minimum, simplify
 
 CHUNK = 4096
-"""Elements of the innermost axis that one parallel iteration takes: some microseconds of work."""
+"""Elements of the innermost axis per parallel iteration: some microseconds of work."""
 
 
 def schedule_elementwise(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
-    """A program whose intermediates all inline into one element-wise stage; None for others."""
+    """Schedule a program whose intermediates all inline into one element-wise stage; None for other programs."""
     stages = s.stages_of(func)
     if stages is None:
         return None
@@ -42,7 +42,7 @@ def schedule_elementwise(func: PrimFunc, target: CpuTarget) -> Arrangement | Non
 
 
 def write_elementwise(writer: StageWriter, stage: Stage) -> None:
-    """An element-wise stage by itself, its outer loops parallel."""
+    """Write an element-wise stage by itself, with its outer loops parallel."""
     p = writer.program
     shared = writer.shared
     stage = collapse(p, as_bits(p, stage, shared), (), shared)

@@ -1,4 +1,4 @@
-"""The rule for what no other rule knows: parallel where that is provably safe, otherwise as written."""
+"""The rule for programs that no other rule recognises: parallel where that is proved safe, otherwise unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relaxpy.tir.tvm import tirx
 
 
 def schedule_any(func: tirx.PrimFunc, target: CpuTarget) -> Arrangement:
-    """Any program: outermost loops parallel where their iterations are proved to be independent. TVM's scheduler goes
-    by what the author declares, reads and kinds of axes; `in_order` by the accesses."""
-    del target  # nothing here depends on the processor
+    """Schedule any program: outermost loops become parallel if their iterations are proved to be independent. TVM's
+    scheduler relies on the declared reads and kinds of axes, `in_order` on the accesses."""
+    del target  # independent of the processor
     return Arrangement(lambda: in_order(parallelise_outer_loops(func)), handed_on(func))

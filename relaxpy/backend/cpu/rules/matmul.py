@@ -44,21 +44,21 @@ from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, Program, Stmt
 
 DEPTH_BLOCK = 512
-"""How many words deep a packed panel is at most: 512 rows of two registers are 64 KiB with AVX-512, half of it with
+"""The largest depth of a packed panel in words: 512 rows of two registers are 64 KiB with AVX-512, half of it with
 AVX2."""
 
 CHUNK_TILES = 24
-"""Row tiles of a task at most: each task packs its panel anew, so it should multiply often with it."""
+"""The most row tiles of a task. Each task packs its panel anew, so it should reuse it often."""
 
 FEW_TASKS = 32
-"""Below this many tasks chunks are halved: a dozen threads should find work."""
+"""With fewer tasks than this chunks are halved: a dozen threads should find work."""
 
 MOST_PANELS = 4
-"""Panels of a task at most, where rows are copied, once for all of them, and the number of columns is known. (Elsewhere
-it is one: LLVM needs ten times as long for another loop around the tile.)"""
+"""The most panels of a task, if rows are copied (once for all of them) and the number of columns is known. Otherwise
+one: LLVM needs ten times as long for another loop around the tile."""
 
 SHARED_TASKS = 16
-"""So many tasks are left where panels share one."""
+"""The fewest tasks that must remain if panels share one."""
 
 
 def matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
@@ -83,14 +83,14 @@ def matmul_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Register tiles for one kind of processor."""
+    """The register tiles for one kind of processor."""
 
     lanes: int
     """Elements of a vector register."""
     registers: int
     """Vector registers of the architecture."""
     heights: tuple[int, ...]
-    """Heights that tiles come in; a remainder takes the smallest that covers it."""
+    """The heights of tiles; a remainder takes the smallest one that covers it."""
 
     panel_vectors = PANEL_VECTORS
     """Vectors across a packed panel. With 8 rows 16 sums hide the latency of the multiply-adds (two a cycle, four
@@ -109,32 +109,33 @@ class Tiling:
         return self.heights[-1]
 
     def direct_vectors(self, height: int) -> int:
-        """Vectors across a panel that is read from memory once: sums, one row of the panel and two more registers."""
+        """Vectors across a panel that is read from memory once: registers hold the sums, one row of the panel and two
+        more values."""
         return next(n for n in (8, 4, 2, 1) if height * n + n + 2 <= self.registers or n == 1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Partial:
-    """Memory of the task for the sums of one tile, row after row, before they go out."""
+    """A task's memory for the sums of one tile, row after row, before they are stored."""
 
     buffer: Buffer
     start: Expr
     stride: int
-    """From one row to the next."""
+    """The stride of rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Memory:
-    """A task's own memory."""
+    """The memory of a task."""
 
     partial: Buffer
-    """Sums of all its tiles."""
+    """The sums of all its tiles."""
     left: Buffer | None
-    """One tile's rows, where they are copied."""
+    """The rows of one tile, if they are copied."""
     right: Buffer | None
-    """A block of all its panels, where they are copied."""
+    """A block of all its panels, if they are copied."""
     excess: Buffer | None
-    """What flipped words add to the sums of each column."""
+    """The excess that flipped words add to the sums of each column."""
 
 
 class _Writer:
@@ -154,13 +155,13 @@ class _Writer:
         shares = self.factors.copies_left and loops.constant(self.columns) is not None
         self.most_panels = MOST_PANELS if shares else 1
         self.block_words = min(DEPTH_BLOCK, tiling.lanes * -(-known // tiling.lanes))
-        """How deep a block is: whole vectors."""
-        # Where in its view the product lies that a task works on; set by `_tasks`.
+        """The depth of a block: whole vectors."""
+        # The offset in each view of the product that a task works on; set by `_tasks`.
         self.out_base = loops.int64(0)
         self.batch_place: dict[Expr, Expr] = {}
 
     def write(self) -> Stmt:
-        """The whole body: every program that some number of rows needs, under its condition."""
+        """Write the whole body: every program that some number of rows needs, under its condition."""
         p, low = self.program, 0
         if self.factors.reads_right:
             for above, height in self._heights(self.rows):
@@ -172,7 +173,8 @@ class _Writer:
         return p.body()
 
     def _heights(self, rows: Expr) -> list[tuple[int, int]]:
-        """Tiles for up to a whole one's rows: the height, after the next lower. Exact where rows are known."""
+        """Pairs (next lower height, height) of the tiles for up to a whole tile's rows; one exact pair if the number of
+        rows is known."""
         known = loops.constant(rows)
         if known is not None and 0 < known <= self.tiling.height:
             return [(known - 1, known)]
@@ -180,16 +182,16 @@ class _Writer:
         return list(zip((0, *heights), heights, strict=False))
 
     def _direct(self, height: int) -> None:
-        """At most one tile of rows: the panel is read where it lies."""
+        """Write the program for at most one tile of rows: the panel is read in place."""
         p, vectors = self.program, self.tiling.direct_vectors(height + self.arithmetic.flips)
         with self._tasks(loops.ceildiv(self.columns, vectors * self.tiling.lanes)) as number:
             width = vectors * self.tiling.lanes
             sums = p.allocate("partial", height * width, self.dtype)
             partial = _Partial(sums, loops.int64(0), width)
             copy = self._left_copy(height)
-            # Rows that are copied are so a block at a time; others need no blocks.
+            # Copied rows are copied one block at a time; others need no blocks.
             words = self.block_words if copy is not None else None
-            # A factor in panels is filled up: only stores need masks.
+            # A factor in panels is padded: only stores need masks.
             is_filled = self.form.panels is not None
             whole = [self._panel(number, vectors)]
             for panel in whole if is_filled else self._panels(number, vectors):
@@ -202,7 +204,8 @@ class _Writer:
                         self._store(loops.int64(0), self.rows, number, vectors, partial, known)
 
     def _packed(self) -> None:
-        """Any number of rows: chunks of them by panels that are copied, a block of the depth at a time."""
+        """Write the program for any number of rows: chunks of rows by copied panels, one block of the depth at a
+        time."""
         p, height, width = self.program, self.tiling.height, self._width
         panels = p.let("panels", loops.ceildiv(self.columns, width))
         tiles = p.let("tiles", loops.ceildiv(self.rows, height))
@@ -228,7 +231,7 @@ class _Writer:
         return self.tiling.panel_vectors * self.tiling.lanes
 
     def _memory(self, panels: int) -> _Memory:
-        """What a task that multiplies so many panels needs."""
+        """The memory of a task that multiplies this many panels."""
         p, a, width = self.program, self.arithmetic, self._width
         is_copied = self.form.panels is None
         size = panels * width
@@ -240,7 +243,8 @@ class _Writer:
         )
 
     def _prepare(self, number: Expr, n: Expr, block: Block, memory: _Memory) -> None:
-        """Copy the panel of this number, the task's `n`-th, and sum what flipped words add to its columns."""
+        """Copy the panel of this number, the task's `n`-th, and compute the excess of its columns from flipped
+        words."""
         vectors = self.tiling.panel_vectors
         whole = self._panel(number, vectors)
         if memory.right is not None:
@@ -251,11 +255,11 @@ class _Writer:
             self._excess(memory.excess, n, whole, self._right(whole, n, block, memory), block)
 
     def _copied(self, n: Expr) -> Expr:
-        """Where the copy of a task's `n`-th panel begins."""
+        """The offset of the copy of a task's `n`-th panel."""
         return self.program.let("copied", loops.simplify(n * self.block_words * self._width))
 
     def _right(self, panel: Panel, n: Expr, block: Block, memory: _Memory) -> RightRow:
-        """The task's `n`-th panel, copied or where it lies."""
+        """The task's `n`-th panel, copied or in place."""
         if memory.right is None:
             return self.factors.right(panel, block)
         return self.factors.copied_right(memory.right, self._copied(n), panel)
@@ -268,7 +272,8 @@ class _Writer:
 
     @contextmanager
     def _blocks(self, size: int | None) -> Iterator[Block]:
-        """A loop over blocks of the depth of so many words, at least one; of all words where there is no size."""
+        """A loop over blocks of the depth of `size` words, at least one block; one block of all words if there is no
+        size."""
         p, words = self.program, self.factors.words
         if size is None:
             yield Block(loops.int64(0), p.let("words", words), is_first=True, is_last=True)
@@ -281,7 +286,7 @@ class _Writer:
             yield Block(start, count, is_first, is_last)
 
     def _excess(self, excess: Buffer, n: Expr, panel: Panel, right: RightRow, block: Block) -> None:
-        """By how much the block's sums of the `n`-th panel are too large because left words are flipped."""
+        """The excess of the block's sums in the `n`-th panel, due to flipped left words."""
         p, lanes = self.program, panel.lanes
         sums = [p.allocate(f"column{at}", lanes, self.dtype) for at, _ in panel.vectors()]
         for total in sums:
@@ -296,14 +301,15 @@ class _Writer:
             p.store(excess, at, loops.load(total, 0, lanes), lanes)
 
     def _chunk_tiles(self, tiles: Expr, panels: Expr) -> Expr:
-        """Row tiles a task: about `CHUNK_TILES`, chunks of equal size, more of them where tasks are few."""
+        """Row tiles per task: about `CHUNK_TILES`, in chunks of equal size, and fewer per task if there are few
+        tasks."""
         tasks = loops.ceildiv(tiles, CHUNK_TILES) * panels * self._products()
         aim = loops.select(tasks < FEW_TASKS, CHUNK_TILES // 2, CHUNK_TILES)
         chunks = loops.maximum(1, loops.ceildiv(tiles, aim))
         return loops.maximum(1, loops.ceildiv(tiles, chunks))
 
     def _shared_panels(self, chunks: Expr, panels: Expr) -> Expr:
-        """Panels a task: several where enough tasks are left, if anything is gained by it."""
+        """Panels per task: several if enough tasks remain and sharing saves work."""
         if self.most_panels == 1:
             return loops.int64(1)
         tasks = loops.simplify(chunks * panels * self._products())
@@ -313,14 +319,14 @@ class _Writer:
         return loops.simplify(share)
 
     def _own_panels(self, share: Expr, left: Expr) -> Expr:
-        """How many panels a task has: the last one of a row may have fewer than its share."""
+        """The number of panels of a task; the last task of a row may have fewer than its share."""
         return share if self.most_panels == 1 else loops.minimum(share, left)
 
     def _chunk(
         self, first: Expr, last: Expr, panels: tuple[Expr, Expr], block: Block, memory: _Memory
     ) -> None:
-        """The tiles from `first` to `last` of so many panels from the first on; the last of all rows may be a low
-        one."""
+        """The tiles from `first` to `last`, by this many panels from the first on; the last tile of all rows may have a
+        lower height."""
         p, height, vectors = self.program, self.tiling.height, self.tiling.panel_vectors
         first_panel, count = panels
         size = height * self._width
@@ -348,7 +354,7 @@ class _Writer:
                     self._store(row, rows, number, vectors, partial)
 
     def _low_tiles(self, rows: Expr) -> list[tuple[int, Expr | bool]]:
-        """The heights of tiles that so many rows of a whole one may need, and when."""
+        """The tile heights that a remainder of rows may need, and their conditions."""
         height = self.tiling.height
         known = loops.constant(self.rows)
         if known is not None and known % height == 0:
@@ -362,7 +368,7 @@ class _Writer:
         return [(low, loops.between(rows, above, low)) for above, low in pairs]
 
     def _left(self, copy: Buffer | None, height: int, row: Expr, block: Block) -> Left:
-        """Rows from `row` on, where they lie or in `copy` if that is given."""
+        """Rows from `row` on, in place, or in `copy` if that is given."""
         if copy is not None:
             return self.factors.copied_left(copy, self.block_words, height, row, block)
         return self.factors.left(height, row, block)
@@ -376,13 +382,12 @@ class _Writer:
         partial: _Partial,
         excess: _Partial | None = None,
     ) -> None:
-        """Add `left @ right` over a block of the depth to the sums in `partial`, in registers meanwhile.
-
-        `excess` is what sums of flipped words have too much; it is summed here where it is not given.
+        """Add `left @ right` over a block of the depth to the sums in `partial`, kept in registers meanwhile. `excess`
+        is the excess of sums of flipped words; it is computed here if not given.
         """
         p, lanes, height = self.program, panel.lanes, left.height
         stride = partial.stride
-        # One buffer a row: together they would be too large for the stack, and so for registers.
+        # One buffer per row: a single one would be too large for the stack, and so for registers.
         sums = [p.allocate(f"sums{r}", panel.width, self.dtype) for r in range(height)]
         places = [(r, at) for r in range(height) for at, _ in panel.vectors()]
 
@@ -416,8 +421,8 @@ class _Writer:
         *,
         with_excess: bool,
     ) -> Buffer | None:
-        """Add the products of a block to the sums of a tile; gives what they have too much of flipped words, if that
-        is asked for."""
+        """Add the products of a block to the sums of a tile. With `with_excess`, also return the excess of flipped
+        words."""
         p, a, lanes = self.program, self.arithmetic, panel.lanes
         excess = p.allocate("excess", panel.width, self.dtype) if with_excess else None
         if excess is not None:
@@ -450,11 +455,12 @@ class _Writer:
         partial: _Partial,
         known: Panel | None = None,
     ) -> None:
-        """Finish so many rows of a tile's sums and write them to the output: to the panel of this number, `known` where
-        it is known which of its columns exist."""
+        """Finish this many rows of a tile's sums and write them to the panel `number` of the output. `known` is that
+        panel, if it is known which of its columns exist."""
         p, lanes = self.program, self.tiling.lanes
         for panel in self._panels(number, vectors) if known is None else [known]:
-            # A loop, not a store a row: LLVM takes minutes to choose addresses for a dozen rows of unknown length.
+            # A loop instead of one store per row: LLVM takes minutes to choose addresses for a dozen rows of unknown
+            # length.
             with p.loop("r", rows) as r:
                 target = self.out_base + (row + r) * self.form.row.out + panel.start
                 target = p.let("target", target)
@@ -476,9 +482,8 @@ class _Writer:
         return Panel(start, lanes, (None,) * vectors)
 
     def _panels(self, number: Expr, vectors: int) -> Iterator[Panel]:
-        """The panel of this number, for code that is written once for whole panels and again for ragged ones.
-
-        It must be: a branch at every access would have LLVM duplicate each loop for each way through the others.
+        """The panel of this number, for code that is written twice: for whole panels and for ragged ones. With a branch
+        at every access instead, LLVM would duplicate each loop for each path through the others.
         """
         p, lanes = self.program, self.tiling.lanes
         width = vectors * lanes
@@ -495,7 +500,7 @@ class _Writer:
                     yield Panel(start, lanes, tuple(masks))
 
     def _products(self) -> Expr:
-        """How many products the batch has."""
+        """The number of products in the batch."""
         products = loops.int64(1)
         for dim in self.form.batch:
             products = loops.simplify(products * dim.extent)
@@ -503,7 +508,7 @@ class _Writer:
 
     @contextmanager
     def _tasks(self, pieces: Expr) -> Iterator[Expr]:
-        """The parallel loop over all pieces of all products; gives the number of the piece in its product."""
+        """The parallel loop over all pieces of all products. Yields the number of the piece in its product."""
         p, form = self.program, self.form
         pieces = p.let("pieces", pieces)
         total = p.let("tasks", loops.simplify(self._products() * pieces))

@@ -1,10 +1,10 @@
-"""The factors of a matrix product as words (`relaxpy.backend.cpu.arithmetic`): read where they lie, or copied next to
-the core.
+"""The factors of a matrix product as words (`relaxpy.backend.cpu.arithmetic`), read in place or copied to contiguous
+memory.
 
-A tile asks for one word of each of its rows and for vectors of words of one row of its panel. What is not laid out so
-in memory is copied, a block of the depth at a time: the right-hand panel wherever it is not packed already, the left
-rows where they must be converted or do not lie in groups. A panel whose columns are contiguous along the depth (a
-transposed factor) is turned a square of one vector by one vector at a time, in registers.
+A tile reads one word of each of its rows, and vectors of words of one row of its panel. Factors with another memory
+layout are copied, one block of the depth at a time: the right-hand panel unless it is packed already, the left rows if
+they must be converted or their groups are not contiguous. A panel whose columns are contiguous along the depth (a
+transposed factor) is transposed in registers, one square of vectors at a time.
 
 Factors past the end of the depth that a group would contain are zero in both factors.
 """
@@ -23,7 +23,7 @@ from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, Program
 
 RightRow = Callable[[Expr], list[Expr]]
-"""The vectors of words across the panel at a place of the depth."""
+"""The vectors of words across the panel at a position of the depth."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,34 +34,34 @@ class Block:
     count: Expr
     is_first: Expr | bool
     is_last: Expr | bool
-    """Whether sums begin at zero, and whether they are complete afterwards."""
+    """Do sums begin at zero with this block, and are they complete after it?"""
 
 
 @dataclass(frozen=True, eq=False)
 class Left:
-    """Rows of a tile."""
+    """The left-hand rows of a tile."""
 
     height: int
     word: Callable[[int, Expr], Expr]
-    """A row's word at a place of the depth, counted in words from the block's start, in every lane of a vector."""
+    """The word of a row at a position of the depth, counted in words from the block's start, broadcast to a vector."""
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Columns that a task computes: whole vectors from `start`, those past the end masked out."""
+    """The columns that a task computes: whole vectors from `start`, with those past the end masked out."""
 
     start: Expr
     lanes: int
     masks: tuple[Expr | None, ...]
-    """A mask a vector; None where all its columns exist."""
+    """One mask per vector; None if all columns exist."""
 
     @property
     def width(self) -> int:
-        """Columns, with those that do not exist."""
+        """The number of columns, including those that do not exist."""
         return len(self.masks) * self.lanes
 
     def vectors(self) -> list[tuple[int, Expr | None]]:
-        """Offset from the start, and mask, of every vector."""
+        """The offset from the start, and the mask, of every vector."""
         return [(n * self.lanes, mask) for n, mask in enumerate(self.masks)]
 
 
@@ -78,24 +78,25 @@ class Factors:
         self.words = loops.ceildiv(self.depth, self.group)
         """Words along the depth."""
         self.is_even = loops.constant(loops.floormod(self.depth, self.group)) == 0
-        """Whether the depth is known to be whole groups."""
-        # Where in each view the product lies that a task works on.
+        """Is the depth known to be a multiple of the group?"""
+        # The offset in each view of the product that a task works on.
         self.lhs_base = self.rhs_base = loops.int64(0)
 
     @property
     def copies_left(self) -> bool:
-        """Whether rows are copied: because each would be converted once a panel, or is not in groups."""
+        """Are rows copied? They are if each would otherwise be converted once per panel, or if their groups are not
+        contiguous."""
         if self.group == 1:
             return self.arithmetic.lhs != self.arithmetic.total
         return self.arithmetic.flips or not self.is_even or loops.constant(self.form.depth.lhs) != 1
 
     @property
     def reads_right(self) -> bool:
-        """Whether vectors across a panel can be read where they lie."""
+        """Can vectors across a panel be read in place?"""
         return self.form.panels is not None or loops.constant(self.form.column.rhs) == 1
 
     def left(self, height: int, row: Expr, block: Block) -> Left:
-        """The words of rows from `row` on, in place; rows past the end read the last row again."""
+        """The words of rows from `row` on, in place; rows past the end repeat the last one."""
         p, form = self.program, self.form
         lines: list[Expr] = []
         for r in range(height):
@@ -111,7 +112,7 @@ class Factors:
         return Left(height, word)
 
     def copied_left(self, copy: Buffer, size: int, height: int, row: Expr, block: Block) -> Left:
-        """The words of rows from `row` on, after they were copied to `copy`, `size` words apart."""
+        """The words of rows from `row` on, after copying them to `copy` with stride `size`."""
         p, form, a = self.program, self.form, self.arithmetic
         first = p.let("first", loops.simplify(block.start * self.group))
         with p.loop("r", height) as r:
@@ -128,7 +129,7 @@ class Factors:
         return Left(height, lambda r, k: loops.broadcast(loops.load(copy, r * size + k), a.lanes))
 
     def right(self, panel: Panel, block: Block) -> RightRow:
-        """The panel where it lies in memory; lanes of columns that do not exist hold anything."""
+        """The panel in place; lanes of columns that do not exist are undefined."""
         if self.form.panels is not None:
             return self._right_in_panels(self.form.panels, panel, block)
         p, form = self.program, self.form
@@ -146,8 +147,8 @@ class Factors:
         return row
 
     def _right_in_panels(self, panels: Panels, panel: Panel, block: Block) -> RightRow:
-        """A panel that may be wider than the factor's own: of those that do not exist the last one is read again. Or
-        narrower: a part of one."""
+        """A panel of a packed factor, of another width than the factor's own panels. A wider one spans several of
+        these, where missing ones repeat the last; a narrower one is a part of one."""
         p, each = self.program, panels.width // panel.lanes
         step = panels.width * self.group
         count = loops.ceildiv(self.form.column.extent, panels.width)
@@ -172,8 +173,8 @@ class Factors:
         return row
 
     def copy_right(self, copy: Buffer, start: Expr, width: int, panel: Panel, block: Block) -> None:
-        """Copy the panel to `start` of `copy`: rows of vectors, `width` words apart, in which columns that do not exist
-        hold anything."""
+        """Copy the panel to `copy` from `start` on: rows of vectors with stride `width`, in which columns that do not
+        exist are undefined."""
         p, form = self.program, self.form
         if self.reads_right:
             row = self.right(panel, block)
@@ -202,9 +203,9 @@ class Factors:
         return row
 
     def _turn(self, copy: Buffer, start: Expr, panel: Panel, block: Block) -> None:
-        """Copy a panel whose columns are contiguous along the depth: squares of `side` by `side` words, turned in
-        registers of 128 bits, which every target has. (Larger squares need fewer shuffles, which LLVM takes many
-        seconds to combine.)"""
+        """Copy a panel whose columns are contiguous along the depth: squares of `side` by `side` words, transposed in
+        registers of 128 bits, which every target has. (Larger squares need fewer shuffles, but LLVM takes many seconds
+        to combine these.)"""
         p, a, width = self.program, self.arithmetic, panel.width
         side = 128 // BITS[a.total]
         first = p.let("first", loops.simplify(block.start * self.group))
@@ -230,7 +231,7 @@ class Factors:
                     p.store(copy, start + k * width + n * side + j, word)
 
     def _column(self, panel: Panel, column: Expr) -> Expr:
-        """Where a column of the panel begins; that of the last one for those that do not exist."""
+        """The offset of a column of the panel; columns that do not exist repeat the last one."""
         exists = loops.minimum(panel.start + column, self.form.column.extent - 1)
         return self.rhs_base + exists * self.form.column.rhs
 
@@ -244,14 +245,14 @@ class Factors:
         lanes: int = 1,
         mask: Expr | None = None,
     ) -> tuple[list[Expr], list[Expr | bool]]:
-        """The factors of a word, each from its own row of memory, and which of them exist. `line` is where the block's
-        first factor lies, number `first` of the whole depth."""
+        """The factors of a word, each read from its own row of memory, and which of them exist. `line` is the offset of
+        the block's first factor, which has number `first` in the whole depth."""
         factors: list[Expr] = []
         exist: list[Expr | bool] = []
         for t in range(self.group):
             place = k * self.group + t
             exists: Expr | bool = True
-            if t and not self.is_even:  # a word has one factor at least
+            if t and not self.is_even:  # a word has at least one factor
                 exists = first + place < self.depth
                 place = loops.minimum(place, self.depth - 1 - first)
             factors.append(loops.load(buffer, line + place * stride, lanes, mask))
@@ -260,8 +261,8 @@ class Factors:
 
     @contextmanager
     def _vectors(self, block: Block) -> Iterator[tuple[Expr, Expr | None]]:
-        """A loop over vectors of words along the depth: gives the number of the vector, and how many factors it has
-        where not all are known to be whole."""
+        """A loop over vectors of words along the depth. Yields the number of the vector, and the number of its factors
+        if not all vectors are known to be whole."""
         p, lanes = self.program, self.arithmetic.lanes
         size = lanes * self.group
         if loops.constant(loops.floormod(self.depth, size)) == 0:
@@ -274,8 +275,7 @@ class Factors:
 
 
 def _turned(p: Program, vectors: Sequence[Expr]) -> list[Expr]:
-    """The square of vectors transposed. Interleaving the first half with the second, as often as halving gets to one,
-    does it."""
+    """Transpose a square of vectors by interleaving its first half with its second, log2(size) times."""
     count = len(vectors)
     half = count // 2
     orders = [[begin + i // 2 + count * (i % 2) for i in range(count)] for begin in (0, half)]

@@ -1,6 +1,6 @@
-"""What is done to the sums of a matrix product on their way out: a bias, an activation, a residual.
+"""The epilogue of a matrix product: a bias, an activation, a residual, applied to the finished sums.
 
-It is written where a tile is stored, on the vectors that are stored, so the sums never go to memory between.
+It is applied to the vectors of a tile as they are stored, so the sums are not written to memory in between.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from relaxpy.tir.writer.vectors import ElementStmt, masked_store, vectorise
 
 @dataclass(frozen=True, eq=False)
 class Total:
-    """Where finished sums lie, neighbouring columns one after the other."""
+    """The location of finished sums; neighbouring columns are contiguous."""
 
     buffer: Buffer
     start: Expr
 
 
 def place_of(dim: Dimension, number: Expr) -> dict[Expr, Expr]:
-    """The values of a dimension's loop variables at a number along it."""
+    """The values of a dimension's loop variables at a flat number along it."""
     place: dict[Expr, Expr] = {}
     for axis in reversed(dim.axes[1:]):
         place[axis.var] = loops.floormod(number, axis.extent)
@@ -38,7 +38,7 @@ def place_of(dim: Dimension, number: Expr) -> dict[Expr, Expr]:
 
 
 class Sums(Protocol):
-    """What is finished: the sums of a matrix product, or of a convolution."""
+    """The finished sums of a matrix product, or of a convolution."""
 
     @property
     def epilogue(self) -> Epilogue | None: ...
@@ -63,7 +63,7 @@ class Finish:
         self.aligned = {r.source for r in others if self._is_aligned(r)}
 
     def row_place(self, row: Expr) -> dict[Expr, Expr]:
-        """The values of the rows' loop variables; only where the epilogue asks for them."""
+        """The values of the rows' loop variables; only if the epilogue uses them."""
         return place_of(self.form.row, row) if self._uses(self.form.row) else {}
 
     def store(
@@ -76,8 +76,8 @@ class Finish:
         mask: Expr | None,
         window: tuple[Expr, ...] | None = None,
     ) -> None:
-        """Store the finished sums of `lanes` columns from `column` on at `target`, of those only the mask's: the
-        columns that exist, or those in the window (from, to; int32)."""
+        """Store the finished sums of `lanes` columns from `column` on at `target`, masked to the columns that exist, or
+        to those in the window (from, to; int32)."""
         element = self._element(total, place, column, target)
         stmt = vectorise(element, lanes)
         if stmt is not None and mask is not None:
@@ -89,13 +89,13 @@ class Finish:
         if window is not None:
             first, end = map(loops.int64, window)
         left = loops.minimum(lanes, end) - first
-        with self.program.loop("lane", left) as lane:  # none where `left` is negative
+        with self.program.loop("lane", left) as lane:  # all False if `left` is negative
             self.program.add(element(first + lane))
 
     def _element(
         self, total: Total, place: Mapping[Expr, Expr], column: Expr, target: Expr
     ) -> ElementStmt:
-        """The store of the element `lane` places on."""
+        """The store of the element at offset `lane`."""
 
         def element(lane: Expr) -> tirx.BufferStore:
             values = {**place, **place_of(self.form.column, column + lane)}
@@ -115,7 +115,7 @@ class Finish:
         return element
 
     def _is_aligned(self, read: s.Load) -> bool:
-        """Whether a tensor of the output's shape is read at the very place that is written."""
+        """Is a tensor of the output's shape read at exactly the place that is written?"""
         if not s.same_extents(read.source.shape, self.form.out.buffer.shape):
             return False
         assert self.form.epilogue is not None
@@ -123,7 +123,7 @@ class Finish:
         return all(s.equal_indices(r.indices, self.form.epilogue.place) for r in reads)
 
     def _uses(self, dim: Dimension) -> bool:
-        """Whether the epilogue asks for the place along a dimension, but for what is read where it is written."""
+        """Does the epilogue use the position along a dimension, other than to read where it writes?"""
 
         def gone(node: s.Load) -> Expr:
             known = node.source.same_as(self.total) or node.source in self.aligned

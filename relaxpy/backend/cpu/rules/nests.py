@@ -1,9 +1,9 @@
-"""Stages written out as loops for a processor: vectors inside, accumulators in registers, symbolic extents throughout.
+"""Write stages as loops for a processor: vectors inside, accumulators in registers, symbolic extents throughout.
 
-A `StageWriter` writes one stage given where its row axes stand (`at`); what is not fixed becomes loops. Element-wise
-stages run whole vectors along their last axis. Reductions run along whichever of the last reduced and the last kept
-axis lies side by side in memory: *rows* keep several vectors of partial results and fold them at the end, *columns*
-keep one result a lane. The order of additions depends on the program and the target's vector width, never on threads.
+A `StageWriter` writes one stage for given values of its row axes (`at`); the other axes become loops. Element-wise
+stages use whole vectors along their last axis. Reductions use vectors along the last reduced or the last kept axis,
+whichever is contiguous in memory: *rows* keep several vectors of partial results and fold them at the end, *columns*
+keep one result per lane. The order of additions depends on the program and the target's vector width, never on threads.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from relaxpy.tir.writer.vectors import (
 )
 
 At = Mapping[Var, Expr]
-"""Where axes stand."""
+"""The values of fixed axes."""
 
 _CHEAP_UNROLL, _EXPENSIVE_UNROLL = 4, 2
 """Accumulators of a row that run side by side: enough to cover an addition's latency."""
@@ -51,7 +51,7 @@ TILE_VECTORS = 8
 
 
 class Lanes(Enum):
-    """Which axis of a reduction runs in vectors."""
+    """The axis of a reduction that is vectorised."""
 
     KEPT = "the last axis of the result"
     REDUCED = "the last reduced axis"
@@ -65,10 +65,11 @@ class StageWriter:
     program: Program
     target: CpuTarget
     shared: frozenset[Buffer] = frozenset()
-    """Buffers that one stage writes and another one touches: all go to them in the same way (`collapse`)."""
+    """Buffers that one stage writes and another accesses: all stages must access them in the same way (`collapse`)."""
 
     def write(self, stage: Stage, at: At, span: tuple[Expr, Expr] | None = None) -> None:
-        """The stage with the axes in `at` fixed; `span` is (start, length) of its last free axis, else all of it."""
+        """Write the stage with the axes in `at` fixed; `span` is (start, length) of its last free axis, by default all
+        of it."""
         if span is None:
             stage = collapse(self.program, stage, tuple(at), self.shared)
         if stage.combiner is None:
@@ -81,7 +82,7 @@ class StageWriter:
             self._scalars(stage, at)
 
     def lanes(self, stage: Stage) -> int:
-        """Elements a vector: as many as the widest type that the stage touches allows."""
+        """Elements per vector, as many as the widest type in the stage allows."""
         dtypes = [stage.buffer.dtype, *(read.source.dtype for read in stage.loads)]
         types = [tvm.DataType(str(dtype)) for dtype in dtypes]
         # Narrow floats are computed as float32.
@@ -89,14 +90,14 @@ class StageWriter:
         return self.target.lanes(max(32 if narrow else 8, *(dtype.bits for dtype in types)))
 
     def vector_axis(self, stage: Stage, at: At) -> Lanes:
-        """Which axis of a reduction becomes lanes."""
+        """The axis of a reduction to vectorise."""
         free = free_axes(stage, at)
         if str(stage.buffer.dtype) == "bool":
-            return Lanes.NONE  # vectors of bits are no gain, and have no accumulator in memory
+            return Lanes.NONE  # vectors of bools gain nothing, and have no accumulator in memory
         if free and is_side_by_side(stage, free[-1]) and s.uses(stage.index[-1], free[-1]):
             return (
                 Lanes.KEPT
-            )  # results are neighbours along the last dimension, so a mask can hold some back
+            )  # results are contiguous along the last dimension, so a mask can exclude some
         if is_side_by_side(stage, stage.reduce_axes[-1]) or s.is_expensive(stage.value):
             return Lanes.REDUCED
         return Lanes.NONE
@@ -116,7 +117,7 @@ class StageWriter:
                 self._run(fixed, axis, part, stage)
 
     def _run(self, at: At, axis: Var, part: Segment, stage: Stage) -> None:
-        """Places of one axis that have a value in common."""
+        """The positions of one axis that have a value in common."""
         stage = replace(stage, value=part.value)
         wide = is_side_by_side(stage, axis) or s.is_expensive(stage.value)
         vector_loop(
@@ -128,7 +129,7 @@ class StageWriter:
         )
 
     def _rows(self, stage: Stage, at: At) -> None:
-        """A reduction with vectors along the last reduced axis, for each place of the free axes."""
+        """A reduction with vectors along the last reduced axis, for each position of the free axes."""
         p, lanes, combiner = self.program, self.lanes(stage), _combiner(stage)
         dtype = str(stage.buffer.dtype)
         *outer, axis = stage.reduce_axes
@@ -166,9 +167,8 @@ class StageWriter:
     def _row(
         self, sums: Sequence[Buffer], scalar: Buffer | None, stage: Stage, lanes: int, places: At
     ) -> None:
-        """One run along the last reduced axis: unrolled vectors, single vectors, the rest.
-
-        The rest is masked, or gathered in `scalar` one by one where reads are not of neighbours.
+        """One run along the last reduced axis: unrolled vectors, single vectors, then the rest. The rest is masked, or
+        accumulated in `scalar` one by one if its reads are not contiguous.
         """
         p, combiner, axis = self.program, _combiner(stage), stage.reduce_axes[-1]
         extent = stage.reduce_extents[-1]
@@ -207,7 +207,7 @@ class StageWriter:
             p.store(sums[0], 0, tirx.Select(mask, combiner.join(before, masked), before), lanes)
 
     def _columns(self, stage: Stage, at: At, span: tuple[Expr, Expr] | None) -> None:
-        """A reduction with vectors along the last free axis: one partial result a lane."""
+        """A reduction with vectors along the last free axis: one partial result per lane."""
         p, lanes = self.program, self.lanes(stage)
         *outer, axis = free_axes(stage, at)
         start, extent = span if span is not None else (int64(0), extent_of(stage, axis))
@@ -241,7 +241,7 @@ class StageWriter:
         unroll: int,
         mask: Expr | None = None,
     ) -> None:
-        """Neighbouring results of a reduction, held in registers while the reduced axes run."""
+        """Neighbouring results of a reduction, kept in registers over the reduced axes."""
         p, combiner = self.program, _combiner(stage)
         with p.scope():
             sums = [p.allocate(f"sum{u}", lanes, str(stage.buffer.dtype)) for u in range(unroll)]
@@ -280,7 +280,7 @@ class StageWriter:
         start: Expr | None = None,
         extent: Expr | None = None,
     ) -> None:
-        """A reduction one element at a time; `axis`, if given, runs over `extent` places from `start`."""
+        """A reduction one element at a time; `axis`, if given, runs over `extent` positions from `start`."""
         p, combiner = self.program, _combiner(stage)
         with ExitStack() as kept:
             free = [a for a in free_axes(stage, at) if axis is None or not a.same_as(axis)]
@@ -302,7 +302,7 @@ class StageWriter:
         return total
 
     def _loops(self, stack: ExitStack, stage: Stage, axes: Sequence[Var]) -> dict[Var, Expr]:
-        """A loop around what follows for each axis."""
+        """A loop around the following code for each axis."""
         return {
             axis: stack.enter_context(self.program.loop(axis.name, extent_of(stage, axis)))
             for axis in axes
@@ -315,14 +315,14 @@ def free_axes(stage: Stage, at: At) -> list[Var]:
 
 
 def extent_of(stage: Stage, axis: Var) -> Expr:
-    """How long one of the stage's axes is."""
+    """The extent of one of the stage's axes."""
     axes = (*stage.axes, *stage.reduce_axes)
     extents = (*stage.extents, *stage.reduce_extents)
     return next(e for a, e in zip(axes, extents, strict=True) if a.same_as(axis))
 
 
 def is_side_by_side(stage: Stage, axis: Var) -> bool:
-    """Whether every read stays where it is, or moves to the neighbouring element, as the axis advances."""
+    """Does every read stay in place, or move to the next element, as the axis advances?"""
     return all(s.step(read.indices, read.source.shape, axis) in (0, 1) for read in stage.loads)
 
 
@@ -332,7 +332,7 @@ def _combiner(stage: Stage) -> Combiner:
 
 
 def _with_init(combiner: Combiner, total: Expr) -> Expr:
-    """The total with the initial value, where partial results did not start from it."""
+    """The total combined with the initial value, if partial results did not start from it."""
     neutral = combiner.neutral()
     if neutral is combiner.init or constant_value(neutral) == constant_value(combiner.init):
         return total
@@ -340,7 +340,7 @@ def _with_init(combiner: Combiner, total: Expr) -> Expr:
 
 
 def constant_value(value: Expr) -> float | None:
-    """The number that a literal is, or None."""
+    """The value of a literal; None for other expressions."""
     return value.value if isinstance(value, tirx.IntImm | tirx.FloatImm) else None
 
 

@@ -1,9 +1,9 @@
-"""Tensors whose neighbours along one axis become neighbours along another: read and written in whole vectors.
+"""Transpositions and other permutations of axes, read and written in whole vectors.
 
-Where a stage reads elements that lie side by side along an axis that is not the last of its result, a square of one
-vector by one vector is read along that axis, turned in registers, and written along the last. Squares are visited in
-blocks, so that each cache line and each page is used up while it is at hand. What the stage computes besides (a bias, a
-conversion) is computed on the turned vectors.
+If a stage reads elements that are contiguous along an axis that is not the last of its result, a square of vectors is
+read along that axis, transposed in registers, and written along the last axis. Squares are visited in blocks, so that
+each cache line and each page is used up while it is cached. The rest of the stage's value (a bias, a conversion) is
+computed on the transposed vectors.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ from relaxpy.tir.writer.loops import (
 from relaxpy.tir.writer.vectors import masked_store, masked_value, vector_value, vectorise
 
 BLOCK = 64
-"""Squares are visited in blocks of so many places along both axes: some cache lines of each row, 16 KiB of float32."""
+"""Squares are visited in blocks of this many positions along both axes: some cache lines of each row, 16 KiB of
+float32."""
 _FEWEST = 4
-"""Below so many places along an axis, squares would be mostly empty."""
+"""With fewer positions along an axis, squares would be mostly empty."""
 
 
 def crossed_axis(stage: Stage) -> Var | None:
-    """The axis along which those reads lie side by side that do not along the last one; None where there is none."""
+    """The axis along which those reads are contiguous that are not contiguous along the last axis; None if there is
+    none."""
     if stage.combiner is not None or len(stage.axes) < 2 or _has_choice(stage.value):
         return None
     *others, last = stage.axes
@@ -54,8 +56,8 @@ def crossed_axis(stage: Stage) -> Var | None:
 
 
 def write_permuted(writer: StageWriter, stage: Stage, axis: Var) -> bool:
-    """The stage in squares over `axis` and the last axis, blocks in parallel; False, and nothing written, where the
-    rest of its value is none of vectors."""
+    """Write the stage in squares over `axis` and the last axis, with blocks in parallel. Returns False, and writes
+    nothing, if the rest of its value cannot be vectorised."""
     squares = _Squares.of(writer, stage, axis)
     if squares is None:
         return False
@@ -88,13 +90,13 @@ class _Squares:
     stage: Stage
     axis: Var
     size: int
-    """Places along both axes: the lanes of a vector."""
+    """Positions along both axes: the lanes of a vector."""
     reads: tuple[Load, ...]
-    """What is read along `axis`."""
+    """The reads along `axis`."""
 
     @classmethod
     def of(cls, writer: StageWriter, stage: Stage, axis: Var) -> _Squares | None:
-        # As many vectors as lanes have to stay in registers, and others beside them.
+        # One vector per lane must stay in registers, with others beside them.
         size = min(writer.lanes(stage), writer.target.vector_registers // 2)
         reads: list[Load] = []
         for read in _crossing(stage, stage.axes[-1]):
@@ -102,9 +104,9 @@ class _Squares:
                 reads.append(read)
         squares = cls(writer, stage, axis, size, tuple(reads))
         if any(str(read.source.dtype) == "bool" for read in reads):
-            return None  # TVM has no vectors of them in memory
+            return None  # TVM cannot store vectors of them in memory
         if not all(_is_vector(read, axis, size) for read in reads):
-            return None  # neighbours, but by an index of several dimensions (a reshape in between)
+            return None  # contiguous, but indexed by several dimensions (a reshape in between)
         probe = [tirx.decl_buffer([int64(size)], str(r.source.dtype), layout=None) for r in reads]
         stored = squares._stored({}, probe, int64(0)) if size > 1 else None
         if stored is None or masked_store(stored, first_lanes(int64(1), size)) is None:
@@ -112,7 +114,7 @@ class _Squares:
         return squares
 
     def write(self, at: At, down: Expr, right: Expr) -> None:
-        """The square from place `down` of the axis and `right` of the last one."""
+        """Write the square at position `down` of the axis and `right` of the last one."""
         p, (rows, columns) = self.writer.program, self._extents()
         is_whole = both(down + self.size <= rows, right + self.size <= columns)
         if all((constant(extent) or 1) % self.size == 0 for extent in (rows, columns)):
@@ -151,12 +153,12 @@ class _Squares:
     def _turned(
         self, read: Load, at: At, down: Expr, right: Expr, mask: Expr | None
     ) -> list[Buffer]:
-        """The vectors along the last axis of a read, one for each place of the axis."""
+        """The transposed vectors of a read, along the last axis: one for each position of the axis."""
         p, last = self.writer.program, self.stage.axes[-1]
         columns = extent_of(self.stage, last)
         vectors: list[Expr] = []
         for j in range(self.size):
-            # Past the end, the last one again.
+            # Past the end, repeat the last one.
             place = right + j if mask is None else minimum(right + j, columns - 1)
             vector = vector_value(
                 lambda lane, place=place: s.substitute(
@@ -174,7 +176,7 @@ class _Squares:
         return turned
 
     def _stored(self, at: At, turned: Sequence[Buffer], start: Expr) -> tirx.BufferStore | None:
-        """The store of a vector along the last axis, given what its reads along the other one are."""
+        """The store of a vector along the last axis, given its transposed reads from position `start` on."""
         last = self.stage.axes[-1]
 
         def body(lane: Expr) -> tirx.BufferStore:
@@ -193,12 +195,12 @@ class _Squares:
 
 
 def _crossing(stage: Stage, last: Var) -> list[Load]:
-    """The reads that are not of neighbours along the last axis."""
+    """The reads that are not contiguous along the last axis."""
     return [r for r in stage.loads if s.step(r.indices, r.source.shape, last) not in (0, 1)]
 
 
 def _has_choice(value: Expr) -> bool:
-    """Whether the value guards reads that must not be made elsewhere."""
+    """Does the value guard reads that must not happen elsewhere?"""
     found: list[object] = []
 
     def call(node: tvm.ir.Call) -> None:
@@ -210,7 +212,7 @@ def _has_choice(value: Expr) -> bool:
 
 
 def _is_vector(read: Load, axis: Var, size: int) -> bool:
-    """Whether the read of `size` places along the axis has a form as a vector, and as a masked one."""
+    """Can the read of `size` positions along the axis be vectorised, masked and unmasked?"""
     if size == 1:
         return True
     vector = vector_value(lambda lane: s.substitute(read, {axis: lane}), size)

@@ -1,4 +1,4 @@
-"""Counting through nested loops with one index: what makes one parallel loop of many."""
+"""Flat indices of nested loops, used to merge several loops into one parallel loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relaxpy.tir.writer.loops import Expr, Program, at_least_one, constant, int6
 
 
 def product(extents: Sequence[Expr]) -> Expr:
-    """The number of places of a loop nest."""
+    """The number of iterations of a loop nest."""
     total: Expr = int64(1)
     for extent in extents:
         total = total * int64(extent)
@@ -17,13 +17,13 @@ def product(extents: Sequence[Expr]) -> Expr:
 
 
 def split_index(p: Program, index: Expr, extents: Sequence[Expr]) -> list[Expr]:
-    """The place in each of the nested loops that `index` counts through, the last the fastest."""
+    """Split `index` into the index of each of the nested loops, the last one fastest."""
     places: list[Expr] = []
     for extent in reversed(extents[1:]):
         if constant(extent) == 1:
             places.append(int64(0))
             continue
-        # Nothing is negative here; TVM's floored division would pay for the case.
+        # Nothing is negative here; TVM's floored division would handle that case at a cost.
         divisor = at_least_one(int64(extent))
         places.append(p.let("place", tirx.truncmod(index, divisor)))
         index = p.let("index", tirx.truncdiv(index, divisor))

@@ -1,9 +1,9 @@
-"""Reductions and what hangs on them: sums, means, softmax, layer normalisation.
+"""Reductions and the stages around them: sums, means, softmax, layer normalisation.
 
-Stages that agree on leading dimensions (rows that do not look at each other) run together under one parallel loop over
-those rows, where an intermediate is a number or a row, in registers or a few cache lines, never a whole tensor. Stages
-that do not agree run one after the other, each parallel by itself. Every result is computed by one thread in a fixed
-order: the number of threads does not change a bit.
+Stages that share leading dimensions (independent rows) run together under one parallel loop over those rows. Their
+intermediates are then a number or a row, in registers or a few cache lines, never a whole tensor. Other stages run one
+after the other, each parallel by itself. Every result is computed by one thread in a fixed order, so results are
+bit-identical for any number of threads.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from relaxpy.tir.writer.loops import (
 
 
 def schedule_reduction(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
-    """A program of element-wise stages and reductions; None for what is not one."""
+    """Schedule a program of element-wise stages and reductions; None for other programs."""
     stages = s.stages_of(func)
     if stages is None:
         return None
@@ -59,7 +59,7 @@ def schedule_reduction(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
 
 
 def _together(func: PrimFunc, target: CpuTarget, stages: Sequence[Stage], rows: int) -> PrimFunc:
-    """Stages that agree on leading dimensions."""
+    """Schedule stages that share leading dimensions."""
     writer = _sharing(StageWriter(Program(), target), stages)
     if _is_columns(writer, stages, rows):
         _write_columns(writer, stages, func)
@@ -69,7 +69,7 @@ def _together(func: PrimFunc, target: CpuTarget, stages: Sequence[Stage], rows: 
 
 
 def _sharing(writer: StageWriter, stages: Sequence[Stage]) -> StageWriter:
-    """The writer, told of the buffers that several of these stages access."""
+    """Return the writer with the buffers that several of these stages access."""
     shared = [
         stage.buffer
         for stage in stages
@@ -81,8 +81,8 @@ def _sharing(writer: StageWriter, stages: Sequence[Stage]) -> StageWriter:
 def _in_turn(
     func: PrimFunc, target: CpuTarget, stages: Sequence[Stage], partial: Sequence[Buffer | None]
 ) -> PrimFunc:
-    """Each stage by itself, intermediates as whole tensors; with the memory for results of blocks, of those stages
-    that may have them."""
+    """Run each stage by itself, with intermediates stored as whole tensors. Stages with long reductions get memory for
+    the results of blocks."""
     writer = _sharing(StageWriter(Program(), target), stages)
     for stage in stages:
         if not s.is_output(stage, func):
@@ -110,7 +110,8 @@ def _is_in_columns(writer: StageWriter, stage: Stage) -> bool:
 
 
 def _write_reduction(writer: StageWriter, stage: Stage, partial: Buffer | None) -> None:
-    """A reduction by itself: parallel over its results, or over blocks of what is reduced where they are few."""
+    """Write a reduction by itself: parallel over its results, or over blocks of the reduced axis if there are few
+    results."""
     p = writer.program
     stage = collapse(p, stage, (), writer.shared)
     columns = _is_in_columns(writer, stage)
@@ -125,7 +126,7 @@ def _write_reduction(writer: StageWriter, stage: Stage, partial: Buffer | None) 
 
 
 def _write_results(writer: StageWriter, stage: Stage, *, columns: bool) -> None:
-    """Each result in one task; neighbouring columns together, as many as registers hold."""
+    """Compute each result in one task; neighbouring columns together, as many as registers hold."""
     p = writer.program
     axes, extents = list(stage.axes), list(stage.extents)
     if columns:
@@ -144,7 +145,7 @@ def _write_results(writer: StageWriter, stage: Stage, *, columns: bool) -> None:
 
 
 def _write_rows(writer: StageWriter, stages: Sequence[Stage], rows: int, func: PrimFunc) -> None:
-    """All stages under one parallel loop over their common rows."""
+    """Run all stages under one parallel loop over their common rows."""
     p = writer.program
     extents = list(stages[-1].buffer.shape[:rows])
     with p.loop("row", product(extents), parallel=True) as row:
@@ -161,7 +162,7 @@ def _write_rows(writer: StageWriter, stages: Sequence[Stage], rows: int, func: P
 
 
 def _is_columns(writer: StageWriter, stages: Sequence[Stage], rows: int) -> bool:
-    """Whether every stage has just the common rows as dimensions and a reduction wants the last one in vectors."""
+    """Do all stages have just the common rows as dimensions, and is a reduction best vectorised along the last one?"""
     if any(len(stage.index) != rows or not isinstance(stage.index[-1], s.Var) for stage in stages):
         return False
     for stage in stages:
@@ -172,7 +173,7 @@ def _is_columns(writer: StageWriter, stages: Sequence[Stage], rows: int) -> bool
 
 
 def _write_columns(writer: StageWriter, stages: Sequence[Stage], func: PrimFunc) -> None:
-    """Stages that agree on all dimensions, a tile of neighbouring results at a time: a mean over an outer axis."""
+    """Run stages with equal dimensions on one tile of neighbouring results at a time: a mean over an outer axis."""
     p = writer.program
     extents = list(stages[-1].buffer.shape)
     width = TILE_VECTORS * min(writer.lanes(stage) for stage in stages)
@@ -195,7 +196,8 @@ def _write_columns(writer: StageWriter, stages: Sequence[Stage], func: PrimFunc)
 
 
 def _tiled(stage: Stage, tiles: Mapping[Buffer, Buffer], start: Expr) -> Stage:
-    """The stage with its intermediates in tiles whose first element is place `start` of the last dimension."""
+    """Return the stage with its intermediates in tiles whose first element is position `start` of the last
+    dimension."""
 
     def change(node: s.Load) -> Expr:
         tile = tiles.get(node.source)
@@ -208,7 +210,7 @@ def _tiled(stage: Stage, tiles: Mapping[Buffer, Buffer], start: Expr) -> Stage:
 
 
 def _localised(p: Program, stages: Sequence[Stage], rows: int, func: PrimFunc) -> list[Stage]:
-    """The stages with their intermediates replaced by buffers of one row, which are allocated here."""
+    """Return the stages with their intermediates replaced by buffers of one row, which are allocated here."""
     change: dict[Buffer, tuple[Buffer, int]] = {}
     for stage in stages:
         if s.is_output(stage, func):
@@ -227,7 +229,7 @@ def _localised(p: Program, stages: Sequence[Stage], rows: int, func: PrimFunc) -
 
 
 def _without_rows(stage: Stage, rows: int, func: PrimFunc) -> Stage:
-    """A localised stage with the index of its row buffer."""
+    """Return a localised stage with the row axes removed from the index of its buffer."""
     if s.is_output(stage, func):
         return stage
     return replace(stage, index=stage.index[rows:] or (int64(0),))

@@ -1,13 +1,13 @@
-"""Rows that do not look at each other: one parallel loop over all of them, the statements of a row in order.
+"""Independent rows: one parallel loop over all of them, the statements of a row in order.
 
-Sorts, running totals, samples of regions, integer powers: whatever is written as a block with statements, loops and
-memory of its own for every row (`relaxpy.tir.forms.rows`). The form is the author's word; here it is proved, loop by
-loop, and a loop of which it is not proved runs in order.
+Sorts, running totals, region samples, integer powers: programs written as a block with statements, loops and memory of
+its own for every row (`relaxpy.tir.forms.rows`). The author declares the rows independent; here that is proved, loop by
+loop, and a loop without a proof runs serially.
 
-A row that goes through memory across its neighbours (a running total along an outer axis) would take one element of
-each cache line, and no vectors: such rows run many at a time (`relaxpy.backend.cpu.rules.columns`).
+A row that is strided in memory (a running total along an outer axis) would use one element of each cache line, and no
+vectors: many such rows run at a time (`relaxpy.backend.cpu.rules.columns`).
 
-What stands before, between and behind rows is arranged as if it were a program of its own.
+Statements before, between and after rows are scheduled like programs of their own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from relaxpy.tir.writer.serial import Serial
 
 
 def schedule_rows(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
-    """A program with rows in it, and perhaps other statements; None without rows."""
+    """Schedule a program that contains rows, and perhaps other statements; None without rows."""
     if not rows_of(func):
         return None
     parts = _parts_of(func, target)
@@ -45,11 +45,11 @@ def schedule_rows(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A program as statements that run one after the other: rows, and what other rules arrange."""
+    """A program as statements that run one after the other: rows, and parts that other rules schedule."""
 
     parts: Sequence[Rows | Arrangement]
     between: Sequence[Buffer]
-    """Memory that parts hand on to each other."""
+    """Memory that parts pass to each other."""
 
     @property
     def workspaces(self) -> list[Buffer]:
@@ -60,8 +60,8 @@ class _Parts:
 
 
 def _parts_of(func: PrimFunc, target: CpuTarget) -> _Parts | None:
-    """None where no other rule arranges what is not rows, or where rows have memory outside of their block that
-    nothing else uses."""
+    """The parts of a program. None if no other rule schedules the statements that are not rows, or if rows have memory
+    outside their block that nothing else uses."""
     root = func.body.block
     stmts = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     groups = [
@@ -93,7 +93,7 @@ def _variables(stmts: Sequence[Stmt]) -> set[Expr]:
 def _part(
     func: PrimFunc, stmts: Sequence[Stmt], own: Sequence[Buffer], given: Sequence[Buffer]
 ) -> PrimFunc:
-    """Some statements as a program, which is given what it shares with others."""
+    """Some statements as a program, with the buffers shared with others as parameters."""
     root = s_tir.SBlock([], [], [], "root", sequence(stmts), alloc_buffers=own)
     body = s_tir.SBlockRealize([], tirx.const(True, "bool"), root)
     return tirx.PrimFunc([*func.params, *given], body, func.ret_type, attrs=func.attrs)
@@ -104,7 +104,7 @@ def _arranged(part: PrimFunc, target: CpuTarget) -> Arrangement | None:
 
 
 def _in_turn(func: PrimFunc, parts: _Parts) -> PrimFunc:
-    """Each part by itself, in loops that no block is around."""
+    """Run each part by itself, in loops without blocks around them."""
     nests = _proved(func)
     p = Serial()
     for buffer in parts.between:
@@ -115,7 +115,7 @@ def _in_turn(func: PrimFunc, parts: _Parts) -> PrimFunc:
 
 
 def _as_written(func: PrimFunc) -> PrimFunc:
-    """The rows in place; of other statements the outermost loops parallel where that is proved."""
+    """Rewrite the rows in place; the outermost loops of other statements become parallel if that is proved safe."""
     arranged = parallelise_outer_loops(func)
     body = in_order(arranged).body
     nests = _proved(arranged)
@@ -131,7 +131,8 @@ def _as_written(func: PrimFunc) -> PrimFunc:
 
 
 def _proved(func: PrimFunc) -> dict[Expr, Rows]:
-    """The rows of a function, by their outermost variables, with parallel loops where these are independent."""
+    """The rows of a function, by their outermost variables, with loops made parallel that are proved to be
+    independent."""
     return {_key(rows): rows for rows in rows_of(rows_at_once(func))}
 
 
@@ -140,7 +141,7 @@ def _key(rows: Rows) -> Expr:
 
 
 def _spread(rows: Rows) -> Stmt:
-    """The nest as one parallel loop over the rows that are independent."""
+    """The nest as one parallel loop over the independent rows."""
     kinds = [loop.kind == tirx.ForKind.PARALLEL for loop in rows.loops]
     count = kinds.index(False) if False in kinds else len(kinds)
     p = Serial()
@@ -152,7 +153,7 @@ def _spread(rows: Rows) -> Stmt:
 
 
 def _write_rows(p: Serial, rows: Rows, count: int) -> None:
-    """The first `count` loops as one parallel loop, the others inside, in order."""
+    """Write the first `count` loops as one parallel loop, with the others serial inside."""
     outer, inner = rows.loops[:count], rows.loops[count:]
     extents = [loop.extent for loop in outer]
     with p.loop("row", product(extents), parallel=count > 0) as row:

@@ -1,8 +1,8 @@
-"""Choices that depend on where an axis stands, taken once for a run of places instead of at every one.
+"""Split an axis at the bounds of a choice, so that the choice is made once per segment instead of once per element.
 
-`if j < n: x[i, j] else: y[i, j - n]` (concatenation), `if 1 <= j and j < m + 1: x[j - 1] else: 0` (padding), and masks
-such as `j <= i`: places below a bound take one arm, those above it the other. Between the bounds there is nothing to
-choose, and what remains lies side by side in memory.
+Examples are `if j < n: x[i, j] else: y[i, j - n]` (concatenation), `if 1 <= j and j < m + 1: x[j - 1] else: 0`
+(padding), and masks such as `j <= i`: positions below a bound take one arm, those above it the other. Between the
+bounds nothing is left to choose, and the remaining accesses are contiguous.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 from relaxpy.tir.writer.loops import Expr, Program, constant, int64, maximum, minimum, simplify
 
 _MOST = 8
-"""Runs that an axis is cut into at most: each is a loop of its own."""
+"""The most segments of an axis: each becomes a loop of its own."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of places with the value that holds in it."""
+    """A run of positions with the value that holds in it."""
 
     start: Expr
     length: Expr
@@ -29,8 +29,8 @@ class Segment:
 
 
 def segments(p: Program, value: Expr, axis: Var, start: Expr, length: Expr) -> list[Segment]:
-    """`length` places from `start` on, cut where a choice in the value changes; one segment where none does, or where
-    there would be too many. Bounds are computed here."""
+    """Split `length` positions from `start` on where a choice in the value changes. Returns one segment if no choice
+    does, or if there would be too many. The bounds are computed here."""
     tree = _cut(value, axis)
     if not isinstance(tree, _Cut) or tree.leaves > _MOST:
         return [Segment(start, length, value)]
@@ -39,7 +39,7 @@ def segments(p: Program, value: Expr, axis: Var, start: Expr, length: Expr) -> l
 
 @dataclass(frozen=True)
 class _Cut:
-    """Two values, of places below a bound and from the bound on."""
+    """The two values below a bound and from the bound on."""
 
     bound: Expr
     below: _Cut | Expr
@@ -54,7 +54,7 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A condition on an axis: whether it stands below a bound, or whether it does not."""
+    """A condition on an axis: below a bound, or not below it."""
 
     bound: Expr
     is_below: bool
@@ -79,7 +79,7 @@ def _cut(value: Expr, axis: Var, depth: int = 0) -> _Cut | Expr:
 
 
 def _first_comparison(value: Expr, axis: Var) -> _Comparison | None:
-    """One that a choice in the value depends on."""
+    """A comparison that a choice in the value depends on."""
 
     found: list[_Comparison] = []
 
@@ -100,7 +100,7 @@ _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
 def _condition(node: Expr) -> Expr | None:
-    """What a choice depends on; None for what is no choice."""
+    """The condition of a choice; None for other expressions."""
     if isinstance(node, tirx.Select):
         return node.condition
     return node.args[0] if s.is_choice(node) else None
@@ -117,7 +117,7 @@ def _comparison(node: Expr, axis: Var) -> _Comparison | None:
     factor = constant(simplify(after - distance))
     if factor not in (1, -1):
         return None
-    # The place where the distance, which goes up or down by 1, is 0.
+    # The position where the distance, which changes by 1 per step, is 0.
     root = simplify(at_zero * int64(-factor))
     is_below = (factor == 1) == isinstance(node, tirx.LT | tirx.LE)
     includes = isinstance(node, tirx.LE | tirx.GE)

@@ -1,5 +1,4 @@
-"""Programs whose kernels may hand memory on from part to part: told without arranging them, for every program of every
-build."""
+"""Which programs may need workspaces? Decided without scheduling them, for every program in every build."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from relaxpy.tir.writer.loops import constant
 
 
 def may_have_workspaces(func: tirx.PrimFunc) -> bool:
-    """False for a program whose arrangement needs no workspaces, whichever rule makes it: stages that run together, row
-    by row, and a single stage but for a long reduction (`relaxpy.backend.cpu.rules.reduction`).
+    """Return False for a program whose schedule needs no workspaces, whichever rule applies: stages that run together,
+    row by row, and a single stage unless it is a long reduction (`relaxpy.backend.cpu.rules.reduction`).
 
-    It looks at stages as they were when functions were calls, which are known from the passes before. Where elementary
-    functions that are written out make more stages of it, memory may stay inside the kernel.
+    The stages are read before elementary functions are expanded, since they are cached from earlier passes. If the
+    expansion creates more stages, their memory may stay inside the kernel.
     """
     stages = None if is_checked(func) or asserts(func) else s.stages_of(func)
     if stages is None:

@@ -1,4 +1,4 @@
-"""Square tiles in registers: transposed, and their rows summed."""
+"""Square tiles in registers: transposition, and sums of rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from relaxpy.tir.writer.loops import Expr, Program
 
 
 def transposed(p: Program, rows: Sequence[Expr]) -> list[Expr]:
-    """The columns of as many vectors as each has lanes, a power of two: blocks off the diagonal change places, the
-    large ones first (Eklundh, 1972). Every step is a permutation of two registers."""
+    """Transpose a square of vectors, a power of two in size: swap the blocks off the diagonal, largest first (Eklundh,
+    1972). Every step is a permutation of two registers."""
     size = len(rows)
     current = [p.let("row", row) for row in rows]
     step = size // 2
@@ -25,8 +25,8 @@ def transposed(p: Program, rows: Sequence[Expr]) -> list[Expr]:
 
 
 def summed(p: Program, rows: Sequence[Expr]) -> Expr:
-    """The vector of the sums of as many vectors as each has lanes, a power of two: a transposition whose columns are
-    added up on the way."""
+    """The vector of the sums of as many vectors as each has lanes, a power of two: a transposition that adds up the
+    columns on the way."""
     size = len(rows)
     current = [p.let("row", row) for row in rows]
     while len(current) > 1:
@@ -40,12 +40,12 @@ def summed(p: Program, rows: Sequence[Expr]) -> Expr:
 
 
 def _exchanged(p: Program, a: Expr, b: Expr, step: int, size: int) -> tuple[Expr, Expr]:
-    """Two rows of `size` lanes, of which every other `step` lanes changed places: right above with left below."""
+    """Two rows of `size` lanes with alternating runs of `step` lanes exchanged: the upper right with the lower left."""
     upper = [size + k - step if k & step else k for k in range(size)]
     lower = [size + k if k & step else k + step for k in range(size)]
     return p.let("row", _picked(a, b, upper)), p.let("row", _picked(a, b, lower))
 
 
 def _picked(a: Expr, b: Expr, lanes: Sequence[int]) -> Expr:
-    """These lanes of two vectors, the second's counted on from the first's."""
+    """Select these lanes of two vectors; the lanes of the second are counted on from those of the first."""
     return tirx.Shuffle([a, b], [tirx.IntImm("int32", lane) for lane in lanes])

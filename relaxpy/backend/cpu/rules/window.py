@@ -1,9 +1,9 @@
-"""Windows that move over a tensor on CPUs: poolings, and convolutions that have nothing to gather (depthwise ones).
+"""Sliding windows on CPUs: poolings, and convolutions without reuse (depthwise ones).
 
-Vectors run along the output's last axis, whatever it is (pixels or channels), one after the other down a column of
-rows, so that which lanes of a vector have an edge of data beside them is worked out once for the column. Windows that
-move by one place read neighbours, those that move by two read two vectors and keep every second element, wider steps
-are read one by one. Places outside of data are lanes that are not read.
+Vectors run along the output's last axis, whatever it is (pixels or channels). A task goes down a column of rows with
+its vectors, so that the lanes at an edge of the data are determined once for the column. Windows of step 1 read
+contiguous elements, those of step 2 read two vectors and keep every second element, larger steps are read one by one.
+Positions outside of data are masked lanes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from relaxpy.tir.writer.vectors import (
 )
 
 ROWS = 16
-"""Rows of the output that a task goes down with its vectors."""
+"""Rows of the output that a task computes with its vectors."""
 
 
 def window_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
-    """A reduction over windows, perhaps with an element-wise stage behind it; None for others: those that only read
-    what every axis walks along by itself, and those that have no vectors along the output's last axis."""
+    """Schedule a reduction over windows, perhaps with an element-wise stage after it. None for other programs: those
+    without real windows, and those that cannot be vectorised along the output's last axis."""
     if target.kind != "llvm":
         return None
     found = s.stages_of(func)
@@ -65,22 +65,22 @@ def window_program(func: PrimFunc, target: CpuTarget) -> Arrangement | None:
 
 
 class _NotVectors(Exception):
-    """An expression has no form as a vector."""
+    """An expression cannot be vectorised."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """A read that becomes a vector by itself, and the expression that it replaces: the read with its guard and what it
-    is converted to."""
+    """A read that is vectorised by itself, and the expression that it replaces: the read with its guard and its
+    conversion."""
 
     expr: Expr
     guarded: Guarded
     guards: tuple[bool, ...]
-    """Which dimensions have places outside."""
+    """The padded dimensions."""
     step: int
-    """Places along the last dimension, from lane to lane."""
+    """The step along the last dimension from lane to lane."""
     is_window: bool
-    """Whether windows overlap or leave the tensor along some dimension, or lanes are no neighbours."""
+    """Do windows overlap or leave the tensor along some dimension, or are lanes not contiguous?"""
 
     @property
     def load(self) -> Load:
@@ -88,7 +88,7 @@ class _Read:
 
 
 def _reads(stage: Stage) -> list[_Read]:
-    """The reads that move along the vectors' axis, or have guards; none where one of them has no form."""
+    """The reads that move along the vectorised axis, or have guards; none if one of them cannot be vectorised."""
     found: list[tuple[Expr, Guarded]] = []
 
     def is_inside(load: Load) -> bool:
@@ -105,7 +105,7 @@ def _reads(stage: Stage) -> list[_Read]:
         if guarded is not None and not is_inside(guarded.load):
             found.append((node, guarded))
 
-    # Outermost first: a conversion takes the guard under it along.
+    # Outermost first: a conversion includes the guard under it.
     visits = [(tirx.Cast, conversion), (tvm.ir.Call, choice), (tirx.Select, choice), (Load, choice)]
     for visit in visits:
         tvm_ffi.structural_walk(stage.value, (visit,))
@@ -157,7 +157,7 @@ class _Writer:
                 self.views[buffer] = p.flat_view(buffer)
 
     def write(self) -> tirx.Stmt:
-        """The whole body: tasks are rows of vectors, a few one below the other."""
+        """Write the whole body: tasks are rows of vectors, a few one below the other."""
         p, window, lanes = self.program, self.window, self.lanes
         *outer, axis = window.axes
         *sizes, width = map(loops.int64, window.extents)
@@ -184,7 +184,7 @@ class _Writer:
         return p.body()
 
     def _vector(self, at: Mapping[Var, Expr], axis: Var, x: Expr, mask: Expr | None) -> None:
-        """The `lanes` results from place `x` of the last axis on."""
+        """Compute the `lanes` results from position `x` of the last axis on."""
         p, window, lanes = self.program, self.window, self.lanes
         with p.scope():
             total = p.allocate("total", lanes, self.dtype)
@@ -199,7 +199,7 @@ class _Writer:
             self._finish(total, at, axis, x, mask)
 
     def _value(self, places: Mapping[Var, Expr], axis: Var) -> Expr:
-        """The vector of what is reduced, at one place of the window."""
+        """The vector of the reduced value at one position of the window."""
         own: list[tuple[Expr, Buffer]] = []
         for read in self.reads:
             if read.is_window or read.step > 1:
@@ -226,7 +226,7 @@ class _Writer:
         return vector
 
     def _gathered(self, read: _Read, places: Mapping[Var, Expr]) -> Buffer:
-        """A vector of what is read, in memory, of which LLVM makes a register."""
+        """A vector of strided reads, gathered in memory that LLVM keeps in a register."""
         p, lanes, step = self.program, self.lanes, read.step
         dtype = str(read.expr.ty.dtype)
         other = read.guarded.otherwise
@@ -261,8 +261,8 @@ class _Writer:
     def _neighbours(
         self, view: Buffer, start: Expr, at: Expr, size: Expr, step: int, dtype: str, other: Expr
     ) -> Expr:
-        """The elements from `start` on, each `step` after the one before; `other` for those outside of the dimension,
-        of which place `at` is the first."""
+        """The elements from `start` on with stride `step`; `other` for those outside of the dimension, in which the
+        first one has position `at`."""
         p, lanes = self.program, self.lanes
         low = p.let("low", loops.clamped_int32(-at, lanes * step))
         high = p.let("high", loops.clamped_int32(size - at, lanes * step))
@@ -276,7 +276,7 @@ class _Writer:
     def _finish(
         self, total: Buffer, at: Mapping[Var, Expr], axis: Var, x: Expr, mask: Expr | None
     ) -> None:
-        """Store the results, or what the last stage makes of them."""
+        """Store the results, or the value that the last stage computes from them."""
         p, last = self.program, self.last
         out, moved = self.views[last.buffer], dict(self.moved)
         index = [s.substitute(i, moved) for i in last.index]
@@ -307,7 +307,7 @@ class _Writer:
             p.add(element(lane))
 
     def _flat(self, value: Expr, own: list[Buffer]) -> Expr:
-        """The expression with reads of parameters under one index."""
+        """Return the expression with reads of parameters as flat accesses."""
 
         def load(node: Load) -> Expr:
             if any(node.source.same_as(buffer) for buffer in own):
