@@ -1,5 +1,4 @@
-"""From a module to an executable: the pipeline, the kernels' schedules, the object file, the
-bytecode."""
+"""Compiles a module to an executable: the pass pipeline, kernel schedules, object files, bytecode."""
 
 from __future__ import annotations
 

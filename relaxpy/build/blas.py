@@ -1,8 +1,8 @@
-"""Matrix products for OpenBLAS: the table that `LowerToLibrary` takes on CPU.
+"""Matrix products by OpenBLAS: library patterns for `LowerToLibrary` on the CPU.
 
     relaxpy.build(mod, pipeline=default_pipeline().before("match", LowerToLibrary(BLAS)))
 
-It is not in the default pipeline: benchmarks/library.py says where it wins.
+They are not in the default pipeline. benchmarks/library.py measures where they are faster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from relaxpy.transform.lower_to_library import LibraryPattern
 
 
 def _patterns() -> Iterator[LibraryPattern]:
-    """From the most that one call can do to the least, so that epilogues are taken where they are."""
+    """The patterns, longest first, so that an epilogue is matched together with its product."""
     for relu in (True, False):
         for bias in (True, False):
             for transposed in (True, False):
@@ -25,7 +25,7 @@ def _patterns() -> Iterator[LibraryPattern]:
 
 
 def _product(transposed: bool, bias: bool, relu: bool) -> LibraryPattern:
-    """`relu(a @ b + bias)`; `b` a transposition of its last two axes, which is then not made."""
+    """`relu(a @ b + bias)`. If `b` is a transposition of its last two axes, the product reads the original."""
     a, b, c = wildcard(), wildcard(), wildcard()
     right = b
     if transposed:
@@ -41,7 +41,7 @@ def _product(transposed: bool, bias: bool, relu: bool) -> LibraryPattern:
 
 
 def _layer(bias: bool, relu: bool) -> LibraryPattern:
-    """`R.linear`: the weight is stored (out, in)."""
+    """`R.linear`, whose weight is stored as (out, in)."""
     a, b, c = wildcard(), wildcard(), wildcard()
     holes = (a, b, *([c] if bias else []))
     value = is_op("linear")(*holes)
@@ -74,7 +74,7 @@ def _is_matrix(annotation: Annotation) -> bool:
 
 
 def _float(annotation: Annotation) -> str | None:
-    """The type of a tensor that the library takes."""
+    """The element type of a tensor, if the library supports it."""
     if not isinstance(annotation, TensorType) or annotation.dtype is None:
         return None
     return str(annotation.dtype) if annotation.dtype in ("float32", "float64") else None

@@ -1,4 +1,4 @@
-"""`relaxpy.build`: a module in, an executable out."""
+"""`relaxpy.build` compiles a module to an executable."""
 
 from __future__ import annotations
 
@@ -50,27 +50,24 @@ def build(
     tuning: bool | str | os.PathLike[str] | TuningRecords = True,
     progress: bool | None = None,
 ) -> Executable:
-    """Compile a module, once for all shapes that it can take.
+    """Compiles a module once for all shapes.
 
-    `target` is `"llvm"` for this machine's CPU with its features, or names another (`"llvm
-    -mcpu=x86-64-v3"`), or several: `"llvm -mcpu=x86-64-v3,x86-64-v4"` compiles every kernel for each, and a
-    machine runs the best that it can; the executable stores it resolved. `params` are arrays to bind to
-    parameters by name (`"w"`, or `"main.w"`); they are not copied: leave them as they are until
-    the executable is saved. `bounds` are the largest values of symbolic variables (`"n"`, or
-    `"main.n"`), as `tir_var_upper_bound` declares them: where all sizes have one, memory is planned
-    once for all calls, and a call that breaks one is refused. `pipeline` replaces the default passes;
-    `instruments` are called after each pass. The same module and target give the same bytes in
-    any process.
+    `target` is `"llvm"`, this machine's CPU with its features, or names another CPU (`"llvm -mcpu=x86-64-v3"`), or
+    several: `"llvm -mcpu=x86-64-v3,x86-64-v4"` compiles every kernel for each of them, and a machine runs the most
+    capable one it supports. The executable stores the resolved target. `params` are arrays to bind to parameters by
+    name (`"w"`, or `"main.w"`). They are not copied, so do not change them until the executable is saved. `bounds` are
+    upper bounds of symbolic variables (`"n"`, or `"main.n"`), as `tir_var_upper_bound` declares them. If all sizes have
+    one, memory is planned statically, and a call that exceeds a bound is an error. `pipeline` replaces the default
+    passes; `instruments` are called after each pass. The same module and target give the same bytes in any process.
 
-    Builds are kept on disk (`relaxpy cache`), whole and kernel by kernel, and found again by all that they were made
-    from: `cache` is a folder for them instead of the user's, or False for none. Where `instruments` look on, the
-    passes run. `jobs` kernels are compiled at a time (as many as there are processors). With `check_arguments` every
-    kernel checks what it is called with, for those who write bytecode or call kernels themselves. `tuning` are records
-    of schedules that `relaxpy tune` measured: the user's, those of a file, or none (False). `progress` shows a bar;
-    None does so on a terminal for builds that take long.
-    `Executable.build_report` says where the time went.
+    Builds are cached on disk (`relaxpy cache`), as a whole and by kernel, under a key made of all their inputs. `cache`
+    is a folder to use instead of the user's cache, or False for no cache. With `instruments` the passes always run.
+    `jobs` kernels are compiled in parallel (default: one for each processor). With `check_arguments` every kernel
+    checks its arguments, for users who write bytecode or call kernels directly. `tuning` are records of schedules that
+    `relaxpy tune` measured: by default the user's, else those of a file, or none (False). `progress` shows a progress
+    bar; None shows it on a terminal if the build takes long. `Executable.build_report` has the time of each step.
 
-    Raises: RelaxError, located where the program says what cannot be built.
+    Raises: RelaxError, located in the program.
     """
     if isinstance(mod, Function):
         mod = IRModule({str(mod.attrs.get("global_symbol", "main")): mod})
@@ -138,7 +135,7 @@ def build(
 
 
 def _no_module(given: object) -> UsageError:
-    """The error for something that cannot be built, by what it is."""
+    """The error for an object that cannot be built, according to its type."""
     kind = type(given)
     came = f"{'an' if kind.__name__[0] in 'aeiouAEIOU' else 'a'} {kind.__name__}"
     help = "decorate a class with @I.ir_module, or parse text with relaxpy.parse(text)"
@@ -189,8 +186,8 @@ def link(
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> Executable:
-    """Schedule and compile the tensor programs that the bytecode calls, and put everything together. Options as
-    `build`'s; `clock` has timed the steps before."""
+    """Schedules and compiles the tensor programs that the bytecode calls, and assembles the executable. The options are
+    those of `build`; `clock` has timed the preceding steps."""
     clock = clock or Clock()
     programs: dict[str, PrimFunc] = {}
     for name in program.kernels:
@@ -201,7 +198,7 @@ def link(
     slots = program.slots
     for slot, own in enumerate(slots.targets):
         here = {name: func for name, func in programs.items() if program.kernel_slots[name] == slot}
-        # a program without tensors of a device runs on the host, whatever the rest is built for
+        # A program without device tensors runs on the host, whatever target the other functions are built for.
         wanted = target if len(slots.slots) == 1 else own or Target.host()
         for alternative in wanted.alternatives if here else ():
             kernels = compile_kernels(
@@ -238,7 +235,7 @@ def link(
 
 
 Built: TypeAlias = "tuple[Target, Mapping[str, CompiledKernel]]"
-"""A target without alternatives, and kernels that were compiled for it."""
+"""A target without alternatives, and the kernels compiled for it."""
 
 
 def _info(
@@ -247,7 +244,7 @@ def _info(
     requirements: Sequence[Requirement],
     objects: dict[bytes, int],
 ) -> KernelInfo:
-    """A kernel with an image for each target that it was compiled for. Objects are numbered as they come."""
+    """A kernel with an image for each target that it was compiled for. Objects are numbered in order of first use."""
     found = [(target, kernels[name]) for target, kernels in built if name in kernels]
     images: list[KernelImage] = []
     for target, kernel in found:
@@ -268,7 +265,8 @@ def _cache(choice: bool | str | os.PathLike[str]) -> BuildCache | None:
 
 
 def _tuning(choice: bool | str | os.PathLike[str] | TuningRecords) -> TuningRecords | None:
-    """The records that a build uses. A damaged file of the user's is a warning; one that is named here an error."""
+    """The tuning records of a build. A damaged file of the user's is a warning; a damaged file that the caller names is
+    an error."""
     if isinstance(choice, TuningRecords) or choice is False:
         return choice or None
     if choice is True:
@@ -278,26 +276,25 @@ def _tuning(choice: bool | str | os.PathLike[str] | TuningRecords) -> TuningReco
 
 
 class Clock:
-    """Seconds of the steps of a build."""
+    """Measures the steps of a build in seconds."""
 
     def __init__(self) -> None:
         self.laps: list[tuple[str, float]] = []
         self._last = perf_counter()
 
     def lap(self, name: str) -> None:
-        """What was done since the last lap was `name`."""
+        """Assigns the time since the last lap to step `name`."""
         now = perf_counter()
         self.laps.append((name, now - self._last))
         self._last = now
 
     def after_pass(self, _number: int, step: Pass, _before: IRModule, _after: IRModule) -> None:
-        """As an instrument: a lap for each pass (and the caller's own instruments)."""
+        """The instrument: a lap for each pass, including the caller's own instruments."""
         self.lap(step.name)
 
 
 def _report(clock: Clock, built: Sequence[Built], jobs: int | None) -> BuildReport:
-    """Kernels that are the same program are told once, by the first name; those that were compiled for several targets
-    once for each."""
+    """Builds the report. Kernels of equal programs are listed once, under the first name, and once for each target."""
     times: list[KernelTime] = []
     often = Counter(name for _, kernels in built for name in kernels)
     for target, kernels in built:

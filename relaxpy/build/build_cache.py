@@ -1,15 +1,15 @@
-"""A folder of what builds made, executables and kernels, found by what they were made from.
+"""An on-disk cache of builds, with executables and kernels as entries. The key of an entry is a hash of its inputs.
 
     <folder>/v2/3f/3f09…c2      an entry: magic, key, checksum, zeros to 128 bytes, data
     <folder>/v2/usage           a line a build: hits and misses
 
-An entry's name is its key, a SHA-256 of everything that its data depends on (made by `relaxpy.build.kernels` and
-`relaxpy.build.kept_builds`), so entries are never out of date and never change: builds in any number of processes read
-and write one folder without locks. An entry is written beside its place and moved there; what is cut off, damaged, or
-under another's name has the wrong checksum, is deleted, and made again.
+An entry's name is its key, a SHA-256 of everything that its data depends on (computed by `relaxpy.build.kernels` and
+`relaxpy.build.kept_builds`). So entries are never stale and never change, and builds in any number of processes read
+and write one folder without locks. An entry is written to a temporary file and moved into place. An entry that is
+truncated, damaged or misnamed fails its checksum; it is deleted and rebuilt.
 
-Nothing that goes wrong here fails a build: a folder that cannot be read or written, or a full disk, is a folder without
-entries. The folder is bounded: whoever adds to it deletes the entries that were used longest ago.
+No failure of the cache fails a build: an unreadable or unwritable folder, or a full disk, acts as an empty cache. The
+size of the folder is bounded; each write evicts the least recently used entries.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ from relaxpy.files import cache_folder, moved_to
 FORMAT = "v2"
 MAGIC = b"RXKERNEL"
 DEFAULT_SIZE = 1 << 30
-"""Bytes that the folder may take, unless `RELAXPY_CACHE_SIZE` says otherwise."""
+"""The default limit of the folder in bytes. `RELAXPY_CACHE_SIZE` overrides it."""
 
 _HEADER = 128
-"""Bytes before the data, which is aligned to cache lines so."""
+"""The size of the header in bytes. It aligns the data to a cache line."""
 _KEPT = 0.9
-"""A cache that is over its bound is brought down to this share of it."""
+"""A cache over its limit is trimmed to this fraction of it."""
 _USAGE_BYTES = 1 << 16
-"""A longer record of hits and misses is summed up."""
+"""A longer record of hits and misses is replaced by its sum."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the cache."""
+    """An entry's file."""
 
     path: Path
     size: int
     used: float
-    """When it was written or last read, in seconds since 1970."""
+    """Time of the last write or read, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildCache:
-    """The entries of one folder. Methods never raise for what the disk does."""
+    """The entries of one folder. Methods never raise errors of the file system."""
 
     folder: Path
     max_bytes: int = DEFAULT_SIZE
 
     @classmethod
     def default(cls) -> BuildCache | None:
-        """The user's cache: `RELAXPY_CACHE_DIR` or the platform's place for caches, at most `RELAXPY_CACHE_SIZE`
-        (1 GiB); None where that size is 0 or the user has no home.
+        """The user's cache: in `RELAXPY_CACHE_DIR` or the platform's cache folder, with at most `RELAXPY_CACHE_SIZE`
+        bytes (1 GiB); None if that size is 0 or the user has no home directory.
 
         Raises: UsageError (`cache-size`).
         """
@@ -70,8 +70,8 @@ class BuildCache:
         return cls(Path(folder), size) if folder and size else None
 
     def get(self, key: bytes) -> memoryview | None:
-        """The data of an entry, which counts as used now: mapped, aligned to 64 bytes. None where there is no entry,
-        or none that is whole."""
+        """The data of an entry, memory-mapped and aligned to 64 bytes. Marks the entry as used. None if there is no
+        intact entry."""
         path = self._path(key)
         try:
             data = _data(_map(path), key)
@@ -87,7 +87,7 @@ class BuildCache:
         return data
 
     def put(self, key: bytes, *data: bytes | memoryview) -> bool:
-        """Keep `data`, given in pieces; False where the disk does not let us."""
+        """Stores `data`, given in pieces. Returns False if writing fails."""
         path = self._path(key)
         digest = hashlib.sha256(key)
         for piece in data:
@@ -102,7 +102,7 @@ class BuildCache:
         return True
 
     def entries(self) -> list[Entry]:
-        """All entries, that used longest ago first."""
+        """All entries, least recently used first."""
         found: list[Entry] = []
         for path in self._files():
             with contextlib.suppress(OSError):
@@ -111,7 +111,7 @@ class BuildCache:
         return sorted(found, key=lambda entry: (entry.used, entry.path))
 
     def trim(self) -> int:
-        """Delete the entries that were used longest ago until the rest fits; how many that were."""
+        """Deletes least recently used entries until the rest fits. Returns how many were deleted."""
         entries = self.entries()
         size = sum(entry.size for entry in entries)
         if size <= self.max_bytes:
@@ -127,7 +127,7 @@ class BuildCache:
         return deleted
 
     def clear(self) -> int:
-        """Delete all entries, and the record of hits; how many entries that were."""
+        """Deletes all entries and the record of hits. Returns how many entries were deleted."""
         deleted = 0
         for path in self._files():
             with contextlib.suppress(OSError):
@@ -138,7 +138,7 @@ class BuildCache:
         return deleted
 
     def verify(self) -> list[Entry]:
-        """Read all entries, delete those that are damaged, and return them."""
+        """Reads all entries, deletes the damaged ones, and returns those."""
         damaged: list[Entry] = []
         for entry in self.entries():
             with contextlib.suppress(OSError):
@@ -148,7 +148,7 @@ class BuildCache:
         return damaged
 
     def record(self, hits: int, misses: int) -> None:
-        """Note what a build found."""
+        """Records the hits and misses of a build."""
         with contextlib.suppress(OSError):
             self._usage.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._usage.open(
@@ -156,7 +156,7 @@ class BuildCache:
             ) as file:  # one write: lines of two processes do not mix
                 file.write(f"{hits} {misses}\n".encode())
             if self._usage.stat().st_size > _USAGE_BYTES:
-                # Two processes at once lose a few builds of the other; these are figures to look at.
+                # If two processes write at once, a few builds may be missing from the sum; it is informational only.
                 total = "{} {}\n".format(*self.usage())
                 self._usage.write_text(total, encoding="utf-8")
 
@@ -179,7 +179,7 @@ class BuildCache:
         return self.folder / FORMAT / name[:2] / name
 
     def _files(self) -> Iterator[Path]:
-        """Entries, and what writers that were killed left beside them."""
+        """Entries, and temporary files of killed writers."""
         try:
             yield from (path for path in (self.folder / FORMAT).glob("??/*") if path.is_file())
         except OSError:
@@ -187,7 +187,7 @@ class BuildCache:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `"500M"`, `"1 GiB"`, `"0"` (units are powers of 1024), or 0 for `"off"`.
+    """Parses a size in bytes: `"500M"`, `"1 GiB"`, `"0"` (units are powers of 1024); `"off"` is 0.
 
     Raises: UsageError (`cache-size`).
     """
@@ -204,13 +204,13 @@ def parse_size(text: str) -> int:
 
 
 def _map(path: Path) -> memoryview:
-    """A file's bytes, mapped and not read. Raises OSError; ValueError for an empty file."""
+    """A file's bytes, memory-mapped. Raises OSError; ValueError for an empty file."""
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _data(stored: memoryview, key: bytes) -> memoryview | None:
-    """What an entry holds, if all of it is as it was written."""
+    """The data of an entry, or None if its checksum does not match."""
     data = stored[_HEADER:]
     digest = hashlib.sha256(key)
     digest.update(data)

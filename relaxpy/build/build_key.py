@@ -1,10 +1,10 @@
-"""What an executable is made from, as a key: two builds of one key give the same bytes.
+"""Cache keys of builds: two builds with the same key give the same bytes.
 
-The key is a SHA-256 over the module, the pipeline, the target, the parameters' values and whatever else `build` is
-told. A module is spelled out completely, names and places in source files included, since both end in the executable;
-variables and symbols are numbered in the order in which they are met, so that the same program has the same key in any
-process. What cannot be told by its value (a pass or an operator of the user's own, a function in an attribute) has no
-key: such a build is made anew each time.
+The key is a SHA-256 over the module, the pipeline, the target, the values of the parameters, and the other options of
+`build`. The text of a module includes names and source locations, since both are stored in the executable. Variables
+and symbols are numbered in order of occurrence, so that a program has the same key in any process. Objects that are not
+determined by their fields (a user-defined pass or operator, a function in an attribute) have no key, and such a build
+is not cached.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def build_key(*parts: Any, most_bytes: int, package: str = _PACKAGE) -> bytes | None:
-    """A digest of values: modules, passes, parameters, options. None where something in them cannot be told by its
-    value, or where their arrays have more than `most_bytes` bytes. Passes may be of `package`, too, if its sources are
+    """A digest of modules, passes, parameters and options. None if it contains an object that its fields do not
+    determine, or arrays with more than `most_bytes` bytes. Passes may also be defined in `package` if its sources are
     part of the key."""
     spelling = _Spelling(most_bytes, frozenset((_PACKAGE, package)))
     try:
@@ -48,27 +48,27 @@ def build_key(*parts: Any, most_bytes: int, package: str = _PACKAGE) -> bytes | 
 
 
 class _Unknown(Exception):
-    """A value that has no key."""
+    """Raised for a value that has no key."""
 
 
 class _Spelling:
-    """Values as text. What has an identity is numbered, and told in a table behind the text."""
+    """Serialises values to text. Objects with an identity are numbered, and a table after the text describes them."""
 
     def __init__(self, most_bytes: int, packages: frozenset[str]) -> None:
         self.most_bytes = most_bytes
         self.packages = packages
-        """Whose classes do what their fields say."""
+        """Packages whose classes are determined by their fields."""
         self.arrays: list[np.ndarray[Any, Any]] = []
-        """In the order in which they are met."""
+        """The arrays, in order of occurrence."""
         self._places: dict[int, int] = {}
-        """Of arrays, by identity."""
+        """Array identity → its number."""
         self._bytes = 0
         self._numbers: dict[Var | SymVar, str] = {}
         self._texts: dict[int, str] = {}
-        """Texts of values that are shared, by identity; all of them live as long as what is spelled."""
+        """Cached texts of shared values, by identity. All of them stay alive during serialisation."""
 
     def complete(self, value: Any) -> str:
-        """The text of a value with its table."""
+        """The text of a value, followed by its table."""
         lines = [self.text(value)]
         told = 0
         while told < len(self._numbers):  # an annotation may mention more
@@ -176,8 +176,8 @@ _SPELLINGS: dict[type[Any], Callable[[_Spelling, Any], str]] = {
 
 @cache
 def _fields(kind: type[Any], packages: frozenset[str]) -> tuple[str, tuple[str, ...]] | None:
-    """How a class of one of these packages is told: its name and its fields'. None for other classes: what they do is
-    not known by their fields."""
+    """The name of a dataclass and the names of its fields, if it is defined in one of these packages. None for other
+    classes, whose behaviour their fields do not determine."""
     own = kind.__module__.partition(".")[0] in packages
     if not own or not dataclasses.is_dataclass(kind):
         return None

@@ -1,8 +1,7 @@
 """VM code generation: lowered functions to register bytecode.
 
-Takes a module after the pipeline: no operators are left but instructions (`relaxpy.op.memory`),
-calls, tuples and branches. Every variable gets a register of its own, used again when the
-variable is dead.
+Its input is a module after the pipeline, in which the only operators are instructions (`relaxpy.op.memory`), calls,
+tuples and branches. Every variable gets a register, which is reused when the variable is dead.
 """
 
 from __future__ import annotations
@@ -75,21 +74,21 @@ UNKNOWN_COST = -1
 
 @dataclass
 class Program:
-    """What code generation collects over all functions."""
+    """The results of code generation over all functions."""
 
     functions: list[bc.FunctionCode] = field(default_factory=list)
     constants: list[np.ndarray] = field(default_factory=list)
     kernels: dict[str, int] = field(default_factory=dict)
-    """Names of tensor programs with their numbers, in order of first use; likewise the others."""
+    """Tensor program → its index, in order of first use. The following tables are likewise."""
     libraries: dict[str, int] = field(default_factory=dict)
     packed: dict[str, int] = field(default_factory=dict)
     kernel_slots: dict[str, int] = field(default_factory=dict)
-    """Where each tensor program runs."""
+    """Tensor program → the slot where it runs."""
     slots: Slots = ONLY_HOST
 
 
 def generate(mod: IRModule, target: Target | None = None) -> Program:
-    """The bytecode of all graph functions of a lowered module that is built for a target (None: this machine)."""
+    """The bytecode of all graph functions of a lowered module, for the target of its build (None: this machine)."""
     program = Program(slots=slots_of(mod, target))
     index = {name: i for i, name in enumerate(mod.graph_functions)}
     constants: dict[int, int] = {}
@@ -110,7 +109,7 @@ class _FunctionWriter:
         function: Function,
     ) -> None:
         self.devices = program.slots if len(program.slots.slots) > 1 else None
-        """The slots of the module's devices, if it has any but the host."""
+        """The slots of the module's devices, if there are others than the host."""
         self.mod = mod
         self.program = program
         self.index = index
@@ -130,7 +129,7 @@ class _FunctionWriter:
         self.storage_slots: list[int] = []
         self.storage_of: dict[Var, int] = {}
         self.costs: dict[Hashable, tuple[Dim | None, ...]] = {}
-        """The costs of kernels by what they are called with."""
+        """The costs of kernels by their arguments."""
         self.used_vars = UsedVars()
 
     def write(self) -> bc.FunctionCode:
@@ -163,7 +162,7 @@ class _FunctionWriter:
         return bc.HOST if self.devices is None else self.devices.number(vdevice)
 
     def slot_of(self, annotation: Annotation) -> int:
-        """Where a tensor of this annotation lives."""
+        """The slot of a tensor with this annotation."""
         return self.slot(annotation.vdevice if isinstance(annotation, TensorType) else None)
 
     # Registers, places, instructions
@@ -187,8 +186,8 @@ class _FunctionWriter:
     # Bodies
 
     def seq(self, seq: SeqExpr) -> int:
-        """Write a body; gives the register of its value. Registers of variables bound in it are
-        free after their last use."""
+        """Writes a body and returns the register of its value. Registers of its variables are free after their last
+        use."""
         bindings = list(seq.bindings)
         last: dict[Var, int] = {}
         for i, binding in enumerate(bindings):
@@ -200,7 +199,7 @@ class _FunctionWriter:
         for i, binding in enumerate(bindings):
             dead_at.setdefault(last.get(binding.var, i), []).append(binding.var)
         for i, binding in enumerate(bindings):
-            # an instruction without a value is named `_x` after the variable that it is for
+            # An instruction without a result is named `_x` after the variable it is about.
             self.at(binding.var.name.lstrip("_") or _subject(binding.value), binding.span)
             if isinstance(binding, MatchCast):
                 self.bind(binding.var, self.value(binding.value))
@@ -217,8 +216,8 @@ class _FunctionWriter:
             self.free.extend(dead)
 
     def bind(self, var: Var, src: int) -> None:
-        """Another name of a value: a register of its own, so that each lives as long as it is
-        used."""
+        """Binds another variable to a value. It gets a register of its own, so that each variable has its own
+        lifetime."""
         dst = self.new_reg()
         self.regs[var] = dst
         self.emit(bc.Move, dst, src)
@@ -254,7 +253,7 @@ class _FunctionWriter:
         return reg
 
     def value(self, expr: Expr) -> int:
-        """The register that holds a leaf."""
+        """The register of a leaf expression."""
         if isinstance(expr, Var):
             return self.regs[expr]
         reg = self.new_reg()
@@ -309,7 +308,7 @@ class _FunctionWriter:
             )
             src = self.seq(arm)
             self.emit(bc.Move, dst, src)
-            # what an arm bound is not seen after it; registers that it took are free for the other arm
+            # Variables bound in an arm are not visible after it. Registers that it used are free for the other arm.
             for names, before in ((self.slots, slots), (self.regs, regs)):
                 while len(names) > before:
                     names.popitem()
@@ -378,7 +377,7 @@ class _FunctionWriter:
                 closure, *regs = map(self.value, args if isinstance(op, Operator) else (op, *args))
                 self.emit(bc.Invoke, self.define(var), closure, tuple(regs))
                 if self.devices is not None:
-                    # A function value may be Python's, whose tensors live anywhere.
+                    # The function value may be a Python function, whose tensors may be on any device.
                     self.regs[var] = self.brought(self.regs[var], var.annotation)
             case Op() if op.packed:
                 self.packed(var, op.packed, (*args, *_attr_args(op)))
@@ -390,7 +389,7 @@ class _FunctionWriter:
                 )
 
     def copy(self, var: Var, value: Expr, slot: int) -> None:
-        """A tensor in the memory of a slot; a constant is there already."""
+        """Copies a tensor to the memory of a slot. A constant is uploaded to the slot directly."""
         if isinstance(value, Constant):
             self.emit(bc.Const, self.define(var), self.constant(value.data), slot)
             return
@@ -398,7 +397,7 @@ class _FunctionWriter:
         self.emit(bc.Copy, self.define(var), src, slot)
 
     def brought(self, reg: int, annotation: Annotation) -> int:
-        """The register of a value with its tensors where the annotation says."""
+        """The register of a value whose tensors have been copied to the slots of its annotation."""
         match annotation:
             case TensorType():
                 dst = self.new_reg()
@@ -459,7 +458,7 @@ class _FunctionWriter:
     def costs_of(
         self, name: str, kernel: TensorProgram, args: tuple[Expr, ...]
     ) -> list[bc.IntExpr]:
-        """The kernel's work, floating-point operations and bytes at this call's dimensions."""
+        """The kernel's work, floating-point operations and bytes for the dimensions of this call."""
         given = tuple(map(_given, args))
         key = (name, given)
         if key not in self.costs:
@@ -490,7 +489,7 @@ class _FunctionWriter:
         self.emit(bc.Match, self.value(target), pattern, self.add_check(check))
 
     def pattern(self, annotation: Annotation, dim: Callable[[Dim], int | bc.Heap]) -> bc.Pattern:
-        """What a value of this annotation looks like."""
+        """The pattern that values of this annotation match."""
         match annotation:
             case TensorType(ndim=ndim, dtype=dtype):
                 shape = None if annotation.dims is None else tuple(map(dim, annotation.dims))
@@ -532,12 +531,12 @@ class _FunctionWriter:
         return bc.Heap(self.slots[dim])
 
     def int_expr(self, dim: Dim) -> bc.IntExpr:
-        """A dimension over the function's heap."""
+        """A dimension as a formula over the function's heap."""
         return int_expr(dim, self.slots)
 
 
 def _given(arg: Expr) -> Annotation | Dim | None:
-    """What a kernel's cost depends on in an argument."""
+    """The part of an argument that a kernel's cost depends on."""
     if isinstance(arg, Var):
         return arg.annotation
     return arg.value if isinstance(arg, PrimValue) and isinstance(arg.value, Dim) else None
@@ -564,7 +563,7 @@ def _costs(
 
 
 def _subject(value: Expr) -> str:
-    """What an instruction without a value is about, for locations."""
+    """The name of the variable that an instruction without a result is about, for locations."""
     if isinstance(value, Call) and value.args and isinstance(value.args[0], Var):
         return value.args[0].name
     return ""
@@ -590,7 +589,6 @@ def _intern(names: dict[str, int], name: str) -> int:
 
 
 def _attr_args(op: Op) -> tuple[Expr, ...]:
-    """Attributes of an operator that the runtime does, as arguments behind its inputs; the empty
-    tuple for None."""
+    """The attributes of a runtime operator as arguments after its inputs. None becomes the empty tuple."""
     values = (getattr(op, name) for name in op.attr_names())
     return tuple(Tuple(()) if value is None else as_expr(value) for value in values)

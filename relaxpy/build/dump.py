@@ -1,10 +1,10 @@
-"""The module after every pass, as files: an instrument of builds.
+"""Dumps the module after every pass to files: an instrument for builds.
 
     relaxpy.build(mod, instruments=[DumpPasses("passes")])
 
-`passes/00-written.py` is the program as it came, `passes/14-legalize-ops.py` what the fourteenth pass made of it.
-Passes that change nothing leave no file. Each file is a whole script: `relaxpy.parse`, `relaxpy show`, `compile`,
-`bisect` take it.
+`passes/00-written.py` is the source program, and `passes/14-legalize-ops.py` the module after the fourteenth pass.
+Passes that change nothing write no file. Each file is a complete script, which `relaxpy.parse`, `relaxpy show`,
+`compile` and `bisect` accept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from relaxpy.transform.base import Pass
 
 
 class DumpPasses:
-    """Writes a file a pass into a folder, which is made. Large constants go to one `.npz` file beside each script."""
+    """Writes one file per pass into a folder, which is created. Large constants go to one `.npz` file beside each
+    script."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)

@@ -1,7 +1,7 @@
-"""Modules and functions that are called as they are: `Module.main(x)`, `main(x)`.
+"""Modules and functions that are called directly: `Module.main(x)`, `main(x)`.
 
-They are built for this machine at the first call, and kept as long as the module, or the function, lives. Both are
-immutable, so their identity is what a build is found by; two threads that come at once build once.
+They are built for this machine at the first call, and the build is kept as long as the module or function. Both are
+immutable, so builds are looked up by identity. If two threads make the first call at the same time, only one builds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relaxpy.runtime.vm import VirtualMachine
 
 
 class _Kept:
-    """The machine of a module, once there is one."""
+    """The virtual machine of a module, once it is built."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -32,7 +32,7 @@ _kept: WeakKeyDictionary[IRModule | Function, _Kept] = WeakKeyDictionary()
 
 
 def machine_of(program: IRModule | Function) -> VirtualMachine:
-    """The virtual machine that runs a module, or a function alone. Raises: what `relaxpy.build` raises."""
+    """The virtual machine of a module, or of a single function. Raises the errors of `relaxpy.build`."""
     with _lock:
         kept = _kept.setdefault(program, _Kept())
     with kept.lock:
@@ -42,7 +42,7 @@ def machine_of(program: IRModule | Function) -> VirtualMachine:
 
 
 class ModuleFunction:
-    """A function of a module that can be called: `Module.main`."""
+    """A callable function of a module: `Module.main`."""
 
     def __init__(self, mod: IRModule, name: str) -> None:
         self._mod = mod
@@ -76,18 +76,18 @@ class ModuleFunction:
 
 
 def function_of_module(mod: IRModule, name: str) -> ModuleFunction:
-    """`Module.main`, to be called."""
+    """`Module.main` as a callable."""
     return ModuleFunction(mod, name)
 
 
 def call_module(mod: IRModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`Module(x)`: its only public function, or `main`."""
+    """Calls `Module(x)`: its only public function, or `main`."""
     _refuse_expressions(mod.name, args)
     return machine_of(mod)(*args, **kwargs)
 
 
 def call_function(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`main(x)`: a function that needs no other of its module."""
+    """Calls `main(x)`, a function that refers to no other function of its module."""
     name = str(function.attrs.get("global_symbol", "main"))
     _refuse_expressions(name, args)
     others = [other for other in mentioned_functions(function) if other != name]

@@ -1,8 +1,8 @@
-"""Whole builds in the cache: what is built again as it was before needs neither passes nor kernels.
+"""Whole builds in the cache: an unchanged build runs neither passes nor kernel compilation.
 
-An entry is an executable as it would be saved, weights included, and the kernels of its report. It is found by all that
-the executable depends on (`relaxpy.build.build_key`, and the compiler's sources), so that a build gives the same bytes
-with the cache and without.
+An entry is an executable in its file format, including weights, and the kernels of its report. Its key covers all
+inputs of the build (`relaxpy.build.build_key`) and the compiler's sources, so a build gives the same bytes with and
+without the cache.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from relaxpy.target import Target
 from relaxpy.transform.base import Pass
 
 MOST_BYTES = 256 << 20
-"""Builds with more weights are not kept: reading them to find the entry, and the entry itself, would take as long."""
+"""The largest weights of a cached build in bytes. Beyond that, hashing and storing them would take as long as
+building."""
 SHARE = 0.25
-"""Of the cache, that one build may take."""
+"""The largest fraction of the cache for one build."""
 _REPORT = "report"
-"""The section of an entry beside those of the executable."""
+"""The section of an entry that is not one of the executable's."""
 _SOURCES = tuple(
     "errors.py target.py ir tir shape op analysis transform backend build runtime script".split()
 )
-"""Sources that decide what becomes of a module."""
+"""Compiler sources that affect the result of a build."""
 
 
 def key_of(
@@ -46,8 +47,8 @@ def key_of(
     tuning: TuningRecords | None,
     check_arguments: bool,
 ) -> bytes | None:
-    """What a build is found by; None for one that is not kept. `params` are constants: those that could not be made
-    ones have no key."""
+    """The cache key of a build; None if it is not cached. `params` are constants; parameters that could not be
+    converted to constants have no key."""
     backend = backend_of(target)
     compiler = compiler_id(_SOURCES, backend)
     if compiler is None:
@@ -58,7 +59,7 @@ def key_of(
 
 
 def find(build_cache: BuildCache, key: bytes) -> Executable | None:
-    """The executable that was kept, with the kernels of its report; None where there is none."""
+    """The cached executable with the kernels of its report; None if there is none."""
     entry = build_cache.get(key)
     if entry is None:
         return None
@@ -72,7 +73,7 @@ def find(build_cache: BuildCache, key: bytes) -> Executable | None:
 
 
 def keep(build_cache: BuildCache, key: bytes, exe: Executable) -> None:
-    """Keep an executable, unless it would take too much of the cache."""
+    """Stores an executable, unless it would take too large a part of the cache."""
     assert exe.build_report is not None
     facts = [(k.name, k.rule, k.seconds, k.size) for k in exe.build_report.kernels]
     pieces = MemoryContainer.pieces({**exe.sections(), _REPORT: json.dumps(facts).encode()})

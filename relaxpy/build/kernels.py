@@ -1,13 +1,13 @@
-"""From tensor programs to objects: each distinct program scheduled and compiled once, several at a time, or taken from
+"""Compiles tensor programs to objects: each distinct program is scheduled and compiled once, in parallel, or taken from
 the cache.
 
-A program becomes one object file with its variants (`relaxpy.backend.schedule`), whose symbols are named after what
-the program says. So the objects of a module do not depend on how many were compiled at a time, on what was in the
-cache, or on the names of the kernels; the same program in two modules is one entry of the cache.
+A program becomes one object file with its variants (`relaxpy.backend.schedule`). Its symbols contain a digest of the
+program's text. So the objects of a module do not depend on the number of parallel jobs, on the contents of the cache,
+or on the names of the kernels, and a program that occurs in two modules is one cache entry.
 
-The key of an entry is a SHA-256 over the program's complete text, the target, the options, and the compiler: versions
-and the sources that decide what becomes of a program (`compiler_id`). It is computed before scheduling, which a hit
-saves too.
+The cache key of an entry is a SHA-256 over the program's complete text, the target, the options, and the compiler: its
+versions and the sources that affect the result (`compiler_id`). It is computed before scheduling, so a hit saves
+scheduling too.
 """
 
 from __future__ import annotations
@@ -47,39 +47,39 @@ _KERNEL_SOURCES = (
     *("target.py", "transform/phases.py"),
     *("runtime/bytecode.py", "runtime/codec.py", "runtime/kernel_params.py"),
 )
-"""Sources that decide what becomes of a tensor program, and how an entry of the cache is written."""
+"""Sources that affect a compiled tensor program or the format of its cache entry."""
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy")
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """A tensor program as a target's backend compiled it."""
+    """A tensor program compiled by a target's backend."""
 
     info: KernelInfo
-    """As an executable describes it, with one image, whose objects are indices into `objects`; its name is its
-    symbol."""
+    """The kernel's entry in an executable, with a single image. Its objects are indices into `objects`, and its name is
+    its symbol."""
     rule: str
-    """The schedule rule that arranged it."""
+    """The schedule rule that matched it."""
     seconds: float
-    """What scheduling and compiling took."""
+    """The time of scheduling and compiling."""
     objects: tuple[bytes, ...]
     cached: bool = False
-    """It came from the cache."""
+    """Whether it came from the cache."""
 
     @property
     def symbol(self) -> str:
-        """A name for what the program says; it ends with the digest of its parameters."""
+        """A name derived from the program's text. It ends with the digest of its parameters."""
         return self.info.image.symbol
 
     def encode(self) -> bytes:
-        """As an entry of the cache."""
+        """The bytes of its cache entry."""
         sizes = [len(each) for each in self.objects]
         facts = (encode(self.info), self.rule, self.seconds, sizes)
         return json.dumps(facts).encode() + b"\n" + b"".join(self.objects)
 
     @classmethod
     def decode(cls, data: memoryview) -> CompiledKernel:
-        """An entry of the cache as it was."""
+        """Decodes a cache entry."""
         facts, code = bytes(data).split(b"\n", 1)
         info, rule, seconds, sizes = json.loads(facts)
         ends = list(accumulate(sizes, initial=0))
@@ -88,7 +88,7 @@ class CompiledKernel:
 
 
 Progress = Callable[[int, int, str], None]
-"""Called with how many kernels are done, how many there are to compile, and the name of the last."""
+"""Called with the number of finished kernels, the total number, and the name of the last one."""
 
 
 def compile_kernels(
@@ -101,13 +101,13 @@ def compile_kernels(
     tuning: TuningRecords | None = None,
     progress: Progress | None = None,
 ) -> dict[str, CompiledKernel]:
-    """Every program's kernel; equal programs share one.
+    """Compiles every program. Equal programs share one kernel.
 
-    `jobs`: how many are compiled at a time (the processors that this process may use). `check_arguments`: see
-    `relaxpy.backend.base.CompileOptions`. `tuning`: schedules that were measured to be better than the rules'
-    own.
+    `jobs`: the number of parallel compilations (default: the processors that this process may use). `check_arguments`:
+    see `relaxpy.backend.base.CompileOptions`. `tuning`: records of schedules that were measured to be faster than the
+    rules' defaults.
 
-    Raises: BuildError, of the first program that does not compile.
+    Raises: BuildError for a program that does not compile.
     """
     leaders = _equal_programs(programs)
     wanted = {name: programs[name] for name in dict.fromkeys(leaders.values())}
@@ -132,7 +132,7 @@ def compile_kernels(
     )
     if build_cache is not None and id is not None:
         build_cache.record(len(found), len(missing))
-        # `all` stops at the first that the disk refuses: the next would fare no better.
+        # `all` stops at the first entry that cannot be written, since the next ones would fail too.
         if missing and all(build_cache.put(keys[n], k.encode()) for n, k in compiled.items()):
             build_cache.trim()
     found |= compiled
@@ -140,7 +140,7 @@ def compile_kernels(
 
 
 def default_jobs() -> int:
-    """How many processors this process may use."""
+    """The number of processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return max(1, len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
 
@@ -148,14 +148,14 @@ def default_jobs() -> int:
 def program_text(
     program: PrimFunc, target: Target, check_arguments: bool, choices: Choices | None = None
 ) -> str:
-    """All that the object depends on besides the compiler."""
+    """A text of everything that the object depends on, except for the compiler."""
     tuned = f" tuned={json.dumps(dict(choices), sort_keys=True)}" if choices else ""
     options = f"{target} checked={check_arguments}{tuned}"
     return f"{options}\n{program.full_text()}"
 
 
 def _equal_programs(programs: Mapping[str, PrimFunc]) -> dict[str, str]:
-    """Each program's name → the name of the first that is equal but for the names in it."""
+    """Program name → the name of the first program that is equal up to names."""
     leaders: dict[str, str] = {}
     by_hash: dict[int, list[str]] = {}
     for name, program in programs.items():
@@ -176,7 +176,8 @@ def _compile_all(
     check_arguments: bool,
     progress: Progress | None,
 ) -> dict[str, CompiledKernel]:
-    """Kernels of distinct programs. Scheduling is Python and stays on this thread; LLVM works on others beside it."""
+    """Compiles distinct programs. Scheduling is Python and runs on this thread; LLVM runs on other threads at the same
+    time."""
     if not programs:
         return {}
     done: dict[str, CompiledKernel] = {}
@@ -231,9 +232,9 @@ def _compile(
 
 
 def kernel_params(program: PrimFunc) -> tuple[KernelParam, ...]:
-    """The parameters of the kernel of a program."""
+    """The parameters of a program's kernel."""
     numbers: dict[Dim, int] = {}
-    """The program's variables, in the order in which its parameters mention them."""
+    """The program's variables, numbered in order of occurrence in its parameters."""
     for param in program.params:
         dims = param.shape if isinstance(param, BufferParam) else (param.var.dim,)
         for var in (var for dim in dims for var in dim.vars):
@@ -260,9 +261,9 @@ def kernel_params(program: PrimFunc) -> tuple[KernelParam, ...]:
 def compiler_id(
     sources: tuple[str, ...] = _KERNEL_SOURCES, backend: Backend[Any] | None = None
 ) -> str | None:
-    """What this compiler is: a digest of versions and of its sources, of those that decide what becomes of a tensor
-    program unless others are named, and of the backend's. None where a source is not known or has changed since this
-    process loaded relaxpy: what runs is not what the files say."""
+    """The identity of this compiler: a digest of versions, of its sources (by default those that affect tensor
+    programs), and of the backend's sources. None if a source is unknown or has changed since relaxpy was imported,
+    since the running code may then differ from the files."""
     digest = hashlib.sha256(relaxpy.version.__version__.encode())
     for package in _PACKAGES:
         try:

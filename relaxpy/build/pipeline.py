@@ -1,4 +1,4 @@
-"""The pipeline, as data: numbered phases in the order of the paper's figure 13."""
+"""The default pipeline as data: numbered phases in the order of the paper's figure 13."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from relaxpy.transform import (
 from relaxpy.transform.phases import Phase, Pipeline
 
 STANDARD: tuple[Phase, ...] = (
-    # 1. The program as written: parameters in, A-normal form; tensor programs, and what they take for granted, proved
-    # or checked.
+    # 1. The source program: bind parameters, A-normal form. Assumptions of tensor programs are proved or become checks.
     Phase("prepare", (BindParams(), Normalize(), CheckTensorPrograms(), CheckCalls())),
-    # 2. What need not be computed goes: small functions, other names, constants, repetitions, what nothing uses.
+    # 2. Simplification: inlining of small functions, copy propagation, constant folding, common subexpressions, dead
+    # code.
     Phase(
         "simplify",
         (
@@ -55,19 +55,20 @@ STANDARD: tuple[Phase, ...] = (
             DeadCodeElimination(),
         ),
     ),
-    # 3. Every shape of known rank is named, and pure bindings in a row are dataflow: what is matched from here on.
+    # 3. Every shape of known rank is named by symbols, and consecutive pure bindings form dataflow blocks, which later
+    # passes match.
     Phase("normalise", (BindUnknownShapes(), ConvertToDataflow())),
-    # 4. Operators that together are something special: attention, wide products; here register libraries and fusions of
-    # your own.
+    # 4. Special patterns of operators, such as attention and wide products. Register library patterns and fusions of
+    # your own here.
     Phase("match", (FuseAttention(), CombineParallelMatmul())),
-    # 5. The other operators become tensor programs.
+    # 5. The remaining operators become tensor programs.
     Phase("legalise", (LegalizeOps(),)),
-    # 6. Tensor programs that belong together become one (figure 9).
+    # 6. Tensor programs are fused (figure 9).
     Phase("fuse", (FuseOps(), FuseTensorIR())),
-    # 7. Functions become flat, values get devices, and what functions allocate becomes explicit.
+    # 7. Functions are lifted to the top level, values are placed on devices, and allocation becomes explicit.
     Phase("lower", (DeadCodeElimination(), LambdaLift(), PlaceValues(), LowerCallTIR())),
-    # 8. What the target's schedules need is known: launches, and workspaces (figure 11). Memory is shared: with another
-    # shape, with what it is computed from, one after the other (algorithm 3).
+    # 8. Properties that the target's schedules need are made explicit: launches, and workspaces (figure 11). Memory is
+    # reused: by views, in place, and after the last use (algorithm 3).
     Phase(
         "memory",
         (
@@ -84,9 +85,9 @@ STANDARD: tuple[Phase, ...] = (
 
 
 def default_pipeline(target: str | Target = "llvm", *, without: Collection[str] = ()) -> Pipeline:
-    """The pipeline of a target (this machine's processor): the standard one with what its backend adds, but for the
-    passes of these names (`"fuse-ops"`). `Pipeline` has methods to put passes of your own anywhere. Raises UsageError
-    for a name that no pass has."""
+    """The standard pipeline of a target (default: this machine's CPU) with the passes of its backend, without the
+    passes named in `without` (`"fuse-ops"`). `Pipeline` has methods to insert passes of your own. Raises UsageError for
+    an unknown name."""
     target = Target.parse(target)
     backend = backend_of(target)
     standard = Pipeline(phases=STANDARD, kinds=backend.kinds)

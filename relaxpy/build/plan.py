@@ -1,4 +1,4 @@
-"""`relaxpy.build.memory_plan`: the memory that a module takes once built, without compiling its kernels."""
+"""`relaxpy.build.memory_plan`: the memory plan of a module, without compiling its kernels."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def memory_plan(
     pipeline: Pass | None = None,
     inside_kernels: bool = False,
 ) -> MemoryPlan:
-    """The plan that `relaxpy.build` with the same arguments would make: passes run, kernels are not compiled. `sizes`
-    are the values of symbolic variables to say it for, if not their bounds. With `inside_kernels` kernels are
-    scheduled, to say what they take for themselves.
+    """The plan of the executable that `relaxpy.build` with the same arguments would make. Passes run, but kernels are
+    not compiled. `sizes` are the values of symbolic variables; the default are their bounds. With `inside_kernels`
+    kernels are scheduled, to include the memory that they allocate.
 
-    Raises: RelaxError as `relaxpy.build`; UsageError (`plan-sizes`) for a size that is not said.
+    Raises: RelaxError like `relaxpy.build`; UsageError (`plan-sizes`) for a missing size.
     """
     mod = with_bounds(mod, bounds or {})
     check_well_formed(mod)

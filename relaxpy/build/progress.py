@@ -1,4 +1,4 @@
-"""How far a build is, on the terminal: for those that take long."""
+"""A progress bar on the terminal for long builds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from relaxpy.build.kernels import Progress
 
 PATIENCE = 1.5
-"""Seconds that people wait without being told why."""
+"""Seconds before a progress bar appears."""
 
 
 @contextmanager
 def progress_bar(wanted: bool | None) -> Iterator[Progress | None]:
-    """What to call as kernels get done, or None. `wanted` is None: on a terminal, for builds that take longer than
-    `PATIENCE`."""
+    """A progress callback for finished kernels, or None. If `wanted` is None, the bar appears on a terminal after
+    `PATIENCE` seconds."""
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield None
         return
@@ -43,7 +43,7 @@ def progress_bar(wanted: bool | None) -> Iterator[Progress | None]:
 
 
 def _bar() -> Any:
-    # Loaded where it is needed: it takes longer than many a build.
+    # Imported on demand, since the import takes longer than many builds.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -1,13 +1,13 @@
-"""Measuring which schedule of a kernel is the fastest (paper §4.6).
+"""Finds the fastest schedule of each kernel by measurement (paper §4.6).
 
     records = tune(mod, [{"n": 1}, {"n": 128}])
     exe = relaxpy.build(mod, tuning=records)
 
-The module is brought to tensor programs by the usual passes. For each of them, at the shapes that its calls have when
-the symbols have the given values, the settings of the knobs that its rule asks for are tried, and the other rules that
-apply: all combinations where there are few, else one knob after the other from the best so far. What is measured is a
-call in the virtual machine; a setting must give what the rule's own choice gives, and win when both are measured in
-turns, to be recorded. Inputs are random: what a program does with its numbers should not decide how long it takes.
+The usual passes lower the module to tensor programs. For each of them, at the shapes of its calls for the given values
+of symbols, the tuner tries settings of its schedule rule's knobs, and other rules that apply: all combinations if there
+are few, else one knob after another, starting from the best setting so far. It measures a call in the virtual machine.
+A setting is recorded only if its results agree with those of the rule's default, and it is faster when both are
+measured alternately. Inputs are random, on the assumption that a program's time does not depend on its data.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from relaxpy.transform import LowerCallTIR, LowerShapes
 from relaxpy.transform.base import Instrument, Pass, PassContext, Sequential
 
 TRIALS = 32
-"""Settings that are tried of a kernel, at most."""
+"""The most settings to try for a kernel."""
 SECONDS = 0.05
-"""What is spent on measuring one setting at one size."""
+"""Seconds to measure one setting at one size."""
 WORTH = 0.98
-"""A setting is kept if it takes at most this share of the time of the rule's own."""
+"""A setting is kept if its time is at most this fraction of the default's."""
 TURNS = 5
-"""Turns in which the best and the rule's own are measured again, one after the other."""
+"""Rounds in which the best setting and the default are measured alternately."""
 
 
 @dataclass(frozen=True)
 class CallSite:
-    """A call of a tensor program, with the sizes that it has in a program."""
+    """A call of a tensor program, with the values of its symbols in the module."""
 
     sizes: Mapping[str, int]
-    """Values of the program's symbols."""
+    """The values of the program's symbols."""
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     scalars: tuple[int, ...]
@@ -67,19 +67,19 @@ class CallSite:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of measuring a kernel."""
+    """The result of tuning a kernel."""
 
     kernel: str
     rule: str
-    """The rule that applies without records."""
+    """The rule that applies without tuning records."""
     settings: int
-    """How many were tried, the rule's own included."""
+    """The number of settings tried, including the default."""
     record: Record
     key: str
 
     @property
     def speedup(self) -> float:
-        """How many times faster the recorded setting is; 1 where the rule's own is the best."""
+        """The speedup of the recorded setting over the default; 1 if the default is best."""
         before, after = self.record.microseconds
         return before / after if after else 1.0
 
@@ -90,21 +90,21 @@ class Tuner:
 
     mod: IRModule
     sizes: Sequence[Mapping[str, int]]
-    """Values of symbols, by name: at least one set."""
+    """The values of the symbols, by name: at least one set."""
     target: Target = field(default_factory=Target.host)
     params: Mapping[str, Any] = field(default_factory=dict)
     pipeline: Pass | None = None
     trials: int = TRIALS
     seconds: float = SECONDS
     skipped: list[str] = field(default_factory=list)
-    """Kernels that cannot be measured: no sizes are known for them."""
+    """Kernels that cannot be measured, because their sizes are unknown."""
 
     def __post_init__(self) -> None:
         check_well_formed(self.mod)
         alternatives = self.target.alternatives
         here = (each for each in alternatives if each.is_host_loadable)
         self.measured = next(here, alternatives[0])
-        """Of the target's alternatives the one that this machine runs."""
+        """The alternative of the target that runs on this machine."""
         self.tensor_level = tensor_level(self.mod, self.target, self.params, self.pipeline)
         self.sites = call_sites(self.tensor_level, self.sizes or [{}])
         self.programs: dict[str, PrimFunc] = {}
@@ -117,11 +117,11 @@ class Tuner:
                     self.skipped.append(name)
 
     def kernels(self) -> list[str]:
-        """The kernels that can be measured; equal ones once."""
+        """The kernels that can be measured; equal kernels are listed once."""
         return [name for name in self.programs if name in self.sites]
 
     def tune(self, name: str, progress: Callable[[str], None] = lambda _: None) -> Tuned:
-        """Measure one of `kernels()`. `progress` is told each setting."""
+        """Tunes one of `kernels()`. `progress` is called with each setting."""
         program = self.programs[name]
         trial = Trial(name, program, self.sites[name], self.measured, self.seconds)
         rules = backend_of(self.measured).knobs(program.func, self.measured)
@@ -152,7 +152,7 @@ class Tuner:
         own: str,
         best: Callable[[], Choices],
     ) -> Iterator[Choices]:
-        """Settings other than the rule's own, in the order in which they are to be tried."""
+        """The settings to try, in order, without the default."""
         for rule, knobs in rules.items():
             base: Choices = {} if rule == own else {"rule": rule}
             if base:
@@ -166,7 +166,7 @@ class Tuner:
                     if choices:
                         yield {**base, **choices}
                 continue
-            # One after the other, from what is the best so far: of this rule, or its own choice.
+            # Change one knob after another, starting from the best setting so far: that of this rule, or its default.
             for name, values in knobs.items():
                 at = best() if best().get("rule") == base.get("rule") else base
                 for value in values[1:]:
@@ -182,10 +182,10 @@ def tune(
     pipeline: Pass | None = None,
     trials: int = TRIALS,
 ) -> TuningRecords:
-    """Records of the best schedules of all kernels of `mod` at the given values of its symbols (a dict for each size;
-    several count alike). Only for this machine: kernels are run.
+    """Tunes all kernels of `mod` at the given values of its symbols, one dict for each size, with equal weight. Only
+    for this machine, since kernels are run.
 
-    Raises: RelaxError for a program that is not right; UsageError for a symbol that it does not have.
+    Raises: RelaxError for an invalid program; UsageError for an unknown symbol.
     """
     tuner = Tuner(mod, sizes, Target.parse(target), params or {}, pipeline, trials)
     records = TuningRecords()
@@ -198,7 +198,7 @@ def tune(
 def tensor_level(
     mod: IRModule, target: Target, params: Mapping[str, Any], pipeline: Pass | None = None
 ) -> IRModule:
-    """The module as it is before memory is made explicit: calls of tensor programs."""
+    """The module with calls of tensor programs, before memory becomes explicit."""
     found = [mod]
 
     def keep(_: int, step: Pass, before: IRModule, _after: IRModule) -> None:
@@ -214,8 +214,8 @@ def tensor_level(
 
 
 def call_sites(mod: IRModule, sizes: Iterable[Mapping[str, int]]) -> dict[str, list[CallSite]]:
-    """The calls of each tensor program whose shapes follow from the sizes; different ones once. Raises UsageError for a
-    name that no symbol has."""
+    """The distinct calls of each tensor program whose shapes the sizes determine. Raises UsageError for an unknown
+    symbol."""
     sizes = list(sizes)
     known = {
         symbol.name
@@ -252,7 +252,7 @@ class _Calls(Visitor):
         self.found: list[Call] = []
 
     def visit_Call(self, node: Call) -> None:
-        # A program that writes into its arguments changes what it is measured with: left out.
+        # A program that updates its arguments would change its own input between measurements, so it is left out.
         if type(node.op) is CallTIR:
             self.found.append(node)
         self.generic(node)
@@ -261,7 +261,7 @@ class _Calls(Visitor):
 def _site(
     call: Call, mod: IRModule, values: Mapping[SymVar, int], size: Mapping[str, int]
 ) -> CallSite | None:
-    """A call at these values; None where they do not say its shapes."""
+    """A call at these values; None if they do not determine its shapes."""
     args = call.args[1]
     assert isinstance(args, Tuple)
     inputs = [_fixed(deduce(arg, mod), values) for arg in args.fields]
@@ -317,8 +317,8 @@ class Trial:
         self._expected: list[list[np.ndarray]] = []
 
     def measure(self, choices: Choices) -> float:
-        """Microseconds of a call, summed over the sizes; infinite where a setting does not compile or computes
-        something else than the first that was measured."""
+        """Microseconds per call, summed over the sizes. Infinite if a setting does not compile, or its results differ
+        from those of the first setting."""
         self.count += 1
         try:
             calls = self._calls(choices)
@@ -334,7 +334,7 @@ class Trial:
         return sum(map(self._time, calls, self.args))
 
     def compare(self, choices: Choices) -> tuple[float, float]:
-        """Microseconds with the rule's own choice and with these, measured in turns."""
+        """Microseconds with the default and with these settings, measured alternately."""
         both = [self._calls({}), self._calls(choices)]
         turns: list[list[float]] = [[], []]
         for _ in range(TURNS):
@@ -344,7 +344,7 @@ class Trial:
         return own, other
 
     def _calls(self, choices: Choices) -> list[Callable[..., Any]]:
-        """The compiled functions, one a size."""
+        """The compiled functions, one for each size."""
         text = repr(sorted(choices.items()))
         if text not in self._machines:
             records = TuningRecords({self.key: Record(self.name, choices)})
@@ -356,7 +356,7 @@ class Trial:
         return [machine[f"at{i}"] for i in range(len(self.args))]
 
     def _time(self, call: Callable[..., Any], args: Sequence[Any]) -> float:
-        """The median of calls, in microseconds: as many as fit the time, at least three."""
+        """The median time of a call in microseconds, from at least three calls, and as many as fit the time."""
         call(*args)
         times: list[float] = []
         end = perf_counter() + self.seconds
@@ -368,7 +368,7 @@ class Trial:
 
 
 def _module(name: str, program: PrimFunc, sites: Sequence[CallSite], target: Target) -> IRModule:
-    """A module with a function a call site, lowered: `at0`, `at1`, …"""
+    """A lowered module with a function for each call site: `at0`, `at1`, …"""
     functions: dict[str, Any] = {name: program}
     for i, site in enumerate(sites):
         params = [Var(f"x{k}", annotation) for k, annotation in enumerate(site.inputs)]
@@ -386,7 +386,7 @@ def _module(name: str, program: PrimFunc, sites: Sequence[CallSite], target: Tar
 
 
 def _random_inputs(site: CallSite) -> list[Any]:
-    """Numbers that fit: floats in [-1, 1), integers 0 and 1, which are right as indices of most things."""
+    """Random inputs: floats in [-1, 1), integers 0 and 1, which are valid as most indices."""
     random = np.random.default_rng(0)
     made: list[Any] = []
     for annotation in site.inputs:
@@ -408,7 +408,7 @@ def _arrays(value: Any) -> list[np.ndarray]:
 
 
 def _agree(results: Sequence[Sequence[np.ndarray]], wanted: Sequence[Sequence[np.ndarray]]) -> bool:
-    """Floats may differ by the order of summation, other things not at all."""
+    """Whether results agree: floats up to the order of summation, other values exactly."""
     for got, expected in zip(itertools.chain(*results), itertools.chain(*wanted), strict=True):
         if expected.dtype.kind in "biu":
             if not np.array_equal(got, expected):
@@ -422,7 +422,7 @@ def _agree(results: Sequence[Sequence[np.ndarray]], wanted: Sequence[Sequence[np
 
 
 def _changed(knobs: Mapping[str, Sequence[Any]], values: Sequence[Any]) -> dict[str, Any]:
-    """The settings that are not the rule's own."""
+    """The knobs that differ from their defaults."""
     return {
         name: value
         for (name, known), value in zip(knobs.items(), values, strict=True)

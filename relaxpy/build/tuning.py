@@ -1,12 +1,11 @@
-"""What was measured to be the best schedule of a tensor program: records that builds read.
+"""Tuning records: the fastest measured schedules of tensor programs, which builds read.
 
     {"version": 1, "kernels": {"9f2c…": {"kernel": "fused_matmul_add", "choices": {"depth_block": 256},
                                           "microseconds": [41.2, 36.9], "sizes": [{"n": 128}]}}}
 
-A record is found by a SHA-256 over the program's complete text and the target: it holds for that program on that
-processor, whatever module it is in, and whether it allocates its workspaces or is given them. A setting that a rule no
-longer has changes nothing (`relaxpy.backend.knobs`), so old records do no harm. `relaxpy tune` makes records
-(`relaxpy.build.tune`).
+The key of a record is a SHA-256 over the program's complete text and the target. So it applies to that program on that
+CPU in any module, whether the program allocates its workspaces or receives them. A setting that a rule no longer has is
+ignored (`relaxpy.backend.knobs`), so old records do no harm. `relaxpy tune` creates records (`relaxpy.build.tune`).
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Record:
-    """The best schedule of a tensor program, as measured."""
+    """The fastest measured schedule of a tensor program."""
 
     kernel: str
-    """What the program was called when it was measured."""
+    """The name of the program when it was measured."""
     choices: Choices
-    """Settings of knobs; none where the rule's own choice was the best."""
+    """Values of knobs; empty if the rule's default was the fastest."""
     microseconds: tuple[float, float] = (0.0, 0.0)
-    """A call with the rule's own choice, and with these: sums over `sizes`."""
+    """The time of a call with the default and with `choices`, each summed over `sizes`."""
     sizes: tuple[Mapping[str, int], ...] = ()
-    """The symbols' values that it was measured at."""
+    """The values of the symbols in the measurement."""
 
     def to_json(self) -> dict[str, Any]:
-        """As in the file."""
+        """The record as JSON."""
         return {
             "kernel": self.kernel,
             "choices": dict(self.choices),
@@ -54,7 +53,7 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Record:
-        """As it was written. Raises KeyError, TypeError or ValueError for what is no record."""
+        """Reads a record from JSON. Raises KeyError, TypeError or ValueError for invalid data."""
         before, after = map(float, data["microseconds"])
         choices = {str(k): v for k, v in dict(data["choices"]).items() if isinstance(v, (int, str))}
         return cls(str(data["kernel"]), choices, (before, after), tuple(map(dict, data["sizes"])))
@@ -62,14 +61,14 @@ class Record:
 
 @dataclass(frozen=True)
 class TuningRecords:
-    """Records by key: immutable, `with_record` gives more."""
+    """Records by key. Immutable: `with_record` returns a new object."""
 
     records: Mapping[str, Record] = field(default_factory=dict)
 
     @staticmethod
     def default_path() -> Path | None:
-        """The user's records: `RELAXPY_TUNING` (none if that is empty), else `tuning.json` beside the cache of kernels;
-        None where the user has no home."""
+        """The user's records: `RELAXPY_TUNING` (None if that is empty), else `tuning.json` beside the cache of kernels;
+        None if the user has no home directory."""
         named = os.environ.get("RELAXPY_TUNING")
         if named is not None:
             return Path(named) if named else None
@@ -78,8 +77,8 @@ class TuningRecords:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, strict: bool = True) -> TuningRecords:
-        """The records in a file; none where it is not there. A damaged one is UsageError (`tuning-file`), or a warning
-        and no records if not `strict`."""
+        """The records in a file; empty if the file does not exist. A damaged file raises UsageError (`tuning-file`), or
+        gives a warning and no records if not `strict`."""
         try:
             data = json.loads(Path(path).read_bytes())
             if data["version"] != VERSION:
@@ -99,8 +98,8 @@ class TuningRecords:
             return cls()
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write a file, with what another process has added to it meanwhile. Raises UsageError (`file-write`) or
-        OSError."""
+        """Writes a file, including records that another process has added to it meanwhile. Raises UsageError
+        (`file-write`) or OSError."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         there = TuningRecords.read(path, strict=False).records
@@ -109,11 +108,11 @@ class TuningRecords:
         write_text(path, json.dumps(data, indent=1) + "\n")
 
     def with_record(self, key: str, record: Record) -> TuningRecords:
-        """These, and one more."""
+        """These records and one more."""
         return TuningRecords({**self.records, key: record})
 
     def choices(self, program: PrimFunc, target: Target) -> Choices:
-        """How to set the knobs for a program: {} where nothing was measured."""
+        """The knob values of a program; {} if it was not measured."""
         if not self.records:
             return {}
         record = self.records.get(record_key(program, target))
@@ -121,6 +120,6 @@ class TuningRecords:
 
 
 def record_key(program: PrimFunc, target: Target) -> str:
-    """What a program's record is found by."""
+    """The key of a program's record."""
     text = f"{target}\n{source(program).full_text()}"
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,8 +1,8 @@
-"""The command `relaxpy`: one file a command, `main.py` puts them together and turns failures into one message."""
+"""The command `relaxpy`. Each command is in a file of its own; `main.py` is the entry point and reports failures."""
 
 from __future__ import annotations
 
 import time
 
 STARTED = time.perf_counter()
-"""When the command began, by `time.perf_counter`: what is loaded afterwards is time that its user waits."""
+"""The time when the command started, by `time.perf_counter`. Imports after it count as waiting time of the user."""

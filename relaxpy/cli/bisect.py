@@ -1,4 +1,4 @@
-"""`relaxpy bisect`: which pass makes the numbers of a program wrong."""
+"""`relaxpy bisect`: find the pass that makes a program's results wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from relaxpy.transform.base import Pass
 
 SIZES = (3, 5, 7, 2, 11, 13)
-"""What symbols stand for where nothing is said: small, and different, so that mixed-up sizes are seen."""
+"""Default values of symbols: small and distinct, so that swapped sizes are detected."""
 
 
 @click.command(
@@ -92,8 +92,8 @@ def bisect(
     dump: Path | None,
     as_json: bool,
 ) -> None:
-    """Name the first pass (then kernel) after which FUNCTION ("main" if not given) of the program in FILE gives
-    something else than the reference interpreter, and the first variable that has another value.
+    """Find the first pass (then kernel) after which FUNCTION ("main" if not given) of the program in FILE gives other
+    results than the reference interpreter, and the first variable whose value differs.
     """
 
     from rich.console import Console
@@ -146,7 +146,7 @@ def bisect(
 
 
 def as_data(found: Finding) -> dict[str, Any]:
-    """The finding for JSON."""
+    """The finding as JSON data."""
     return {
         "step": found.step.name,
         "number": found.step.number,
@@ -161,7 +161,7 @@ def as_data(found: Finding) -> dict[str, Any]:
 
 
 def write(found: Finding, folder: Path) -> list[Path]:
-    """The modules before and after the step, as scripts."""
+    """Writes the modules before and after the step, as scripts."""
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for name, step in (("before", found.before), ("after", found.step)):
@@ -179,7 +179,7 @@ def arguments(
     seed: int,
     params: Mapping[str, object],
 ) -> list[Value]:
-    """Arguments of a function: those that are given, the others generated; none for parameters that are bound."""
+    """Arguments of a function: the given ones, and generated ones for the others. Bound parameters have none."""
 
     from relaxpy.ir.visitor import free_sym_vars
     from relaxpy.testing.random_arguments import argument_of
@@ -210,7 +210,7 @@ def arguments(
 
 
 def load_pipeline(text: str) -> Pass:
-    """The pass that `MODULE:NAME` names; a function is called for it."""
+    """The pass at `MODULE:NAME`. If that is a function, it is called."""
 
     from relaxpy.transform.base import Pass
 

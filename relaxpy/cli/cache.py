@@ -1,4 +1,4 @@
-"""`relaxpy cache`: the builds and compiled kernels that are kept on disk."""
+"""`relaxpy cache`: the cached builds and compiled kernels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ without.
 @json_option
 @click.pass_context
 def cache(ctx: click.Context, as_json: bool) -> None:
-    """What builds keep on disk and use again: executables, and kernels one by one."""
+    """The cache of builds on disk: executables and single kernels, reused by later builds."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(show, as_json=as_json)
 
@@ -43,7 +43,7 @@ def cache(ctx: click.Context, as_json: bool) -> None:
 @cache.command()
 @json_option
 def show(as_json: bool) -> None:
-    """The folder, how much is in it, how often it helped."""
+    """Show the folder, its size and contents, and its hits and misses."""
 
     from relaxpy.build.build_cache import BuildCache
 
@@ -105,7 +105,7 @@ def clear(as_json: bool) -> None:
 @cache.command(short_help="Read every entry, delete damaged ones.")
 @json_option
 def verify(as_json: bool) -> None:
-    """Read every entry, and delete those that are damaged; the next build compiles them again."""
+    """Read every entry and delete the damaged ones; the next build compiles them again."""
 
     from relaxpy.build.build_cache import BuildCache
 
@@ -155,7 +155,7 @@ def _ago(when: float) -> str:
 
 
 def _nearest(path: str) -> str:
-    """The folder, or the nearest around it that exists."""
+    """The folder, or its nearest ancestor that exists."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path

@@ -1,4 +1,4 @@
-"""`relaxpy compile`: from a program to an executable file."""
+"""`relaxpy compile`: compile a program to an executable file."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def compile_command(
     no_cache: bool,
     as_json: bool,
 ) -> None:
-    """Compile the program in FILE, once for all shapes it can take."""
+    """Compile the program in FILE, once for all shapes."""
 
     from relaxpy.build.dump import DumpPasses
     from relaxpy.cli.inputs import read_arrays, read_sizes

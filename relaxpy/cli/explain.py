@@ -1,4 +1,4 @@
-"""`relaxpy explain`: a page that shows what a build does to a program."""
+"""`relaxpy explain`: an HTML page about the build of a program."""
 
 from __future__ import annotations
 
@@ -57,9 +57,8 @@ def explain(
     bounds: tuple[str, ...],
     without: tuple[str, ...],
 ) -> None:
-    """Write a page that shows what compiling the program in FILE does: the module after each pass, what was fused and
-    why not, memory, kernels, time. A build that fails is shown as far as it came; the exit code is 1 then.
-    """
+    """Write a page about the build of the program in FILE: the module after each pass, fusion decisions and their
+    reasons, memory, kernels, time. A build that fails is shown up to the failing step; the exit code is then 1."""
 
     from relaxpy.build.pipeline import default_pipeline
     from relaxpy.build.progress import progress_bar

@@ -1,4 +1,4 @@
-"""`relaxpy fuzz`: random programs through the whole compiler, against the reference interpreter."""
+"""`relaxpy fuzz`: run random programs through the whole compiler and compare with the reference interpreter."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ Examples:
 def fuzz(
     count: int, seed: int, jobs: int, keep: Path | None, files: int | None, as_json: bool
 ) -> None:
-    """Make random dynamic programs and check that every way to run them gives the same: the
-    interpreter before and after each pass (of the usual pipeline, or of one with passes left out and
-    moved), the kernels, the virtual machine in two threads, a fresh process.
+    """Generate random dynamic programs and check that every way to run them gives the same result: the interpreter
+    before and after each pass (of the default pipeline, or of one with passes left out and moved), the kernels, the
+    virtual machine in two threads, a fresh process.
 
-    A program that fails is made small and shown. The exit code is 1 if there is one.
+    A failing program is reduced and shown. The exit code is then 1.
     """
 
     from relaxpy.testing.fuzz import fuzz as outcomes_of
@@ -122,8 +122,8 @@ def _bar() -> Progress:
 
 
 def _fuzz_files(files: int, seed: int, jobs: int, as_json: bool) -> None:
-    """Changed executables: what loading and running them ended in. The exit code is 1 if that was anything but numbers
-    and errors of relaxpy's."""
+    """Loads and runs mutated executables and counts the outcomes. The exit code is 1 if there was any outcome other
+    than results and relaxpy's errors."""
 
     from relaxpy.testing.file_mutations import mutate_files
 
@@ -155,10 +155,10 @@ def _fuzz_files(files: int, seed: int, jobs: int, as_json: bool) -> None:
 
 
 def described(failures: int) -> str:
-    """What stands before the bar."""
+    """The text before the progress bar."""
     return f"programs, {failures} failed" if failures else "programs"
 
 
 def report(outcome: Outcome) -> str:
-    """A failure as text: what happened, and the small program that shows it."""
+    """A failure as text: the problem, and the reduced program."""
     return f"seed {outcome.seed}: {outcome.failure}\n\n{outcome.program}".rstrip() + "\n"

@@ -1,5 +1,5 @@
-"""The little language of `relaxpy run --input`: NAME=VALUE, where VALUE is a file, a generated tensor, a number or a
-shape; or an .npz file whose arrays are named like parameters.
+"""The syntax of `relaxpy run --input`: NAME=VALUE, where VALUE is a file, a generated tensor, a number or a shape; or
+an .npz file whose arrays are named like parameters.
 
     x=x.npy           an array from a file            x=f32[4,64]   generated, reproducibly (--seed)
     inputs.npz        every array in it, by its name  n=3  p=0.5  flag=true   a scalar
@@ -32,19 +32,20 @@ SHORT_DTYPES = {
     "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
     "bool": "bool",
 }  # fmt: skip
-"""Short names of dtypes; the long ones are understood too."""
+"""Short names of dtypes. The full names work too."""
 
 GENERATED = re.compile(r"(?P<dtype>[a-z]+\d*(?:_\w+)?)\[(?P<dims>[\d\s,]*)\](?:<(?P<below>\d+))?")
 SHAPE = re.compile(r"\((?P<dims>[-\d\s,]*)\)")
 
 _ARRAY_FILES = (b"\x93NUMPY", b"PK")
-"""How .npy and .npz files begin."""
+"""The first bytes of .npy and .npz files."""
 
 _LARGEST = 2**63 - 1
 """The largest size: dimensions are int64."""
 
 MOST = 1 << 60
-"""Elements that no memory holds; numpy raises errors of its own where it cannot count the bytes."""
+"""A number of elements beyond any memory. For larger ones numpy raises other errors, since it cannot count the
+bytes."""
 FORMS = "x=FILE.npy, FILE.npz, x=f32[4,64], x=i64[4]<100, n=3, p=0.5, flag=true or s=(2,3)"
 
 
@@ -53,7 +54,7 @@ def bad_input(message: str) -> UsageError:
 
 
 def parse_inputs(specs: Sequence[str], seed: int) -> dict[str, Value]:
-    """Name → value for the `--input` options, in their order. UsageError("bad-input") for what is none."""
+    """Name → value for the `--input` options, in order. Raises UsageError("bad-input") for an invalid one."""
     values: dict[str, Value] = {}
     random = np.random.default_rng(seed)
     for spec in specs:
@@ -65,7 +66,7 @@ def parse_inputs(specs: Sequence[str], seed: int) -> dict[str, Value]:
 
 
 def parse_input(spec: str, random: np.random.Generator) -> list[tuple[str, Value]]:
-    """The named values that one `--input` stands for."""
+    """The named values of one `--input` option."""
     name, equals, text = spec.partition("=")
     if not equals:
         if not spec.endswith(".npz"):
@@ -77,7 +78,7 @@ def parse_input(spec: str, random: np.random.Generator) -> list[tuple[str, Value
 
 
 def parse_value(text: str, random: np.random.Generator) -> Value:
-    """The value of the right-hand side of NAME=VALUE."""
+    """The value on the right-hand side of NAME=VALUE."""
     if text.endswith((".npy", ".npz")):
         arrays = read_arrays(text)
         if len(arrays) != 1:
@@ -100,7 +101,7 @@ def parse_value(text: str, random: np.random.Generator) -> Value:
 
 
 def parse_dims(text: str) -> tuple[int, ...]:
-    """The integers in comma-separated text; none in empty text."""
+    """The integers in a comma-separated text; empty text has none."""
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
@@ -110,7 +111,7 @@ def parse_dims(text: str) -> tuple[int, ...]:
 def generate(
     dtype: str, shape: tuple[int, ...], below: int | None, random: np.random.Generator
 ) -> np.ndarray:
-    """Reproducible numbers: standard normal floats, integers in [0, below or 10), even coins for bool."""
+    """Reproducible values: standard normal floats, integers in [0, below or 10), and uniform bools."""
     long = SHORT_DTYPES.get(dtype, dtype)
     if long not in SHORT_DTYPES.values():
         raise bad_input(f"unknown dtype {dtype!r}: one of {', '.join(SHORT_DTYPES)}")
@@ -128,11 +129,12 @@ def generate(
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
-    """The arrays in an .npy (named by its stem), .npz or .safetensors file. Objects are refused: they are programs."""
+    """The arrays in an .npy file (named by its stem), an .npz or a .safetensors file. Arrays of Python objects are
+    refused, since unpickling runs code."""
     if path.endswith(".safetensors"):
         return read_safetensors(path)
     try:
-        # numpy leaves a file that it opened itself open where the content is damaged.
+        # If the content is damaged, numpy does not close a file that it opened itself.
         with open(path, "rb") as file:
             if not file.read(6).startswith(_ARRAY_FILES):
                 raise UsageError(
@@ -166,7 +168,7 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
 
 
 def read_sizes(given: Sequence[str], option: str) -> dict[str, int]:
-    """Sizes by name, from texts like `n=2048` and `n=8,main.m=4`. click.UsageError for others."""
+    """Parses sizes like `n=2048` and `n=8,main.m=4` to values by name. Raises click.UsageError for other texts."""
     found: dict[str, int] = {}
     for text in given:
         for part in text.split(","):

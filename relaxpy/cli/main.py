@@ -1,7 +1,7 @@
-"""The command group, and what happens when a command fails.
+"""The command group and its error handling.
 
-Every failure is one readable message on stderr and an exit code: 1 for a mistake in the input, 2 for wrong usage, 70
-for a defect of relaxpy itself, 130 after Ctrl-C. `RELAXPY_DEBUG=1` lets the exception through with its traceback.
+Every failure prints one readable message to stderr and sets an exit code: 1 for a mistake in the input, 2 for wrong
+usage, 70 for a bug in relaxpy, 130 after Ctrl-C. With `RELAXPY_DEBUG=1` the exception propagates with its traceback.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from relaxpy.version import __version__
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a command is defined, and its line in `relaxpy --help`."""
+    """The location of a command, and its line in `relaxpy --help`."""
 
     summary: str
     module: str = ""
-    """The default is the file of that name in this folder."""
+    """The default is the module of the same name in this package."""
     function: str = ""
-    """The default is the command's name."""
+    """The default is the name of the command."""
 
 
 COMMANDS = {
@@ -53,19 +53,19 @@ COMMANDS = {
     "doctor": Entry("What works on this machine."),
     "completion": Entry("Print the completions of bash, zsh or fish."),
 }
-"""The commands in the order of `relaxpy --help`. The file of a command is imported when it is asked for, and
-imports what the command works with when it runs: help and completion take a tenth of a second, the compiler more."""
+"""The commands in the order of `relaxpy --help`. The module of a command is imported on demand, and imports the
+compiler only when the command runs: help and completion take a tenth of a second, the compiler more."""
 
 
 _FAMILIAR = {
     "build": "compile", "exec": "run", "execute": "run", "print": "show", "parse": "show", "check": "show",
     "info": "doctor", "version": "--version", "help": "--help", "bench": "profile", "memory": "plan",
 }  # fmt: skip
-"""Names of commands in other programs → the command here."""
+"""Command names of other programs → the corresponding command here."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported on demand, listed in the order of `COMMANDS`."""
+    """A group whose commands are imported on demand and listed in the order of `COMMANDS`."""
 
     def make_context(
         self,
@@ -105,12 +105,12 @@ class LazyGroup(click.Group):
 
 
 READER_GONE = 141
-"""The exit code of a command whose output is not read to its end, as shells have it: 128 and SIGPIPE."""
+"""The exit code after a closed pipe, by the shell's convention: 128 plus SIGPIPE."""
 
 
 @contextmanager
 def _quiet_about_pipes() -> Iterator[None]:
-    """Inside, a reader that went away (`relaxpy ops | head`) ends the command."""
+    """Exits quietly if the reader of a pipe has closed it (`relaxpy ops | head`)."""
     try:
         yield
     except BrokenPipeError:
@@ -143,7 +143,7 @@ def cli() -> None:
 
 
 def describe(error: BaseException) -> tuple[str, int]:
-    """The message that a user reads for `error`, and the exit code."""
+    """The message for the user, and the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message(), 2
     if isinstance(error, click.UsageError):
@@ -171,12 +171,12 @@ def describe(error: BaseException) -> tuple[str, int]:
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit."""
+    """Runs the command line and exits."""
     # Python has None for streams that were closed when it started.
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    # What a terminal cannot show is escaped, not an error; what is read is UTF-8, as files are.
+    # Characters that the terminal cannot show are escaped instead of raising an error. Input is UTF-8, like files.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""`relaxpy ops`: the operators, by name."""
+"""`relaxpy ops`: list the operators."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ In a program they are R.NAME(…), and relaxpy.op.NAME and relaxpy.nn.op.NAME in
 @click.argument("pattern", default="*")
 @json_option
 def ops(pattern: str, as_json: bool) -> None:
-    """List the operators, or those whose names contain or match PATTERN: parameters (arguments, then attributes with
-    their defaults), and what each does.
-    """
+    """List the operators, or those whose names contain or match PATTERN: their parameters (arguments, then attributes
+    with their defaults), and a summary of each."""
     from relaxpy.op import OPS, Op
 
     known = {name: OPS[name] for name in sorted(OPS) if issubclass(OPS[name], Op)}
@@ -50,7 +49,7 @@ def ops(pattern: str, as_json: bool) -> None:
 
 
 def as_data(op: type[Op]) -> dict[str, Any]:
-    """An operator for JSON; defaults as Python writes them."""
+    """An operator as JSON data. Defaults are in Python syntax."""
     from relaxpy.op.base import attr_fields
 
     parameters: list[dict[str, str]] = [

@@ -1,4 +1,4 @@
-"""What commands write: lists, JSON, files."""
+"""The output of commands: lists, JSON, files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 import click
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-"""The option of every command that lists something: the same content, for programs."""
+"""The option `--json` of every command that lists something: the same content, for programs."""
 
 
 def print_json(value: object) -> None:
-    """Print `value`, made of what JSON has, and of paths. NaN and infinities are texts: "nan", "inf", "-inf"."""
+    """Prints `value` as JSON. It may contain paths; NaN and infinities become the strings "nan", "inf" and "-inf"."""
     click.echo(json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False))
 
 
@@ -40,20 +40,21 @@ def first_sentence(doc: str | None) -> str:
 
 
 def selected(pattern: str, names: Sequence[str]) -> list[str]:
-    """Names that match a shell's pattern, or contain a text without wildcards."""
+    """Names that match a shell pattern, or contain a text without wildcards."""
     wild = any(character in pattern for character in "*?[")
     return fnmatch.filter(names, pattern) if wild else [name for name in names if pattern in name]
 
 
 def nothing_matches(kind: str, pattern: str, names: Iterable[str]) -> click.UsageError:
-    """The error where a pattern selects nothing."""
+    """The error for a pattern that selects nothing."""
     near = difflib.get_close_matches(pattern, list(names), n=3)
     hint = f": did you mean {' or '.join(near)}?" if near else ""
     return click.UsageError(f"no {kind} matches {pattern!r}{hint}")
 
 
 class OutputFile(click.Path):
-    """The name of a file to write. That it cannot be written is said before the work begins, where it is known then."""
+    """The name of an output file. A file that cannot be written is reported before the work begins, if that is known by
+    then."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True, path_type=Path)

@@ -1,4 +1,4 @@
-"""`relaxpy passes`: what a build does, step by step."""
+"""`relaxpy passes`: list the passes of a build."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ The names are those of `explain --without` and `bisect --without`, and of the me
 @click.option("--target", "-t", default="llvm", show_default=True, help="What to compile for.")
 @json_option
 def passes(target: str, as_json: bool) -> None:
-    """List the passes that a program goes through, in order, by phase."""
+    """List the passes of the pipeline in order, by phase."""
     from relaxpy.build.pipeline import default_pipeline
 
     rows = [

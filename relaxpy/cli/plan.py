@@ -1,4 +1,4 @@
-"""`relaxpy plan`: how much memory a program takes, before anything is allocated."""
+"""`relaxpy plan`: show the memory plan of a program, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def plan(
     tensors: bool,
     as_json: bool,
 ) -> None:
-    """Say how much memory FILE takes, a program or an executable, and for what: planned for values inside a call,
-    beside the least that any plan takes for them and what they would take unshared; results; weights; and what kernels
-    take for themselves.
+    """Show how much memory FILE takes, a program or an executable, and for what: planned memory of intermediate values,
+    compared with the lower bound for any plan and with the total without sharing; results; weights; and the workspaces
+    of kernels.
 
     Kernels are not compiled, and nothing is allocated.
     """
@@ -99,7 +99,7 @@ def plan(
 
 
 def as_data(plan: MemoryPlan, tensors: bool) -> dict[str, Any]:
-    """The plan for JSON; sizes in bytes. Tensors where they are asked for."""
+    """The plan as JSON data; sizes in bytes. With `tensors`, each tensor is included."""
     functions = []
     for function in plan.functions:
         row: dict[str, Any] = {

@@ -1,7 +1,8 @@
-"""What `relaxpy doctor` tries, one target a process: a broken driver or library may end the process that touches it.
+"""The probes of `relaxpy doctor`. Each target is tested in its own process, since a broken driver or library may crash
+it.
 
-`python -m relaxpy.cli.probe TARGET` prints one JSON object, the fields of `Finding`. A probe says what it found; it
-promises nothing that `relaxpy.build` does not do.
+`python -m relaxpy.cli.probe TARGET` prints one JSON object, the fields of `Finding`. A probe reports the state of this
+machine; it supports no more than `relaxpy.build` does.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Probe:
         y = R.add(x, x)
         return y
 """
-"""The smallest program with a symbolic shape: one kernel."""
+"""A minimal program with a symbolic shape: one kernel."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,13 @@ class Finding:
 
     works: bool
     found: str
-    """What is there: the processor, the driver, the devices."""
+    """The processor, driver and devices that were found."""
     advice: str = ""
-    """Which part is missing and how to get it; empty if nothing is."""
+    """The missing part and how to get it; empty if nothing is missing."""
 
 
 def probe_backend(kind: str) -> Finding:
-    """Compile `PROGRAM` for targets of a kind, run it at two sizes, and look at the numbers."""
+    """Compiles `PROGRAM` for targets of a kind, runs it at two sizes, and checks the results."""
     found = kind
     try:
         target = relaxpy.Target.parse(kind)
@@ -65,7 +66,7 @@ def probe_backend(kind: str) -> Finding:
 
 
 def probe_llvm() -> Finding:
-    """This machine's processor."""
+    """The CPU of this machine."""
     finding = probe_backend("llvm")
     if not finding.works:
         return finding
@@ -74,12 +75,12 @@ def probe_llvm() -> Finding:
 
 
 def no_code_path(kind: str, found: str) -> Finding:
-    """For targets that this version of relaxpy cannot compile for, whatever the machine has."""
+    """The finding for targets that this version of relaxpy cannot compile for, on any machine."""
     return Finding(False, found, f"this version of relaxpy does not compile for {kind}")
 
 
 def load_first(*names: str) -> ctypes.CDLL | None:
-    """The first of the shared libraries that loads."""
+    """The first of the shared libraries that can be loaded."""
     for name in names:
         try:
             return ctypes.CDLL(name)
@@ -89,7 +90,7 @@ def load_first(*names: str) -> ctypes.CDLL | None:
 
 
 def probe_cuda() -> Finding:
-    """Ask NVIDIA's driver for its devices."""
+    """Asks NVIDIA's driver for its devices."""
     driver = load_first("libcuda.so.1", "nvcuda.dll")
     if driver is None:
         return no_code_path("cuda", "no NVIDIA driver")
@@ -100,7 +101,7 @@ def probe_cuda() -> Finding:
 
 
 def probe_opencl() -> Finding:
-    """The first OpenCL device, and the names of all."""
+    """The first OpenCL device, and the names of all devices."""
     try:
         runtime_of("opencl", 0)
     except RelaxError as error:
@@ -110,13 +111,13 @@ def probe_opencl() -> Finding:
 
 
 def probe_vulkan() -> Finding:
-    """Look for Vulkan's loader."""
+    """Looks for Vulkan's loader."""
     found = load_first("libvulkan.so.1", "vulkan-1.dll", "libvulkan.dylib")
     return no_code_path("vulkan", "no Vulkan loader" if found is None else "loader")
 
 
 def probe_webgpu() -> Finding:
-    """Look for a browser."""
+    """Looks for a browser."""
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     browser = next((name for name in names if shutil.which(name)), None)
     return no_code_path("webgpu", browser or "no browser")

@@ -1,4 +1,4 @@
-"""`relaxpy profile`: where the time of a call goes."""
+"""`relaxpy profile`: show where the time of a call is spent."""
 
 from __future__ import annotations
 
@@ -60,10 +60,9 @@ def profile(
     trace: Path | None,
     as_json: bool,
 ) -> None:
-    """Run FUNCTION ("main" if not given) of an executable, or of a program that is compiled first, and print how long
-    each kernel took, how many bytes it moved, how many floating-point operations it did, and how near that is to what
-    this machine's memory and arithmetic allow.
-    """
+    """Run FUNCTION ("main" if not given) of an executable, or of a program that is compiled first. Print the time of
+    each kernel, the bytes that it moved, its floating-point operations, and the fraction of this machine's peak
+    bandwidth and arithmetic that it reached."""
 
     from relaxpy.build import build
     from relaxpy.cli.inputs import parse_inputs, read_arrays

@@ -1,4 +1,4 @@
-"""`relaxpy run`: run a function of an executable on files or generated numbers."""
+"""`relaxpy run`: run a function of an executable on files or generated inputs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def run(
     repeat: int,
     as_json: bool,
 ) -> None:
-    """Run FUNCTION ("main" if not given) of EXECUTABLE and print what it returns."""
+    """Run FUNCTION ("main" if not given) of EXECUTABLE and print its result."""
 
     import numpy as np
 
@@ -122,7 +122,7 @@ def run(
 
 
 def load(path: str) -> relaxpy.Executable:
-    """The executable in a file; for a program that was not compiled yet, the error says what to do."""
+    """The executable in a file. For a source program, the error says to compile it first."""
     try:
         return relaxpy.load(path)
     except ExecutableError as error:
@@ -133,7 +133,7 @@ def load(path: str) -> relaxpy.Executable:
 
 
 def flatten(value: object, path: str) -> list[tuple[str, object]]:
-    """The leaves of a nested tuple with their paths: "0", "1.0", ...; "" for a value that is no tuple."""
+    """The leaves of a nested tuple with their paths: "0", "1.0", ...; "" for a value that is not a tuple."""
 
     from relaxpy.runtime.tensor import Shape
 
@@ -144,7 +144,7 @@ def flatten(value: object, path: str) -> list[tuple[str, object]]:
 
 
 def summary(value: object) -> str:
-    """One value as text: dtype, shape and (some of) the numbers."""
+    """One value as text: dtype, shape and (some of) the elements."""
 
     import numpy as np
 
@@ -158,7 +158,7 @@ def summary(value: object) -> str:
 
 
 def as_data(value: object) -> Any:
-    """One value for JSON: a tensor with all of its numbers, those of small floats as float32."""
+    """One value as JSON data: a tensor with all of its elements, narrow floats converted to float32."""
     from relaxpy.runtime.tensor import Shape, Tensor
 
     if isinstance(value, Tensor):
@@ -171,7 +171,7 @@ def as_data(value: object) -> Any:
 
 
 def save_results(path: Path, leaves: dict[str, object]) -> None:
-    """Write the tensors, shapes and numbers among `leaves` to an .npy or .npz file."""
+    """Writes the tensors, shapes and numbers in `leaves` to an .npy or .npz file."""
 
     import numpy as np
 

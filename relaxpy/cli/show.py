@@ -1,4 +1,4 @@
-"""`relaxpy show`: parse, check and print a program, or print an executable as text."""
+"""`relaxpy show`: parse, check and print a program, or list an executable."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def show(
 ) -> None:
     """Parse, check and print FILE: a program (decorated Python or TVMScript) or an executable.
 
-    Only names of the script language and literals are evaluated: showing a file never runs it. What is wrong with
-    the program is reported with its place, all mistakes at once. What passes make of a program is a program, too.
+    Only names of the script language and literals are evaluated: showing a file never runs it. All mistakes in the
+    program are reported at once, with their locations. The module after a pass can be shown too.
     """
 
     from relaxpy.analysis.called_functions import with_callees
@@ -122,9 +122,9 @@ def _at(
     params: str | None,
     bounds: tuple[str, ...],
 ) -> IRModule:
-    """The module at a place of the target's pipeline."""
+    """The module at a position in the target's pipeline."""
 
-    # Loaded only where it is asked for: most of the command's start-up time would go into passes and backends.
+    # Imported on demand: passes and backends would take most of the command's start-up time.
     from relaxpy.build.pipeline import default_pipeline
     from relaxpy.cli.inputs import read_arrays, read_sizes
     from relaxpy.shape.declare import with_bounds
@@ -139,7 +139,7 @@ def _at(
 
 
 def as_data(shown: IRModule | Executable) -> dict[str, Any]:
-    """A program or an executable for JSON: its functions, what it is made of, and the text that is printed without
+    """A program or an executable as JSON data: its functions, its contents, and the text that is printed without
     --json."""
     from relaxpy.ir.module import IRModule
 

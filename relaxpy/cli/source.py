@@ -1,4 +1,4 @@
-"""Reading a program: from a file or stdin to a checked module."""
+"""Reads a program from a file or stdin into a checked module."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ EXECUTABLE_HELP = "`relaxpy show` prints an executable as text, `relaxpy run` ru
 
 
 def is_executable(path: str) -> bool:
-    """Whether `path` is a binary file, and so no script: its start holds a zero byte. A `.py` file is a script, if
-    perhaps a damaged one."""
+    """Whether `path` is a binary file and not a script, which a zero byte at its start shows. A `.py` file always
+    counts as a script."""
     if path == "-" or path.endswith(".py"):
         return False
     with open(path, "rb") as file:
@@ -25,7 +25,7 @@ def is_executable(path: str) -> bool:
 
 
 def read_text(path: str) -> str:
-    """The text of `path`, "-" being stdin. UsageError for what is no text."""
+    """The text of `path`; "-" is stdin. Raises UsageError if it is not text."""
     if path == "-":
         return sys.stdin.read()
     data = Path(path).read_bytes()
@@ -48,7 +48,7 @@ def read_text(path: str) -> str:
 
 
 def read_module(path: str) -> IRModule:
-    """Parse and check the program in `path`. All errors found in it are reported together."""
+    """Parses and checks the program in `path`. All errors are reported together."""
     mod = relaxpy.parse(read_text(path), filename="<stdin>" if path == "-" else path)
     check_well_formed(mod)
     return mod

@@ -1,4 +1,4 @@
-"""`relaxpy targets`: kinds of target and of devices, without trying them."""
+"""`relaxpy targets`: list the kinds of targets and devices, without testing them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ Examples:
 )
 @json_option
 def targets(as_json: bool) -> None:
-    """List the kinds of target that programs can be compiled for, what each stands for here, and the devices that are
-    here. Nothing is compiled.
-    """
+    """List the kinds of target that programs can be compiled for, the meaning of each on this machine, and the
+    available devices. Nothing is compiled."""
     from relaxpy.backend.registry import backends
     from relaxpy.errors import RelaxError
     from relaxpy.runtime.devices.registry import kinds
@@ -63,7 +62,7 @@ def targets(as_json: bool) -> None:
 
 
 def devices_of(kind: str) -> Sequence[str]:
-    """The devices of a kind; none where the package that brings it does not load."""
+    """The devices of a kind; empty if the package that provides it cannot be imported."""
     from relaxpy.errors import RelaxError
     from relaxpy.runtime.devices.registry import runtime_class
 

@@ -1,4 +1,4 @@
-"""`relaxpy tune`: measure which schedules of a program's kernels are the fastest, and keep that for later builds."""
+"""`relaxpy tune`: measure the fastest schedules of a program's kernels, and record them for later builds."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def tune(
     records: Path | None,
     as_json: bool,
 ) -> None:
-    """Try the settings of each kernel of the program in FILE, on this machine, and record the fastest.
+    """Try the settings of each kernel of the program in FILE on this machine, and record the fastest.
 
-    What is recorded after each kernel stays when the command is interrupted. Let nothing else run beside it.
+    Records are saved after each kernel, so an interrupted run keeps them. Run nothing else at the same time.
     """
 
     from rich.console import Console
@@ -133,7 +133,7 @@ def by_gain(done: Sequence[Tuned]) -> list[Tuned]:
 
 
 def as_data(tuned: Tuned) -> dict[str, Any]:
-    """What came of a kernel, for JSON."""
+    """The result of tuning a kernel, as JSON data."""
     before, after = tuned.record.microseconds
     return {
         "kernel": tuned.kernel,
@@ -148,7 +148,7 @@ def as_data(tuned: Tuned) -> dict[str, Any]:
 
 
 def show(done: Sequence[Tuned]) -> None:
-    """What came of it, the greatest gain first."""
+    """Prints the results, the greatest speedup first."""
 
     from rich.console import Console
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""What a build does to a program, for people: `page(explain(mod))` is one HTML page."""
+"""Explains a build to users: `page(explain(mod))` is one HTML page."""
 
 from __future__ import annotations
 

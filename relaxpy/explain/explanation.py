@@ -1,9 +1,9 @@
-"""What a build does to a module, kept for people: the module after each pass, what was fused and why not, the kernels,
-the memory, where the time went.
+"""Records the build of a module for an explanation: the module after each pass, fusion decisions and their reasons,
+kernels, memory, and time.
 
     page(explain(mod, bounds={"n": 2048}))       # one HTML file: relaxpy.explain.page
 
-A build that fails is explained as far as it came. `relaxpy explain` is this on the command line.
+A build that fails is explained up to the failing step. `relaxpy explain` is the command-line interface.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ from relaxpy.transform.phases import Pipeline
 
 @dataclass(frozen=True)
 class PassRun:
-    """A pass of the pipeline."""
+    """The run of a pass."""
 
     number: int
-    """From 1."""
+    """The number of the pass, from 1."""
     name: str
     phase: str
-    """"" for a pass that is in none."""
+    """"" for a pass outside of any phase."""
     seconds: float
     script: str | None
-    """The module afterwards; None where the pass changed nothing. Of large constants a few numbers."""
+    """The module after the pass; None if it changed nothing. Large constants are abbreviated."""
 
 
 @dataclass(frozen=True)
 class FusedNode:
-    """A binding of a dataflow block, as FuseOps saw it."""
+    """A binding of a dataflow block, as the input of FuseOps."""
 
     var: str
     text: str
-    """The binding on a line."""
+    """The binding on one line."""
     kind: str
     """The pattern kind of its program (algorithm 1): `element_wise`, …"""
     group: int
-    """Which program it becomes a part of; -1: one of its own."""
+    """The fused program that it belongs to; -1: not fused."""
 
 
 @dataclass(frozen=True)
@@ -81,44 +81,44 @@ class ExplainedKernel:
 
     name: str
     rule: str
-    """The schedule rule that arranged it."""
+    """The schedule rule that matched it."""
     calls: int
-    """Places that call it."""
+    """The number of call sites."""
     flops: str
-    """Floating-point operations of a run, over the program's symbols; "" where that is not known."""
+    """Floating-point operations of a run, as a formula over the program's symbols; "" if unknown."""
     nbytes: str
-    """Bytes that a run must move at least; "" where that is not known."""
+    """The minimum of bytes that a run must move; "" if unknown."""
     program: str
-    """As the passes made it."""
+    """The tensor program after the passes."""
     scheduled: str
-    """As it is compiled: loops tiled, vectors, parallel."""
+    """The scheduled program: loops are tiled, vectorised and parallel."""
     seconds: float
-    """Scheduling and compiling."""
+    """Time of scheduling and compiling."""
     size: int
-    """Bytes of its object."""
+    """The size of its object in bytes."""
     cached: bool
 
 
 @dataclass
 class Explanation:
-    """All that is known about a build."""
+    """The record of a build."""
 
     title: str
     target: str
     script: str
-    """The module as it was written."""
+    """The source program."""
     passes: list[PassRun] = field(default_factory=list)
     blocks: list[FusedBlock] = field(default_factory=list)
     kernels: list[ExplainedKernel] = field(default_factory=list)
     libraries: dict[str, int] = field(default_factory=dict)
-    """Library functions → places that call them."""
+    """Library function → the number of its call sites."""
     steps: list[tuple[str, float]] = field(default_factory=list)
-    """Step → seconds, as `BuildReport.steps`."""
+    """Step → seconds, like `BuildReport.steps`."""
     executable: Executable | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Values of symbols that the memory is shown for."""
+    """The values of symbols of the memory plan."""
     error: RelaxError | None = None
-    """Why the build failed."""
+    """The error that ended the build."""
     failed: str = ""
     """The step that failed."""
 
@@ -134,7 +134,8 @@ def explain(
     cache: bool = True,
     progress: Progress | None = None,
 ) -> Explanation:
-    """Build `mod` and keep what happens. Options as `relaxpy.build`'s. An error of the build is kept, not raised."""
+    """Builds `mod` and records the build. The options are those of `relaxpy.build`. An error of the build is recorded,
+    not raised."""
     resolved = Target.parse(target)
     result = Explanation(title, str(resolved), _script(mod), sizes=dict(bounds or {}))
     recorder = _Recorder(result, pipeline or default_pipeline(resolved), resolved)
@@ -164,7 +165,7 @@ def explain(
 
 
 class _Recorder:
-    """An instrument: notes each pass as it ends, and what FuseOps is about to do."""
+    """An instrument that records each pass when it ends, and the input of FuseOps."""
 
     def __init__(self, result: Explanation, pipeline: Pass, target: Target) -> None:
         self.result = result
@@ -194,7 +195,7 @@ def _script(mod: IRModule) -> str:
 
 
 def _blocks(mod: IRModule, relayouts: bool, most_buffers: int | None) -> list[FusedBlock]:
-    """The dataflow blocks of a module with what FuseOps makes of them."""
+    """The dataflow blocks of a module with the groups that FuseOps forms."""
     found: list[FusedBlock] = []
     for name, function in mod.graph_functions.items():
         blocks = _Blocks()
@@ -258,7 +259,7 @@ def _library_calls(mod: IRModule) -> dict[str, int]:
 def _kernels(
     mod: IRModule, program: Program, exe: Executable, target: Target
 ) -> list[ExplainedKernel]:
-    """The kernels, those that took longest to make first."""
+    """The kernels, slowest to compile first."""
     calls = _calls(mod).programs
     report = exe.build_report
     assert report is not None

@@ -1,6 +1,6 @@
-"""An explanation of a build as one HTML page that needs nothing else: no network, no other file.
+"""Renders the explanation of a build as one self-contained HTML page: it needs no network and no other files.
 
-Everything is there when the page is opened; what is long is folded, and a box filters passes and kernels by name.
+The page contains everything when it is opened. Long parts are folded, and a box filters passes and kernels by name.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from relaxpy.runtime.inspect.memory_plan import FunctionPlan, shown
 from relaxpy.version import __version__
 
 ROW = 22
-"""Height of a binding in the picture of a block, in pixels."""
+"""The height in pixels of a binding in the picture of a block."""
 TEXT, LONGEST, LETTER = 178, 130, 8
-"""Where a binding's text begins, right of the kind; its most letters, and the width of one."""
+"""The x position of a binding's text, right of the kind; its most letters, and the width of a letter."""
 HUES = (210, 25, 130, 280, 50, 340, 170, 90)
-"""Colours of groups, as hues: neighbours differ."""
+"""The hues of groups. Neighbours have different colours."""
 
 
 def page(explanation: Explanation) -> str:
-    """The page, as text."""
+    """The HTML text of the page."""
     sections = [
         ("summary", "Summary", _summary(explanation)),
         ("time", "Where the time went", _times(explanation)),
@@ -129,7 +129,7 @@ def _pass(run: PassRun, before: str) -> str:
 
 
 def _diff(before: str, after: str) -> tuple[list[str], int, int]:
-    """The lines of a diff as HTML, and how many were added and removed."""
+    """The lines of a diff as HTML, and the numbers of added and removed lines."""
     shown: list[str] = []
     added = removed = 0
     old, new = before.splitlines(), after.splitlines()
@@ -174,7 +174,7 @@ def _block(block: FusedBlock) -> str:
 
 
 def _bows(block: FusedBlock) -> Iterator[str]:
-    """The picture of a block: its bindings from top to bottom, bows on their left."""
+    """The picture of a block: its bindings from top to bottom, with arcs on their left."""
     farthest = max((abs(d.consumer - d.producer) for d in block.decisions), default=1)
     left = 24 + min(260, 14 * farthest)
     height = ROW * len(block.nodes) + 8
@@ -227,7 +227,7 @@ def _memory(explanation: Explanation) -> str:
 
 
 def _planning(function: FunctionPlan) -> str:
-    """What planning does to the memory of a function, in words."""
+    """The effect of memory planning on a function, in words."""
     count = sum(tensor.storage >= 0 for tensor in function.tensors)
     if not count:
         return ""

@@ -113,7 +113,7 @@ class Analysis:
 
     def block(self, start: int, end: int, env: dict[int, Value], matched: dict[Value, int]) -> None:
         """Visits instructions start…end. `matched`: values whose shape is bound by a dominating `Match`, and its
-        slots."""
+        index."""
         at = start
         while at < end:
             instr = self.code.code[at]
