@@ -98,7 +98,7 @@ def build(
         )
     arrays = dict(arrays)
     if build_cache is not None and not instruments:  # those want to see the passes run
-        with suppress(RelaxError):  # of a parameter: its pass tells, where the module is right
+        with suppress(RelaxError):  # errors in parameters are reported by their pass
             arrays = {name: as_constant(name, value) for name, value in arrays.items()}
         key = key_of(build_cache, mod, passes, resolved, arrays, records, check_arguments)
         clock.lap("key")
@@ -114,7 +114,7 @@ def build(
     with deep_recursion(), progress_bar(progress) as on_kernel:
         with garbage_kept():
             if not isinstance(passes, Pipeline) or not any(map(_checks, passes.passes)):
-                mod = CheckTensorPrograms().run(mod, context)  # nothing unproved runs unchecked
+                mod = CheckTensorPrograms().run(mod, context)  # unproved conditions become checks
             lowered = passes.run(mod, context)
             program = generate(lowered, resolved)
         clock.lap("codegen")

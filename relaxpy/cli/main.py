@@ -193,7 +193,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             color=color,
         )
         sys.stdout.flush()
-    except BrokenPipeError:  # `relaxpy show ... | head`: the reader has what it wants
+    except BrokenPipeError:  # `relaxpy show ... | head` closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(READER_GONE)
     except Exception as error:

@@ -97,7 +97,7 @@ def tune(
             + (f" whose name matches {kernel!r}" if kernel != "*" else ""),
             help=f"it has {', '.join(tuner.programs) or 'none'}; give its symbols values with --at",
         )
-    known.write(path)  # where that fails it is said before anything is measured
+    known.write(path)  # fails before any measurement if it cannot be written
     done: list[Tuned] = []
     console = Console(stderr=True)
     columns = (

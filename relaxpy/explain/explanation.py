@@ -187,7 +187,7 @@ class _Recorder:
         self.result.passes.append(PassRun(number + 1, step.name, phase, seconds, script))
         following = number + 1
         self.result.failed = self.passes[following].name if following < len(self.passes) else ""
-        self.start = perf_counter()  # what we noted costs the next pass nothing
+        self.start = perf_counter()  # exclude the time of recording
 
 
 def _script(mod: IRModule) -> str:

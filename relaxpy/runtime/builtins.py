@@ -70,7 +70,7 @@ def copy(tensor: Tensor) -> Tensor:
 def writable(value: object) -> object:
     """Copies the constants in a value, so that a function may update it in place.
 
-    Raises: RuntimeCheckError (`read-only`, `update-lost`) for a read-only array of the user's, or a copy of what came.
+    Raises: RuntimeCheckError (`read-only`, `update-lost`) for a read-only array of the user's, or a copied argument.
     """
     if isinstance(value, Tensor):
         if value.constant:
@@ -143,7 +143,7 @@ def squeeze(tensor: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
         raise RuntimeCheckError(
             "shape-value", f"a tensor of shape {list(array.shape)} has no axis {axis} of size 1"
         )
-    # what is not given arrives as an empty tuple
+    # an omitted argument arrives as an empty tuple
     return from_numpy(np.array(np.squeeze(array, named or None), order="C"))
 
 
@@ -166,7 +166,7 @@ def null_value() -> None:
 def print_value(*values: object) -> None:
     """Write values to standard output, one a line."""
     for value in values:
-        print(value, flush=True)  # noqa: T201  (what a program that prints asks for)
+        print(value, flush=True)  # noqa: T201  (the program prints)
 
 
 def print_formatted(values: tuple[object, ...], text: str) -> None:

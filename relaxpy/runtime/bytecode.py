@@ -4,7 +4,7 @@ A function has *registers* (values: tensors, tuples, shapes, scalars, closures, 
 and one int64 *heap* (the paper's integer host tensor, §4.7), where symbolic dimensions and all
 shapes that are computed from them live. A shape is a contiguous range of the heap, so a tensor's
 record can point into it: binding new sizes writes the heap and nothing else. The heap starts as
-`heap_init` (constant dimensions stand there already).
+`heap_init`, which contains the constant dimensions.
 
 Code is flat; `If` carries the lengths of its two arms, so that a reader can rebuild the nesting.
 Every instruction names an entry of the function's `locations` (binding name and source line) for

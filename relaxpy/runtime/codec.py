@@ -65,7 +65,7 @@ def encode(value: Any) -> Any:
 def decode(value: Any, annotation: Any) -> Any:
     """The inverse of `encode`: a value that fits `annotation`, a class of the bytecode or a type made of such classes.
 
-    Raises: Malformed for anything else; RecursionError for what is nested deeper than Python's stack.
+    Raises: Malformed for any other value; RecursionError if it is nested too deeply for Python's stack.
     """
     return _reader(annotation)(value)
 

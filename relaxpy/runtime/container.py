@@ -7,7 +7,7 @@
     count        u32, and 4 bytes of zeros
     table        count × (name 16 bytes, offset u64, length u64, stored u64, sha256 32 bytes)
     sha256       of all the above
-    sections     each at a multiple of 64 bytes; `stored` is `length` with its padding, and what the checksum covers
+    sections     each at a multiple of 64 bytes; `stored` is `length` with its padding, which the checksum covers too
 
 Little-endian. Every byte of the file is under a checksum, and `open_container` checks them all before anything is
 mapped or interpreted: a damaged library would end the process in the loader. Files are written beside their place and
@@ -62,7 +62,7 @@ Data: TypeAlias = "bytes | Sequence[bytes | NDArray[np.uint8]]"
 def write_container(path: Path, sections: Mapping[str, Data]) -> dict[str, str]:
     """Writes a file. The same sections give the same bytes. Returns the checksum of each section in hexadecimal.
 
-    Raises: ExecutableError (`file-write`) where the file cannot be written; nothing is left behind then.
+    Raises: ExecutableError (`file-write`) if the file cannot be written. No partial file is left then.
     """
     header = _pad(_HEAD.size + _ENTRY.size * len(sections) + _DIGEST)
     entries: list[Section] = []
@@ -95,7 +95,7 @@ def write_container(path: Path, sections: Mapping[str, Data]) -> dict[str, str]:
 def _destination(path: Path) -> Path:
     """The regular file to write, with links resolved. A device or a pipe is not replaced by a file.
 
-    Raises: OSError for what is there and is no regular file.
+    Raises: OSError if the path exists and is not a regular file.
     """
     path = path.resolve()
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -252,7 +252,7 @@ def open_container(path: Path, what: str = "an executable") -> Container:
 def open_regular(path: Path) -> BinaryIO:
     """Opens a file for reading. Pipes and devices are refused: a pipe would block.
 
-    Raises: OSError, also for what is no regular file.
+    Raises: OSError, also for other than regular files.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -264,7 +264,7 @@ def open_regular(path: Path) -> BinaryIO:
 def _table(path: Path, head: bytes, count: int, header: int, total: int) -> dict[str, Section]:
     """The table of sections. They must be contiguous and fill the file.
 
-    Raises: ExecutableError (`file-damaged`) for a table that says anything else.
+    Raises: ExecutableError (`file-damaged`) for any other table.
     """
     sections: dict[str, Section] = {}
     end = header

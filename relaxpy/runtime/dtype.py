@@ -1,7 +1,7 @@
 """Element types of the runtime: name, DLPack code, width, numpy type.
 
 The table is the runtime's own, so that it loads without the compiler. Types that numpy lacks come from `ml_dtypes`,
-which is imported when the first of them is met.
+which is imported on first use.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def to_numpy(name: str) -> np.dtype[Any]:
     info(name)
     if name in _NUMPY_NAMES:
         return np.dtype(name)
-    import ml_dtypes  # heavy, and most programs have no such type
+    import ml_dtypes  # slow to import, and rarely needed
 
     return np.dtype(getattr(ml_dtypes, name))
 

@@ -14,7 +14,7 @@ class Function:
     """A callable function of a program, with the captured values if it is a closure.
 
     Arguments are numpy arrays, anything with DLPack, `Tensor`s, numbers, tuples, shapes as tuples of ints, and
-    functions, as the parameters' annotations say; positional or by name. What comes back is a `Tensor`, `Shape`,
+    functions, as the parameters' annotations say; positional or by name. The result is a `Tensor`, `Shape`,
     scalar, function or a tuple of such.
 
     Aliasing: a returned argument is the caller's object if that was a `Tensor`, and otherwise a `Tensor` over the

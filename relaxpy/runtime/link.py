@@ -264,7 +264,7 @@ class Emitter:
             self.emit("wide = False")
         updated = [i for i, param in enumerate(self.code.params) if param.updated]
         if updated:
-            self.at = 0  # told at the place of the first parameter
+            self.at = 0  # errors are located at the first parameter
             self.emit(f"require_own(({params},), {tuple(updated)})")
             self.at = -1
         self.block(0, len(self.code.code), Scope())

@@ -300,7 +300,7 @@ class LinkedFunction:
         """The error of an `Assert` that failed."""
         check = self.code.checks[check_index]
         if check.what == "relation":
-            # the condition says it all: which sizes do not fit
+            # the condition names the sizes that do not fit
             return self._check_error(check, check.detail, "", local)
         detail = f"{check.detail} " if check.detail else ""
         return self._check_error(check, f"{detail}must be {wanted}, got {came}", "", local)

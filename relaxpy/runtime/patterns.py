@@ -1,7 +1,7 @@
 """Values at the boundary between Python and a program: converting arguments and results, and explaining mismatches.
 
 `enter` converts a caller's argument to a runtime value, guided by the parameter's pattern. It accepts any value; the
-function's own `Match` rejects what does not fit, with a message from `explain`. `leave` converts results for the
+function's own `Match` rejects invalid ones, with a message from `explain`. `leave` converts results for the
 caller.
 """
 

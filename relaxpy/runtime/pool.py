@@ -193,7 +193,7 @@ class MemoryPool:
         """Allocates a piece of `size` bytes, of which `nbytes` were requested."""
         try:
             buffer, pointer = self._new(size)
-        except RuntimeCheckError:  # out of memory: without what is kept there may be enough
+        except RuntimeCheckError:  # out of memory: free the kept pieces and try again
             self._free.clear()
             self._kept = 0
             size = nbytes

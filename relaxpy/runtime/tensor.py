@@ -323,7 +323,7 @@ def require_countable(shape: Sequence[int], dtype: str) -> None:
 def empty(shape: tuple[int, ...], dtype: str) -> Tensor:
     """An uninitialised tensor in memory of its own, aligned to a cache line.
 
-    Raises: RuntimeCheckError (`out-of-memory`, or `shape-value` for what is no shape).
+    Raises: RuntimeCheckError (`out-of-memory`, or `shape-value` for an invalid shape).
     """
     shape = tuple(sizes(shape))
     require_countable(shape, dtype)
@@ -428,7 +428,7 @@ def _from_python(value: float | list[Any], dtype: str) -> Tensor:
         raise RuntimeCheckError("lossy", f"{_short(value)} is not exact as {dtype}")
     with np.errstate(all="ignore"):
         cast = natural.astype(target)
-        if natural.dtype.kind == "f":  # rounding is what a float literal means; overflow is not
+        if natural.dtype.kind == "f":  # a float literal may be rounded, but not overflow
             fits = np.array_equal(np.isfinite(natural), np.isfinite(cast.astype(np.float64)))
         else:
             fits = np.array_equal(
@@ -453,9 +453,9 @@ def _from_dlpack(value: Any) -> Tensor:
     copy = ""
     requires_grad = bool(getattr(value, "requires_grad", False))
     if requires_grad:
-        value = value.detach()  # torch refuses to export what it differentiates
+        value = value.detach()  # torch does not export tensors that require grad
     if hasattr(value, "resolve_neg"):
-        resolved = value.resolve_neg()  # torch exports what a lazy negation is of
+        resolved = value.resolve_neg()  # torch would export the operand of a lazy negation
         if resolved is not value:
             value, copy = resolved, "is a lazy negation"
     capsule = _capsule(value)

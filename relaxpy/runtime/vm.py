@@ -142,11 +142,11 @@ class VirtualMachine:
         """Profiles calls of function `name`, by kernel and by source line: medians over `repeat` calls, after one call
         that is not counted. The functions run with clocks in them, on this thread.
 
-        Raises: what the call raises; UsageError (`arguments`) for a `repeat` below 1.
+        Raises: the errors of the call; UsageError (`arguments`) for a `repeat` below 1.
         """
         if repeat < 1:
             raise UsageError("arguments", f"repeat must be 1 or more, got {repeat}")
-        self[name]  # a name that is not there is told before anything is linked again
+        self[name]  # report an unknown name before linking again
         if self._profiled is None:
             exe = self.executable
             recorder = Recorder(
@@ -190,7 +190,7 @@ class VirtualMachine:
         """Copies an array, or anything that converts to a tensor, to the memory of a slot's device. Use it for
         arguments that a function updates in place or receives repeatedly. The default is the last slot.
 
-        Raises: UsageError (`device`) for a slot that is not there, or what is no tensor; RuntimeCheckError.
+        Raises: UsageError (`device`) for an unknown slot, or a value that is not a tensor; RuntimeCheckError.
         """
         tensor = from_any(value)
         if tensor is None:
@@ -275,7 +275,7 @@ class VirtualMachine:
     def synchronise(self) -> None:
         """Waits until all devices have finished the work of calls on this machine's queues.
 
-        Raises: RuntimeCheckError (`device-failed`) for what failed.
+        Raises: RuntimeCheckError (`device-failed`) for failed work.
         """
         for queue in self._bound.queues:
             queue.synchronise()

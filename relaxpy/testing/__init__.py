@@ -1,1 +1,1 @@
-"""What tests, and users who write passes, share: the reference interpreter, kernels by themselves, random programs."""
+"""Test tools, also for users who write passes: the reference interpreter, single kernels, random programs."""

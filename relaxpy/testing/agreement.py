@@ -1,5 +1,4 @@
-"""Do two ways to compute agree? Values of the virtual machine beside those of the interpreter,
-errors included."""
+"""Compares values of the virtual machine with those of the interpreter, including errors."""
 
 from __future__ import annotations
 
@@ -21,25 +20,23 @@ def disagreement(
     others: Callable[[], Sequence[Any]] = tuple,
     private: Collection[str] = (),
 ) -> str:
-    """How `got` differs from `wanted`, in words; "" if it does not. Tensors may be anything with
-    `.numpy()`.
+    """Describes how `got` differs from `wanted`; "" if they agree. Tensors may be any objects with `.numpy()`.
 
-    Integers, shapes, dtypes and the number of fields must be the same; floats may differ by `atol
-    + rtol * |wanted|` (but half floats by their own precision), NaN and infinities not at all; an
-    error agrees with an error of the same class, code and message, whatever it calls unknown sizes, and a formula that
-    overflows (`shape-arithmetic`) with any error.
-    Functions are not compared. What goes wrong in a function of `private`, or in one defined inside it, may do so in
-    another, of which its body has become a part; the sizes have the names that they have there.
+    Integers, shapes, dtypes and the number of fields must be equal. Floats may differ by `atol + rtol * |wanted|`
+    (half-precision floats by their own precision), but NaN and infinities must agree. An error agrees with an error of
+    the same class, code and message, up to the names of unknown sizes. A formula that overflows (`shape-arithmetic`)
+    agrees with any error. Functions are not compared. An error in a function of `private`, or in one defined inside it,
+    may be raised in the function that it was inlined into, with the names of sizes there.
 
-    `others` are results of perturbed runs (`perturbation`), asked for where there is a difference:
-    an element may differ as far as those do, times `MAGNIFIED`, and at will if it is an integer
-    that is not the same in all of them; so may all that has another shape or is an error in some.
+    `others` returns the results of perturbed runs (`perturbation`); it is called only if there is a difference. An
+    element may differ from `wanted` by the spread of those results, times `MAGNIFIED`. An integer that is not the same
+    in all runs may have any value, and so may a result whose shape differs in some run or that is an error there.
     """
     if isinstance(wanted, Exception) or isinstance(got, Exception):
         if _error(got) == _error(wanted) or _same_elsewhere(got, wanted, private):
             return ""
         if overflows(got) and isinstance(wanted, RelaxError):
-            return ""  # on the way to what says that a size is wrong
+            return ""  # it may come before the check that rejects a size
         stable = all(_error(other) == _error(wanted) for other in others())
         return f"{_short(got)} where {_short(wanted)} was wanted" if stable else ""
     if isinstance(wanted, tuple):
@@ -73,7 +70,7 @@ def disagreement(
 
 
 MAGNIFIED = 16.0
-"""How much farther than perturbed runs a right result may be from the one that is wanted."""
+"""The allowed distance of a correct result from the expected one, as a multiple of the spread of perturbed runs."""
 NOISE = {
     "float64": 1e-13,
     "float32": 2e-6,
@@ -82,12 +79,12 @@ NOISE = {
     "float8_e4m3fn": 0.25,
     "float8_e5m2": 0.5,
 }
-"""How far, relatively, a right result of one operator may be off, by dtype."""
+"""The relative error of one operator in a correct result, by dtype."""
 
 
 def perturbation(seed: int) -> Callable[[np.ndarray], np.ndarray]:
-    """A function that changes each float of an array by about the error of one operator: the
-    `perturb` of `relaxpy.testing.interpret`."""
+    """Returns a function that changes each float of an array by about the error of one operator: an argument `perturb`
+    of `relaxpy.testing.interpret`."""
     rng = np.random.default_rng(seed)
 
     def perturb(array: np.ndarray) -> np.ndarray:
@@ -123,20 +120,20 @@ def _wrong(a: np.ndarray, b: np.ndarray, atol: float, rtol: float) -> np.ndarray
 
 
 def _within(a: np.ndarray, b: np.ndarray, runs: Sequence[np.ndarray]) -> np.ndarray:
-    """Which elements differ no more than perturbed runs do."""
+    """Which elements differ no more than those of perturbed runs."""
     if b.dtype.kind in "biu":
         return np.any([run != b for run in runs], axis=0)
     a, b = a.astype(np.float64), b.astype(np.float64)
     floats = [run.astype(np.float64) for run in runs]
     with np.errstate(all="ignore"):
         spread = np.max([np.abs(run - b) for run in floats], axis=0)
-        # NaN or infinite in some run and not in this one: anything may come out
+        # If some run is NaN or infinite where the reference is not, or the reverse, any value is accepted.
         unstable = np.any([np.isfinite(run) != np.isfinite(b) for run in floats], axis=0)
         return unstable | (np.abs(a - b) <= MAGNIFIED * spread)
 
 
 def _unless_unstable(text: str, wanted: Any, others: Callable[[], Sequence[Any]]) -> str:
-    """`text`, unless another run gave another kind of value, too."""
+    """Returns `text`, unless a perturbed run gave another kind of value."""
     return text if all(_kind(other) == _kind(wanted) for other in others()) else ""
 
 
@@ -154,21 +151,23 @@ def _field(value: Any, index: int) -> Any:
 
 
 _UNKNOWN_SIZE = re.compile(r"\b\w+?(_\d+)\b")
-"""A symbol for a size that no annotation names: `x_0` of the first variable that has the tensor, `y_0` of another."""
+"""A symbol for a size without a name in annotations: `x_0`, named after the first variable with the tensor, which may
+also be `y_0`."""
 
 
 _DIMENSION = re.compile(r"\b(dimension \d+) \(.*\) must be")
 
 
 def _error(value: Any) -> Any:
-    """What must be the same of errors; None for a value."""
+    """The parts of an error that must agree; None for a value."""
     if isinstance(value, RelaxError):
         return type(value), value.code, _UNKNOWN_SIZE.sub(r"\1", _without_relation(value))
     return (type(value),) if isinstance(value, Exception) else None
 
 
 def _same_elsewhere(got: Any, wanted: Any, private: Collection[str]) -> bool:
-    """Are these the same error, but for the function in which it is? The wanted one is in a function of `private`."""
+    """Whether two errors are the same except for the function that raised them. The wanted one is in a function of
+    `private`."""
     if not isinstance(got, RelaxError) or not isinstance(wanted, RelaxError):
         return False
     place = wanted.message.partition(": ")[0]
@@ -178,8 +177,8 @@ def _same_elsewhere(got: Any, wanted: Any, private: Collection[str]) -> bool:
 
 
 def overflows(error: object) -> bool:
-    """Did a formula leave 64 bits? Then no value is compared with it: a demand that does not hold is told in this way,
-    too."""
+    """Whether a formula overflowed 64 bits. Its value is then unknown, so a violated condition may be reported in this
+    way too."""
     return (
         isinstance(error, RelaxError)
         and error.code == "shape-arithmetic"
@@ -188,14 +187,14 @@ def overflows(error: object) -> bool:
 
 
 def _demands(error: RelaxError) -> str | None:
-    """The operator whose demand on dimensions is not met, None for an error of another kind."""
+    """The operator whose condition on dimensions is violated; None for another kind of error."""
     _, *rest = error.message.split(": ", 2)
     return rest[0] if error.code == "check" and len(rest) == 2 and rest[0] in OPS else None
 
 
 def _without_relation(error: RelaxError) -> str:
-    """The message; of an operator's demand on dimensions only whose it is, of a dimension only its values. Both name
-    symbols, and passes may replace one by another that is known to be the same."""
+    """The message without the violated relation: for an operator's condition only the operator, for a dimension only
+    its values. Both contain symbols, and passes may replace a symbol by an equal one."""
     operator = _demands(error)
     if operator is not None:
         return f"{error.message.partition(': ')[0]}: {operator}"

@@ -1,4 +1,4 @@
-"""The Before and After of a pass's docstring, executed: documentation that cannot be wrong."""
+"""Runs the Before and After examples in the docstrings of passes, so that this documentation is tested."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from relaxpy.transform.base import Pass, PassContext
 
 
 class BeforeAfter(NamedTuple):
-    """The two programs of a docstring."""
+    """The two programs in a docstring."""
 
     before: IRModule
     after: IRModule
 
 
 def read_example(kind: type[Pass]) -> BeforeAfter:
-    """The programs under `Before` and `After` in the docstring of a pass. Raises `ValueError` if
-    there are none."""
+    """The programs under `Before` and `After` in the docstring of a pass. Raises `ValueError` if there are none."""
     text = inspect.getdoc(kind) or ""
     return BeforeAfter(parse(_section(text, "Before", kind)), parse(_section(text, "After", kind)))
 
 
 def check_example(step: Pass, ctx: PassContext | None = None) -> None:
-    """Run a pass on its docstring's Before and compare with its After. Raises `AssertionError`
-    where they differ."""
+    """Runs a pass on the Before program of its docstring and compares with After. Raises `AssertionError` if they
+    differ."""
     example = read_example(type(step))
     assert_structural_equal(step(example.before, ctx), example.after)
 

@@ -1,16 +1,16 @@
-"""Which pass makes the numbers wrong?
+"""Finds the pass that makes a program's results wrong.
 
     finding = bisect(mod, "main", [x, w], pipeline=mine)
     if finding is not None:
         print(finding)
 
-Every pass promises that its module computes what the one before it did. So the modules after all passes are kept, and
-the first one whose results differ from the interpreter's on the program as it was written is searched by halving: four
-or five runs of the interpreter for the default pipeline. In the module found, and in the one before, the variables of
-the same name are compared in the order in which they are computed: the first that differs is where to look. Where all
-passes are right, the kernels are tried one by one beside their tensor programs, and then the virtual machine.
+Every pass must preserve the results of its module. So the module after each pass is kept, and a binary search finds the
+first one whose results differ from the interpreter's results for the source program: four or five runs of the
+interpreter for the default pipeline. Then variables of the same name are compared, in the order of computation, between
+this module and the one before it. The first that differs locates the bug. If all passes are right, each kernel is
+compared with its tensor program, and then the virtual machine is tested.
 
-`relaxpy bisect` is this on the command line.
+`relaxpy bisect` is the command-line interface.
 """
 
 from __future__ import annotations
@@ -42,44 +42,44 @@ from relaxpy.testing.values import Value
 from relaxpy.transform.base import Pass, PassContext, Sequential
 
 KERNELS, MACHINE = "kernels", "virtual machine"
-"""Steps behind the passes."""
+"""The steps after the passes."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A module on its way to an executable."""
+    """A stage of a module in the compiler."""
 
     name: str
-    """The pass that made it; "" for the program as it was written."""
+    """The pass that produced it; "" for the source program."""
     number: int
-    """Which pass of the pipeline that is, from 1; 0 for the program as it was written."""
+    """The position of the pass in the pipeline, from 1; 0 for the source program."""
     mod: IRModule
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The first step after which something is wrong."""
+    """The first step with a wrong result."""
 
     step: Step
-    """The step, with its module; of a pass that failed the module before it."""
+    """The step with its module. For a pass that failed, the module before it."""
     before: Step
-    """The last step that was right."""
+    """The last step with a correct result."""
     count: int
-    """How many passes the pipeline has."""
+    """The number of passes in the pipeline."""
     problem: str
-    """What is wrong: how the result differs, or the error."""
+    """How the result differs, or the error."""
     function: str = ""
-    """The function, or the kernel, in which it goes wrong; "" where that is not known."""
+    """The function or kernel with the wrong result; "" if unknown."""
     binding: Binding | None = None
-    """The first variable that has another value than before, as the step has it."""
+    """The first variable whose value changed, with its binding after the step."""
     was: Binding | None = None
-    """The same variable before."""
+    """The binding of that variable before the step."""
     difference: str = ""
     """How its value differs."""
 
     @property
     def program(self) -> str:
-        """The tensor program that computes the variable; "" where none does."""
+        """The tensor program that computes the variable; "" if there is none."""
         value = None if self.binding is None else self.binding.value
         callee = value.args[0] if isinstance(value, Call) and value.args else None
         return callee.name if isinstance(callee, GlobalVar) else ""
@@ -113,11 +113,11 @@ def bisect(
     params: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Finding | None:
-    """The first step of building `mod` after which function `name` gives something else for `args` than the
-    interpreter gives for the program as it was written; None if there is none.
+    """The first step of building `mod` after which function `name` returns another result for `args` than the
+    interpreter for the source program; None if there is none.
 
-    With `params` bound, `args` are what is left. `progress` is told what is tried. Raises RelaxError for a program that
-    is not right to begin with, or a call that does not fit it.
+    With `params` bound, `args` are the remaining arguments. `progress` is called with each step. Raises RelaxError for
+    an invalid program, or arguments that do not fit it.
     """
     check_well_formed(mod)
     if "global_symbol" not in mod.graph_function(name).attrs:
@@ -129,7 +129,7 @@ def bisect(
     target = target or Target.host()
     steps, crash = _steps(mod, pipeline or default_pipeline(target), target, params)
     count = steps[-1].number if crash is None else crash.count
-    # Where parameters are bound, the program that can be called with the rest is the one in which they are.
+    # With bound parameters, the remaining arguments fit the module after the binding.
     first = next((i for i, s in enumerate(steps) if s.name == "bind-params"), 0) if params else 0
     steps = steps[first:]
     run = Run(steps[0].mod, name, args)
@@ -161,7 +161,7 @@ def bisect(
 def _steps(
     mod: IRModule, pipeline: Pass, target: Target, params: Mapping[str, Any] | None
 ) -> tuple[list[Step], Finding | None]:
-    """The module as it was written and after each pass that changed it; and what is wrong if a pass failed."""
+    """The source module and the module after each pass that changed it; and a finding if a pass failed."""
     passes = getattr(pipeline, "passes", (pipeline,))
     steps = [Step("", 0, mod)]
     seen = [0]
@@ -185,7 +185,7 @@ def _steps(
 
 
 def _wrong(run: Run, mod: IRModule) -> str:
-    """What is wrong with a module; "" if it computes what was written."""
+    """How the results of a module differ from those of the source program; "" if they agree."""
     try:
         check_well_formed(mod)
         return run.disagreement(run.run(mod))
@@ -194,13 +194,13 @@ def _wrong(run: Run, mod: IRModule) -> str:
 
 
 def _located(run: Run, before: Step, after: Step, count: int, problem: str) -> Finding:
-    """The finding with the first variable that has another value than in the module before."""
+    """Adds to the finding the first variable whose value differs from the module before."""
     old, new = Recorder(), Recorder()
     for recorder, step in ((old, before), (new, after)):
         try:
             interpret(step.mod, run.name, *_copies(run.args), trace=recorder)
         except Exception:  # a module that is not right may raise anything
-            continue  # what was computed until then is compared
+            continue  # compare the values computed before the error
     for key, (binding, value) in new.seen.items():
         if key not in old.seen:
             continue
@@ -215,10 +215,11 @@ def _located(run: Run, before: Step, after: Step, count: int, problem: str) -> F
 
 @dataclass
 class Recorder:
-    """Keeps what variables hold, the last time that they are computed."""
+    """Records the last value of each variable."""
 
     seen: dict[tuple[str, str], tuple[Binding, Value]] = field(default_factory=dict)
-    """(function, variable) → its binding and value. Of memory that a tensor program writes, the call that does."""
+    """(function, variable) → its binding and value. For memory that a tensor program writes, the binding is its
+    call."""
 
     def __call__(self, function: str, binding: Binding, values: Mapping[Var, Value]) -> None:
         value = binding.value
@@ -250,7 +251,8 @@ def _same(a: Value, b: Value) -> bool:
 def _behind_the_passes(
     run: Run, last: Step, target: Target, count: int, progress: Callable[[str], None]
 ) -> Finding | None:
-    """Compile what the passes made: each kernel beside its tensor program, then the virtual machine."""
+    """Compiles the module after the passes, and tests each kernel against its tensor program, then the virtual
+    machine."""
     progress("compiling")
     kernels = Step(KERNELS, 0, last.mod)
     try:
@@ -274,7 +276,7 @@ def _copies(args: Sequence[Value]) -> list[Value]:
 
 
 def _line(binding: Binding) -> str:
-    """A binding on a line: long constants and shapes cut."""
+    """A binding on one line, with long constants and shapes truncated."""
     cast = "match_cast " if isinstance(binding, MatchCast) else ""
     text = f"{binding.var.name} = {cast}{print_expr(binding.value)}"
     return text if len(text) <= 110 else text[:107] + "…"

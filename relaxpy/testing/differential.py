@@ -1,6 +1,6 @@
-"""One program, every way to run it: verified, printed and parsed, interpreted after each pass (what
-that gives is verified, printed and parsed, too), kernel by kernel, in the virtual machine from two
-threads, in a fresh process. All must agree with the interpreter on the program as it was written.
+"""Differential testing of one program: it is verified, printed and parsed, interpreted after each pass (with each
+result verified, printed and parsed too), and run kernel by kernel, in the virtual machine from two threads, and in a
+fresh process. All results must agree with the interpreter's on the source program.
 
     failures = check([Call(mod, "main", args)])
 """
@@ -46,23 +46,22 @@ from relaxpy.transform.base import Pass, PassContext, Sequential
 from relaxpy.transform.phases import Pipeline
 
 RUNS = 6
-"""Perturbed runs of the interpreter, where a result differs."""
+"""The number of perturbed interpreter runs if a result differs."""
 STAGES = ("generate", "verify", "print", "interpret", "build", "pass", "kernel", "vm", "file")
-"""What is tried with a program, in this order."""
+"""The stages of testing a program, in order."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Something that does not agree."""
+    """A disagreement between two ways to run a program."""
 
     stage: str
     """One of STAGES."""
     kind: str
-    """What stays the same while the program gets smaller: the error's class and code, or how the
-    results differ."""
+    """The property to preserve while the program is reduced: the error's class and code, or how the results differ."""
     message: str
     call: Call | None = None
-    """The call that shows it; None if the program shows it by itself."""
+    """The call that shows the failure; None if the program alone shows it."""
 
     def __str__(self) -> str:
         return f"{self.stage}: {self.message}"
@@ -70,14 +69,14 @@ class Failure:
 
 @dataclass(eq=False)
 class Call:
-    """A call of a function, and what the interpreter gives for it."""
+    """A call of a function, and the interpreter's result for it."""
 
     mod: IRModule
     name: str
     args: Sequence[Value]
-    """Copied for every run: a function may write to its arguments."""
+    """Copied before every run, since a function may update its arguments."""
     label: str = ""
-    """Where it comes from."""
+    """A description of its origin."""
     _expected: list[Any] = field(default_factory=list)
     _others: list[Any] = field(default_factory=list)
 
@@ -92,13 +91,13 @@ class Call:
 
     @property
     def expected(self) -> Any:
-        """The outcome on the module as it was written."""
+        """The outcome on the source module."""
         if not self._expected:
             self._expected.append(self.run())
         return self._expected[0]
 
     def sizes(self) -> dict[SymVar, int]:
-        """The symbolic variables that stand alone in the parameters, and what they are in this call."""
+        """The values in this call of symbolic variables that are a dimension of a parameter by themselves."""
         function = self.mod[self.name]
         assert isinstance(function, Function)
         found: dict[SymVar, int] = {}
@@ -110,7 +109,7 @@ class Call:
         return found
 
     def others(self) -> Sequence[Any]:
-        """Outcomes with all floats perturbed: how far right results may be apart."""
+        """Outcomes with all floats perturbed, to estimate the spread of correct results."""
         if not self._others:
             for seed in range(RUNS):
                 perturb = perturbation(seed)
@@ -120,7 +119,7 @@ class Call:
         return self._others
 
     def disagreement(self, got: Any) -> str:
-        """How an outcome differs from the one that is expected; "" if it does not."""
+        """How an outcome differs from the expected one; "" if it does not."""
         private = [
             name for name, f in self.mod.graph_functions.items() if "global_symbol" not in f.attrs
         ]
@@ -131,18 +130,18 @@ class Call:
 
 @dataclass(frozen=True)
 class Ways:
-    """How a program is built and run."""
+    """The ways to build and run a program."""
 
     target: Target = field(default_factory=Target.host)
     pipeline: Pipeline | Sequential = field(default_factory=default_pipeline)
     print_passes: bool = True
-    """Is the module printed and parsed after each pass?"""
+    """Whether the module is printed and parsed after each pass."""
     fresh_process: bool = True
-    """Does it run from a file, too?"""
+    """Whether the program is also run from a file."""
 
 
 def check(calls: Sequence[Call], ways: Ways | None = None) -> list[Failure]:
-    """All failures of the first stage that has some. The calls are of functions of one module."""
+    """All failures of the first stage that fails. The calls are of functions of one module."""
     trial = _Trial(calls, ways or Ways())
     for stage in (trial.read, trial.interpret, trial.build, trial.lower, trial.run, trial.replay):
         stage()
@@ -152,11 +151,11 @@ def check(calls: Sequence[Call], ways: Ways | None = None) -> list[Failure]:
 
 
 class _Trial:
-    """The stages of `check`, each with what those before it made."""
+    """The stages of `check`, with their intermediate results."""
 
     executable: Executable
     results: list[Any]
-    """What the virtual machine gave for the calls."""
+    """The outcomes of the calls in the virtual machine."""
 
     def __init__(self, calls: Sequence[Call], ways: Ways) -> None:
         self.calls = calls
@@ -164,17 +163,17 @@ class _Trial:
         self.ways = ways
         self.found: list[Failure] = []
         self.steps: list[tuple[Pass, IRModule]] = []
-        """The passes that changed something, and what they made."""
+        """The passes that changed the module, each with its result."""
 
     def read(self) -> None:
-        """Verify the program, print and parse it."""
+        """Verifies the program, prints and parses it."""
         with _reported("verify", self.found):
             check_well_formed(self.mod)
         with _reported("print", self.found):
             assert_structural_equal(self.mod, parse(self.mod.script()))
 
     def interpret(self) -> None:
-        """Run it as it was written."""
+        """Interprets the source program."""
         for call in self.calls:
             with _reported("interpret", self.found, call):
                 expected = call.expected
@@ -182,7 +181,7 @@ class _Trial:
                     self.found.append(Failure("interpret", "deduction", expected.message, call))
 
     def build(self) -> None:
-        """What `relaxpy.build` does, with the module after each pass verified and kept."""
+        """Builds like `relaxpy.build`, and verifies and keeps the module after each pass."""
 
         def keep(_: int, step: Pass, before: IRModule, after: IRModule) -> None:
             if after is not before:
@@ -195,8 +194,8 @@ class _Trial:
             self.executable = link(lowered, generate(lowered, target), target)
 
     def lower(self) -> None:
-        """Interpret what each pass made, and print and parse it; the kernels beside the tensor
-        programs of the first module that has all of them."""
+        """Interprets, prints and parses the module after each pass. Compares the kernels with the tensor programs of
+        the first module that has all of them."""
         observer = KernelObserver(Kernels.of(self.executable))
         names = {kernel.name for kernel in self.executable.kernels}
         observed = next((mod for _, mod in self.steps if names <= mod.prim_funcs.keys()), None)
@@ -217,7 +216,7 @@ class _Trial:
                 return
 
     def run(self) -> None:
-        """Run the executable in the virtual machine."""
+        """Runs the executable in the virtual machine."""
         with _reported("vm", self.found):
             machine = VirtualMachine(self.executable)
             self.results = _run_machine(machine, self.calls, self.found)
@@ -225,7 +224,7 @@ class _Trial:
             _run_machine(checking, self.calls, self.found)
 
     def replay(self) -> None:
-        """Run it from a file."""
+        """Runs the executable from a file."""
         if self.ways.fresh_process:
             with _reported("file", self.found):
                 self.found += _replay(self.executable, self.calls, self.results)
@@ -235,7 +234,7 @@ class _Trial:
 def _reported(
     stage: str, found: list[Failure], call: Call | None = None, where: str = ""
 ) -> Iterator[None]:
-    """What is raised inside, as a failure; `where` stands before its message."""
+    """Converts an exception raised inside to a failure, with `where` before its message."""
     try:
         yield
     except Exception as error:
@@ -249,12 +248,12 @@ def _trace(error: Exception) -> str:
 
 
 class KernelObserver:
-    """Runs the compiled kernel beside each tensor program that the interpreter runs."""
+    """Runs the compiled kernel together with each tensor program that the interpreter runs, and compares."""
 
     def __init__(self, kernels: Kernels) -> None:
         self.kernels = kernels
         self.problems: list[tuple[str, str]] = []
-        """Kernels that gave something else, and what."""
+        """Kernels with a wrong result, and how it differs."""
 
     def __call__(
         self, name: str, program: TensorProgram, values: Sequence[Value]
@@ -286,7 +285,7 @@ class KernelObserver:
         return compare
 
     def taken(self, call: Call) -> list[Failure]:
-        """The failures that were seen since the last time."""
+        """Returns the failures since the last call of this method."""
         found = [Failure("kernel", "value", problem, call) for _, problem in self.problems[:1]]
         self.problems.clear()
         return found
@@ -297,8 +296,8 @@ def _arrays(values: Sequence[Value]) -> tuple[np.ndarray, ...]:
 
 
 def _run_machine(machine: VirtualMachine, calls: Sequence[Call], found: list[Failure]) -> list[Any]:
-    """Run all calls in two threads, in opposite orders; gives the outcomes of the first. What a call gave must still be
-    the same when all calls have been made."""
+    """Runs all calls in two threads, in opposite orders, and returns the outcomes of the first. Results must still be
+    unchanged after all calls."""
 
     def outcomes(order: int) -> list[Any]:
         got, then = [], []
@@ -323,7 +322,7 @@ def _run_machine(machine: VirtualMachine, calls: Sequence[Call], found: list[Fai
 
 
 def outcome_of(machine: VirtualMachine, call: Call) -> Any:
-    """What a function of an executable gives: plain values, or the error that it raises."""
+    """The outcome of a call in the virtual machine: plain values, or the error that it raises."""
     try:
         return plain(machine[call.name](*copy.deepcopy(call.args)))
     except RelaxError as error:
@@ -331,7 +330,7 @@ def outcome_of(machine: VirtualMachine, call: Call) -> Any:
 
 
 def _replay(executable: Executable, calls: Sequence[Call], results: Sequence[Any]) -> list[Failure]:
-    """The same calls of the saved executable in a process of its own: the same bits."""
+    """Runs the same calls of the saved executable in a fresh process and compares the results bit by bit."""
     recorded = [
         Recorded(call.name, tuple(call.args), recordable(got))
         for call, got in zip(calls, results, strict=True)

@@ -1,5 +1,5 @@
-"""Executables to be changed (`relaxpy.testing.file_mutations`): small programs, which between them have every
-instruction, each with arguments that it takes and arguments that it refuses."""
+"""The corpus of executables for mutation (`relaxpy.testing.file_mutations`): small programs, which together contain
+every instruction, each with valid and invalid arguments."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def main(x: R.Tensor(("n", 8), "float32"), w: R.Tensor((8, 8), "float32"), b: R.
 
 @dataclass(frozen=True)
 class Sample:
-    """An executable in a file, and what its functions are called with."""
+    """An executable file, and the arguments of calls of its functions."""
 
     name: str
     file: Path
@@ -171,7 +171,7 @@ def _negated(x: Any, out: Any) -> None:
 
 
 def write_corpus(folder: Path) -> list[Sample]:
-    """Build the programs and save them; the same files each time."""
+    """Builds the programs and saves them. The files are the same each time."""
     register_library("relaxpy.testing.negated", _negated)
     rng = np.random.default_rng(0)
 
@@ -229,8 +229,8 @@ def write_corpus(folder: Path) -> list[Sample]:
 
 
 def _with_a_second_slot(exe: Executable) -> Executable:
-    """The program with its condition copied to another slot, and read from there: two slots that one machine maps to
-    processors, as no build makes them."""
+    """The program with its condition copied to another slot and read from there. One machine maps both slots to the
+    CPU, which no build produces."""
     main = exe.functions[0]
     at = next(i for i, instr in enumerate(main.code) if isinstance(instr, If))
     branch = main.code[at]

@@ -1,15 +1,15 @@
-"""Executables that somebody has changed, with right checksums: loading and running one ends in numbers or in a
-`RelaxError`, and in nothing else.
+"""Mutation testing of executable files with valid checksums: loading and running a mutated file must end in results or
+in a `RelaxError`.
 
     for finding in mutate_files(count=300, seed=0): …
 
-`relaxpy fuzz --files 20000` is this on the command line. A mutation takes a file of the corpus
-(`relaxpy.testing.file_corpus`), changes fields, instructions, tables or texts of its section `meta`, or puts sections
-of another file in their place, and writes it with new checksums. A process of its own loads it and, where that goes
-well, runs it with arguments that fit and others, also in the checking mode, every tensor before a page that may not be
-touched. A signal, an end that does not come, another exception, and text of the file that was executed are findings.
+`relaxpy fuzz --files 20000` is the command-line interface. A mutation takes a file of the corpus
+(`relaxpy.testing.file_corpus`), changes fields, instructions, tables or texts of its section `meta`, or replaces
+sections by those of another file, and writes it with new checksums. A separate process loads it and, if that succeeds,
+runs it with valid and invalid arguments, also in the checking mode, with every tensor placed before an inaccessible
+page. Findings are signals, timeouts, exceptions of other classes, and executed text from the file.
 
-Machine code is not changed: who runs an executable trusts that (docs/runtime.md).
+Machine code is not mutated, since running an executable means trusting it (docs/runtime.md).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from relaxpy.testing.file_corpus import Sample, write_corpus
 from relaxpy.testing.guard_pages import allocate, guarded
 
 SECONDS = 30.0
-"""A file that takes longer never ends."""
+"""The time limit for one file in seconds."""
 MEMORY = 6 << 30
-"""Bytes that a process may have."""
+"""The memory limit of a process in bytes."""
 DEEP = 2000
-"""Calls in calls, where the process is to say that there are too many."""
+"""The depth of nested calls at which the process must report an error."""
 BATCH = 64
-"""Files that a process loads, unless it dies."""
+"""The number of files that a process loads, unless it dies."""
 CANARY = "relaxpy_canary"
 
 _TEXTS = (
@@ -86,12 +86,12 @@ _AROUND = (
 )
 
 Place = tuple[Any, Any]
-"""A list or object, and the index or key of what is changed in it."""
+"""A list or object, and the index or key of the value to change."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A file that ended in something else than it should."""
+    """A file with an unexpected outcome."""
 
     seed: int
     what: str
@@ -99,14 +99,14 @@ class Finding:
 
 @dataclass
 class Pieces:
-    """A file in pieces."""
+    """The parts of a file."""
 
     sample: Sample
     meta: Any
     sections: dict[str, bytes]
-    """The others."""
+    """The other sections."""
     weights: bytes | None
-    """Those beside it."""
+    """The contents of a separate weights file."""
 
 
 def mutate_files(
@@ -115,8 +115,8 @@ def mutate_files(
     jobs: int = 1,
     progress: Callable[[dict[str, int]], None] | None = None,
 ) -> Iterator[Finding]:
-    """Change `count` files from `seed` on, in `jobs` processes at a time. `progress` is called with how many ended in
-    what."""
+    """Mutates `count` files with seeds from `seed` on, in `jobs` parallel processes. `progress` is called with the
+    number of files for each outcome."""
     with tempfile.TemporaryDirectory(prefix="relaxpy-") as folder:
         corpus = [_read(sample) for sample in write_corpus(Path(folder))]
         waiting = [
@@ -147,13 +147,13 @@ def mutate_files(
 
 
 def tally(count: int, seed: int = 0) -> tuple[list[Finding], dict[str, int]]:
-    """The findings of `mutate_files`, and how many files ended in what."""
+    """The findings of `mutate_files`, and the number of files for each outcome."""
     outcomes: dict[str, int] = {}
     return list(mutate_files(count, seed, progress=outcomes.update)), outcomes
 
 
 class _Child:
-    """A process that loads files, one after the other."""
+    """A process that loads files one after another."""
 
     def __init__(self, corpus: Sequence[Pieces], seeds: list[int]) -> None:
         self.left = seeds
@@ -177,7 +177,7 @@ class _Child:
         os.close(theirs)
 
     def poll(self, ready: bool) -> Iterator[tuple[int, str]]:
-        """Seeds that are done, and their outcomes."""
+        """Finished seeds and their outcomes."""
         data = os.read(self.pipe, 1 << 16) if ready else b""
         *lines, self.text = (self.text + data).split(b"\n")
         for line in lines:
@@ -196,13 +196,13 @@ class _Child:
             yield self.left.pop(0), f"finding: no end after {SECONDS:.0f} s"
 
     def end(self) -> None:
-        """Stop it."""
+        """Stops the process."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         os.close(self.pipe)
 
 
-# The process
+# Code of the process
 
 
 def _work(corpus: Sequence[Pieces], seeds: Sequence[int], pipe: int) -> None:
@@ -231,8 +231,8 @@ def _work(corpus: Sequence[Pieces], seeds: Sequence[int], pipe: int) -> None:
 
 
 def _listen(event: str, args: tuple[Any, ...], events: list[str]) -> None:
-    """Note what a file must not bring about."""
-    # The linker of kernels asks a C++ compiler for its library, which is named os.devnull
+    """Records events that a file must not cause."""
+    # The linker of kernels runs a C++ compiler named os.devnull to ask for its standard library
     # (`relaxpy.runtime.devices.cpu.kernels`).
     if event in _EXECUTIONS and args[0] != os.devnull:
         events.append(f"{event} {args[0]!r:.80}")
@@ -244,7 +244,7 @@ _EXECUTIONS = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen")
 
 
 def try_file(corpus: Sequence[Pieces], seed: int, folder: Path) -> str:
-    """Write a changed file, load and run it: `refused`, `error` (when it ran) or `ran`."""
+    """Writes a mutated file, loads and runs it. Returns `refused`, `error` (at run time) or `ran`."""
     rng = random.Random(seed)
     pieces = rng.choice(corpus)
     file = folder / "changed.rxe"
@@ -275,7 +275,7 @@ def try_file(corpus: Sequence[Pieces], seed: int, folder: Path) -> str:
 
 
 def _look(vm: VirtualMachine, sample: Sample, outcome: str) -> str:
-    """A profile and a plan of the memory."""
+    """Requests a profile and a memory plan."""
     name, args = sample.calls[0]
     try:
         str(vm.profile(name, *guarded(args), repeat=1))
@@ -298,8 +298,8 @@ def _read(sample: Sample) -> Pieces:
 
 
 def write(pieces: Pieces, file: Path, rng: random.Random) -> None:
-    """Write a file with right checksums; where its weights are beside it, those too, or something else in their
-    place."""
+    """Writes a file with valid checksums. If its weights are in a separate file, writes that too, or something else in
+    its place."""
     beside = file.with_name(file.name + ".weights")
     for path in (file, beside):
         if path.is_dir() and not path.is_symlink():
@@ -317,7 +317,7 @@ def write(pieces: Pieces, file: Path, rng: random.Random) -> None:
 
 
 def _misplaced(beside: Path, wanted: dict[str, Any], rng: random.Random) -> None:
-    """Another path to the weights, or another kind of file."""
+    """Changes the path of the weights file, or puts another kind of file there."""
     match rng.randrange(8):
         case 0:
             wanted["file"] = rng.choice(
@@ -345,11 +345,11 @@ def _misplaced(beside: Path, wanted: dict[str, Any], rng: random.Random) -> None
             wanted["file"] = "elsewhere.weights"
 
 
-# Changes
+# Mutations
 
 
 def changed(pieces: Pieces, corpus: Sequence[Pieces], rng: random.Random) -> Pieces:
-    """A copy with one change, sometimes a few."""
+    """A copy with one mutation, sometimes a few."""
     new = Pieces(pieces.sample, copy.deepcopy(pieces.meta), dict(pieces.sections), pieces.weights)
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
         kinds, weights = zip(*_CHANGES, strict=True)
@@ -377,7 +377,7 @@ def _places(value: Any) -> Iterator[Place]:
 def _any_place(
     new: Pieces, rng: random.Random, kind: type | tuple[type, ...] = object
 ) -> Place | None:
-    """A place that holds such a value; more often in the code of a function."""
+    """A random place with a value of this kind, more often in the code of a function."""
     functions = new.meta.get("functions") if isinstance(new.meta, dict) else None
     tree = functions if functions and rng.random() < 0.8 else new.meta
     found = [
@@ -405,7 +405,7 @@ def _type(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
 
 
 def _image(new: Pieces, corpus: Sequence[Pieces], rng: random.Random) -> None:
-    """A field of a kernel, of its images, or of what those need becomes another, or changes its place."""
+    """Mutates or moves a field of a kernel, of its images, or of their requirements."""
     if not isinstance(new.meta, dict):
         return
     tables = {name: new.meta.get(name) for name in ("kernels", "requirements")}
@@ -460,8 +460,8 @@ def _instruction(new: Pieces, corpus: Sequence[Pieces], rng: random.Random) -> N
 
 
 def _likely(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
-    """Another program: a field of an instruction gets what the same field of another one has, an operation or element
-    type becomes another."""
+    """Makes a plausible other program: copies a field between instructions of the same kind, or changes an operation or
+    an element type."""
     codes = [code for code in _codes(new.meta) if code]
     if not codes:
         return
@@ -486,7 +486,7 @@ def _likely(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
 
 
 def _item(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
-    """Another number of items in a list."""
+    """Changes the number of items in a list."""
     place = _any_place(new, rng, list)
     if place is None:
         return
@@ -503,7 +503,7 @@ def _item(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
 
 
 def _deep(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
-    """A value inside of many others: a mark, which `write` replaces."""
+    """Inserts a mark for a deeply nested value, which `write` expands."""
     place = _any_place(new, rng)
     if place is not None:
         inner = json.dumps(place[0][place[1]])
@@ -513,7 +513,7 @@ def _deep(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
 
 
 def _deepened(text: str) -> str:
-    """The text of the section with marks replaced."""
+    """The text of the section with marks expanded."""
     begin = text.find(f'"{_DEEP}')
     if begin < 0:
         return text
@@ -524,7 +524,7 @@ def _deepened(text: str) -> str:
 
 
 def _splice(new: Pieces, corpus: Sequence[Pieces], rng: random.Random) -> None:
-    """A part of another file."""
+    """Inserts a part of another file."""
     other = rng.choice(corpus)
     if rng.random() < 0.3:
         name = rng.choice(["object", "sources", "weights"])
@@ -538,7 +538,7 @@ def _splice(new: Pieces, corpus: Sequence[Pieces], rng: random.Random) -> None:
 
 
 def _section(new: Pieces, _: Sequence[Pieces], rng: random.Random) -> None:
-    """A section or part that is missing, too much, or nonsense."""
+    """Removes, adds or corrupts a section or a part of one."""
     match rng.randrange(5):
         case 0:
             new.sections.pop(rng.choice(["sources", "object", "weights"]), None)

@@ -1,10 +1,9 @@
-"""Many random programs, in processes of their own: a program that ends its process, or never ends,
-is a finding, too.
+"""Fuzzing with random programs in separate processes, so that crashes and hangs are findings too.
 
     for outcome in fuzz(count=200, seed=0, jobs=2):
         if outcome.failure: …
 
-`relaxpy fuzz` is this on the command line.
+`relaxpy fuzz` is the command-line interface.
 """
 
 from __future__ import annotations
@@ -31,31 +30,31 @@ from relaxpy.testing.random_program import Program, random_module
 from relaxpy.testing.shrink import shrink
 
 BATCH = 20
-"""Programs that are compiled together."""
+"""The number of programs that are compiled together."""
 TURNS = 4
-"""Of so many batches one is built as users' programs are. The others are compiled without LLVM's optimisations, which
-take three quarters of the time, and every other one with a pipeline of its own (`random_pipeline`)."""
+"""One batch of this many is built like users' programs. The others are compiled without LLVM's optimisations, which
+take three quarters of the time, and half of them with a random pipeline (`random_pipeline`)."""
 SECONDS = 120.0
-"""A program that takes longer never ends."""
+"""The time limit for one program in seconds."""
 MORE_SECONDS = 30.0
-"""For each further program of a batch: more than any takes on a machine that does ten other things."""
+"""Additional seconds for each further program of a batch: more than any program needs on a heavily loaded machine."""
 SHRINK_SECONDS = 240.0
-"""What making a program smaller may take."""
+"""The time limit for reducing a program in seconds."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one seed."""
+    """The result for one seed."""
 
     seed: int
     failure: Failure | None = None
-    """The first that was found."""
+    """The first failure found."""
     program: str = ""
-    """A small program that shows it, as `relaxpy.testing.kept` has them; "" where there is none."""
+    """The reduced program in the format of `relaxpy.testing.kept`; "" if there is none."""
 
 
 def calls_of(program: Program) -> list[Call]:
-    """Calls of a random program at its sizes, the smallest first."""
+    """Calls of a random program at its sizes, smallest first."""
     sizes = sorted(program.bindings(), key=lambda binding: sum(binding.values()))
     return [
         Call(program.mod, program.name, program.arguments(binding), f"seed {program.seed}")
@@ -64,19 +63,20 @@ def calls_of(program: Program) -> list[Call]:
 
 
 def batches_of(count: int, seed: int) -> list[range]:
-    """The seeds from `seed` on, by batch."""
+    """The seeds from `seed` on, in batches."""
     first, end = seed - seed % BATCH, seed + count
     return [range(max(i, seed), min(i + BATCH, end)) for i in range(first, end, BATCH)]
 
 
 def is_bounded(seed: int) -> bool:
-    """Do the programs of this seed's batch declare upper bounds of their sizes? Their memory is planned statically."""
+    """Whether the programs of this seed's batch declare upper bounds of their sizes, so that their memory is planned
+    statically."""
     return seed // BATCH % 3 == 1
 
 
 def bounded(calls: Sequence[Call]) -> list[Call]:
-    """The calls, of functions that declare the largest sizes which their arguments have as upper bounds; those that
-    would contradict themselves with them (`n` is at most 3, and added to 5 elements) declare none."""
+    """The calls, with the largest sizes of their arguments declared as upper bounds. Functions for which the bounds
+    would be contradictory (`n` is at most 3, and added to 5 elements) declare none."""
     mod = calls[0].mod
     limits: dict[str, dict[str, int]] = {}
     for call in calls:
@@ -92,7 +92,7 @@ def bounded(calls: Sequence[Call]) -> list[Call]:
 
 
 def _contradict(mod: IRModule, limits: Sequence[Mapping[str, int]]) -> bool:
-    """Is the module refused once its functions declare these bounds?"""
+    """Whether the module is rejected once its functions declare these bounds."""
     try:
         check_well_formed(
             with_bounds(mod, {key: limit for own in limits for key, limit in own.items()})
@@ -103,7 +103,7 @@ def _contradict(mod: IRModule, limits: Sequence[Mapping[str, int]]) -> bool:
 
 
 def ways_of(seed: int) -> Ways:
-    """How the program of a seed is built and run: as all of its batch."""
+    """The ways to build and run the programs of a seed's batch."""
     batch = seed // BATCH
     if batch % TURNS == 0:
         return Ways()
@@ -112,7 +112,7 @@ def ways_of(seed: int) -> Ways:
 
 
 def check_seeds(seeds: Sequence[int]) -> list[Failure]:
-    """Make the programs of these seeds, of one batch, in one module, and check them."""
+    """Generates the programs of these seeds, which are of one batch, in one module, and checks them."""
     try:
         _, programs = random_module(seeds)
         calls = [call for program in programs for call in calls_of(program)]
@@ -124,7 +124,7 @@ def check_seeds(seeds: Sequence[int]) -> list[Failure]:
 
 
 def shrunk(seed: int) -> Outcome:
-    """The failure of one seed, made small."""
+    """The failure of one seed, reduced."""
     found = check_seeds([seed])
     if not found:
         return Outcome(seed)
@@ -142,8 +142,8 @@ def shrunk(seed: int) -> Outcome:
 
 
 def fuzz(count: int, seed: int = 0, jobs: int = 1, keep_going: bool = True) -> Iterator[Outcome]:
-    """Check `count` programs from `seed` on, in `jobs` processes; an outcome a seed, in the order
-    in which they are done. Without `keep_going` it ends after the first failure."""
+    """Checks `count` programs with seeds from `seed` on, in `jobs` processes. Yields an outcome for each seed when it
+    is done. Without `keep_going` it stops after the first failure."""
     if count < 0 or jobs < 1:
         raise UsageError("fuzz", f"cannot check {count} programs in {jobs} processes")
     batches = batches_of(count, seed)
@@ -173,7 +173,7 @@ def fuzz(count: int, seed: int = 0, jobs: int = 1, keep_going: bool = True) -> I
 
 
 class _Worker:
-    """A process that checks programs; a new one is started where it dies or takes too long."""
+    """Checks programs in a process, which is replaced if it dies or takes too long."""
 
     def __init__(self) -> None:
         self.process: Any = None
@@ -181,7 +181,7 @@ class _Worker:
         self.stopped = False
 
     def check(self, seeds: Sequence[int]) -> list[Outcome]:
-        """All the seeds together; where something fails, each by itself."""
+        """Checks all seeds together, and each separately if there is a failure."""
         answer = self.ask("check", list(seeds), SECONDS + MORE_SECONDS * (len(seeds) - 1))
         if answer == []:
             return [Outcome(seed) for seed in seeds]
@@ -194,7 +194,7 @@ class _Worker:
         return found
 
     def one(self, seed: int) -> Outcome:
-        """One seed; a failure is made smaller."""
+        """Checks one seed and reduces a failure."""
         answer = self.ask("check", [seed], SECONDS)
         if answer == []:
             return Outcome(seed)
@@ -204,7 +204,7 @@ class _Worker:
         return small if isinstance(small, Outcome) else Outcome(seed, answer[0])
 
     def ask(self, what: str, argument: Any, seconds: float) -> Any:
-        """The process's answer; text that says how it ended where it gives none."""
+        """The answer of the process, or a text about how it ended without one."""
         if self.stopped:
             return "stopped"
         if self.process is None:
@@ -226,20 +226,20 @@ class _Worker:
         return text
 
     def end(self) -> None:
-        """Stop the process."""
+        """Stops the process."""
         if self.process is not None:
             self.process.kill()
             self.process.join()
         self.process = None
 
     def stop(self) -> None:
-        """Stop for good."""
+        """Stops permanently."""
         self.stopped = True
         self.end()
 
 
 def _serve(connection: Connection) -> None:
-    """The process: answers until nobody asks."""
+    """The main loop of the process: answers requests until the connection is closed."""
     while True:
         try:
             what, argument = connection.recv()

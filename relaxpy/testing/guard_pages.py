@@ -1,6 +1,6 @@
-"""Memory that ends right before a page that may not be touched: a read or write beyond a tensor's end is a signal.
+"""Memory that ends directly before an inaccessible page: an access beyond a tensor's end raises a signal.
 
-Signals end the process: try things in a process of its own.
+A signal ends the process, so run such code in a separate process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _plain_allocate = tensor.allocate
 
 
 def allocate(nbytes: int) -> tuple[Any, int]:
-    """As `relaxpy.runtime.tensor.allocate`. Aligned as there, so that up to 63 bytes may lie behind the tensor."""
+    """Like `relaxpy.runtime.tensor.allocate`, with the same alignment, so up to 63 bytes may follow the tensor."""
     if not 0 <= nbytes < 1 << 30:
         return _plain_allocate(nbytes)
     memory, end = _before_guard(nbytes)
@@ -34,7 +34,7 @@ def allocate(nbytes: int) -> tuple[Any, int]:
 
 
 def guarded(value: Any) -> Any:
-    """An argument whose arrays end right before such a page."""
+    """Copies an argument so that its arrays end directly before an inaccessible page."""
     if isinstance(value, tuple):
         return tuple(map(guarded, value))
     if not isinstance(value, np.ndarray):
@@ -47,8 +47,8 @@ def guarded(value: Any) -> Any:
 
 
 def status_in_child(run: Callable[[], object]) -> int:
-    """The status, as `os.waitpid` gives it, of a forked process that calls this and ends: 0, or 1 << 8 after an
-    exception, or the number of a signal."""
+    """Runs a function in a forked process and returns the status of `os.waitpid`: 0, 1 << 8 after an exception, or the
+    number of a signal."""
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
@@ -68,7 +68,7 @@ def status_in_child(run: Callable[[], object]) -> int:
 
 
 def _before_guard(nbytes: int) -> tuple[np.ndarray, int]:
-    """Memory with a page at its end that may not be touched, and the address of that page."""
+    """Memory with an inaccessible page at its end, and the address of that page."""
     size = (nbytes + _ALIGNMENT + _PAGE - 1) // _PAGE * _PAGE
     memory = np.frombuffer(mmap.mmap(-1, size + _PAGE), np.uint8)
     end = memory.__array_interface__["data"][0] + size

@@ -1,21 +1,19 @@
-"""A reference interpreter of whole modules on numpy: slow, and obviously right. It judges passes
-and kernels.
+"""A reference interpreter of whole modules on numpy. It is slow and simple, and is the reference for passes and
+kernels.
 
     mod = relaxpy.parse(text)
     y = interpret(mod, "main", x, w)
 
-Operators run through their `reference`, tensor programs as Python loops
-(`relaxpy.tir.to_python`), library and packed functions as they are registered, or as `libraries`
-gives them. Values are numpy arrays, tuples of values, `relaxpy.runtime.Shape` for shapes, Python
-scalars, and callables. What the program promises is checked: arguments, parameters, `match_cast`,
-results, and relations of dimensions raise the error that the virtual machine raises, with its
-code and text; a binding whose value does not fit its deduced annotation is a mistake of the
-compiler and raises one, too (about a "binding").
+Operators run by their `reference`; tensor programs as Python loops (`relaxpy.tir.to_python`); library and packed
+functions as registered, or as given by `libraries`. Values are numpy arrays, tuples of values, `relaxpy.runtime.Shape`
+for shapes, Python scalars, and callables. The program's annotations are checked: arguments, parameters, `match_cast`,
+results and relations of dimensions raise the same errors as in the virtual machine. A value that does not fit the
+deduced annotation of its binding is a compiler bug and an error too (about a "binding").
 
-Modules may be lowered, by every pass of the pipeline: storage is memory here, too, that tensors
-share as the plan says, and that is filled with nonsense where a tensor begins.
+Modules may be lowered by any prefix of the pipeline. Storage is modelled as memory that tensors share according to the
+plan, and that is filled with invalid values when a tensor begins.
 
-Calls do not nest on Python's stack: a recursion may be as deep as memory allows.
+Calls do not use Python's stack, so the depth of recursion is limited only by memory.
 """
 
 from __future__ import annotations
@@ -105,12 +103,12 @@ from relaxpy.transform.outline import PRIMITIVE
 Observer: TypeAlias = Callable[[str, TensorProgram, Sequence[Value]], Callable[[], None] | None]
 Trace: TypeAlias = Callable[[str, Binding, Mapping[Var, Value]], None]
 Steps: TypeAlias = Generator["Activation", Value, Value]
-"""An evaluation: it yields the calls that it needs, and is sent their results."""
+"""A running evaluation. It yields the calls that it needs, and receives their results."""
 
 
 @dataclass(frozen=True, eq=False)
 class Closure:
-    """A function with the scope that it was made in. Callable from Python."""
+    """A function with the scope of its definition. Callable from Python."""
 
     machine: Interpreter
     function: Function
@@ -119,7 +117,7 @@ class Closure:
 
     @property
     def arity(self) -> int:
-        """Number of parameters."""
+        """The number of parameters."""
         return len(self.function.params)
 
     def __call__(self, *args: Value) -> Value:
@@ -128,14 +126,14 @@ class Closure:
 
 @dataclass(frozen=True, eq=False)
 class Partial:
-    """A function value whose last arguments are filled in (`vm.make_closure`)."""
+    """A function value with its last arguments bound (`vm.make_closure`)."""
 
     function: Closure
     captured: tuple[Value, ...]
 
     @property
     def arity(self) -> int:
-        """Number of parameters that are left."""
+        """The number of remaining parameters."""
         return self.function.arity - len(self.captured)
 
     def __call__(self, *args: Value) -> Value:
@@ -144,7 +142,7 @@ class Partial:
 
 @dataclass(frozen=True, eq=False)
 class Activation:
-    """A call to be made."""
+    """A requested call."""
 
     callee: Closure
     args: tuple[Value, ...]
@@ -159,20 +157,19 @@ def interpret(
     perturb: Perturbation | None = None,
     trace: Trace | None = None,
 ) -> Value:
-    """Run function `name` of a module on numpy and give its value: an array, a tuple of values, a
-    Shape, a scalar.
+    """Runs function `name` of a module on numpy and returns its value: an array, a tuple of values, a Shape, or a
+    scalar.
 
-    Arguments are what the virtual machine takes: arrays, lists of numbers, tuples of arguments,
-    tuples of ints for shapes, scalars, and Python functions. `libraries` are functions on numpy
-    arrays by name, as `call_dps_library` (inputs, then outputs to write) and `call_packed`
-    (inputs; the result is returned) call them; others are taken from what is registered with the
-    runtime. `observe(name, program, values)` is called before each tensor program, and gives what
-    is to be called after it. `perturb(array)` replaces every array of floats that an operator
-    or tensor program computes. `trace(function, binding, values)` is called after each binding, with what
-    the function's variables hold.
+    Arguments are those of the virtual machine: arrays, lists of numbers, tuples of arguments, tuples of ints for
+    shapes, scalars, and Python functions. `libraries` maps names to functions on numpy arrays, in the conventions of
+    `call_dps_library` (inputs, then outputs to write) and `call_packed` (inputs; the result is returned). Other
+    functions are those registered with the runtime. `observe(name, program, values)` is called before each tensor
+    program and returns a function that is called after it. `perturb(array)` replaces each float array that an operator
+    or tensor program computes. `trace(function, binding, values)` is called after each binding, with the values of the
+    function's variables.
 
-    Raises: RuntimeCheckError for a value that does not fit; UsageError for an unknown function or
-    another number of arguments; PassError (`interpret`) for what cannot be interpreted.
+    Raises: RuntimeCheckError for a value that does not fit; UsageError for an unknown function or a wrong number of
+    arguments; PassError (`interpret`) for code that cannot be interpreted.
     """
     if isinstance(mod, Function):
         mod = IRModule({name: mod})
@@ -187,7 +184,7 @@ def interpret(
 def _arguments(
     name: str, function: Function, args: Sequence[Any], mod: IRModule
 ) -> tuple[Value, ...]:
-    """Arguments as values of the interpreter, refused as the virtual machine refuses them."""
+    """Converts arguments to values of the interpreter. Raises the errors of the virtual machine."""
     wanted = len(function.params)
     if len(args) != wanted:
         problem = (
@@ -215,7 +212,7 @@ def _arguments(
 
 
 def _own_constants(values: list[Value], indices: Sequence[int]) -> None:
-    """Put copies in place of constants that a function updates: a constant is a value."""
+    """Replaces constants that a function updates by copies, since constants are values."""
     for i in indices:
         if i >= 0 and isinstance(values[i], np.ndarray) and not values[i].flags.writeable:
             values[i] = values[i].copy()
@@ -239,10 +236,10 @@ class Interpreter:
         self.trace = trace
         self.entered: set[Function] = set()
         self.updatable: set[tuple[Call, int]] = set()
-        """Arguments of calls that may be changed in place, of the functions entered so far."""
+        """Arguments of calls that may be updated in place, for the functions called so far."""
 
     def run(self, call: Activation) -> Value:
-        """Make a call, and all the calls that it makes, on a stack of our own."""
+        """Runs a call and its nested calls on an explicit stack."""
         stack = [self.enter(call)]
         sent: Value = None
         while stack:
@@ -261,7 +258,7 @@ class Interpreter:
         return sent
 
     def enter(self, call: Activation) -> Steps:
-        """Check the arguments, evaluate the body, check the result."""
+        """Checks the arguments, evaluates the body, and checks the result."""
         closure, function, name = call.callee, call.callee.function, call.callee.name
         if function not in self.entered:
             self.entered.add(function)
@@ -284,11 +281,11 @@ class Interpreter:
         return result
 
     def sequence(self, body: SeqExpr, scope: Scope) -> Steps:
-        """Bindings in order, then the value."""
+        """Evaluates the bindings in order, then the result."""
         for binding in body.bindings:
             var = binding.var
             if isinstance(binding.value, Function):
-                # the function may call itself: its scope is this one
+                # The function may call itself, so its scope includes its own variable.
                 name = f"{scope.function}_{var.name}"
                 scope.vars[var] = Closure(self, binding.value, scope, name)
                 continue
@@ -303,7 +300,7 @@ class Interpreter:
         return (yield from self.value(body.body, scope))
 
     def check(self, binding: Binding, value: Value, scope: Scope) -> None:
-        """Compare a value with what the program, or the compiler, says of it."""
+        """Compares a value with the annotation of the program or the compiler."""
         var = binding.var
         if isinstance(binding, MatchCast):
             checks = Checks(scope)
@@ -318,7 +315,7 @@ class Interpreter:
         check_fits(subject, value, scope)
 
     def value(self, expr: Expr, scope: Scope) -> Steps:
-        """The value of what may stand at the right of a binding."""
+        """The value of an expression on the right-hand side of a binding."""
         match expr:
             case If(cond=cond, then=then, otherwise=otherwise):
                 chosen = _truth((yield from self.value(cond, scope)))
@@ -359,7 +356,7 @@ class Interpreter:
             case GlobalVar(name=name):
                 function = self.mod.functions.get(name)
                 if isinstance(function, Function):
-                    # A group of FuseOps is a part of its caller, and an error in it the caller's.
+                    # A fused function is a part of its caller, so its errors are reported in the caller.
                     part = PRIMITIVE in function.attrs and scope.function
                     return Closure(self, function, Scope(), part or name)
                 return function
@@ -373,14 +370,14 @@ class Interpreter:
     def call(self, call: Call, scope: Scope) -> Steps:
         args = []
         for arg in call.args:
-            # an external function's name is looked up by what calls it
+            # The name of an external function is looked up by the operator that calls it.
             if isinstance(arg, ExternFunc):
                 args.append(arg)
             elif isinstance(call.op, Op) and call.op.legalize is not None and is_integers(arg):
-                # no value is made of it: its program computes in 64 bits, after what is demanded of the sizes
+                # No value is created: the operator's code computes in 64 bits, after the checks of sizes.
                 args.append(scope.wrapped(arg))
             elif isinstance(arg, ShapeExpr) and isinstance(call.op, CrossLevelCall):
-                # no shape value is made of it; these are scalars
+                # No shape value is created from it; these are scalars.
                 try:
                     args.append(Shape(map(scope.dim, arg.dims)))
                 except RelaxError as error:
@@ -430,7 +427,7 @@ class Interpreter:
         )
 
     def cross_level(self, call: Call, args: list[Value], scope: Scope) -> Value:
-        """Allocate the outputs, call in destination-passing style, give the outputs (figure 5)."""
+        """Allocates the outputs, calls in destination-passing style, and returns the outputs (figure 5)."""
         inputs = list(args[1]) if isinstance(args[1], tuple) else [args[1]]
         indices = call.op.inplace_indices if isinstance(call.op, CallTIRInplace) else ()
         outputs, allocated = [], []
@@ -439,7 +436,7 @@ class Interpreter:
             assert out.dims is not None
             if i < len(indices) and (index := indices[i]) >= 0:
                 if (call, index) not in self.updatable or not inputs[index].flags.writeable:
-                    # a constant is a value: what updates it, updates a copy
+                    # Constants are values, so an update changes a copy.
                     inputs[index] = inputs[index].copy()
                 outputs.append(inputs[index])
             else:
@@ -452,7 +449,7 @@ class Interpreter:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def destination_passing(self, callee: Expr, values: Sequence[Value], scope: Scope) -> None:
-        """Run a tensor program or library function on inputs, outputs and scalars."""
+        """Runs a tensor program or library function on inputs, outputs and scalars."""
         program = self.mod.functions.get(callee.name) if isinstance(callee, GlobalVar) else callee
         if isinstance(program, ExternFunc):
             function = self.registered(program.name, library.find_library)
@@ -473,7 +470,7 @@ class Interpreter:
             raise PassError("interpret", f"{callee} is no tensor program")
 
     def intrinsic(self, op: Intrinsic, call: Call, args: list[Value], scope: Scope) -> Value:
-        """Memory and VM instructions that lowering makes."""
+        """The memory and VM instructions of lowered programs."""
         match op:
             case AllocStorage():
                 size = max(args[0], 0)  # of a tensor with a negative dimension, which is refused
@@ -525,7 +522,7 @@ class Interpreter:
     def registered(
         self, name: str, find: Callable[[str], Callable[..., Any]]
     ) -> Callable[..., Any]:
-        """A library or packed function, on numpy arrays."""
+        """A library or packed function on numpy arrays."""
         if name in self.libraries:
             return self.libraries[name]
         func = find(name)
@@ -533,8 +530,8 @@ class Interpreter:
 
 
 def run_program(program: TensorProgram, values: Sequence[Value], name: str = "main") -> None:
-    """Run a tensor program on arrays (inputs, then outputs) and scalars, in the order of its
-    parameters of each kind. Errors call it `name`."""
+    """Runs a tensor program on arrays (inputs, then outputs) and scalars, each in the order of its parameters. Errors
+    refer to it as `name`."""
     assert isinstance(program, PrimFunc)
     arrays = iter(v for v in values if isinstance(v, np.ndarray))
     scalars = iter(v for v in values if not isinstance(v, np.ndarray))
@@ -555,7 +552,7 @@ def _truth(value: Value) -> bool:
 
 
 def _promises_nothing(value: Expr) -> bool:
-    """Is this a call of something that is known at run time only? What it gives is checked."""
+    """Whether this is a call of a function that is known only at run time. Its result is checked."""
     return isinstance(value, Call) and isinstance(
         value.op, (Var, ExternFunc, CallPurePacked, InvokeClosure)
     )
@@ -563,7 +560,7 @@ def _promises_nothing(value: Expr) -> bool:
 
 @contextmanager
 def _failures(code: str, what: str, scope: Scope) -> Iterator[None]:
-    """An exception in Python code that a program calls, as the error of the virtual machine."""
+    """Converts an exception in Python code that a program calls to the error of the virtual machine."""
     try:
         yield
     except RelaxError:
@@ -575,7 +572,7 @@ def _failures(code: str, what: str, scope: Scope) -> Iterator[None]:
 
 
 def _to_runtime(value: Value) -> Any:
-    """A value as registered functions take it; arrays share their memory."""
+    """Converts a value to an argument of registered functions. Arrays share their memory."""
     if isinstance(value, np.ndarray):
         return from_numpy(value)
     if isinstance(value, tuple) and not isinstance(value, Shape):
@@ -584,7 +581,7 @@ def _to_runtime(value: Value) -> Any:
 
 
 def _plain(value: Any) -> Value:
-    """What a registered function gave, as a value of the interpreter."""
+    """Converts the result of a registered function to a value of the interpreter."""
     if isinstance(value, Tensor):
         return value.numpy()
     if isinstance(value, tuple) and not isinstance(value, Shape):

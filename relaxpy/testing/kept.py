@@ -1,12 +1,12 @@
-"""Calls of programs kept as files: script, with the arguments in a comment.
+"""Stores calls of programs as files: a script, with the arguments in a comment.
 
     # Found by seed 17. kernel: the kernel divide of [(2,)]: 1 of 2 elements differ …
     # call: main [{"tensor": "float32", "shape": [2], "data": [0.5, NaN]}, {"shape": [2, 3]}, 4]
     from relaxpy.script import ir as I, relax as R, tir as T
     …
 
-Such a file is a program like any other (`relaxpy show` prints it); `call_of` gives the call, which
-`relaxpy.testing.differential.check` judges.
+Such a file is an ordinary program (`relaxpy show` prints it). `call_of` returns the call, to be checked with
+`relaxpy.testing.differential.check`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ MARK = "# call: "
 
 
 def text_of(call: Call, reason: str) -> str:
-    """A call as the text of such a file; `reason` says in words why it is kept."""
+    """The text of a file with a call; `reason` describes why it is kept."""
     comment = "\n".join(f"# {line}".rstrip() for line in reason.splitlines()[:12])
     args = json.dumps([_encoded(arg) for arg in call.args])
     return f"{comment}\n{MARK}{call.name} {args}\n{call.mod.script()}\n"
 
 
 def call_of(text: str, name: str) -> Call:
-    """The call of such a text; `name` is for messages. Raises UsageError (`kept-file`) for another
-    text, ScriptError for a program that does not parse."""
+    """The call in such a text; `name` is for messages. Raises UsageError (`kept-file`) for other text, and ScriptError
+    for a program that does not parse."""
     line = next((line for line in text.splitlines() if line.startswith(MARK)), None)
     if line is None:
         raise UsageError(

@@ -1,5 +1,5 @@
-"""Tensor programs compiled and run by themselves, without a module around them: many in one
-object, since a kernel costs 20 ms that way and 60 ms alone."""
+"""Compiles and runs tensor programs without a module: many in one object, since a kernel then costs 20 ms instead of 60
+ms."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Kernels:
     def __init__(
         self, programs: Mapping[str, PrimFunc], target: Target | None = None, schedule: bool = True
     ) -> None:
-        """Compile `programs` for `target` (this machine), scheduled, which is checked, or as they
-        are. Names must be identifiers."""
+        """Compiles `programs` for `target` (default: this machine), either scheduled and verified, or unscheduled.
+        Names must be identifiers."""
         target = target or Target.host()
         backend = backend_of(target)
         kernels: dict[str, ScheduledKernel] = {}
@@ -46,7 +46,7 @@ class Kernels:
 
     @classmethod
     def of(cls, executable: Executable) -> Kernels:
-        """The kernels of an executable, in the images that run here."""
+        """The kernels of an executable, with the images that run on this machine."""
         kernels = cls.__new__(cls)
         kernels._load(executable.objects, executable.images_here())
         return kernels
@@ -67,15 +67,15 @@ class Kernels:
         outputs: Sequence[np.ndarray],
         scalars: Sequence[int] = (),
     ) -> None:
-        """Call a program; it writes `outputs`, which must be C-contiguous."""
+        """Calls a kernel. It writes to `outputs`, which must be C-contiguous."""
         records = [_record(array) for array in (*inputs, *outputs)]
         pointers = [ctypes.c_void_p(ctypes.addressof(record)) for record, _ in records]
         self._handles[name](*pointers, *scalars)
 
 
 def _record(array: np.ndarray) -> tuple[DLTensor, object]:
-    """How kernels are told of an array (without strides: numpy's of an empty one are not
-    compact), and what must stay alive."""
+    """The DLTensor of an array, and the objects that must stay alive with it. It has no strides, since numpy's strides
+    of an empty array are not compact."""
     compact = np.ascontiguousarray(array)
     kind = dtypes.info(dtypes.from_numpy(array.dtype))
     shape = (ctypes.c_int64 * array.ndim)(*array.shape)

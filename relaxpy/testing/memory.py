@@ -1,4 +1,4 @@
-"""Memory that interpreted programs allocate: filled with nonsense, so that what nobody has written stands out."""
+"""Memory of interpreted programs, filled with invalid values so that reads of uninitialised elements are detected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from relaxpy.testing.values import (
 def allocate(
     shape: Sequence[int], dtype: DType, offset: int = 0, storage: Value = None
 ) -> np.ndarray:
-    """A tensor that nobody has written; if a storage is given, `offset` bytes behind its start."""
+    """An uninitialised tensor; with a storage, at `offset` bytes in it."""
     fresh = unset(shape, dtype)
     if storage is None:
         return fresh
@@ -40,7 +40,7 @@ def allocate(
 
 @contextmanager
 def memory_for(made: Annotation) -> Iterator[None]:
-    """Raise the error of the virtual machine where there is not the memory for what is made inside."""
+    """Raises the error of the virtual machine if there is not enough memory for the values created inside."""
     known = isinstance(made, TensorType) and made.dtype is not None and made.dims is not None
     dims = (made.dims or ()) if isinstance(made, TensorType) else ()
     nbytes = product(dims).value if known else None
@@ -58,11 +58,11 @@ def memory_for(made: Annotation) -> Iterator[None]:
 
 
 _ADDRESSES = 1 << 48
-"""Bytes that no process has: numpy raises other errors where it cannot count them."""
+"""A number of bytes that no process has. For larger ones numpy raises other errors, since it cannot count them."""
 
 
 def unset(shape: Sequence[int], dtype: DType | None) -> np.ndarray:
-    """Memory that nobody has written: NaN, or a number that stands out."""
+    """Uninitialised memory: filled with NaN, or with a conspicuous number."""
     kind = dtype or DType("float32")
     with memory_for(TensorType(tuple(shape), kind)):
         return np.full(

@@ -1,4 +1,4 @@
-"""A pass on random programs: what comes out is well formed and computes the same."""
+"""Tests a pass on random programs: the result must be well formed and compute the same values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from relaxpy.transform.base import Pass
 
 
 def check_pass(step: Pass, seeds: Iterable[int], before: Pass | None = None, sizes: int = 2) -> int:
-    """Run `step` (after the pass `before`) on the random programs of these seeds, at so many bindings of their
-    symbols. Gives how many programs it changed.
+    """Runs `step` (after the pass `before`) on the random programs of these seeds, with `sizes` bindings of their
+    symbols each. Returns the number of programs that it changed.
 
-    Raises: AssertionError, with both programs, where a value or an error is another one afterwards, or where a
-    second run changes more; VerifyError for a module that is not well formed.
+    Raises: AssertionError, with both programs, if a value or an error differs afterwards, or if a second run changes
+    the program again; VerifyError for a module that is not well formed.
     """
     changed = 0
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""Random values of an annotation: arguments of random programs."""
+"""Random values of annotations, as arguments of random programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relaxpy.runtime.tensor import Shape
 from relaxpy.testing.values import Value
 
 UNKNOWN = (2, 3, 1, 4)
-"""Sizes where an annotation does not say any."""
+"""Sizes for dimensions that an annotation does not specify."""
 
 
 def argument_of(
@@ -22,9 +22,9 @@ def argument_of(
     seed: tuple[int, ...],
     limits: tuple[float, float] | None = None,
 ) -> Value:
-    """A value that fits `annotation` at these sizes: floats between -1 and 1, integers between
-    -4 and 8, or as `limits` say (both inclusive for integers). The same arguments give the same
-    value. Raises UsageError for a function type."""
+    """A random value of `annotation` at these sizes: floats between -1 and 1 and integers between -4 and 8, or within
+    `limits` (both inclusive for integers). The same arguments give the same value. Raises UsageError for a function
+    type."""
     rng = np.random.default_rng([*seed, *(size % (1 << 64) for size in sizes.values())])
     match annotation:
         case TensorType(dtype=dtype):

@@ -1,8 +1,8 @@
-"""A function body under random construction: what there is to use, and what may come next.
+"""A function body under random construction: its available values, and operations to extend it.
 
-The rules (`random_operators`, `random_shapes`, `random_control`, `random_levels`) are functions of
-a `Body`: each tries to emit a binding or a few, and says whether it did. What does not deduce is
-not a program: `DeduceError` means that the rule found nothing.
+The rules (`random_operators`, `random_shapes`, `random_control`, `random_levels`) are functions of a `Body`: each tries
+to emit one or a few bindings, and returns whether it succeeded. An expression whose annotation cannot be deduced is not
+part of a program: `DeduceError` means that the rule failed.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from relaxpy.op.deduce import deduce
 from relaxpy.op.deduction import Deduction
 
 TYPICAL = 5
-"""A size that symbols may have, to tell how large a tensor can get."""
+"""A typical value of symbols, to estimate the size of a tensor."""
 LARGEST = 2000
-"""No tensor has more elements at this size."""
+"""The most elements of a tensor at the typical size."""
 RANK = 5
-"""No tensor has more dimensions."""
+"""The most dimensions of a tensor."""
 CONDITIONAL = 0.03
-"""How often a call is taken that may stop with an error at some sizes."""
+"""The probability of taking a call that may raise an error at some sizes."""
 UNDECIDED = 0.15
-"""How often a tensor program is called with what may not fit it, or a size may be negative."""
+"""The probability of calling a tensor program with arguments that may not fit, or with a size that may be negative."""
 
 Rule: TypeAlias = Callable[["Body"], bool]
 
@@ -54,30 +54,30 @@ class Body:
     rules: Mapping[Rule, int]
     symbols: list[SymVar] = field(default_factory=list)
     places: list[SymVar] = field(default_factory=list)
-    """Scalar parameters that may be any integer: places along an axis, and no sizes."""
+    """Scalar parameters with any integer value: indices along an axis, not sizes."""
     params: list[Var] = field(default_factory=list)
-    """Those of the function of the module; it gets more as calls need them."""
+    """Parameters of the module's function. Calls add more as needed."""
     pool: list[Var] = field(default_factory=list)
-    """What can be used here."""
+    """The values available here."""
     ranges: dict[Var, tuple[float, float]] = field(default_factory=dict)
-    """Least and greatest values of parameters, where those are not the usual ones."""
+    """The value ranges of parameters, if they are not the default."""
     globals: dict[str, CallableType] = field(default_factory=dict)
-    """Functions of the module that may be called."""
+    """The module's functions that may be called."""
     programs: dict[str, Rule] = field(default_factory=dict)
-    """Tensor programs of the module, and how each is called."""
+    """The module's tensor programs, with the rule that calls each."""
     dataflow: bool = False
     pure: bool = True
     depth: int = 0
-    """How many functions and branches this stands in."""
+    """The number of enclosing functions and branches."""
     may_add_params: bool = True
     outer: Body | None = None
     counter: list[int] = field(default_factory=lambda: [0])
-    """Makes the names of new symbols different."""
+    """A counter that makes the names of new symbols unique."""
 
-    # What rules use
+    # For rules
 
     def steps(self, length: int) -> None:
-        """About `length` bindings by random rules."""
+        """Emits about `length` bindings by random rules."""
         rules, weights = list(self.rules), list(self.rules.values())
         done = tries = 0
         while done < length and tries < 12 * length:
@@ -89,15 +89,16 @@ class Body:
                 continue
 
     def emit(self, value: Expr) -> Var:
-        """Bind a value that is sure to run, or nearly always. Raises DeduceError for one that
-        does not deduce, may stop, or is too large."""
+        """Binds a value that never fails at run time, or very rarely. Raises DeduceError if its annotation cannot be
+        deduced, or if it may fail or is too large."""
         self.check(value)
         return self.add(self.builder.emit(value))
 
     def check(self, value: Expr) -> None:
-        """Raise DeduceError for a call that is better not taken."""
+        """Raises DeduceError for a call that should be avoided."""
         if isinstance(value, Call) and isinstance(value.op, Op):
-            # exact, as legalisation asks: some calls deduce whose program cannot be written
+            # With exact deduction, as legalisation uses it: some calls deduce although no program can be written for
+            # them.
             exact = value.op.legalize is not None
             mod = self.builder.get()
             deduction = Deduction(value.op, value, lambda e: deduce(e, mod), exact)
@@ -110,7 +111,7 @@ class Body:
                 raise DeduceError("op-arguments", "this is too large")
 
     def add(self, var: Var) -> Var:
-        """Take a variable, and the fields of a tuple, into use."""
+        """Makes a variable available, and the fields of a tuple."""
         self.pool.append(var)
         if isinstance(var.annotation, TupleType) and self.rng.random() < 0.7:
             for i in range(len(var.annotation.fields)):
@@ -124,7 +125,7 @@ class Body:
         return var
 
     def adopt(self, params: Sequence[Var]) -> None:
-        """Take new parameters into use, here and in all that is around."""
+        """Makes new parameters available, here and in the enclosing bodies."""
         self.params += params
         body: Body | None = self
         while body is not None:
@@ -132,30 +133,31 @@ class Body:
             body = body.outer
 
     def fresh_symbol(self) -> SymVar:
-        """A symbol of another name than all others."""
+        """A symbol with a unique name."""
         self.counter[0] += 1
         return SymVar(f"u{self.counter[0]}")
 
     @contextmanager
     def arm(self, params: Sequence[Var] = ()) -> Iterator[tuple[Body, SeqBuilder]]:
-        """A branch, or the body of a nested function of these parameters: it sees what there is here."""
+        """A branch, or the body of a nested function with these parameters. All values available here are available
+        there."""
         with self.builder.seq(params) as seq:
             inner = replace(
                 self, pool=list(self.pool), depth=self.depth + 1, outer=self, dataflow=False
             )
             yield inner, seq
 
-    # Choosing
+    # Random choices
 
     def pick(self, fits: Callable[[Annotation], bool]) -> Var:
-        """Something of the pool, rather a late one. Raises DeduceError if nothing fits."""
+        """A random available value, with a preference for recent ones. Raises DeduceError if none fits."""
         found = [v for v in self.pool if fits(v.annotation)]
         if not found:
             raise DeduceError("op-arguments", "nothing fits")
         return self.rng.choice(found[-4:] if self.rng.random() < 0.6 else found)
 
     def tensor(self, dtype: str = "", ndim: int = -1, least: int = 0) -> Var:
-        """A tensor of this dtype ("int": any integer), rank, or least rank."""
+        """A tensor of this dtype ("int": any integer), of this rank, or of at least this rank."""
 
         def fits(a: Annotation) -> bool:
             return (
@@ -168,14 +170,14 @@ class Body:
         return self.pick(fits)
 
     def dims(self, x: Var) -> tuple[Dim, ...]:
-        """The dimensions of a tensor. Raises DeduceError where they are not known."""
+        """The dimensions of a tensor. Raises DeduceError if they are unknown."""
         dims = x.annotation.dims if isinstance(x.annotation, TensorType) else None
         if dims is None:
             raise DeduceError("op-arguments", "the shape is not known")
         return dims
 
     def dimension(self) -> Dim:
-        """A symbol, a small number, or an expression."""
+        """A dimension: a symbol, a small number, or an expression."""
         n, m = (Dim.of(self.rng.choice(self.symbols)) for _ in range(2))
         choices = [n, n, n, n, Dim.of(self.rng.choice((0, 1, 1, 2, 4, 6))), n * 2, n + 1, n + m]
         return self.rng.choice([*choices, n // 2, n * m])
@@ -198,7 +200,7 @@ class Body:
         return self.emit(self.rng.choice((op.less, op.greater_equal, op.equal))(total, limit))
 
     def as_number(self, x: Var) -> Var:
-        """A tensor of numbers: itself, or a bool one cast."""
+        """A numeric tensor: the tensor itself, or a bool tensor cast to numbers."""
         from relaxpy import op
 
         kind = x.annotation
@@ -206,7 +208,7 @@ class Body:
         return self.emit(op.astype(x, dtype="int64")) if kind.dtype == "bool" else x
 
     def coarser(self, annotation: Annotation) -> Annotation:
-        """An annotation that says less."""
+        """A less precise annotation."""
         match annotation:
             case TensorType(ndim=ndim, dtype=dtype):
                 return self.rng.choice(
@@ -220,13 +222,13 @@ class Body:
                 return ObjectType()
 
     def forgotten(self, x: Var) -> Var:
-        """The same value, of which less is known."""
+        """The same value with a less precise annotation."""
         return self.builder.match_cast(x, self.coarser(x.annotation))
 
-    # What values are like
+    # Properties of values
 
     def too_large(self, annotation: Annotation) -> bool:
-        """Has a tensor too many elements or dimensions?"""
+        """Whether a tensor has too many elements or dimensions."""
         match annotation:
             case TupleType(fields=fields):
                 return any(map(self.too_large, fields))
@@ -236,12 +238,12 @@ class Body:
                 return False
 
     def comparable(self, var: Var) -> bool:
-        """May this be a result? Functions cannot be compared, nor values of unknown kind."""
+        """Whether it may be a result: functions and values of unknown type cannot be compared."""
         return _comparable(var.annotation)
 
 
 def size_of(dims: Sequence[Dim]) -> int:
-    """How many elements these dimensions make at a typical size."""
+    """The number of elements at the typical size."""
     total = 1
     for dim in dims:
         try:

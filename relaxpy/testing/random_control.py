@@ -1,5 +1,5 @@
-"""Control flow and functions in random programs: branches, nested functions that capture, recursion
-with a counter that falls, functions as values, calls across the module."""
+"""Control flow and functions in random programs: branches, nested functions with captured values, recursion with a
+decreasing counter, functions as values, and calls between functions of the module."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from relaxpy.shape.prove import equal
 from relaxpy.testing.random_body import CONDITIONAL, Body, Rule
 
 DEEPEST = 2
-"""Functions and branches stand in each other up to this depth."""
+"""The deepest nesting of functions and branches."""
 COUNTER = TensorType((), "int64")
-"""What a recursion counts with."""
+"""The type of a recursion's counter."""
 
 
 def _leave_dataflow(g: Body) -> None:
@@ -39,7 +39,7 @@ def _leave_dataflow(g: Body) -> None:
 
 
 def branch(g: Body) -> bool:
-    """One of two values, by a condition; their shapes may differ."""
+    """One of two values, selected by a condition. Their shapes may differ."""
     _leave_dataflow(g)
     condition = g.condition()
     wanted = g.tensor().annotation
@@ -63,7 +63,7 @@ def branch(g: Body) -> bool:
 
 
 def _calm(g: Body, x: Var) -> Var:
-    """An element-wise function of x that keeps its annotation."""
+    """An elementwise function of x with the same annotation."""
     kind = x.annotation
     assert isinstance(kind, TensorType)
     if kind.dtype == "bool":
@@ -81,12 +81,12 @@ def _nested(
     ret: Annotation | None = None,
     itself: Sequence[Var] = (),
 ) -> Function:
-    """A function that stands in this body and sees what is there; `itself`, if it calls itself, is its variable."""
+    """A nested function that can use the values of this body. For a recursive function, `itself` is its variable."""
     with g.arm([*params, *itself]) as (inner, seq):
         inner.pool += params
         result = inner.builder.normalize(body(inner))
         if ret is not None and accepts(ret, deduce(result, g.builder.get())) is not Verdict.YES:
-            # as the parser does for a declared result that is not proved
+            # As the parser does for a declared result type that is not proved
             result = inner.builder.match_cast(result, ret)
         seq.result(result)
     declared = ret if ret is not None else deduce(seq.seq, g.builder.get())
@@ -94,7 +94,7 @@ def _nested(
 
 
 def _some_steps(x: Var) -> Callable[[Body], Expr]:
-    """A few random bindings, and what was found last."""
+    """A few random bindings; returns the last value."""
 
     def body(inner: Body) -> Expr:
         _calm(inner, x)
@@ -106,8 +106,8 @@ def _some_steps(x: Var) -> Callable[[Body], Expr]:
 
 
 def closure(g: Body) -> bool:
-    """A nested function of a tensor, called once or twice: its parameter says the captured
-    symbols, or symbols of its own."""
+    """A nested function of a tensor, called once or twice. Its parameter uses captured symbols, or symbols of its
+    own."""
     _leave_dataflow(g)
     x = g.tensor()
     kind = x.annotation
@@ -124,7 +124,7 @@ def closure(g: Body) -> bool:
 
 
 def function_value(g: Body) -> bool:
-    """Functions chosen by a branch, kept in a tuple, given to a function, or made by one."""
+    """Function values: selected by a branch, stored in a tuple, passed to a function, or returned by one."""
     _leave_dataflow(g)
     x = g.tensor()
     kind = x.annotation
@@ -174,8 +174,7 @@ def function_value(g: Body) -> bool:
 
 
 def recursion(g: Body) -> bool:
-    """A nested function that calls itself until its counter is 0, in a tail call or before the
-    last step."""
+    """A nested function that calls itself until its counter is 0, as a tail call or before the last step."""
     _leave_dataflow(g)
     x = g.tensor()
     kind = x.annotation
@@ -196,7 +195,7 @@ def recursion(g: Body) -> bool:
 
 
 def _count_down(g: Body, itself: Expr, counter: Var, value: Var) -> Expr:
-    """`value` where the counter is not above 0, else the function again with one less."""
+    """`value` if the counter is at most 0, else a recursive call with the counter decreased by one."""
     done = g.builder.emit(op.less_equal(counter, 0))
     with g.arm() as (_, stop):
         stop.result(value)
@@ -210,7 +209,7 @@ def _count_down(g: Body, itself: Expr, counter: Var, value: Var) -> Expr:
 
 
 def call(g: Body) -> bool:
-    """A call across functions, directly or through a variable; it may stand in a dataflow block."""
+    """A call of another function, directly or through a variable, possibly in a dataflow block."""
     if not g.globals:
         return False
     name = g.rng.choice(list(g.globals))
@@ -236,7 +235,7 @@ def call(g: Body) -> bool:
 
 
 def helper(g: Body) -> None:
-    """A private function of a matrix, with symbols of its own, to be called from `g`."""
+    """A private function of a matrix with its own symbols, to be called from `g`."""
     inner = replace(
         g,
         name=f"{g.name}_helper",
@@ -257,12 +256,12 @@ def helper(g: Body) -> None:
 
 
 def recursive_helper(g: Body) -> None:
-    """A private function that calls itself."""
+    """A recursive private function."""
     name = f"{g.name}_loop"
     a = SymVar("a")
     kind = TensorType((a, g.rng.choice((a.dim, 3))), g.rng.choice(("float32", "int64")))
     counter, value = Var("i", COUNTER), Var("acc", kind)
-    # Its type must be known before its body is there.
+    # Its type must be known before its body exists.
     g.builder.update_func(name, Function((counter, value), SeqExpr((), value), kind))
     inner = replace(g, name=name, params=[], pool=[], may_add_params=False)
     with g.builder.function(name, [counter, value], private=True, ret=kind):

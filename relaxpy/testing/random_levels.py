@@ -1,5 +1,5 @@
-"""Calls across levels in random programs: tensor programs of their own, library functions
-(`random_libraries`), functions of the runtime."""
+"""Cross-level calls in random programs: tensor programs, library functions (`random_libraries`), functions of the
+runtime."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ READS = (
     "x[vi, T.max(vj - 1, 0)]",
     "x[vi, (vj * 2) % m]",
 )
-"""Elements of x for the element (vi, vj) of a result of x's shape."""
+"""Expressions that read elements of x for the element (vi, vj) of a result of x's shape."""
 
 
 def tensor_programs(g: Body) -> None:
-    """One or two programs of the module, and how to call them."""
+    """Adds one or two tensor programs to the module, with rules that call them."""
     makers = g.rng.sample(MAKERS, g.rng.choice((1, 2)))
-    if g.rng.random() < 0.5:  # this one is about the call, not about what is computed
+    if g.rng.random() < 0.5:  # a test of the call, not of the computation
         makers.append(together)
     for make in makers:
         name = f"{g.name}_{make.__name__}"
@@ -66,7 +66,7 @@ Maker = Callable[[Body, str], tuple[str, Callable[[GlobalVar], Rule]]]
 
 
 def _tensor(g: Body, dtype: str, rank: int) -> Var:
-    """A tensor of this dtype and rank, a new parameter where there is none."""
+    """A tensor of this dtype and rank; a new parameter if there is none."""
     try:
         return g.tensor(dtype, rank)
     except DeduceError:
@@ -80,7 +80,7 @@ def _expression(g: Body, dtype: str, a: str, b: str) -> str:
 
 
 def elementwise(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
-    """Two results of x's shape, one of them read in another order."""
+    """Two results of x's shape, one of which reads x in another order."""
     one, two = (_expression(g, dtype, "x[vi, vj]", g.rng.choice(READS)) for _ in range(2))
     matrix = f'T.Buffer(("n", "m"), "{dtype}")'
     text = f"""x: {matrix}, o: {matrix}, p: {matrix}):
@@ -105,7 +105,7 @@ def elementwise(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
 
 def gather(_: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
-    """Rows at indices that are kept in range."""
+    """Gathers rows at indices that are clamped to the valid range."""
     text = f'''x: T.Buffer(("n", "m"), "{dtype}"), i: T.Buffer(("k",), "int64"), o: T.Buffer(("k", "m"), "{dtype}")):
     n, m, k = T.int64(), T.int64(), T.int64()
     for r, c in T.grid(k, m):
@@ -127,7 +127,7 @@ def gather(_: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
 
 def together(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
-    """Two vectors that must be of one size, and are given of any: whether they fit is seen when the program runs, of
+    """Two vectors that must have the same size, called with any sizes. Whether they fit is checked at run time; for
     some not even the rank is known before."""
     text = f"""x: T.Buffer(("n",), "{dtype}"), y: T.Buffer(("n",), "{dtype}"), o: T.Buffer(("n",), "{dtype}")):
     n = T.int64()
@@ -165,11 +165,11 @@ LOOKUPS = (
     "x[v]",
     "x[i[v]]",
 )
-"""Elements of x for the element v of a result of other places, the last ones perhaps where there are none."""
+"""Expressions that read elements of x for element v of a result of another size. The last ones may be out of range."""
 
 
 def lookup(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
-    """Elements at places that may be outside: of a vector that is longer, or where data says."""
+    """Elements at indices that may be out of range: of a longer vector, or at indices from data."""
     other = f'T.Cast("{dtype}", 7)'
     value = g.rng.choice(LOOKUPS).format(other=other)
     text = f'''x: T.Buffer(("n",), "{dtype}"), i: T.Buffer(("k",), "int64"), o: T.Buffer(("k",), "{dtype}")):
@@ -202,7 +202,7 @@ GATHERED = (
 
 
 def in_order(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
-    """An axis that is declared spatial, though one place of it needs what another one wrote."""
+    """An axis that is declared spatial although one of its iterations needs the result of another."""
     zero = f'T.Cast("{dtype}", 0)'
     loop = g.rng.choice(("range", "range", "T.parallel", "T.vectorized"))
     extent = "4" if loop == "T.vectorized" else "n"
@@ -231,7 +231,7 @@ def in_order(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
 
 def reduction(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
-    """A sum or maximum over an axis; the maximum is of numbers: what `T.max` gives of a NaN depends on the order."""
+    """A sum or maximum over an axis. The maximum replaces NaN by 0, since `T.max` of a NaN depends on the order."""
     axis = g.rng.choice("01")
     out, index = ("n", "vi") if axis == "1" else ("m", "vj")
     kinds = "SR" if axis == "1" else "RS"
@@ -261,7 +261,7 @@ def reduction(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
 
 def spread(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
-    """Extents that are made of symbols: each element twice."""
+    """Extents that are expressions of symbols: each element occurs twice."""
     text = f'''x: T.Buffer(("n",), "{dtype}"), o: T.Buffer(("n * 2",), "{dtype}")):
     n = T.int64()
     for i in range(n * 2):
@@ -282,7 +282,7 @@ def spread(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
 
 def scaled(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
-    """A symbol that no buffer determines comes as an argument of its own (`tir_vars`)."""
+    """A symbol that no buffer determines is an argument of its own (`tir_vars`)."""
     text = f'''x: T.Buffer(("n",), "{dtype}"), o: T.Buffer(("n",), "{dtype}"), k: T.int64):
     n = T.int64()
     for i in range(n):
@@ -304,7 +304,7 @@ def scaled(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
 
 
 def update(g: Body, dtype: str) -> tuple[str, Callable[[GlobalVar], Rule]]:
-    """A program that writes into its argument (`call_tir_inplace`), which others may still read."""
+    """A program that updates its argument (`call_tir_inplace`), which other bindings may still read."""
     text = f'''x: T.Buffer(("n", "m"), "{dtype}"), y: T.Buffer(("n", "m"), "{dtype}")):
     n, m = T.int64(), T.int64()
     for i, j in T.grid(n, m):
@@ -334,7 +334,7 @@ MAKERS: tuple[Maker, ...] = (
 
 
 def first_calls(g: Body) -> None:
-    """Calls of the module's programs, most of them: they come up rarely otherwise."""
+    """Calls most of the module's programs, since random choice rarely reaches them."""
     for rule in g.programs.values():
         if g.rng.random() < 0.8:
             with suppress(DeduceError):
@@ -342,12 +342,12 @@ def first_calls(g: Body) -> None:
 
 
 def tensor_program(g: Body) -> bool:
-    """A call of a program of the module."""
+    """A call of a tensor program of the module."""
     return bool(g.programs) and g.programs[g.rng.choice(list(g.programs))](g)
 
 
 def library(g: Body) -> bool:
-    """A registered function in destination-passing style, of one or two results."""
+    """A library function in destination-passing style, with one or two results."""
     x = g.tensor("float32" if g.rng.random() < 0.7 else "int64")
     kind = x.annotation
     assert isinstance(kind, TensorType)
@@ -360,7 +360,7 @@ def library(g: Body) -> bool:
 
 
 def packed(g: Body) -> bool:
-    """A registered function that returns a value: of a known shape, of a rank, or of anything."""
+    """A registered function that returns a value of known shape, of known rank, or of unknown type."""
     x = g.tensor("float32", least=1)
     kind = x.annotation
     assert isinstance(kind, TensorType)

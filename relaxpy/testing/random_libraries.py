@@ -1,5 +1,5 @@
-"""Library functions and functions of the runtime that random programs call, in Python. Importing this
-registers them; it needs the runtime only."""
+"""Library functions and functions of the runtime for random programs, in Python. Importing this module registers them.
+It needs only the runtime."""
 
 from __future__ import annotations
 

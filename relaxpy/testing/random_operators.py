@@ -1,6 +1,6 @@
-"""Calls of operators in random programs. Any operator with samples takes part: its attributes come
-from a sample, its arguments from the program where that deduces, else from the sample, with
-symbols for the dimensions that the sample names."""
+"""Calls of operators in random programs. Every operator with samples is included. Its attributes are those of a sample.
+Its arguments are values of the program if their annotations fit, else those of the sample, with symbols for the
+dimensions that the sample names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMON = (
     "split", "exp", "tanh", "sigmoid", "nn.relu", "nn.softmax", "nn.layer_norm", "astype", "broadcast_to", "zeros",
     "full", "arange",
 )  # fmt: skip
-"""What programs are mostly made of: taken as often as all operators together."""
+"""Common operators, which are chosen as often as all operators together."""
 STEADY = (
     "tanh",
     "sigmoid",
@@ -40,22 +40,22 @@ STEADY = (
     "negative",
     "abs",
 )
-"""Functions that chains are made of."""
+"""Elementwise functions for chains."""
 VAGUE = frozenset({"bucketize"})
-"""Operators whose results are not said for all values: of boundaries out of order, any bucket will do."""
+"""Operators without a defined result for some values: with unsorted boundaries, any bucket is correct."""
 SMALL = 600
-"""Samples of more elements are left to the operators' own tests."""
+"""Samples with more elements are left to the operators' own tests."""
 
 
 @cache
 def samples_of(name: str) -> tuple[Sample, ...]:
-    """The samples of an operator that random programs can take."""
+    """The samples of an operator that random programs can use."""
     return tuple(s for s in OPS[name].samples() if not s.code and _elements(s.inputs) <= SMALL)
 
 
 @cache
 def operator_names() -> tuple[str, ...]:
-    """Operators that compute something from tensors and have samples."""
+    """Operators on tensors that have samples."""
     return tuple(
         name
         for name, cls in OPS.items()
@@ -71,7 +71,7 @@ def _elements(value: Any) -> int:
 
 
 def operator(g: Body) -> bool:
-    """A call of any operator."""
+    """A call of a random operator."""
     common = g.rng.random() < 0.5
     name = g.rng.choice(COMMON if common else operator_names())
     chosen = g.rng.choice(samples_of(name))
@@ -93,7 +93,7 @@ def _given(sample: Sample) -> list[tuple[ArgSpec, Any]]:
 
 
 def argument(g: Body, spec: ArgSpec, given: Any) -> Any:
-    """An argument like the one of a sample, of what the program has."""
+    """An argument that resembles a sample's argument, from the values of the program."""
     if given is None:
         return None
     if isinstance(given, np.ndarray):
@@ -106,7 +106,7 @@ def argument(g: Body, spec: ArgSpec, given: Any) -> Any:
 
 
 def _tensor(g: Body, like: np.ndarray) -> Expr:
-    """A tensor of this dtype and rank, mostly."""
+    """A tensor that mostly has this dtype and rank."""
     dtype = str(DType(like.dtype))
     if like.size <= 32 and g.rng.random() < 0.15:
         return Constant(like)
@@ -128,8 +128,8 @@ def _shape(g: Body, ndim: int) -> Expr:
 
 
 def _sampled(g: Body, sample: Sample) -> bool:
-    """The sample's call itself, its tensors as parameters, with symbols of the program for the
-    dimensions that it names."""
+    """The sample's own call, with its tensors as parameters, and with symbols of the program for the dimensions that it
+    names."""
     groups = iter(sample.dims.split("->")[0].split(",") if sample.dims else itertools.repeat(""))
     symbols: dict[str, Dim] = {}
 
@@ -181,7 +181,7 @@ def _sampled(g: Body, sample: Sample) -> bool:
 
 
 def _limits(array: np.ndarray) -> tuple[float, float] | None:
-    """The range of a sample's numbers, so that indices stay indices."""
+    """The range of a sample's values, so that indices stay valid."""
     if not array.size or array.dtype.kind == "b":
         return None
     numbers = array.astype(np.float64)
@@ -190,7 +190,7 @@ def _limits(array: np.ndarray) -> tuple[float, float] | None:
 
 
 def binary(g: Body) -> bool:
-    """Arithmetic with a number, or with what has the same shape."""
+    """Arithmetic with a number, or with a tensor of the same shape."""
     x = g.tensor()
     kind = x.annotation
     assert isinstance(kind, TensorType)
@@ -204,7 +204,7 @@ def binary(g: Body) -> bool:
 
 
 def comparison(g: Body) -> bool:
-    """A comparison, of narrow floats mostly, that becomes a number or a choice."""
+    """A comparison, mostly of narrow floats, whose result is cast to a number or used in a choice."""
     x = g.tensor()
     kind = x.annotation
     assert isinstance(kind, TensorType)
@@ -227,7 +227,7 @@ def comparison(g: Body) -> bool:
 
 
 def column(g: Body) -> bool:
-    """A reduction, or a softmax, over some axis of a tensor with an axis of 1, at the end mostly."""
+    """A reduction or a softmax over an axis of a tensor with an axis of size 1, which is mostly the last one."""
     x = g.as_number(g.tensor(least=1))
     rank = len(g.dims(x))
     if rank >= RANK:
@@ -241,7 +241,7 @@ def column(g: Body) -> bool:
 
 
 def scalar_operand(g: Body) -> bool:
-    """Arithmetic, or a comparison, of a tensor or a scalar with a scalar or a size; an element by a scalar's place."""
+    """Arithmetic or a comparison of a tensor or a scalar with a scalar or a size; or an element at a scalar index."""
     is_scalar = lambda a: isinstance(a, PrimType) and not a.dtype.is_bool  # noqa: E731
     if g.rng.random() < 0.2:
         place = g.pick(lambda a: is_scalar(a) and a.dtype.is_int)  # type: ignore[union-attr]
@@ -265,8 +265,8 @@ def scalar_operand(g: Body) -> bool:
 
 
 def chain(g: Body) -> bool:
-    """Elementary functions behind one another, in float32 or bfloat16: they become one kernel. Of those that do not
-    enlarge errors, and that leave every number finite."""
+    """A chain of elementary functions in float32 or bfloat16, which is fused into one kernel. The functions do not
+    magnify errors and keep every number finite."""
     x = g.tensor("float32")
     if g.rng.random() < 0.5:
         x = g.emit(op.astype(x, dtype="bfloat16"))

@@ -1,7 +1,6 @@
-"""Random pipelines: passes that a build can do without are left out, put elsewhere, or run twice.
+"""Random pipelines: optional passes are left out, moved, or repeated.
 
-What a pass promises it promises wherever its input is well formed, so every such pipeline must compile a program
-to the same results.
+A pass must be correct for any well-formed input, so every such pipeline must preserve the results of a program.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ ANYWHERE: tuple[Pass, ...] = tuple(
         {*_PHASES["simplify"], ConvertToDataflow(), *_PHASES["match"]}, key=lambda step: step.name
     )
 )
-"""May stand at any place between the first normal form and the lowering of functions."""
+"""Passes that may run at any position between the first normal form and the lowering of functions."""
 NECESSARY: tuple[Pass, ...] = (
     *(step for step in _PHASES["normalise"] if step not in ANYWHERE),
     *_PHASES["legalise"],
@@ -27,12 +26,12 @@ LOWERING: tuple[Pass, ...] = tuple(
     step for step in _PHASES["lower"] if step != DeadCodeElimination()
 )
 MOST = 6
-"""How many of those that may stand anywhere a pipeline has at most."""
+"""The most of these movable passes in a pipeline."""
 
 
 def random_pipeline(seed: int) -> Sequential:
-    """The necessary passes in their order, some of the others anywhere; fusion, layout and each pass of the memory
-    plan may be left out. The same seed gives the same pipeline."""
+    """The required passes in order, with some of the others at random positions. Fusion, layout and each pass of the
+    memory plan may be left out. The same seed gives the same pipeline."""
     rng = random.Random(seed)
     middle = list(NECESSARY)
     if rng.random() < 0.7:

@@ -1,5 +1,5 @@
-"""Random programs with symbolic dimensions, for tests of the whole compiler: whatever the language
-has, put together so that it deduces, runs at any size, and gives results that can be compared.
+"""Random programs with symbolic dimensions, for tests of the whole compiler. They use all features of the language,
+have valid annotations, run at any size, and have comparable results.
 
     program = random_program(seed)
     for sizes in program.bindings():
@@ -7,9 +7,9 @@ has, put together so that it deduces, runs at any size, and gives results that c
         interpret(program.mod, "main", *args)
 
 The same seed gives the same program, as long as the operators and their samples stay the same.
-How results are compared is the matter of `relaxpy.testing.agreement`: rounding that a program
-magnifies, or that decides a comparison, is told from mistakes by perturbed runs of the
-interpreter. So nothing here keeps values small or functions continuous.
+`relaxpy.testing.agreement` compares results: perturbed runs of the interpreter distinguish bugs from rounding errors
+that a program magnifies, or that decide a comparison. So the generator need not keep values small or functions
+continuous.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from relaxpy.testing.random_body import Body, Rule
 from relaxpy.testing.values import Value
 
 SIZES = (0, 1, 2, 3, 5, 7)
-"""Values of sizes."""
+"""The values of sizes."""
 PLACES = (-(2**63), -9, -2, -1, 0, 1, 2, 3, 9, 2**63 - 1)
-"""Values of indices, which may be negative or out of range."""
+"""The values of indices, which may be negative or out of range."""
 DTYPES = ("float32",) * 6 + (
     "int64", "int64", "int32", "float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8",
 )  # fmt: skip
-"""Of parameters; the samples of operators bring the others."""
+"""Dtypes of parameters. Samples of operators contribute others."""
 
 RULES: Mapping[Rule, int] = {
     **random_operators.RULES,
@@ -44,19 +44,19 @@ RULES: Mapping[Rule, int] = {
     **random_control.RULES,
     **random_levels.RULES,
 }
-"""All ways to make the next binding, with how often each is tried."""
+"""The rules that create the next binding, with their weights."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """One function of a module, and how to call it."""
+    """A function of a module, and how to call it."""
 
     mod: IRModule
     name: str
     seed: int
     symbols: tuple[SymVar, ...]
     ranges: Mapping[Var, tuple[float, float]] = field(default_factory=dict)
-    """Least and greatest values of parameters, where those are not the usual ones."""
+    """The value ranges of parameters, if they are not the default."""
     places: tuple[SymVar, ...] = ()
     """Scalars that may be any integer."""
 
@@ -68,18 +68,18 @@ class Program:
         return function.params
 
     def bindings(self, count: int = 4) -> list[dict[SymVar, int]]:
-        """Sizes for the symbols: ordinary ones, then some with 0 and 1."""
+        """Values of the symbols: typical ones, then some with 0 and 1."""
         rng = random.Random(self.seed + 1)
         different = rng.sample(SIZES[2:], len(self.symbols))
         found: list[dict[SymVar, int]] = [dict(zip(self.symbols, different, strict=True))]
         found += [{s: rng.choice(SIZES) for s in self.symbols} for _ in range(max(0, count - 3))]
         found += [{s: rng.choice((1, *SIZES)) for s in self.symbols}]
         found += [{s: rng.choice(SIZES[:2]) for s in self.symbols}]
-        anywhere = random.Random(self.seed + 2)  # sizes stay what they are without places
+        anywhere = random.Random(self.seed + 2)  # its own generator: places do not change the sizes
         return [{**at, **{s: anywhere.choice(PLACES) for s in self.places}} for at in found[:count]]
 
     def arguments(self, sizes: Mapping[SymVar, int]) -> list[Value]:
-        """Values for the parameters at these sizes."""
+        """Values of the parameters at these sizes."""
         return [
             argument_of(p.annotation, sizes, (self.seed, i), self.ranges.get(p))
             for i, p in enumerate(self.params)
@@ -92,8 +92,7 @@ def random_program(seed: int, length: int = 10) -> Program:
 
 
 def random_module(seeds: Sequence[int], length: int = 10) -> tuple[IRModule, list[Program]]:
-    """Several programs in one module, one compile for all: functions `main` for one seed, else
-    `p<seed>`."""
+    """Several programs in one module, to be compiled together: the function `main` for one seed, else `p<seed>`."""
     builder = BlockBuilder()
     made = []
     for seed in seeds:
@@ -107,7 +106,7 @@ def random_module(seeds: Sequence[int], length: int = 10) -> tuple[IRModule, lis
 
 
 def _main(rng: random.Random, builder: BlockBuilder, name: str, length: int) -> Body:
-    """Build a function, and the private ones that it calls."""
+    """Builds a function and the private functions that it calls."""
     body = Body(rng, builder, name, RULES)
     if rng.random() < 0.3:
         random_control.helper(body)
@@ -133,7 +132,7 @@ def _main(rng: random.Random, builder: BlockBuilder, name: str, length: int) -> 
 
 
 def _dataflow(body: Body, length: int) -> None:
-    """A dataflow block: what comes out is seen after it."""
+    """A dataflow block with its outputs."""
     before = list(body.pool)
     with body.builder.dataflow():
         body.dataflow = True
@@ -146,8 +145,7 @@ def _dataflow(body: Body, length: int) -> None:
 
 
 def _parameters(body: Body) -> None:
-    """Tensors in which every symbol stands alone somewhere, some with dimensions made of symbols,
-    and other values."""
+    """Tensors that determine every symbol, some with dimensions that are expressions of symbols, and other values."""
     rng, symbols = body.rng, [Dim.of(s) for s in body.symbols]
     first = symbols if len(symbols) > 1 else [symbols[0], Dim.of(4)]
     body.param(TensorType(first, "float32"))
@@ -173,7 +171,7 @@ def _parameters(body: Body) -> None:
 
 
 def _results(body: Body) -> list[Var]:
-    """The last value and perhaps some others, of kinds that can be compared."""
+    """The last value and perhaps some others, of types that can be compared."""
     fit = [v for v in body.pool if body.comparable(v)]
     others = [v for v in fit if v not in body.params] or fit
     picked = [others[-1], *body.rng.sample(others, min(len(others), body.rng.randint(0, 4)))]
@@ -181,7 +179,7 @@ def _results(body: Body) -> list[Var]:
 
 
 def _coarser_result(body: Body) -> None:
-    """Declare less than is known of the result."""
+    """Declares a less precise result annotation."""
     function = body.builder.get()[body.name]
     assert isinstance(function, Function)
     ret = body.coarser(function.ret)

@@ -14,7 +14,7 @@ from relaxpy.testing.random_body import UNDECIDED, Body, Rule
 
 
 def reshape(g: Body) -> bool:
-    """The same elements under dimensions that are computed."""
+    """The same elements with a computed shape."""
     x = g.tensor(least=1)
     dims = list(g.dims(x))
     i = g.rng.randrange(len(dims))
@@ -31,7 +31,7 @@ def reshape(g: Body) -> bool:
 
 
 def shape_value(g: Body) -> bool:
-    """A shape: of a tensor, written down, or from a tensor of its dimensions."""
+    """A shape value: of a tensor, a literal, or from a tensor of its dimensions."""
     x = g.tensor()
     choice = g.rng.randrange(4)
     if choice == 0:
@@ -48,7 +48,7 @@ def shape_value(g: Body) -> bool:
 
 
 def use_shape(g: Body) -> bool:
-    """Make something of a shape value."""
+    """Creates a tensor from a shape value."""
     shape = g.pick(lambda a: isinstance(a, ShapeType) and 0 <= a.ndim <= 4)
     assert isinstance(shape.annotation, ShapeType)
     choice = g.rng.randrange(4)
@@ -73,7 +73,7 @@ def use_shape(g: Body) -> bool:
 
 
 def scalar(g: Body) -> bool:
-    """A scalar of the host, and a range up to it."""
+    """A scalar on the host, and a range up to it."""
     value: Expr = PrimValue(g.dimension())
     if g.rng.random() < 0.5:
         value = g.emit(value)
@@ -83,7 +83,7 @@ def scalar(g: Body) -> bool:
 
 
 def places(g: Body) -> bool:
-    """A slice between places that may be outside, before the first, or the wrong way round."""
+    """A slice with bounds that may be out of range, negative, or reversed."""
     if not g.places:
         return False
     x = g.tensor(least=1)
@@ -96,7 +96,7 @@ def places(g: Body) -> bool:
 
 
 def negative_size(g: Body) -> bool:
-    """A size that is none at some sizes."""
+    """A size that is negative for some values of the symbols."""
     if g.rng.random() >= UNDECIDED:
         return False
     size = Dim.of(g.rng.choice(g.symbols))
@@ -106,7 +106,7 @@ def negative_size(g: Body) -> bool:
 
 
 def tuples(g: Body) -> bool:
-    """Values in nested tuples, and out again."""
+    """Puts values into nested tuples, and takes them out again."""
     values = [g.rng.choice(g.pool) for _ in range(g.rng.choice((1, 2, 3)))]
     inner = Tuple(tuple(values))
     whole = g.builder.emit(Tuple((values[0], inner)) if g.rng.random() < 0.5 else inner)
@@ -118,7 +118,7 @@ def tuples(g: Body) -> bool:
 
 
 def name_dimensions(g: Body) -> bool:
-    """New symbols for the dimensions of a tensor whose shape is known, or is not."""
+    """Binds new symbols to the dimensions of a tensor, whose shape may be known or unknown."""
     x = g.tensor(least=1)
     kind = x.annotation
     assert isinstance(kind, TensorType)
@@ -131,7 +131,7 @@ def name_dimensions(g: Body) -> bool:
 
 
 def data_dependent(g: Body) -> bool:
-    """A size that is known only when the program runs, named or not."""
+    """A size that depends on the data, with or without a symbol."""
     x = g.tensor("int" if g.rng.random() < 0.8 else "")
     found = g.emit(op.unique(x))
     kind = found.annotation
@@ -142,7 +142,7 @@ def data_dependent(g: Body) -> bool:
 
 
 def forget(g: Body) -> bool:
-    """Know less of a value, and perhaps find it out again."""
+    """Makes an annotation less precise, and perhaps recovers it with a match_cast."""
     x = g.pick(lambda a: isinstance(a, (TensorType, ShapeType, TupleType, PrimType)))
     known = x.annotation
     vague = ObjectType() if g.rng.random() < 0.3 else g.coarser(known)
@@ -154,7 +154,7 @@ def forget(g: Body) -> bool:
 
 
 def _renamed(g: Body, annotation: Annotation) -> Annotation:
-    """The annotation as it was, or with new symbols for some dimensions."""
+    """The same annotation, or one with new symbols for some dimensions."""
     if not isinstance(annotation, TensorType) or annotation.dims is None:
         return annotation
     dims = [Dim.of(g.fresh_symbol()) if g.rng.random() < 0.4 else d for d in annotation.dims]
@@ -162,7 +162,7 @@ def _renamed(g: Body, annotation: Annotation) -> Annotation:
 
 
 def _rank(vector: Var) -> int:
-    """How many dimensions a shape has that is this tensor."""
+    """The rank of the shape that is stored in this tensor."""
     kind = vector.annotation
     count = kind.dims[0].value if isinstance(kind, TensorType) and kind.dims else None
     if count is None:

@@ -1,4 +1,4 @@
-"""Operators run by their `reference` on numpy, after what deduction could not decide has been checked."""
+"""Runs operators by their `reference` on numpy, after checking the conditions that deduction left to run time."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ Perturbation: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
 class References:
-    """Runs the operators of one module. `perturb(array)` replaces every array of floats that one computes."""
+    """Runs the operators of one module. `perturb(array)` replaces each float array that an operator computes."""
 
     def __init__(self, mod: IRModule, perturb: Perturbation | None = None) -> None:
         self.mod = mod
         self.perturb = perturb
         self.deduced: dict[tuple[Op, tuple[Annotation, ...]], Annotation] = {}
-        """Results of operators on arguments of these annotations."""
+        """The result annotation of an operator by the annotations of its arguments."""
 
     def run(self, op: Op, call: Call, args: list[Value], scope: Scope) -> Value:
-        """An operator by its reference, after what deduction could not decide has been checked."""
+        """Runs an operator by its reference, after checking the conditions that deduction left to run time."""
         types = tuple(_concrete(arg, scope, self.mod) for arg in call.args)
         deduced = self.deduced.get((op, types))
         if deduced is None:
@@ -75,7 +75,7 @@ class References:
         return self.computed(result) if isinstance(deduced, (TensorType, TupleType)) else result
 
     def computed(self, result: Any) -> Value:
-        """What an operator's reference gave: compact arrays, perturbed where that is wanted."""
+        """Converts the result of an operator's reference: compact arrays, perturbed if requested."""
         if isinstance(result, (tuple, list)):
             return tuple(map(self.computed, result))
         if not isinstance(result, (np.ndarray, np.generic)):
@@ -85,8 +85,7 @@ class References:
         return self.perturb(array) if self.perturb is not None and inexact else array
 
     def deduce(self, op: Op, call: Call, types: Sequence[Annotation], scope: Scope) -> Annotation:
-        """The result's annotation with everything known; what was undecided while compiling is
-        checked here."""
+        """The result's annotation with all symbols known. Checks the conditions that deduction left to run time."""
         known = dict(zip(map(id, call.args), types, strict=True))
         deduction = Deduction(op, call, lambda e: known[id(e)])
         try:
@@ -103,16 +102,15 @@ class References:
         return deduced
 
     def check_sizes(self, call: Call, scope: Scope) -> None:
-        """Raise for a result with a size below 0, in the words of the program's symbols."""
+        """Raises an error for a result with a negative size, in terms of the program's symbols."""
         named = deduce(call, self.mod)
         if isinstance(named, TensorType) and named.dims is not None:
             known = [d for d in named.dims if all(var in scope.syms for var in d.vars)]
             scope.sizes(known)
 
     def unmet(self, op: Op, call: Call, scope: Scope) -> str:
-        """The first relation of dimensions that deduction leaves to run time and that does not
-        hold, in the words of the program's symbols; those of unknown shapes are named as
-        `BindUnknownShapes` names them."""
+        """The first relation of dimensions that deduction left to run time and that does not hold, in terms of the
+        program's symbols. Dimensions of unknown shapes are named as by `BindUnknownShapes`."""
         symbols = dict(scope.syms)
         known: dict[int, Annotation] = {}
         for arg in call.args:
@@ -134,21 +132,20 @@ class References:
 
 
 def _left_out(op: Op, place: int, value: Value) -> bool:
-    """Is this the empty tuple that stands for an optional argument?"""
+    """Whether this is the empty tuple in place of an optional argument."""
     spec = op.args[place]
     empty = isinstance(value, tuple) and not isinstance(value, Shape) and not value
     return spec.optional and spec.kind is not TupleType and empty
 
 
 def _concrete(expr: Expr, scope: Scope, mod: IRModule) -> Annotation:
-    """The annotation of an argument from its value: what deduction says of it, with everything
-    known."""
+    """The annotation of an argument from its value, with all dimensions known."""
     if not isinstance(expr, Var):
         return _bound(deduce(expr, mod), expr, scope)
     found = type_of_value(scope.vars[expr])
     known = expr.annotation
     if isinstance(found, PrimType) and isinstance(known, PrimType):
-        return PrimType(known.dtype, found.value)  # a number does not know its dtype
+        return PrimType(known.dtype, found.value)  # a Python number has no dtype
     return found
 
 

@@ -1,8 +1,7 @@
-"""Runs recorded calls of a saved executable, and compares the results bit by bit.
+"""Runs recorded calls of a saved executable and compares the results bit by bit.
 
-`python -m relaxpy.testing.replay EXECUTABLE CALLS`, where CALLS is a pickled list of `Recorded`: one
-line for each difference (the call's number, then words), and exit code 1 if there is one. It loads
-the runtime only.
+`python -m relaxpy.testing.replay EXECUTABLE CALLS`, where CALLS is a pickled list of `Recorded`. It prints one line for
+each difference (the call's number, then a description), and exits with 1 if there is one. It imports only the runtime.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from relaxpy.testing import random_libraries as _libraries  # noqa: F401  (regis
 
 @dataclass(frozen=True)
 class Recorded:
-    """A call, and what came of it: a plain value, or the text of an error."""
+    """A call and its outcome: a plain value, or the text of an error."""
 
     name: str
     args: tuple[Any, ...]
@@ -42,7 +41,7 @@ def plain(value: Any) -> Any:
 
 
 def recordable(outcome: Any) -> Any:
-    """An outcome as it is recorded: errors by their text, a word for functions."""
+    """An outcome in its recorded form: errors as texts, functions as a fixed word."""
     if isinstance(outcome, tuple) and not isinstance(outcome, Shape):
         return tuple(map(recordable, outcome))
     if isinstance(outcome, Exception):
@@ -51,7 +50,7 @@ def recordable(outcome: Any) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Are two plain values the same bits?"""
+    """Whether two plain values are bitwise equal."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
@@ -60,7 +59,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the calls; 1 if some differ."""
+    """Runs the calls. Returns 1 if some results differ."""
     machine = VirtualMachine(load(arguments[0]))
     calls: list[Recorded] = pickle.loads(Path(arguments[1]).read_bytes())
     wrong = 0

@@ -1,11 +1,11 @@
-"""Print → parse → equal: script is the common language, so every module must survive it.
+"""Checks that printing and parsing a module gives an equal module.
 
     with modules_made() as made:
         relaxpy.build(mod)
     for each in made:
         check_round_trip(each)
 
-The project's own tests do this for every module that any of them makes.
+The project's own tests check this for every module that any test creates.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from relaxpy.shape.lattice import Verdict, accepts
 from relaxpy.shape.prove import equal
 
 MAX_CONSTANT_BYTES = 4 << 20
-"""Modules with more in their constants than this are left out: a model's weights, as text, after every pass."""
+"""The limit in bytes of a module's constants. Larger ones, such as a model's weights after every pass, are left out."""
 
 _checked: set[int] = set()
-"""Structural hashes of modules that have been through it in this process."""
+"""Structural hashes of modules that this process has checked."""
 
 
 def check_round_trip(mod: IRModule) -> str:
-    """The module's script. Raises `AssertionError` if it does not parse back to an equal module, and `RelaxError` if
+    """Returns the module's script. Raises `AssertionError` if it does not parse to an equal module, and `RelaxError` if
     it does not parse."""
     text = mod.script()
     try:
@@ -46,8 +46,8 @@ def check_round_trip(mod: IRModule) -> str:
 
 @contextmanager
 def modules_made() -> Iterator[list[IRModule]]:
-    """Lists the modules that are constructed inside, by whatever part of the compiler; but for those that differ from
-    another by one function (`with_function`), of which a pass makes many on its way."""
+    """Lists the modules that any part of the compiler creates inside, except for those that differ from another by one
+    function (`with_function`): a pass creates many of these as intermediate steps."""
     made: list[IRModule] = []
     original, with_function = IRModule.__post_init__, IRModule.with_function
 
@@ -71,10 +71,12 @@ def modules_made() -> Iterator[list[IRModule]]:
 
 
 def check_all(made: list[IRModule]) -> None:
-    """`check_round_trip` for those that are well formed (others are unfinished, or wrong on purpose), equal ones once.
+    """Calls `check_round_trip` for each well-formed module, and for equal ones once. Others are intermediate, or
+    invalid on purpose.
 
-    The parser writes down, as a `match_cast`, what a hand-made program leaves to be checked when it is lowered: an
-    annotation that says more than is known of the value. Such a module must come back the same from the second trip.
+    If an annotation of a hand-made program is more precise than what is known of its value, the check happens at
+    lowering, and the parser makes it explicit as a `match_cast`. Such a module must be unchanged by the second round
+    trip.
     """
     for mod in made:
         if _constant_bytes(mod) > MAX_CONSTANT_BYTES:
@@ -104,7 +106,7 @@ def _constant_bytes(mod: IRModule) -> int:
 
 
 def _leaves_checks(mod: IRModule) -> bool:
-    """Does an annotation of a module say more than is known of the value?"""
+    """Whether an annotation in a module is more precise than what is known of its value."""
     finder = _Checks(mod)
     with deep_recursion():
         for function in mod.graph_functions.values():

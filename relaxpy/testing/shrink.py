@@ -1,8 +1,8 @@
-"""Makes a failing call smaller while it keeps failing in the same way.
+"""Reduces a failing call while it keeps failing in the same way.
 
-What is tried, as long as something helps: earlier results in place of the last one, branches
-replaced by one of their arms, bindings cut off by giving their value as an argument, parameters
-and functions that nobody uses left out, arguments of plain numbers.
+These reductions are tried as long as one succeeds: return an earlier result instead of the last, replace a branch by
+one of its arms, remove a binding by passing its value as an argument, remove unused parameters and functions, and
+simplify the numbers in arguments.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from relaxpy.testing.interpret import interpret
 from relaxpy.testing.values import Value
 
 BUDGET = 150
-"""Programs that are tried, at most."""
+"""The most programs to try."""
 
 
 def shrink(
     call: Call, failure: Failure, ways: Ways | None = None, budget: int = BUDGET
 ) -> tuple[Call, Failure]:
-    """A call that is no larger and fails in the same stage and kind, and how it fails; `ways` are
-    those in which the failure was found."""
+    """A call that is no larger and fails in the same stage with the same kind, and its failure. `ways` are those in
+    which the failure was found."""
     ways = dataclasses.replace(
         ways or Ways(),
         print_passes=failure.stage == "print",
@@ -99,7 +99,7 @@ def _smaller(call: Call) -> Iterator[Call]:
 
 
 def _flat(call: Call, function: Function) -> Iterator[Call]:
-    """One plain block, and nothing that is not used."""
+    """One binding block without nested blocks or unused bindings."""
     bindings = list(function.body.bindings)
     inner = [b.var for b in bindings if isinstance(b.var, DataflowVar)]
     live = _live(bindings, function.body.body)
@@ -112,7 +112,7 @@ def _flat(call: Call, function: Function) -> Iterator[Call]:
 def _with_body(
     call: Call, function: Function, bindings: Sequence[Binding], result: Expr
 ) -> Iterator[Call]:
-    """The call of a function of these bindings and this result, without what is not used."""
+    """The call of a function with these bindings and this result, without unused parts."""
     live = _live(bindings, result)
     rewriter = Rewriter()
     plain: list[Binding] = []
@@ -143,7 +143,7 @@ def _with_body(
 
 
 def _cut(call: Call, function: Function, bindings: list[Binding], at: int) -> Iterator[Call]:
-    """A binding's value as an argument: what it has in this call."""
+    """Replaces a binding by an argument with its value in this call."""
     binding = bindings[at]
     var = binding.var
     if not isinstance(var.annotation, (TensorType, ShapeType, PrimType)):
@@ -164,7 +164,7 @@ def _cut(call: Call, function: Function, bindings: list[Binding], at: int) -> It
 
 
 def _plainer_arguments(call: Call) -> Iterator[Call]:
-    """Zeros, ones, rounded numbers in place of what there is."""
+    """Replaces numbers by zeros, ones or rounded numbers."""
     for i, arg in enumerate(call.args):
         if not isinstance(arg, np.ndarray) or not arg.size or arg.dtype.kind == "b":
             continue
@@ -179,7 +179,7 @@ def _complexity(array: np.ndarray) -> int:
 
 
 def _live(bindings: Sequence[Binding], result: Expr) -> list[Binding]:
-    """The bindings that a result needs, those that define symbols of others included."""
+    """The bindings that a result needs, including those that define symbols of others."""
     wanted = set(used_vars(result))
     symbols = set(free_sym_vars([v.annotation for v in wanted]))
     live: list[Binding] = []
@@ -199,7 +199,7 @@ def _live(bindings: Sequence[Binding], result: Expr) -> list[Binding]:
 def _used_params(
     function: Function, live: Sequence[Binding], result: Expr | None = None
 ) -> list[int]:
-    """Parameters that are used, or whose symbols may be."""
+    """Parameters that are used, or whose symbols may be used."""
     wanted = set(used_vars(result if result is not None else function.body.body))
     symbols = set(free_sym_vars([v.annotation for v in wanted]))
     for binding in live:
@@ -223,7 +223,7 @@ def _dims(annotation: Annotation) -> Sequence[Dim]:
 
 
 class _Symbols(Visitor):
-    """All symbols of an expression, nested functions and branches included."""
+    """All symbols of an expression, including nested functions and branches."""
 
     def __init__(self) -> None:
         self.found: set[SymVar] = set()
@@ -239,7 +239,7 @@ def _symbols(expr: Expr) -> set[SymVar]:
 
 
 class _Globals(Visitor):
-    """The functions of the module that an expression names."""
+    """The module's functions that an expression refers to."""
 
     def __init__(self) -> None:
         self.found: set[str] = set()
@@ -249,7 +249,7 @@ class _Globals(Visitor):
 
 
 def _reached(mod: IRModule, name: str) -> set[str]:
-    """The functions that a function needs, itself included."""
+    """The functions that a function depends on, including itself."""
     reached: set[str] = set()
     waiting = [name]
     while waiting:

@@ -1,4 +1,4 @@
-"""Stub files (`.pyi`) of the names that come from the table of operators, for editors and type checkers.
+"""Stub files (`.pyi`) for the names from the table of operators, for editors and type checkers.
 
     python -m relaxpy.testing.stubs
 
@@ -33,9 +33,9 @@ HEADER = (
     '"""Written from the table of operators by `make stubs`; see relaxpy/testing/stubs.py."""\n\n'
 )
 WIDTH = 100
-"""Longest line of a signature."""
+"""The longest line of a signature."""
 TYPES = ("DTypeLike", "ExprLike", "Operand", "ScalarLike", "ShapeLike", "TensorLike", "TupleLike")
-"""Types of `relaxpy.op.function` in signatures."""
+"""The types of `relaxpy.op.function` that occur in signatures."""
 
 
 def stubs() -> dict[str, str]:
@@ -50,8 +50,8 @@ def stubs() -> dict[str, str]:
 
 
 def write(root: Path) -> list[str]:
-    """Write the stub files of the package at `root`, and remove those of namespaces that are gone. Returns the paths
-    that have changed."""
+    """Writes the stub files of the package at `root`, and removes those of namespaces that no longer exist. Returns the
+    changed paths."""
     texts = stubs()
     changed = [path.relative_to(root).as_posix() for path in (root / "op").glob("*.pyi")]
     changed = [path for path in changed if path not in texts]
@@ -81,7 +81,7 @@ def _operators(prefix: str, spaces: list[str]) -> str:
 
 
 def _script(operators: list[str], spaces: list[str]) -> str:
-    """The stub of R. Instructions of lowered programs have no function elsewhere, and are declared here."""
+    """The stub of R. Instructions of lowered programs have no function elsewhere and are declared here."""
     tree = _tree(relax)
     lines = [HEADER, "import builtins\nimport typing\nfrom collections.abc import Sequence\n\n"]
     lines += ["from relaxpy.ir.expr import Call\n"]
@@ -115,7 +115,7 @@ def _tensors(spaces: list[str]) -> str:
 
 
 def _below(prefix: str) -> list[AnyOperator]:
-    """The operators of a namespace, by name; without a prefix those that are in none."""
+    """The operators of a namespace, by name; without a prefix, those in no namespace."""
     found = [cls for name, cls in OPS.items() if name.rpartition(".")[0] == prefix[:-1]]
     return _sorted(found)
 
@@ -125,7 +125,7 @@ def _sorted(table: Iterable[Any]) -> list[Any]:
 
 
 def _type_imports(table: Iterable[AnyOperator]) -> str:
-    """Imports of the types that signatures name: ours, and those that an operator's file has from elsewhere."""
+    """The imports of types in signatures: our own types, and those that an operator's module imports."""
     used = {
         node.id: cls
         for cls in table
@@ -143,7 +143,7 @@ def _type_imports(table: Iterable[AnyOperator]) -> str:
 
 
 def _definition(function: Callable[..., Any], indent: str = "") -> str:
-    """A function as a stub has it: its signature with types, and its docstring with that of each attribute."""
+    """A function in stub syntax: its signature with types, and its docstring including those of its attributes."""
     signature = inspect.signature(function)
     shown = list(_shown(signature.parameters.values()))
     head, tail = f"{indent}def {function.__name__}(", f") -> {signature.return_annotation}:\n"
@@ -158,7 +158,7 @@ def _definition(function: Callable[..., Any], indent: str = "") -> str:
 
 
 def _shown(parameters: Iterable[Parameter]) -> Iterator[str]:
-    """Parameters with the markers `/` and `*` where they are needed."""
+    """Parameters with the markers `/` and `*` where needed."""
     before: Any = None
     for each in parameters:
         if before is Parameter.POSITIONAL_ONLY is not each.kind:
@@ -175,7 +175,7 @@ def _shown(parameters: Iterable[Parameter]) -> Iterator[str]:
 
 
 def _default(value: Any) -> str:
-    """A default value; a tuple stays one."""
+    """A default value as source text. Tuples are kept as tuples."""
     if isinstance(value, tuple):
         return f"({', '.join(map(print_attr, value))}{',' * (len(value) == 1)})"
     return print_attr(value)
@@ -193,7 +193,7 @@ def _attribute_docs(cls: type) -> list[str]:
 
 @cache
 def _docs_of_fields(module: str) -> dict[str, dict[str, str]]:
-    """The docstrings below the fields of each class of a file."""
+    """The docstrings of the fields of each class in a module."""
     tree = _tree(sys.modules[module])
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     return {node.name: dict(_field_docs(node)) for node in classes}
@@ -211,14 +211,14 @@ def _tree(module: ModuleType) -> ast.Module:
 
 
 def _namespace_class(name: str, members: Iterable[Callable[..., Any]]) -> str:
-    """A namespace that is no module, as a class of static methods and its one value."""
+    """A namespace that is not a module, as a class of static methods and its single instance."""
     parts = [f"\nclass _{name}:\n"]
     parts += [f"    @staticmethod\n{_definition(each, '    ')}" for each in members]
     return "".join([*parts, f"\n{name}: _{name}\n"])
 
 
 def _reexports(tree: ast.Module, names: set[str]) -> list[str]:
-    """The imports of a module that make names public."""
+    """The imports of a module that re-export names."""
     return [
         f"from {node.module} import {alias.name} as {alias.asname or alias.name}\n"
         for node in tree.body
@@ -235,7 +235,7 @@ def _alias(tree: ast.Module, older: str, name: str) -> str:
 
 
 def _imports(tree: ast.Module, text: str) -> list[str]:
-    """The imports of a module that the stub's `text` needs, and those that make names public."""
+    """The imports of a module that the stub's `text` needs, and its re-exports."""
     used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
     return [
         f"from {node.module} import {alias.name}{f' as {alias.asname}' if alias.asname else ''}\n"
@@ -247,7 +247,7 @@ def _imports(tree: ast.Module, text: str) -> list[str]:
 
 
 def _declared(tree: ast.Module) -> list[str]:
-    """The public functions and classes that a module defines itself. Changes the tree."""
+    """The public functions and classes that a module defines itself. Modifies the tree."""
     found: list[str] = []
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):

@@ -1,5 +1,4 @@
-"""Values of the reference interpreter beside annotations: does this value fit, and which symbols
-does it bind?"""
+"""Compares values of the reference interpreter with annotations, and binds symbols to sizes."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ Value: TypeAlias = Any
 
 @dataclass
 class Scope:
-    """What names stand for in one activation of a function."""
+    """The values of variables and symbols in one activation of a function."""
 
     vars: dict[Var, Value] = field(default_factory=dict)
     syms: dict[SymVar, int] = field(default_factory=dict)
@@ -57,13 +56,13 @@ class Scope:
     """The function's attributes, which may declare bounds of symbols."""
 
     def inner(self) -> Scope:
-        """A scope that sees this one."""
+        """A nested scope that can see this one."""
         return Scope(dict(self.vars), dict(self.syms), self.function, self.attrs)
 
     def dim(self, dim: Dim) -> int:
-        """The value of an integer, computed as the virtual machine does (`relaxpy.runtime.integers`).
+        """The value of a dimension, computed as in the virtual machine (`relaxpy.runtime.integers`).
 
-        Raises: RuntimeCheckError (`shape-arithmetic`) where it divides by zero, or needs more than 64 bits.
+        Raises: RuntimeCheckError (`shape-arithmetic`) for a division by zero or an overflow of 64 bits.
         """
         expr, symbols = _formula(dim)
         try:
@@ -76,15 +75,15 @@ class Scope:
             ) from None
 
     def exact(self, dim: Dim) -> int:
-        """The value of an integer of any number of bits. Raises as `dim` where it divides by zero."""
+        """The value of a dimension as an integer of arbitrary precision. Raises like `dim` for a division by zero."""
         try:
             return dim.evaluate(self.syms)
         except ArithmeticError:
             return self.dim(dim)
 
     def wrapped(self, expr: Expr) -> Any:
-        """The value of an operator's shape or scalar, for what is written with symbols: places and sizes of any number
-        of bits; a scalar modulo 2**64."""
+        """The value of an operator's shape or scalar argument that contains symbols: indices and sizes with arbitrary
+        precision, a scalar modulo 2**64."""
         match expr:
             case ShapeExpr(dims=dims):
                 return Shape(map(self.exact, dims))
@@ -96,7 +95,7 @@ class Scope:
                 raise AssertionError(f"{expr} is no shape and no scalar")
 
     def sizes(self, dims: Sequence[Dim]) -> Shape:
-        """A shape's value. Raises RuntimeCheckError for a size that is negative."""
+        """The value of a shape. Raises RuntimeCheckError for a negative size."""
         found: list[int] = []
         for dim in dims:
             found.append(self.dim(dim))
@@ -108,20 +107,20 @@ class Scope:
 
 @lru_cache(4096)
 def _formula(dim: Dim) -> tuple[IntExpr, tuple[SymVar, ...]]:
-    """A dimension as the formula that code generation writes, and the symbols that its slots are."""
+    """A dimension as a formula of the bytecode, and the symbols of its slots."""
     symbols = dim.vars
     return int_expr(dim, {symbol.dim: slot for slot, symbol in enumerate(symbols)}), symbols
 
 
 def is_integers(expr: Expr) -> bool:
-    """Is this a shape, or a scalar that is an integer?"""
+    """Whether this is a shape, or an integer scalar."""
     return isinstance(expr, ShapeExpr) or (
         isinstance(expr, PrimValue) and isinstance(expr.value, Dim)
     )
 
 
 def type_of_value(value: Value) -> Annotation:
-    """The finest annotation of a value."""
+    """The most precise annotation of a value."""
     match value:
         case np.ndarray() | np.generic():
             return TensorType(np.shape(value), DType(value.dtype))
@@ -140,7 +139,7 @@ def type_of_value(value: Value) -> Annotation:
 
 
 def as_number(value: Any, dtype: str) -> Value:
-    """A scalar of `dtype` as Python has it."""
+    """A Python scalar for a value of `dtype`."""
     kind = DType(dtype)
     if kind.is_bool:
         return bool(value)
@@ -148,7 +147,7 @@ def as_number(value: Any, dtype: str) -> Value:
 
 
 def shown(value: Value) -> Any:
-    """A value as the runtime describes it: arrays as tensors without memory."""
+    """A value in the form that the runtime describes: arrays as tensors without memory."""
     if isinstance(value, (np.ndarray, np.generic)):
         return Tensor(0, np.shape(value), str(value.dtype), None)
     if isinstance(value, tuple) and not isinstance(value, Shape):
@@ -157,8 +156,8 @@ def shown(value: Value) -> Any:
 
 
 def pattern_of(annotation: Annotation) -> Pattern:
-    """What the runtime compares at once: kinds, ranks, dtypes, constant dimensions; dimensions
-    with symbols are left open."""
+    """The part of an annotation that the runtime checks at once: types, ranks, dtypes, constant dimensions. Symbolic
+    dimensions accept any size."""
 
     def sizes(dims: tuple[Dim, ...] | None) -> tuple[int | None, ...] | None:
         return None if dims is None else tuple(dim.value for dim in dims)
@@ -180,12 +179,11 @@ def pattern_of(annotation: Annotation) -> Pattern:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is checked, in the words of the virtual machine."""
+    """The checked value, in the terms of the virtual machine's errors."""
 
     function: str
     what: str
-    """"parameter", "return value", "match_cast", "result" (of a function that promises nothing)
-    or "binding"."""
+    """"parameter", "return value", "match_cast", "result" (of a function with an unknown result type) or "binding"."""
     name: str
     annotation: Annotation
     span: Span | None
@@ -198,19 +196,19 @@ class Subject:
 
 @dataclass(frozen=True)
 class _Relation:
-    """The dimension that came must be what the annotation says."""
+    """The actual dimension must equal the annotation's."""
 
     subject: Subject
     annotation: Annotation
-    """The subject's, with dimensions for shape variables."""
+    """The annotation of the subject, with dimensions in place of shape variables."""
     index: int
     came: int
     expected: Dim
 
 
 class Checks:
-    """Matches values with annotations, binding the symbols that are new; relations are checked
-    once all are bound. Errors are those of the virtual machine, in its order."""
+    """Matches values with annotations and binds new symbols. Relations are checked once all symbols are bound. Errors
+    are those of the virtual machine, in the same order."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -218,8 +216,8 @@ class Checks:
         self.relations: list[_Relation] = []
 
     def match(self, subject: Subject, value: Value) -> None:
-        """Check kind, rank, dtype and constant dimensions; bind symbols that stand alone; leave
-        the other dimensions to `finish`."""
+        """Checks type, rank, dtype and constant dimensions, and binds symbols that are a dimension by themselves. The
+        other dimensions are left to `finish`."""
         annotation = map_annotation(subject.annotation, lambda dim: dim, self.held)
         came, pattern = shown(value), pattern_of(annotation)
         if not fits(came, pattern):
@@ -232,7 +230,7 @@ class Checks:
                 self.relations.append(_Relation(subject, annotation, index, size, dim))
 
     def held(self, shape: Var) -> Var | ShapeExpr:
-        """What a shape variable holds: the dimensions that are known of it, else symbols `s_0`, … of the sizes."""
+        """The value of a shape variable: its known dimensions, else symbols `s_0`, … for the sizes."""
         known = shape.annotation
         if isinstance(known, ShapeType) and known.dims is not None:
             return ShapeExpr(known.dims)
@@ -244,7 +242,7 @@ class Checks:
         return ShapeExpr(tuple(symbol.dim for symbol in symbols))
 
     def sizes(self, annotation: Annotation, value: Value) -> Iterator[tuple[Dim, int]]:
-        """The dimensions of an annotation, each with the one that came."""
+        """The dimensions of an annotation, each with the actual size."""
         match annotation:
             case TensorType(shape=tuple() as dims):
                 yield from zip(dims, value.shape, strict=True)
@@ -259,7 +257,8 @@ class Checks:
                 pass
 
     def finish(self) -> None:
-        """Solve for symbols that never stand alone, then check every relation, and the bounds of what is new."""
+        """Solves for symbols that occur only in expressions, then checks every relation, and the bounds of new
+        symbols."""
         progress = True
         while progress:
             progress = False
@@ -284,8 +283,8 @@ class Checks:
 
 
 def check_fits(subject: Subject, value: Value, scope: Scope) -> None:
-    """Raise unless a value fits an annotation whose symbols are bound; what mentions others is
-    not compared."""
+    """Raises an error unless a value fits an annotation whose symbols are bound. Dimensions with other symbols are not
+    compared."""
     checks = Checks(Scope(scope.vars, dict(scope.syms), scope.function))
     checks.match(subject, value)
     checks.relations = [

@@ -43,8 +43,8 @@ class DeviceError(RuntimeError):
 class DeviceRuntime(ABC):
     """A device of this machine. Several threads may call its methods at the same time.
 
-    Methods raise DeviceError for what goes wrong, and MemoryError where there is no memory left; `relaxpy` makes
-    located errors of them.
+    Methods raise DeviceError for failures, and MemoryError if there is not enough memory. The virtual machine converts
+    them to located errors.
     """
 
     kind: ClassVar[str]

@@ -191,7 +191,7 @@ class Queue:
         try:
             self.behind(users)
         except RuntimeCheckError:
-            return False  # the device failed, and says so where it is asked
+            return False  # the failure is reported when errors are asked for
         users.clear()
         return True
 

@@ -63,7 +63,7 @@ class DeviceTensor(Tensor):
         """A read-only copy of the contents, after they have been computed. It is read-only because writes to it would
         not reach the device.
 
-        Raises: RuntimeCheckError (`device-failed`) for what failed on the device before.
+        Raises: RuntimeCheckError (`device-failed`) for earlier failures on the device.
         """
         array = self.queue.download(self)
         array.flags.writeable = False
@@ -96,7 +96,7 @@ class DeviceTensor(Tensor):
 
         Raises: BufferError; RuntimeCheckError (`device-failed`).
         """
-        from relaxpy.runtime.devices.dlpack import lend  # which makes such tensors
+        from relaxpy.runtime.devices.dlpack import lend  # a cyclic import
 
         if dl_device is not None and tuple(dl_device) != self.device.dlpack:
             if tuple(dl_device) != CPU.dlpack or copy is False:

@@ -1,7 +1,7 @@
 """The time of a call by kernel and by source line: `vm.profile("main", x, y)`.
 
     profile = vm.profile("main", x, repeat=20)
-    print(profile)                        a table: kernels, and what the machine does between them
+    print(profile)                        a table: kernels, and the time of the machine between them
     print(profile.by_line())              the same by line of the source
     profile.save_trace("trace.json")      for chrome://tracing or Perfetto
 

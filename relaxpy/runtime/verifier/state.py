@@ -122,7 +122,7 @@ class State:
         self.rewritten = False
         """Whether a slot was set a second time."""
 
-    # What registers and slots hold
+    # The values of registers and slots
 
     def new(self, value: Value) -> Token:
         token = Token()

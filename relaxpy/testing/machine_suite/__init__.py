@@ -1,5 +1,6 @@
-"""The suite that defines the machine: cases as plain JSON, which any machine for relaxpy's bytecode has to pass.
+"""The conformance suite of the virtual machine: test cases as plain JSON that any machine for relaxpy's bytecode must
+pass.
 
-`docs/machine.md` says what the files contain. `python -m relaxpy.testing.machine_suite --write` makes them anew, the
-same bytes each time; without `--write` it runs them on the virtual machine of `relaxpy.runtime`.
+`docs/machine.md` describes the files. `python -m relaxpy.testing.machine_suite --write` generates them, with the same
+bytes each time. Without `--write` it runs them on the virtual machine of `relaxpy.runtime`.
 """

@@ -17,7 +17,7 @@ from relaxpy.testing.machine_suite.suite import FOLDER, write_suite
 
 
 def main() -> int:
-    """The command."""
+    """The command-line entry point."""
     parser = argparse.ArgumentParser(
         prog="python -m relaxpy.testing.machine_suite", description=__doc__
     )

@@ -1,4 +1,4 @@
-"""Cases of the functions that programs call by name: arguments, and the result or the error's code."""
+"""Cases of builtin functions that programs call by name: arguments, and the result or the error code."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from relaxpy.testing.machine_suite.values import FunctionValue
 
 @dataclass(frozen=True)
 class BuiltinCase:
-    """A call of a function by name."""
+    """A call of a builtin function."""
 
     builtin: str
     args: Sequence[Any]
     result: Any = None
     error: str = ""
     after: Sequence[Any] | None = None
-    """What the arguments are afterwards, where it matters."""
+    """The arguments after the call, if it updates them."""
     output: str | None = None
-    """What it writes to standard output."""
+    """The text that it writes to standard output."""
 
 
 def f32(*items: Any) -> np.ndarray:
@@ -214,7 +214,7 @@ def _says() -> list[Any]:
 
 
 def _heap() -> list[Any]:
-    """The functions of the shape heap that TVM's programs use."""
+    """The shape heap functions of TVM's programs."""
     call = "vm.builtin."
     heap = i64(4, 7, 0)
     return [

@@ -1,4 +1,4 @@
-"""Cases of instructions: what they are made of, and the kernels that they launch."""
+"""Cases of instructions: their data types, and the kernels that they launch."""
 
 from __future__ import annotations
 
@@ -71,24 +71,24 @@ class Kernels:
         d = R.call_tir_inplace(cls.increase, (x,), [0], R.Tensor((n,), "float32"))
         return (a, b, c, d)
 """
-"""The kernels that the cases launch, as the tensor programs that they are compiled from."""
+"""The kernels of the cases, as the tensor programs that they are compiled from."""
 NAMES = ("add", "double", "count", "increase")
-"""The kernels by index."""
+"""The names of the kernels by index."""
 ADD, DOUBLE, COUNT, INCREASE = range(4)
 LIBRARIES = {"suite.negate": "(x, out): out[i] = -x[i], for tensors of float32 of one shape"}
-"""The library functions that the cases call."""
+"""The library functions of the cases."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A call of `main`, and what comes of it."""
+    """A call of `main` and its expected outcome."""
 
     args: Sequence[Any]
     result: Any = None
     error: str = ""
-    """The code of the error, if there is one."""
+    """The error code; "" for none."""
     after: Sequence[Any] | None = None
-    """What the arguments are afterwards, where it matters."""
+    """The arguments after the call, if it updates them."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Case:
     libraries: tuple[str, ...] = ()
     slots: tuple[Slot, ...] = (HOST_SLOT,)
     refused: str = ""
-    """The code of the error with which the file is refused."""
+    """The error code with which the file is rejected; "" for a valid file."""
 
 
 def function(
@@ -117,7 +117,7 @@ def function(
     checks: Sequence[Check] = (),
     updated: Sequence[int] = (),
 ) -> FunctionCode:
-    """A function that matches its parameters, which `checks` follow."""
+    """A function that matches its parameters. `checks` are appended to the checks of the parameters."""
     names = [f"p{i}" for i in range(len(params))]
     own = [Check("parameter", each, "R.Object") for each in names]
     return FunctionCode(
@@ -156,7 +156,7 @@ def op(name: str, *args: IntExpr) -> IntOp:
 def case(
     name: str, params: Sequence[Pattern], body: Sequence[Instr], *runs: Run, **more: Any
 ) -> Case:
-    """A case of one function; `more` goes to the function or the case."""
+    """A case with one function. `more` are options of the function or of the case."""
     fields = ("constants", "packed", "libraries", "slots", "refused")
     own = {key: value for key, value in more.items() if key in fields}
     rest = {key: value for key, value in more.items() if key not in fields}

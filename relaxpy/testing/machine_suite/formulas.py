@@ -1,7 +1,8 @@
 """Ten thousand formulas, each with its value on three heaps, and each operation on pairs of numbers.
 
-A formula is a number, the name of a slot (`"h2"`), or a list: an operation and its operands. A number that float64 does
-not hold is a text. The values are those of `value_of`, which shares nothing with the virtual machine.
+A formula is a number, the name of a slot (`"h2"`), or a list of an operation and its operands. A number that float64
+does not represent exactly is a string. The expected values are computed by `value_of`, which shares no code with the
+virtual machine.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from relaxpy.runtime.bytecode import Heap, IntExpr, IntOp
 from relaxpy.testing.machine_suite.values import integer
 
 Formula: TypeAlias = Any
-"""As JSON."""
+"""A formula as JSON."""
 
 COUNT = 10_000
 OVERFLOW, DIVISION = "overflow", "division by zero"
@@ -23,15 +24,15 @@ EDGES = (
     0, 1, -1, 2, -2, 3, 7, -7, 16, 63, 64, 100, 4096, -4096, 2**20 - 1, 2**20, 2**31 - 1, 2**31, -(2**31), 2**32,
     3037000499, 3037000500, 2**53 - 1, 2**53 + 1, 2**62, -(2**62), _HIGH - 1, _HIGH, _LOW, _LOW + 1,
 )  # fmt: skip
-"""Numbers about which machines make mistakes: where 32 bits, float64, a product of two (3037000500 squared is more than
-2**63) and 64 bits end."""
+"""Edge cases: the limits of 32 bits, of float64, of 64 bits, and of products (3037000500 squared is more than
+2**63)."""
 _ARITHMETIC = ("add", "sub", "mul", "floordiv", "floormod")
 _BINARY = (*_ARITHMETIC, "eq", "ne", "lt", "le")
 _ANY = ("min", "max", "and", "or")
 
 
 def value_of(formula: Formula, heap: list[int]) -> int | str:
-    """The value of a formula, `OVERFLOW` or `DIVISION`."""
+    """The value of a formula, or `OVERFLOW` or `DIVISION`."""
     if isinstance(formula, int):
         return formula
     if isinstance(formula, str):
@@ -92,7 +93,7 @@ def _result(op: str, values: list[int]) -> int:
 
 
 class RandomFormulas:
-    """Numbers that are the same in every version of Python."""
+    """A random number generator with the same results in every version of Python."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed).random
@@ -132,7 +133,7 @@ class RandomFormulas:
 
 
 def make_formulas() -> dict[str, Any]:
-    """The file, as JSON."""
+    """The contents of the file as JSON."""
     rng = RandomFormulas(2026)
     heaps = [
         [5, 9, 20, 1, 3], [0, 1, 0, 7, 2], [1, 128, 64, 4, 30522], [-3, 2, -8, 5, -1], [2**20, 2**19, 4, 3, 1],
@@ -166,7 +167,7 @@ def _as_json(value: int | str) -> int | str:
 
 
 def int_expr_of(formula: Formula) -> IntExpr:
-    """A formula of the suite as one of the bytecode."""
+    """A formula of the suite as a formula of the bytecode."""
     if isinstance(formula, list):
         return IntOp(formula[0], tuple(map(int_expr_of, formula[1:])))
     if isinstance(formula, str):

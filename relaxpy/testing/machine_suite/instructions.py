@@ -1,6 +1,6 @@
-"""Cases of instructions: functions written by hand, what they are called with, and what must come of it.
+"""Cases of instructions: handwritten functions, their arguments, and the expected outcomes.
 
-Expected values are written down, not computed by a machine.
+Expected values are written by hand, not computed by a machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from relaxpy.testing.machine_suite.memory import kernels_cases, memory_cases, sl
 
 
 def instruction_cases() -> list[Case]:
-    """All cases, each instruction among them."""
+    """All cases. Every instruction occurs in one."""
     return [
         *match_cases(),
         *sizes_cases(),

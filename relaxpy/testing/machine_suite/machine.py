@@ -1,4 +1,5 @@
-"""The suite on the virtual machine of `relaxpy.runtime`: as a file that is written, read and verified."""
+"""Runs the suite on the virtual machine of `relaxpy.runtime`, with each executable written to a file, read and
+verified."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def _negate(x: Any, out: Any) -> None:
 
 @cache
 def _kernels(programs: str, names: tuple[str, ...]) -> Executable:
-    """An executable with the kernels of the cases, in their order."""
+    """An executable with the kernels of the cases, in order."""
     register_library("suite.negate", _negate)
     built = build(parse(programs))
     by_name = {kernel.name: kernel for kernel in built.kernels}
@@ -58,7 +59,7 @@ def _kernels(programs: str, names: tuple[str, ...]) -> Executable:
 
 
 def loaded(exe: Executable) -> Executable:
-    """An executable as a process gets it that reads it from a file."""
+    """The executable after writing it to a file and reading it again."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.rxe"
         exe.save(path)
@@ -67,14 +68,14 @@ def loaded(exe: Executable) -> Executable:
 
 @dataclass(frozen=True)
 class Problem:
-    """A case that the machine does not pass."""
+    """A failing case."""
 
     case: str
     text: str
 
 
 def check_instructions(suite: dict[str, Any]) -> Iterator[Problem]:
-    """Run the cases of `instructions.json`."""
+    """Runs the cases of `instructions.json`."""
     base = _kernels(suite["programs"], tuple(suite["kernels"]))
     for case in suite["cases"]:
         for text in _check_case(base, case):
@@ -126,7 +127,7 @@ def _check_run(machine: VirtualMachine, run: dict[str, Any]) -> Iterator[str]:
 
 
 def check_builtins(suite: dict[str, Any]) -> Iterator[Problem]:
-    """Run the cases of `builtins.json`: a function each that gives its arguments on."""
+    """Runs the cases of `builtins.json`, each as a function that passes its arguments on."""
     for number, case in enumerate(suite["cases"]):
         count = len(case["args"])
         call = Packed(0, count, 0, tuple(map(Reg, range(count))))
@@ -141,7 +142,7 @@ def check_builtins(suite: dict[str, Any]) -> Iterator[Problem]:
 
 
 def check_formulas(suite: dict[str, Any], every: int = 1) -> Iterator[Problem]:
-    """Compute the formulas of `formulas.json` from arguments, and (each `every`th) from constants of the heap."""
+    """Computes the formulas of `formulas.json` from arguments, and every `every`th also from constants of the heap."""
     edges = list(map(int, suite["edges"]))
     heaps = [list(map(int, heap)) for heap in suite["heaps"]]
     pairs = [
@@ -190,18 +191,18 @@ def check_formulas(suite: dict[str, Any], every: int = 1) -> Iterator[Problem]:
 
 
 _TOGETHER = 500
-"""Formulas of one executable."""
+"""The number of formulas in one executable."""
 
 
 def _computing(number: int, expr: IntExpr) -> FunctionCode:
-    """A function of the heap's slots."""
+    """A function that computes a formula from its arguments."""
     body = [Eval(0, SLOTS, expr), MakePrim(0, SLOTS, Heap(SLOTS), "int64"), Return(0, SLOTS)]
     slots = [PrimPattern("int64", Heap(slot)) for slot in range(SLOTS)]
     return function(slots, body, name=f"f{number}", regs=SLOTS + 1, heap=[0] * (SLOTS + 1))
 
 
 def _constant(number: int, expr: IntExpr, heap: Sequence[int]) -> FunctionCode:
-    """A function without parameters."""
+    """A function without parameters that computes a formula from constants."""
     body = [Eval(0, SLOTS, expr), MakePrim(0, 0, Heap(SLOTS), "int64"), Return(0, 0)]
     return function([], body, name=f"f{number}", regs=1, heap=[*heap, 0])
 

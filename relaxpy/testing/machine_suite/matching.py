@@ -1,4 +1,4 @@
-"""Cases of matching, formulas and scalars, and of code that is refused."""
+"""Cases of matching, formulas and scalars, and of invalid code."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def sizes_cases() -> list[Case]:
 
 
 def refused_cases() -> list[Case]:
-    """Code that no machine may run."""
+    """Invalid code, which every machine must reject."""
     out = Return(0, 0)
     bad: list[tuple[str, Sequence[Pattern], Sequence[Instr], dict[str, Any]]] = [
         ("no return", [ANY], [Move(0, 1, 0)], {}),

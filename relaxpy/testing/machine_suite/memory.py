@@ -215,7 +215,8 @@ def _every_dtype() -> list[tuple[str, np.ndarray]]:
 
 
 def slots_cases() -> list[Case]:
-    """Two slots, which a machine may map to any devices: what a case says does not depend on that."""
+    """Cases with two slots, which a machine may map to any devices. The expected results do not depend on the
+    mapping."""
     both = (HOST_SLOT, Slot("other", "cpu"))
     there = TensorPattern((N,), 1, "float32", 1)
     back = [

@@ -1,4 +1,4 @@
-"""The files of the suite: what is in them, and where."""
+"""The files of the suite: their contents and their folder."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from relaxpy.testing.machine_suite.instructions import instruction_cases
 from relaxpy.testing.machine_suite.values import code_to_json, to_json
 
 FOLDER = "tests/machine"
-"""Where the files are in the repository."""
+"""The folder of the files in the repository."""
 
 
 def make_suite() -> dict[str, Any]:
-    """The files by name, as JSON."""
+    """File name → its contents as JSON."""
     return {
         "formulas.json": make_formulas(),
         "instructions.json": {
@@ -77,7 +77,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def text_of(content: dict[str, Any]) -> str:
-    """A file: one case a line, so that differences can be read."""
+    """The text of a file, with one case per line, so that diffs are readable."""
     parts: list[str] = []
     for key, value in content.items():
         if isinstance(value, list) and len(value) > 20:
@@ -89,7 +89,7 @@ def text_of(content: dict[str, Any]) -> str:
 
 
 def write_suite(folder: Path) -> None:
-    """Write the files."""
+    """Writes the files."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in make_suite().items():
         (folder / name).write_text(text_of(content), encoding="utf-8")

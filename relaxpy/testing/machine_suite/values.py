@@ -1,7 +1,7 @@
-"""Values of the machine as JSON, and back.
+"""Converts values of the machine to JSON and back.
 
-A value is an object with one key, which says what it is: `{"int": 5}`, `{"tensor": [dtype, shape, items]}`. JavaScript
-reads numbers as float64, so an integer that those do not hold is written as a text; so are NaN and infinities.
+A value is an object with one key, its kind: `{"int": 5}`, `{"tensor": [dtype, shape, items]}`. JavaScript reads numbers
+as float64, so integers that float64 does not represent exactly are strings, and so are NaN and infinities.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from relaxpy.runtime.function import Function
 from relaxpy.runtime.tensor import Shape, Tensor
 
 EXACT = (1 << 53) - 1
-"""Integers up to here, and none behind the next, are numbers of their own in float64."""
+"""The largest integer up to which float64 represents all integers uniquely."""
 
 
 @dataclass(frozen=True)
 class FunctionValue:
-    """A function value: one of the executable's functions, with the values of its last parameters."""
+    """A function value: a function of the executable, with the values of its last parameters."""
 
     name: str
     captured: tuple[Any, ...] = ()
@@ -34,12 +34,12 @@ def integer(value: int) -> int | str:
 
 
 def real(value: float) -> float | str:
-    """A number of floating point as JSON."""
+    """A floating-point number as JSON."""
     return value if math.isfinite(value) else str(value)
 
 
 def to_json(value: Any) -> dict[str, Any]:
-    """A value as JSON. Arrays and the runtime's tensors are tensors."""
+    """A value as JSON. Arrays and the runtime's tensors become tensors."""
     match value:
         case np.ndarray() | Tensor():
             array = np.asarray(value.numpy() if isinstance(value, Tensor) else value)
@@ -76,7 +76,7 @@ def to_json(value: Any) -> dict[str, Any]:
 
 
 def from_json(value: dict[str, Any], functions: Any = None) -> Any:
-    """The value that `to_json` was given: an array for a tensor. `functions` has function values by name."""
+    """The inverse of `to_json`, with arrays for tensors. `functions` maps names to function values."""
     ((kind, content),) = value.items()
     match kind:
         case "tensor":
@@ -106,7 +106,7 @@ def from_json(value: dict[str, Any], functions: Any = None) -> Any:
 
 
 def code_to_json(code: Any) -> Any:
-    """What `relaxpy.runtime.codec.encode` gives, with large integers as `{"Int64": text}`."""
+    """The output of `relaxpy.runtime.codec.encode`, with large integers as `{"Int64": text}`."""
     if isinstance(code, dict):
         return {key: code_to_json(item) for key, item in code.items()}
     if isinstance(code, list):
@@ -119,7 +119,7 @@ def code_to_json(code: Any) -> Any:
 
 
 def code_from_json(code: Any) -> Any:
-    """What `code_to_json` was given."""
+    """The inverse of `code_to_json`."""
     if isinstance(code, dict):
         if "Int64" in code:
             return int(code["Int64"])
