@@ -551,7 +551,7 @@ def power(x1: Operand, x2: Operand) -> Tensor:
     """
 
 def print(*values: ExprLike, format: str = "") -> tuple[Tensor, ...]:
-    """Print values at run time: each on a line of its own, or in the places `{}` of `format`."""
+    """Print values at run time: one per line, or formatted into the `{}` of `format`."""
 
 def prod(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Tensor:
     """The product, in the argument's dtype; integers modulo 2**bits. The product of no elements is 1.
@@ -604,7 +604,7 @@ def rsqrt(x: TensorLike) -> Tensor:
     """The reciprocal square root 1 / sqrt(x): infinity at 0, NaN below."""
 
 def scalar_to_tensor(value: ScalarLike, dtype: DTypeLike) -> Tensor:
-    """A scalar as a 0-d tensor. `dtype` is the scalar's own: at run time scalars carry no dtype."""
+    """Convert a scalar to a 0-d tensor. `dtype` is the scalar's own: at run time scalars carry no dtype."""
 
 def scatter_elements(
     data: TensorLike,
@@ -637,10 +637,10 @@ def shape_of(x: TensorLike) -> Tensor:
     """The shape of a tensor as a shape value."""
 
 def shape_to_tensor(input: ShapeLike) -> Tensor:
-    """The dimensions of a shape as an int64 tensor."""
+    """Convert a shape to an int64 vector of its dimensions."""
 
 def sigmoid(x: TensorLike) -> Tensor:
-    """1 / (1 + exp(-x))."""
+    """The logistic sigmoid 1 / (1 + exp(-x))."""
 
 def sign(x: TensorLike) -> Tensor:
     """The sign of x: 1, 0 or -1; NaN for NaN."""
@@ -736,10 +736,10 @@ def tanh(x: TensorLike) -> Tensor:
     """The hyperbolic tangent."""
 
 def tensor_to_scalar(x: TensorLike) -> Tensor:
-    """The element of a 0-d tensor as a scalar."""
+    """Convert a 0-d tensor to a scalar."""
 
 def tensor_to_shape(input: TensorLike) -> Tensor:
-    """The elements of an int64 vector as a shape."""
+    """Convert an int64 vector to a shape with these dimensions."""
 
 def tile(data: TensorLike, repeats: Sequence[int] | int) -> Tensor:
     """Repeat the whole tensor `repeats` times along each axis, as `numpy.tile`. Axes and repeats are aligned at the
@@ -1494,7 +1494,7 @@ class _nn:
         """
     @staticmethod
     def gelu(x: TensorLike) -> Tensor:
-        """x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016)."""
+        """The Gaussian error linear unit (GELU): x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016)."""
     @staticmethod
     def gelu_tanh(x: TensorLike) -> Tensor:
         """The tanh approximation of `gelu`, as used by GPT-2."""
@@ -1559,7 +1559,7 @@ class _nn:
         center: bool = True,
         scale: bool = True,
     ) -> Tensor:
-        """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over `axes` (Ba, Kiros and Hinton,
+        """Layer normalisation: (data - mean) / sqrt(variance + epsilon) * gamma + beta, over `axes` (Ba, Kiros and Hinton,
         2016).
 
         axes: Axes over which the statistics are computed.
@@ -1572,7 +1572,7 @@ class _nn:
         """
     @staticmethod
     def leakyrelu(x: TensorLike, alpha: float = 0.01) -> Tensor:
-        """x where it is positive, else `alpha` * x.
+        """Leaky ReLU: x where it is positive, else `alpha` * x.
 
         alpha: Slope on the negative side.
         """
@@ -1717,14 +1717,14 @@ class _nn:
         """x where it is positive, else x * alpha (He et al., 2015). `alpha` has one element for each index of `axis`, or
         one element in all.
 
-        axis: Axis of x that alpha belongs to.
+        axis: The channel axis: alpha is a vector along it.
         """
     @staticmethod
     def relu(x: TensorLike) -> Tensor:
-        """x where it is positive, else 0."""
+        """The rectified linear unit (ReLU): x where it is positive, else 0."""
     @staticmethod
     def relu6(x: TensorLike) -> Tensor:
-        """x clamped to [0, 6]; NaN stays NaN."""
+        """ReLU6: x clamped to [0, 6]; NaN stays NaN."""
     @staticmethod
     def rms_norm(
         data: TensorLike,
@@ -1732,7 +1732,7 @@ class _nn:
         axes: Sequence[int] | int = (-1,),
         epsilon: float = 1e-05,
     ) -> Tensor:
-        """data / sqrt(mean square + epsilon) * weight, over `axes` (Zhang and Sennrich, 2019).
+        """RMS normalisation: data / sqrt(mean square + epsilon) * weight, over `axes` (Zhang and Sennrich, 2019).
 
         axes: Axes over which the statistics are computed.
 
@@ -1740,12 +1740,12 @@ class _nn:
         """
     @staticmethod
     def selu(x: TensorLike) -> Tensor:
-        """scale * x where x is positive, else scale * alpha * (exp(x) - 1), with the constants of
-        Klambauer et al., 2017.
+        """The scaled exponential linear unit (SELU): scale * x where x is positive, else scale * alpha * (exp(x) - 1), with
+        the constants of Klambauer et al., 2017.
         """
     @staticmethod
     def silu(x: TensorLike) -> Tensor:
-        """x * sigmoid(x)."""
+        """The sigmoid linear unit (SiLU, swish): x * sigmoid(x)."""
     @staticmethod
     def softmax(data: TensorLike, axis: int = -1) -> Tensor:
         """Softmax: exp(x - max) / sum(exp(x - max)) along `axis`.
@@ -1754,7 +1754,7 @@ class _nn:
         """
     @staticmethod
     def softplus(x: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-        """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`.
+        """Softplus, a smooth ReLU: log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`.
 
         beta: Steepness: the factor of x in the exponential.
 

@@ -533,7 +533,7 @@ def power(x1: Operand, x2: Operand) -> Call:
     """
 
 def print(*values: ExprLike, format: str = "") -> Call:
-    """Print values at run time: each on a line of its own, or in the places `{}` of `format`."""
+    """Print values at run time: one per line, or formatted into the `{}` of `format`."""
 
 def prod(x: TensorLike, axis: Sequence[int] | int | None = None, keepdims: bool = False) -> Call:
     """The product, in the argument's dtype; integers modulo 2**bits. The product of no elements is 1.
@@ -586,7 +586,7 @@ def rsqrt(x: TensorLike) -> Call:
     """The reciprocal square root 1 / sqrt(x): infinity at 0, NaN below."""
 
 def scalar_to_tensor(value: ScalarLike, dtype: DTypeLike) -> Call:
-    """A scalar as a 0-d tensor. `dtype` is the scalar's own: at run time scalars carry no dtype."""
+    """Convert a scalar to a 0-d tensor. `dtype` is the scalar's own: at run time scalars carry no dtype."""
 
 def scatter_elements(
     data: TensorLike,
@@ -619,10 +619,10 @@ def shape_of(x: TensorLike) -> Call:
     """The shape of a tensor as a shape value."""
 
 def shape_to_tensor(input: ShapeLike) -> Call:
-    """The dimensions of a shape as an int64 tensor."""
+    """Convert a shape to an int64 vector of its dimensions."""
 
 def sigmoid(x: TensorLike) -> Call:
-    """1 / (1 + exp(-x))."""
+    """The logistic sigmoid 1 / (1 + exp(-x))."""
 
 def sign(x: TensorLike) -> Call:
     """The sign of x: 1, 0 or -1; NaN for NaN."""
@@ -718,10 +718,10 @@ def tanh(x: TensorLike) -> Call:
     """The hyperbolic tangent."""
 
 def tensor_to_scalar(x: TensorLike) -> Call:
-    """The element of a 0-d tensor as a scalar."""
+    """Convert a 0-d tensor to a scalar."""
 
 def tensor_to_shape(input: TensorLike) -> Call:
-    """The elements of an int64 vector as a shape."""
+    """Convert an int64 vector to a shape with these dimensions."""
 
 def tile(data: TensorLike, repeats: Sequence[int] | int) -> Call:
     """Repeat the whole tensor `repeats` times along each axis, as `numpy.tile`. Axes and repeats are aligned at the

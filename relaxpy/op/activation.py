@@ -1,4 +1,4 @@
-"""Activation functions (`R.nn.…`), element by element. float16 and bfloat16 are computed in float32."""
+"""Elementwise activation functions (`R.nn.…`). float16 and bfloat16 are computed in float32."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SELU_SCALE = 1.0507009873554804934193349852946
 
 @define_op
 class Relu(IntOrFloatUnary):
-    """x where it is positive, else 0."""
+    """The rectified linear unit (ReLU): x where it is positive, else 0."""
 
     name = "nn.relu"
 
@@ -39,7 +39,7 @@ class Relu(IntOrFloatUnary):
 
 @define_op
 class Gelu(FloatUnary):
-    """x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016)."""
+    """The Gaussian error linear unit (GELU): x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016)."""
 
     name = "nn.gelu"
 
@@ -69,7 +69,7 @@ class GeluTanh(FloatUnary):
 
 @define_op
 class Silu(FloatUnary):
-    """x * sigmoid(x)."""
+    """The sigmoid linear unit (SiLU, swish): x * sigmoid(x)."""
 
     name = "nn.silu"
 
@@ -82,7 +82,7 @@ class Silu(FloatUnary):
 
 @define_op
 class Relu6(IntOrFloatUnary):
-    """x clamped to [0, 6]; NaN stays NaN."""
+    """ReLU6: x clamped to [0, 6]; NaN stays NaN."""
 
     name = "nn.relu6"
 
@@ -95,7 +95,7 @@ class Relu6(IntOrFloatUnary):
 
 @define_op
 class LeakyRelu(FloatUnary):
-    """x where it is positive, else `alpha` * x."""
+    """Leaky ReLU: x where it is positive, else `alpha` * x."""
 
     name = "nn.leakyrelu"
     alpha: float = 0.01
@@ -117,8 +117,8 @@ class LeakyRelu(FloatUnary):
 
 @define_op
 class Selu(FloatUnary):
-    """scale * x where x is positive, else scale * alpha * (exp(x) - 1), with the constants of
-    Klambauer et al., 2017."""
+    """The scaled exponential linear unit (SELU): scale * x where x is positive, else scale * alpha * (exp(x) - 1), with
+    the constants of Klambauer et al., 2017."""
 
     name = "nn.selu"
 
@@ -134,7 +134,7 @@ class Selu(FloatUnary):
 
 @define_op
 class Softplus(FloatUnary):
-    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`."""
+    """Softplus, a smooth ReLU: log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`."""
 
     name = "nn.softplus"
     beta: float = 1.0
@@ -171,7 +171,7 @@ class Prelu(Op):
     name = "nn.prelu"
     of_data = True
     axis: int = 1
-    """Axis of x that alpha belongs to."""
+    """The channel axis: alpha is a vector along it."""
 
     def deduce(self, d: Deduction, data: KnownTensor, alpha: KnownTensor) -> TensorType:
         d.need_float(data, "data")

@@ -169,7 +169,7 @@ class Median(Op):
             middle = te.floor_divide(count - 1, te.dim(2))
             if nans is None:
                 return middle
-            # They are last: the first of them is where their number says.
+            # NaNs sort last, so the first one is at count - nans.
             some = te.greater(nans(*i), te.dim(0))
             return te.select(some, count - nans(*i), middle)
 
@@ -238,5 +238,5 @@ def require_elements(d: Deduction, x: KnownTensor, axis: tuple[int, ...] | int |
 
 
 def _number(x: Any) -> Any:
-    """An element as something that a reduction compares."""
+    """An element in a dtype that a reduction can compare: bool as int8, narrow floats widened."""
     return te.cast(x, DType("int8")) if te.dtype_of(x).is_bool else te.widen(x)

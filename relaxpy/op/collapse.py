@@ -1,4 +1,4 @@
-"""Sums that undo broadcasting."""
+"""Sums over broadcast axes: the inverse of broadcasting for gradients."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class TransposedConvolution(ConvolutionLike):
             for s, stride, dilation, (before, _), _ in self.per_letter():
                 reached = at[s] + before - k[s] * dilation
                 place[s] = reached // stride
-                even.append((reached % stride, 1))  # it was reached from a place, not from between
+                even.append((reached % stride, 1))  # data has an element at this distance
             there = inside([*even, *((place[s], sizes[s]) for s in self.spatial)])
             value = te.cast(data(*x.order(place)), wide)
             factor = te.cast(weight(*w.order({**k, "I": come_from, "O": channel})), wide)

@@ -85,7 +85,7 @@ def deduce_seq(expr: SeqExpr, mod: IRModule | None = None) -> Annotation:
     result = deduce(expr.body, mod)
     casts = free_sym_vars(b.annotation for b in expr.bindings if isinstance(b, MatchCast))
     inner_syms = set(casts).intersection(free_sym_vars([result]))
-    if inner_syms:  # rarely: the walk through the body costs its length
+    if inner_syms:  # rare: the traversal of the body takes time
         inner_syms -= set(free_sym_vars(var.annotation for var in free_vars(expr)))
     return erase(result, lambda sym: sym not in inner_syms, lambda var: var not in inner_vars)
 

@@ -320,7 +320,7 @@ class Deduction:
             )
         return with_device(found, devices.pop()) if devices else found
 
-    # What deduce uses
+    # The interface of deduce
 
     def fail(
         self,

@@ -64,7 +64,7 @@ class ShapeOf(Op):
 
 @define_op
 class ShapeToTensor(Op):
-    """The dimensions of a shape as an int64 tensor."""
+    """Convert a shape to an int64 vector of its dimensions."""
 
     name = "shape_to_tensor"
     legalize = None
@@ -89,7 +89,7 @@ class ShapeToTensor(Op):
 
 @define_op
 class TensorToShape(Op):
-    """The elements of an int64 vector as a shape."""
+    """Convert an int64 vector to a shape with these dimensions."""
 
     name = "tensor_to_shape"
     legalize = None
@@ -133,7 +133,7 @@ class TensorToShape(Op):
 
 @define_op
 class ScalarToTensor(Op):
-    """A scalar as a 0-d tensor. `dtype` is the scalar's own: at run time scalars carry no dtype."""
+    """Convert a scalar to a 0-d tensor. `dtype` is the scalar's own: at run time scalars carry no dtype."""
 
     name = "scalar_to_tensor"
     legalize = None
@@ -162,7 +162,7 @@ class ScalarToTensor(Op):
 
 @define_op
 class TensorToScalar(Op):
-    """The element of a 0-d tensor as a scalar."""
+    """Convert a 0-d tensor to a scalar."""
 
     name = "tensor_to_scalar"
     legalize = None
@@ -242,7 +242,7 @@ class Effect(Op):
 
 @define_op
 class Print(Effect):
-    """Print values at run time: each on a line of its own, or in the places `{}` of `format`."""
+    """Print values at run time: one per line, or formatted into the `{}` of `format`."""
 
     name = "print"
     packed: ClassVar[str] = "relaxpy.print"

@@ -183,7 +183,7 @@ class Meshgrid(Op):
     indexing: str = "ij"
 
     def axis_of(self, k: int, count: int) -> int:
-        """The axis along which grid `k` of `count` varies."""
+        """The axis along which grid number `k` of `count` varies."""
         return 1 - k if self.indexing == "xy" and k < 2 <= count else k
 
     def deduce(self, d: Deduction, tensors: TupleType) -> TupleType:

@@ -165,7 +165,7 @@ class NllLoss(Op):
         yield wrong(cls(), rand(6, 5), many, code="shape-mismatch", match="1 dimension")
 
 
-# What the loss and its gradient share
+# The common part of the loss and its gradient
 
 
 def check_nll(

@@ -431,7 +431,7 @@ def dropout(data: TensorLike, rate: float = 0.5) -> Call:
     """
 
 def gelu(x: TensorLike) -> Call:
-    """x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016)."""
+    """The Gaussian error linear unit (GELU): x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016)."""
 
 def gelu_tanh(x: TensorLike) -> Call:
     """The tanh approximation of `gelu`, as used by GPT-2."""
@@ -496,7 +496,7 @@ def layer_norm(
     center: bool = True,
     scale: bool = True,
 ) -> Call:
-    """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over `axes` (Ba, Kiros and Hinton,
+    """Layer normalisation: (data - mean) / sqrt(variance + epsilon) * gamma + beta, over `axes` (Ba, Kiros and Hinton,
     2016).
 
     axes: Axes over which the statistics are computed.
@@ -509,7 +509,7 @@ def layer_norm(
     """
 
 def leakyrelu(x: TensorLike, alpha: float = 0.01) -> Call:
-    """x where it is positive, else `alpha` * x.
+    """Leaky ReLU: x where it is positive, else `alpha` * x.
 
     alpha: Slope on the negative side.
     """
@@ -654,14 +654,14 @@ def prelu(data: TensorLike, alpha: TensorLike, axis: int = 1) -> Call:
     """x where it is positive, else x * alpha (He et al., 2015). `alpha` has one element for each index of `axis`, or
     one element in all.
 
-    axis: Axis of x that alpha belongs to.
+    axis: The channel axis: alpha is a vector along it.
     """
 
 def relu(x: TensorLike) -> Call:
-    """x where it is positive, else 0."""
+    """The rectified linear unit (ReLU): x where it is positive, else 0."""
 
 def relu6(x: TensorLike) -> Call:
-    """x clamped to [0, 6]; NaN stays NaN."""
+    """ReLU6: x clamped to [0, 6]; NaN stays NaN."""
 
 def rms_norm(
     data: TensorLike,
@@ -669,7 +669,7 @@ def rms_norm(
     axes: Sequence[int] | int = (-1,),
     epsilon: float = 1e-05,
 ) -> Call:
-    """data / sqrt(mean square + epsilon) * weight, over `axes` (Zhang and Sennrich, 2019).
+    """RMS normalisation: data / sqrt(mean square + epsilon) * weight, over `axes` (Zhang and Sennrich, 2019).
 
     axes: Axes over which the statistics are computed.
 
@@ -677,12 +677,12 @@ def rms_norm(
     """
 
 def selu(x: TensorLike) -> Call:
-    """scale * x where x is positive, else scale * alpha * (exp(x) - 1), with the constants of
-    Klambauer et al., 2017.
+    """The scaled exponential linear unit (SELU): scale * x where x is positive, else scale * alpha * (exp(x) - 1), with
+    the constants of Klambauer et al., 2017.
     """
 
 def silu(x: TensorLike) -> Call:
-    """x * sigmoid(x)."""
+    """The sigmoid linear unit (SiLU, swish): x * sigmoid(x)."""
 
 def softmax(data: TensorLike, axis: int = -1) -> Call:
     """Softmax: exp(x - max) / sum(exp(x - max)) along `axis`.
@@ -691,7 +691,7 @@ def softmax(data: TensorLike, axis: int = -1) -> Call:
     """
 
 def softplus(x: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Call:
-    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`.
+    """Softplus, a smooth ReLU: log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`.
 
     beta: Steepness: the factor of x in the exponential.
 

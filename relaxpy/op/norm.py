@@ -114,7 +114,7 @@ def _from_front(axes: tuple[int, ...] | int, ndim: int) -> tuple[int, ...]:
 
 @define_op
 class LayerNorm(Normalization):
-    """(data - mean) / sqrt(variance + epsilon) * gamma + beta, over `axes` (Ba, Kiros and Hinton,
+    """Layer normalisation: (data - mean) / sqrt(variance + epsilon) * gamma + beta, over `axes` (Ba, Kiros and Hinton,
     2016)."""
 
     name = "nn.layer_norm"
@@ -193,7 +193,7 @@ class LayerNorm(Normalization):
 
 @define_op
 class RmsNorm(Normalization):
-    """data / sqrt(mean square + epsilon) * weight, over `axes` (Zhang and Sennrich, 2019)."""
+    """RMS normalisation: data / sqrt(mean square + epsilon) * weight, over `axes` (Zhang and Sennrich, 2019)."""
 
     name = "nn.rms_norm"
 

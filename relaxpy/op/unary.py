@@ -163,7 +163,7 @@ class Erf(FloatUnary):
 
 @define_op
 class Sigmoid(FloatUnary):
-    """1 / (1 + exp(-x))."""
+    """The logistic sigmoid 1 / (1 + exp(-x))."""
 
     name = "sigmoid"
 
@@ -380,6 +380,6 @@ def erf(x: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)) without overflow."""
+    """The logistic sigmoid on an array, without overflow."""
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
