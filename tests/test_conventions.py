@@ -105,6 +105,16 @@ def test_imports_point_one_way() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_map_of_layers_is_that_of_the_rules() -> None:
+    """The table in the decision on layers says what the rules above say."""
+    page = (ROOT / "docs" / "decisions" / "0001-layers.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| (.*?) \|$", page, re.MULTILINE))
+    found = {package: set(re.findall(r"`(\w+)`", allowed)) for package, allowed in rows.items()}
+    packages = {package_of(path) for path in SOURCES}
+    expected = {name: (ALLOWED[name] - {name}) & packages for name in ALLOWED if name in packages}
+    assert found == expected
+
+
 def test_packages_form_no_circle() -> None:
     """Imports between packages, those inside functions as well, form no circle. (`relaxpy` itself, the public interface,
     names modules and loads them when they are used.)"""
