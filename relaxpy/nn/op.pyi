@@ -1483,7 +1483,7 @@ class _nn:
     @staticmethod
     def cross_entropy_with_logits(predictions: TensorLike, labels: TensorLike) -> Tensor:
         """The sum of -predictions * labels, a 0-d tensor. With several axes it is divided by the size of the first (the
-        batch); an empty batch gives NaN.
+        batch); an empty batch gives NaN. Integers are divided as by `divide`: rounded toward zero, 0 for an empty batch.
         """
     @staticmethod
     def dropout(data: TensorLike, rate: float = 0.5) -> tuple[Tensor, ...]:

@@ -13,16 +13,22 @@ from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
+from relaxpy.op.binary import Divide
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.linear_algebra import wide_dtype
 from relaxpy.op.precision import narrowed, widened
 from relaxpy.op.reduce import Sum, rounded
 
 
+def _widest(dtype: DType) -> str:
+    """The integers of 64 bits with the sign of these."""
+    return "int64" if dtype.is_signed else "uint64"
+
+
 @define_op
 class CrossEntropyWithLogits(Op):
     """The sum of -predictions * labels, a 0-d tensor. With several axes it is divided by the size of the first (the
-    batch); an empty batch gives NaN."""
+    batch); an empty batch gives NaN. Integers are divided as by `divide`: rounded toward zero, 0 for an empty batch."""
 
     name = "nn.cross_entropy_with_logits"
 
@@ -55,11 +61,19 @@ class CrossEntropyWithLogits(Op):
         total = Sum().reduced(out, product, te.sum, name="total")
         if len(sizes) < 2:
             return rounded(out, total)
-        return te.compute((), lambda: te.cast(te.per_count(total(), sizes[0]), out.dtype), "mean")
+        if out.dtype.is_float:
+            mean = lambda: te.per_count(total(), sizes[0])  # noqa: E731
+        else:
+            wide = _widest(out.dtype)
+            mean = lambda: te.divide(te.cast(total(), wide), te.cast(te.dim(sizes[0]), wide))  # noqa: E731
+        return te.compute((), lambda: te.cast(mean(), out.dtype), "mean")
 
     def reference(self, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
         total = np.sum(-widened(predictions) * widened(labels), dtype=widened(predictions).dtype)
-        if predictions.ndim > 1:
+        if predictions.ndim > 1 and total.dtype.kind in "iu":
+            wide = DType(_widest(DType(total.dtype))).numpy
+            total = Divide().numpy(total.astype(wide), np.asarray(predictions.shape[0], wide))
+        elif predictions.ndim > 1:
             total = np.divide(total, total.dtype.type(predictions.shape[0]))
         return narrowed(total, predictions)
 
@@ -69,6 +83,8 @@ class CrossEntropyWithLogits(Op):
         yield sample(cls(), rand(7), rand(7), dims="n, n")
         yield sample(cls(), rand(2, 3, 4), rand(2, 3, 4), dims="n m 4, n m 4")
         yield sample(cls(), rand(0, 4), rand(0, 4), dims="n 4, n 4")
+        whole = np.arange(-7, 8, dtype=np.int8).reshape(3, 5)
+        yield sample(cls(), whole, whole, dims="n m, n m")
         half = rand(3, 5, dtype="float16")
         yield sample(cls(), half, half, dims="n m, n m", rtol=2e-3, atol=2e-3)
         yield sample(cls(), rand(), rand())

@@ -14,7 +14,7 @@ from typing import Any
 
 from relaxpy.analysis.removable import Removable
 from relaxpy.analysis.scope import dependencies, uses_of
-from relaxpy.ir.annotation import Annotation, TupleType
+from relaxpy.ir.annotation import Annotation, PrimType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.expr import (
     Binding,
@@ -222,10 +222,23 @@ def _inputs(members: Sequence[Binding]) -> list[Expr]:
 
 
 def _uncarried_symbols(inputs: Sequence[Expr], members: Sequence[Binding]) -> list[SymVar]:
-    """The symbols of a region that are not a dimension of any input."""
+    """The symbols of a region that no input has alone as a dimension. A size that is the value of a scalar does not
+    count: the function would not know that it is not negative."""
     annotations = [deduce(e) for e in inputs]
-    alone = {dim.symbol for a in annotations for dim in matched_dims(a)}
+    alone = {
+        dim.symbol
+        for annotation in annotations
+        for dim in matched_dims(annotation)
+        if dim.symbol is None or dim.symbol.signed or _has_sizes(annotation)
+    }
     return [s for s in used_symbols(*members) if s not in alone]
+
+
+def _has_sizes(annotation: Annotation) -> bool:
+    """Are its dimensions sizes, and none the value of a scalar?"""
+    if isinstance(annotation, TupleType):
+        return all(map(_has_sizes, annotation.fields))
+    return not isinstance(annotation, PrimType)
 
 
 def _key(

@@ -26,6 +26,17 @@ def zero_by_zero(function: Callable[..., Any]) -> Callable[..., Any]:
     return divided
 
 
+def toward_zero(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function; of integers, its result in float64, rounded toward zero."""
+
+    def rounded(_: Any, x1: Any, x2: Any) -> Any:
+        if jnp.issubdtype(x1.dtype, jnp.floating):
+            return function(x1, x2)
+        return jnp.trunc(function(x1.astype("float64"), x2.astype("float64"))).astype(x1.dtype)
+
+    return rounded
+
+
 def power(_: Any, x1: Any, x2: Any) -> Any:
     if jnp.issubdtype(x1.dtype, jnp.floating):
         return jnp.power(x1, x2)
@@ -42,8 +53,8 @@ NAMES = "add subtract multiply maximum minimum logical_and logical_or logical_xo
 
 JAX: dict[str, Callable[..., Any]] = {
     **{name: of(getattr(jnp, name)) for name in NAMES.split()},
-    "atan2": of(jnp.arctan2),
-    "log_add_exp": of(jnp.logaddexp),
+    "atan2": toward_zero(jnp.arctan2),
+    "log_add_exp": toward_zero(jnp.logaddexp),
     "divide": zero_by_zero(lambda x1, x2: jax.lax.div(*jnp.broadcast_arrays(x1, x2))),
     "mod": zero_by_zero(jnp.fmod),
     "floor_divide": zero_by_zero(jnp.floor_divide),

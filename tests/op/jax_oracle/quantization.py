@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 def one_hot(op: Any, indices: Any) -> Any:
     hit = jax.nn.one_hot(indices, op.depth, dtype=bool, axis=op.axis)
-    return jnp.where(hit, op.on_value, op.off_value).astype(op.dtype.numpy)
+    return jnp.where(hit, op.on_value, op.off_value).astype(op.dtype_of_values().numpy)
 
 
 def quantize(op: Any, data: Any, scale: Any, zero_point: Any) -> Any:
