@@ -67,9 +67,7 @@ class References:
         if isinstance(deduced, ShapeType):
             return Shape(result)
         if isinstance(deduced, PrimType) and deduced.value is not None:
-            scope.dim(
-                deduced.value
-            )  # an integer is a size: one that does not fit into 64 bits is an error
+            scope.dim(deduced.value)  # raises for one that does not fit into 64 bits
         if isinstance(deduced, PrimType) and isinstance(result, (np.ndarray, np.generic)):
             return as_number(result.item(), deduced.dtype)
         return self.computed(result) if isinstance(deduced, (TensorType, TupleType)) else result

@@ -34,7 +34,7 @@ from relaxpy.runtime.bytecode import (
     TensorPattern,
     TuplePattern,
 )
-from relaxpy.runtime.integers import evaluate
+from relaxpy.runtime.integers import evaluate, int64
 from relaxpy.runtime.patterns import describe, explain, fits
 from relaxpy.runtime.tensor import Shape, Tensor
 from relaxpy.shape.bounds import requirements
@@ -66,7 +66,7 @@ class Scope:
         """
         expr, symbols = _formula(dim)
         try:
-            return evaluate(expr, lambda slot: self.syms[symbols[slot]])
+            return int64(evaluate(expr, lambda slot: self.syms[symbols[slot]]))
         except ArithmeticError as error:
             reason = f"{type(error).__name__}: {error}"
             raise RuntimeCheckError(

@@ -429,13 +429,16 @@ def test_hooks() -> None:
     assert not np.allclose(exact[0], other[0])
 
 
+@pytest.mark.parametrize("result", ["z", 'z: R.Prim("int64")'])
 @pytest.mark.parametrize("known", ["", ', value="p"'])
-def test_integers_that_do_not_fit_are_refused_whether_they_have_names_or_not(known: str) -> None:
-    """Found by `relaxpy fuzz`, seed 1391: a product of scalars was modulo 2**64 until a pass had named its factors."""
+def test_integers_that_do_not_fit_are_refused_whether_they_have_names_or_not(
+    known: str, result: str
+) -> None:
+    """Found by `relaxpy fuzz`: a product of scalars was modulo 2**64 until a pass had named its factors."""
     mod = parse(f"""
 @R.function
 def main(x: R.Prim("int64"{known}), y: R.Prim("int64", value="q")):
-    z = R.multiply(x, y)
+    {result} = R.multiply(x, y)
     return z
 """)
     run = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
