@@ -64,6 +64,9 @@ def mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def _quotient(divide: Callable[..., PrimExpr], a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    if isinstance(b, tirx.IntImm) and b.value not in (0, -1):
+        # TVM's simplifier fails to compare the smallest integer with a sum that has a constant.
+        return divide(a, b)
     quotient = divide(a, tirx.Select(_traps(b), _const(1, a), b))
     if _is_signed(a):
         quotient = tirx.Select(tirx.EQ(b, _const(-1, b)), negative(a), quotient)
@@ -71,6 +74,8 @@ def _quotient(divide: Callable[..., PrimExpr], a: PrimExpr, b: PrimExpr) -> Prim
 
 
 def _remainder(divide: Callable[..., PrimExpr], a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    if isinstance(b, tirx.IntImm) and b.value not in (0, -1):
+        return divide(a, b)
     rest = divide(a, tirx.Select(_traps(b), _const(1, a), b))
     return tirx.Select(_traps(b), _const(0, a), rest)
 

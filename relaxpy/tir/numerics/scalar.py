@@ -20,6 +20,7 @@ from relaxpy.tir.analyzer import PrimExpr, to_tvm
 from relaxpy.tir.numerics import integer
 from relaxpy.tir.numerics.floats import let
 from relaxpy.tir.tvm import te, tirx
+from relaxpy.tir.walk import contains
 
 infinity = float("inf")
 log_of_2 = 0.6931471805599453
@@ -80,6 +81,8 @@ def cast(x: Any, dtype: str) -> PrimExpr:
     if not (source.is_float and target.is_int):
         return x.astype(str(target))
     x = widen(x)
+    if contains(x, tirx.Let):  # names may be defined once only, and the value is used several times
+        return let("x", x, lambda value: cast(value, target))
     low, high = integer_range(target)
     # What is outside must not reach the conversion at all: there its result is undefined.
     beyond = tirx.GE(x, literal(float(high), x))
