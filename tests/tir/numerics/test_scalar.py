@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import relaxpy
+from relaxpy.ir import structural_equal
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.testing.kernels import Kernels
@@ -15,6 +17,7 @@ from relaxpy.tir import te
 from relaxpy.tir.numerics import scalar
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.to_python import to_python
+from relaxpy.transform.legalize_ops import LegalizeOps
 
 
 @pytest.mark.parametrize(
@@ -69,3 +72,29 @@ def test_comparisons_of_nan_are_not_turned_around() -> None:
         got = np.zeros(5, bool)
         kernels.run(name, [a, b], [got])
         np.testing.assert_array_equal(got, want, name)
+
+
+def test_a_value_with_names_is_cast_to_integers_once() -> None:
+    """Found by `relaxpy fuzz`, seed 410: the names were defined at every copy of the value, and the text did not parse."""
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor(("n",), "int32"), y: R.Tensor(("n",), "int32")):
+    return R.log_add_exp(x, y)
+""")
+    legal = LegalizeOps()(mod)
+    assert structural_equal(relaxpy.parse(legal.script()), legal)
+    x, y = np.array([1, 5, -3], np.int32), np.array([0, 0, 7], np.int32)
+    run = relaxpy.VirtualMachine(relaxpy.build(mod))["main"]
+    np.testing.assert_array_equal(run(x, y).numpy(), np.logaddexp(x, y).astype(np.int32))
+
+
+def test_a_sum_with_a_constant_is_divided_by_a_literal() -> None:
+    """Found by `relaxpy fuzz`, seed 517: TVM's simplifier failed to compare `k * 4 + 3` with the smallest integer."""
+    mod = relaxpy.parse("""
+@R.function
+def main(x: R.Tensor((4, "k + 1"), "float32"), y: R.Tensor(("k",), "float32")):
+    return R.median(x)
+""")
+    x = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    found = relaxpy.VirtualMachine(relaxpy.build(mod))["main"](x, np.zeros(3, np.float32))
+    assert found.numpy() == np.sort(x.reshape(-1))[7]
