@@ -1,9 +1,9 @@
-"""Which functions, statements and annotations a tensor program may have: those that compute, and reach no memory but
-that of its buffers.
+"""The functions, statements and annotations that a tensor program may contain: those that compute, and access no memory
+but their buffers.
 
-TVM's language reaches further: it calls any C function of the process by its name, any function of TVM's registry,
-inserts LLVM text, and makes pointers. A program read from a text would be able to do anything then, so whatever has
-these is read and printed, and not built. That indices stay inside of the buffers is another matter
+TVM's language can do more: it calls any C function of the process by name, calls any function of TVM's registry,
+inserts LLVM IR, and creates pointers. A program read from text could then do anything, so a program that contains these
+constructs can be read and printed, but not built. Out-of-bounds indices are a separate matter
 (`relaxpy.analysis.index_checks`).
 """
 
@@ -21,10 +21,10 @@ from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import walk
 
 OUT_OF_RANGE = "relaxpy.out_of_range"
-"""The runtime's function that a kernel calls where an index is out of range (`relaxpy.runtime.devices.cpu.kernels`)."""
+"""The runtime function that a kernel calls for an index out of bounds (`relaxpy.runtime.devices.cpu.kernels`)."""
 
 REQUIRE_MEMORY = "relaxpy.require_memory"
-"""That which it calls before it allocates memory of a size that is known only then."""
+"""The runtime function that a kernel calls before it allocates memory of a size known only at run time."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,17 @@ class Refusal:
     """A construct that is refused in tensor programs."""
 
     where: Any
-    """The node."""
+    """The node that is refused."""
     message: str
     help: str | None = None
 
 
 def refusals(func: Any) -> Iterator[Refusal]:
-    """The refused constructs of a function."""
+    """The refused constructs in a function."""
     for name in (CHECKED, FINISHED):
         if func.attrs is not None and name in func.attrs:
             yield Refusal(func, f"the attribute {name} is the compiler's own")
-    nodes: list[Any] = list(
-        func.params
-    )  # what goes wrong in a callback of TVM's walker, it does not survive
+    nodes: list[Any] = list(func.params)  # an exception must not leave a callback of TVM's walker
     walk(func.body, ((tvm.ir.Var, tvm.ir.Call, s_tir.SBlock, tirx.Stmt), nodes.append))
     check = _Check()
     for node in nodes:
@@ -100,7 +98,7 @@ class _Check:
             case "tvm_stack_make_array":
                 self.array(call)
             case "buffer_data":
-                pass  # where it goes is looked at: into an array, or a view
+                pass  # its target is checked: an array, or a view
             case "reinterpret":
                 if "handle" in (str(call.ty.dtype), str(call.args[0].ty.dtype)):
                     self.refuse(call, "a tensor program may not make pointers of numbers", None)
@@ -109,7 +107,7 @@ class _Check:
                     self.refuse(call, f"a tensor program may not use T.{short}", _HELP)
 
     def array(self, call: Any) -> None:
-        """Refuse an array, as a sort takes it, other than all of a buffer."""
+        """Refuse an array argument, as a sort takes it, that is not a whole buffer."""
         data, shape = call.args[0], call.args[1]
         buffer = data.args[0] if _is_call(data, "buffer_data") else None
         sizes = list(shape.args) if _is_call(shape, "tvm_stack_make_shape") else None
@@ -124,7 +122,7 @@ class _Check:
             self.refuse(where, f"a tensor program may not have {key}", _HELP)
 
     def view(self, stmt: Any) -> None:
-        """Another name of a buffer's memory: of no more than all of it."""
+        """Refuse a view of a buffer's memory that exceeds it."""
         source = stmt.data if hasattr(stmt, "data") else None
         if source is None:
             return
@@ -165,17 +163,17 @@ _C_FUNCTIONS = frozenset(
     " fmin fmod hypot ldexp lgamma log log10 log1p log2 nearbyint nextafter pow remainder rint round sin sinh sqrt"
     " tan tanh tgamma trunc".split()
 )
-"""Of the C library's mathematics; for float32 with an f behind their names."""
+"""Functions of the C math library; for float32 their names end in f."""
 _LLVM = re.compile(
     r"llvm\.(abs|bitreverse|bswap|ceil|copysign|cos|ctlz|ctpop|cttz|exp|exp2|fabs|floor|fma|fmuladd|fshl|fshr|log"
     r"|log10|log2|maximum|maxnum|minimum|minnum|nearbyint|pow|powi|rint|round|roundeven|sadd\.sat|sin|smax|smin|sqrt"
     r"|ssub\.sat|trunc|uadd\.sat|umax|umin|usub\.sat|x86\.avx512\.vpdp\w+|aarch64\.neon\.[su]dot)(\.\w+)*"
 )
-"""Arithmetic."""
+"""LLVM intrinsics that are arithmetic."""
 
 
 def is_c_function(name: str) -> bool:
-    """Is it a function of the C library that computes a number from numbers?"""
+    """Is it a C function that computes a number from numbers?"""
     return name in _C_FUNCTIONS or name.removesuffix("f") in _C_FUNCTIONS
 
 
@@ -188,7 +186,7 @@ def _llvm_name(call: Any) -> str:
 
 
 def tvm_function(name: str) -> Any:
-    """A function of TVM's registry, None where there is none."""
+    """A function of TVM's registry; None if there is none."""
     return tvm.get_global_func(name, allow_missing=True)
 
 
@@ -204,7 +202,7 @@ def _compact(strides: list[Any], shape: Any) -> bool:
     step: Any = int64(1)
     for stride, size in zip(reversed(strides), reversed(list(shape)), strict=True):
         if isinstance(stride, tvm.ir.Var):
-            continue  # is taken from the tensor
+            continue  # taken from the tensor
         if not _same(stride, step):
             return False
         step = step * int64(size)
@@ -212,7 +210,7 @@ def _compact(strides: list[Any], shape: Any) -> bool:
 
 
 def _fits(view: Any, source: Any) -> bool:
-    """Has a view as many bytes as its source, or fewer, whatever the sizes are?"""
+    """Is a view no larger in bytes than its source, for all values of the sizes?"""
     used, given = (_bytes(buffer.shape, str(buffer.dtype)) for buffer in (view, source))
     strides = list(view.strides or ())
     if strides and not _compact(strides, view.shape):

@@ -1,7 +1,7 @@
-"""Dimensions to TVM's integer expressions and back, and TVM's arithmetic analyser on dimensions.
+"""Conversion between dimensions and TVM's integer expressions, and TVM's arithmetic analyser on dimensions.
 
-One `SymVar` is one TVM variable for as long as it lives, so that programs made from the same
-annotations share variables. Conversions are memoised.
+One `SymVar` corresponds to one TVM variable for as long as it lives, so that programs made from the same annotations
+share variables. Conversions are memoised.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _symbols: WeakValueDictionary[PrimExpr, SymVar] = WeakValueDictionary()
 
 
 def int64(value: PrimExpr | int) -> PrimExpr:
-    """The value as a 64-bit index expression: in one program all indices have the same type (TVM refuses a mix of
+    """Convert the value to a 64-bit index expression. All indices of a program have this type (TVM refuses a mix of
     int32 and int64)."""
     if isinstance(value, int):
         return tirx.IntImm("int64", value)
@@ -32,7 +32,7 @@ def int64(value: PrimExpr | int) -> PrimExpr:
 
 
 def to_tvm_var(var: SymVar) -> PrimExpr:
-    """The TVM variable that stands for `var`."""
+    """The TVM variable for `var`."""
     found = _vars.get(var)
     if found is None:
         found = _vars.setdefault(var, tirx.Var(var.name, var.dtype))
@@ -60,7 +60,7 @@ _CONNECTIVES: dict[str, Callable[..., PrimExpr]] = {
 
 
 def _atom(atom: DimOp) -> PrimExpr:
-    """An atom as an int64 expression."""
+    """Convert an atom to an int64 expression."""
     if atom.op == "select":
         condition, then, otherwise = atom.args
         return tirx.Select(to_condition(condition), to_tvm(then), to_tvm(otherwise))
@@ -70,7 +70,7 @@ def _atom(atom: DimOp) -> PrimExpr:
 
 
 def to_condition(dim: Dim) -> PrimExpr:
-    """A 0/1 dimension as a TVM condition, without casts where it is a comparison or made of comparisons."""
+    """Convert a 0/1 dimension to a TVM condition, without casts if it is a comparison or consists of comparisons."""
     atom = dim.terms[0][0][0][0] if _is_one_atom(dim) else None
     if isinstance(atom, DimOp) and (atom.op in _CONDITIONS or atom.op in _CONNECTIVES):
         return _condition_atom(atom)
@@ -84,7 +84,7 @@ def _condition_atom(atom: DimOp) -> PrimExpr:
 
 
 def _is_one_atom(dim: Dim) -> bool:
-    """Is the dimension one atom by itself?"""
+    """Is the dimension a single atom?"""
     return (
         len(dim.terms) == 1
         and dim.terms[0][1] == 1
@@ -94,7 +94,7 @@ def _is_one_atom(dim: Dim) -> bool:
 
 
 def to_tvm(dim: Dim) -> PrimExpr:
-    """The dimension as a TVM expression of int64."""
+    """Convert the dimension to a TVM expression of int64."""
     found = _exprs.get(dim)
     if found is not None:
         return found
@@ -123,8 +123,8 @@ _READ = {
 
 
 class VarTable:
-    """TVM variables of one program and the `SymVar`s that stand for them: new ones, or with
-    `shared` those that the variables were made for by `to_tvm_var`."""
+    """The TVM variables of one program and their `SymVar`s. These are new, or with `shared` those for which
+    `to_tvm_var` created the variables."""
 
     def __init__(self, shared: bool = False) -> None:
         self.shared = shared
@@ -139,8 +139,7 @@ class VarTable:
         return found
 
     def to_dim(self, expr: PrimExpr) -> Dim:
-        """A TVM integer expression as a dimension. Raises `PassError` for what a dimension cannot
-        say."""
+        """Convert a TVM integer expression to a dimension. Raises `PassError` for an expression that is not one."""
         kind = type(expr).__name__
         match kind:
             case "IntImm":
@@ -173,10 +172,10 @@ class VarTable:
 
 
 def equal(a: PrimExpr, b: PrimExpr) -> bool:
-    """Whether two index expressions are equal for all values of their variables."""
+    """Are two index expressions equal for all values of their variables?"""
     if tvm.sym.Analyzer().can_prove_equal(a, b):
         return True
-    table = VarTable()  # TVM leaves the factors of a product in the order in which they are written
+    table = VarTable()  # TVM keeps the factors of a product in the order in which they are written
     try:
         return table.to_dim(a) == table.to_dim(b)
     except PassError:
@@ -188,7 +187,8 @@ def can_prove(
     bounds: tuple[tuple[SymVar, int | None, int | None], ...],
     given: tuple[Dim, ...] = (),
 ) -> bool:
-    """Does TVM's analyser prove `condition` (0/1) true, given closed ranges of its variables and other conditions?"""
+    """Does TVM's analyser prove `condition` (0/1) to be true, given closed ranges of its variables and other
+    conditions?"""
     analyzer = tvm.sym.Analyzer()
     for var, low, high in bounds:
         if low is not None and high is not None:

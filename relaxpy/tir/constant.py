@@ -1,4 +1,4 @@
-"""Tensor programs run while compiling, on constants."""
+"""Run tensor programs at compile time, on constants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def run_on_constants(
     inputs: Sequence[np.ndarray],
     outputs: Sequence[tuple[Sequence[int], np.dtype]],
 ) -> list[np.ndarray]:
-    """The outputs (of these shapes and dtypes) that a program without scalar parameters makes of inputs."""
+    """Run a program without scalar parameters on these inputs. Returns its outputs, of the given shapes and dtypes."""
     made = [np.zeros(tuple(shape), dtype) for shape, dtype in outputs]
     with np.errstate(all="ignore"):
         to_python(program.func)(*(np.array(x, order="C") for x in inputs), *made)

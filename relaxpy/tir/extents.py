@@ -1,5 +1,5 @@
-"""Extents of loops, axes and regions in the form that TVM's parser gives them: it simplifies what the text says, so a
-program must hold what simplification leaves as it is, or it does not parse back to itself."""
+"""Extents of loops, axes and regions in the form that TVM's parser gives them. The parser simplifies extents, so a
+program must contain simplified extents to be equal to itself after printing and parsing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from relaxpy.tir.analyzer import int64
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
 STEPS = 8
-"""TVM's simplification is not always done after one run; it is after two or three."""
+"""The number of runs of TVM's simplifier. One run does not always reach a fixed point; two or three do."""
 
 
 def with_parsed_extents(func: Any) -> Any:
-    """The function with every extent as the parser of its text has it."""
+    """Return the function with every extent in the form that the parser gives it."""
     forms = [(tvm.ir.Range, _range), (tirx.For, _loop)]
     return func.with_body(tvm_ffi.structural_map(func.body, forms))
 
@@ -24,7 +24,7 @@ def whole(size: Any) -> Any:
 
 
 def parsed_extent(start: Any, extent: Any) -> Any:
-    """What the parser makes of the extent of a range from `start`, written `start:start + extent`."""
+    """The parsed form of the extent of a range that is written `start:start + extent`."""
     if isinstance(extent, (tirx.IntImm, tvm.ir.Var)):
         return extent
     simplify = tvm.sym.Analyzer().simplify

@@ -1,5 +1,5 @@
-"""Several tensor programs as one: their bodies one after the other, in between buffers that only this program sees
-(TVM's `FuseTIR`)."""
+"""Fuse tensor programs: their bodies run one after the other in one program, with local buffers in between (TVM's
+`FuseTIR`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Step:
-    """A run of one of the programs: what it reads and writes, and its scalar arguments."""
+    """One run of a program: the tensors that it reads and writes, and its scalar arguments."""
 
     program: PrimFunc
     inputs: Sequence[Value]
@@ -44,8 +44,8 @@ def fuse_programs(
     outputs: Sequence[Value],
     scalars: Sequence[SymVar] = (),
 ) -> PrimFunc:
-    """The program that runs `steps` in order, with parameters `inputs`, `outputs` and the integers `scalars`. What is
-    neither input nor output lives in a buffer of its own. Raises `PassError` for a program without a root block."""
+    """Build the program that runs `steps` in order, with parameters `inputs`, `outputs` and the integers `scalars`. All
+    other tensors become local buffers. Raises `PassError` for a program without a root block."""
     buffers = {id(v): _buffer(v) for v in (*inputs, *outputs)}
     local: list[Any] = []
     bodies: list[Any] = []
@@ -71,7 +71,7 @@ def fuse_programs(
 
 
 def can_be_fused(program: PrimFunc) -> bool:
-    """Is the program a tree of blocks under a root block?"""
+    """Is the program a tree of blocks below a root block?"""
     body = program.func.body
     return isinstance(body, s_tir.SBlockRealize) and len(body.block.iter_vars) == 0
 
@@ -112,9 +112,9 @@ _FOLDS: dict[Any, Any] = {
 
 
 def _folded(node: Any) -> Any:
-    """Arithmetic of sizes and indices as it is written when they are known: `n * 2` with n = 1 is 2, as the parser of
-    the printed program has it. A division by 0, in a loop that does not run, gives 0 (`relaxpy.tir.lowering.traps`):
-    TVM refuses to print or simplify one by a constant."""
+    """Fold arithmetic of sizes and indices whose values are known: `n * 2` with n = 1 is 2, as the parser of the
+    printed program has it. A division by 0, in a loop that does not run, gives 0 (`relaxpy.tir.lowering.traps`): TVM
+    refuses to print or simplify a division by a constant 0."""
     a, b = node.a, node.b
     is_known = isinstance(b, tirx.IntImm)
     if not is_known and not isinstance(a, tirx.IntImm) and not a.same_as(b):
@@ -127,7 +127,7 @@ def _folded(node: Any) -> Any:
 
 
 def _symbols(step: Step, func: Any) -> dict[Any, Any]:
-    """What the program's variables stand for at this step, as TVM's expressions."""
+    """The values of the program's variables in this step, as TVM expressions."""
     values = [v.type.dims or () for v in (*step.inputs, *step.outputs)]
     bound: dict[SymVar, Dim] = {}
     params = PrimFunc(func).params
@@ -155,7 +155,7 @@ def _buffers_inside(body: Any, params: Sequence[Any]) -> list[Any]:
 
 
 def _substituted(buffer: Any, table: dict[Any, Any]) -> Any:
-    """The buffer with what the program's variables stand for in its shape."""
+    """Return the buffer with the values of the program's variables in its shape."""
     shape = [
         rewritten(size, (tvm.ir.Var, lambda var: table.get(var, var))) for size in buffer.shape
     ]
@@ -164,7 +164,7 @@ def _substituted(buffer: Any, table: dict[Any, Any]) -> Any:
 
 
 def _distinct_blocks(func: Any) -> Any:
-    """The function with a name of its own for every block."""
+    """Return the function with a unique name for every block."""
     taken: dict[str, int] = {}
 
     def rename(block: Any) -> Any:

@@ -1,7 +1,7 @@
-"""How long values are with the names in them written out.
+"""The lengths of values with their names expanded.
 
-TVM's analyser knows what the name of an integer means and writes that in wherever the name is used, names within
-included: time doubles with every name that is used twice in the value of another.
+TVM's analyser replaces the name of an integer by its value wherever the name is used, recursively: the time doubles
+with every name that is used twice in the value of another.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from relaxpy.tir.tvm import tirx, tvm
 from relaxpy.tir.walk import walk
 
 LONGEST = 32
-"""Variables in an integer, names written out, up to which the analyser may know what its name means."""
+"""The most variables in an integer, with names expanded, up to which the analyser may know its value."""
 
 
 class NameLengths:
-    """The lengths of names that keep their meaning; of others, and of plain variables, it is 1."""
+    """The lengths of names whose values are known; for others, and for plain variables, it is 1."""
 
     def __init__(self) -> None:
         self._lengths: dict[tvm.ir.Var, int] = {}
 
     def keeps(self, var: tvm.ir.Var, value: Any) -> bool:
-        """Is the value short enough for its name to keep its meaning? To be asked in the order of definitions, once of
-        each name."""
+        """Is the value short enough for the analyser to know it? Call it in the order of definitions, once for each
+        name."""
         length = 0
 
         def count(used: tvm.ir.Var) -> None:

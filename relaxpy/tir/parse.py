@@ -1,8 +1,8 @@
-"""`T.prim_func` in Python syntax to a tensor program.
+"""Parse a `T.prim_func` in Python syntax to a tensor program.
 
-TVM's own parser reads it, driven on this one function definition: so line and column of every error are exact, and the
-names that the body may use are those that we give. `tree` prepares the tree, `program_check` looks at the result,
-because TVM accepts programs that cannot be right.
+TVM's own parser is run on this one function definition, so line and column of every error are exact, and the body may
+use only the names that we provide. `tree` prepares the syntax tree. `program_check` checks the result, because TVM
+accepts invalid programs.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def parse_prim_func(
     extra_vars: Mapping[str, Any],
     symbols: Sequence[str] = (),
 ) -> PrimFunc:
-    """The tensor program of a `@T.prim_func` definition.
+    """Parse a `@T.prim_func` definition to a tensor program.
 
-    `source` is the text that `node` was parsed from, `file` its name; `extra_vars` are values of names that the program
-    does not define itself (the namespace `T` is always known), `symbols` int64 variables that it uses without defining
-    them. Raises `ScriptError`, with its place: `tir-script` for what is no tensor program, `unknown-name` and
-    `tir-none` before TVM's parser runs, and `tir-index`, `tir-dtype`, `tir-extent`, `tir-undefined` for what TVM should
-    have refused.
+    `source` is the text that `node` was parsed from, `file` its name. `extra_vars` are the values of names that the
+    program does not define itself (the namespace `T` is always known), `symbols` the int64 variables that it uses
+    without defining them. Raises `ScriptError` with its location: `tir-script` if it is not a tensor program,
+    `unknown-name` and `tir-none` before TVM's parser runs, and `tir-index`, `tir-dtype`, `tir-extent`, `tir-undefined`
+    for errors that TVM does not detect.
     """
     where = Source(source, file)
     refuse_deep(node, where)
@@ -74,15 +74,15 @@ def parse_prim_func(
 
 
 MOST_KEPT = 2048
-"""How many programs are remembered."""
+"""The number of cached programs."""
 
 _READ: dict[str, Any] = {}
-"""Programs that mean the same wherever they stand, by their trees: what is printed is read again, after every pass in
-tests, and TVM's parser takes 10 to 50 ms for each."""
+"""Cache of programs that do not depend on their context, by their syntax trees. Printed programs are parsed again,
+after every pass in tests, and TVM's parser takes 10 to 50 ms for each."""
 
 
 def _parse(prepared: Prepared, where: Source) -> Any:
-    """TVM's function of a prepared tree."""
+    """TVM's function for a prepared tree."""
     _check_namespace(prepared.node, where)
     values: dict[str, Any] = {name: _to_tvm(value) for name, value in prepared.names.items()}
     values |= {name: tirx.Var(name, dtype) for name, dtype in prepared.symbols.items()}
@@ -95,7 +95,8 @@ def _parse(prepared: Prepared, where: Source) -> Any:
 
 
 def _check_namespace(node: ast.FunctionDef, where: Source) -> None:
-    """Refuse what TVM's namespace has beside the script language: its own modules, and what compiles other programs."""
+    """Refuse names in TVM's namespace that are not part of the script language: its own modules, and functions that
+    compile other programs."""
     for part in ast.walk(node):
         match part:
             case ast.Attribute(value=ast.Name(id="T"), attr=name) if name in _NOT_SCRIPT:
@@ -114,7 +115,7 @@ def _to_tvm(value: Any) -> Any:
 
 
 def _index(value: Any) -> Any:
-    """An extent or index as TVM takes it: Python's integers as int64."""
+    """Convert Python integers to int64, for extents and indices."""
     if isinstance(value, bool) or value is None:
         raise ScriptError(
             "tir-none" if value is None else "tir-index", f"{value} cannot be a size or an index"
@@ -129,14 +130,14 @@ def _index(value: Any) -> Any:
 
 
 def _checked(value: Any) -> Any:
-    """The value, which must not be None: in C++ that is a null pointer."""
+    """Return the value, which must not be None: in C++ that is a null pointer."""
     if value is None:
         raise ScriptError("tir-none", "None is not a value of a tensor program")
     return value
 
 
 def _dtype(value: Any) -> str | None:
-    """The dtype of a TVM expression (of a vector: of its elements), None for anything else."""
+    """The dtype of a TVM expression (for a vector, of its elements); None for other values."""
     if isinstance(value, bool):
         return None
     if isinstance(value, tvm.ir.Expr) and not tirx.buffer.is_buffer_var(value):
@@ -149,18 +150,18 @@ _LANES = re.compile(r"(?<=\d)x\d+$")
 
 
 def _differ(a: str | None, b: str | None) -> bool:
-    """Would TVM convert one to the other without a word? Integers may differ in width: indices do."""
+    """Would TVM silently convert one to the other? Integers may differ in width, as indices do."""
     if a is None or b is None or a == b or not (is_dtype(a) and is_dtype(b)):
-        return False  # what is no dtype at all is reported as such
+        return False  # other objects are reported as such
     return a.startswith(("float", "bfloat")) or b.startswith(("float", "bfloat"))
 
 
 _SIZED = {"Mult": operator.mul, "Pow": operator.pow, "LShift": operator.lshift}
-"""Operators of Python whose results may be much larger than what they are applied to."""
+"""Operators of Python whose results may be much larger than their operands."""
 
 
 def _strict(name: str) -> Callable[[Any, Any], Any]:
-    """TVM's operator, which does not convert floats."""
+    """TVM's operator without implicit conversion of floats."""
     node = getattr(script_core.doc, name)()
 
     def checked(left: Any, right: Any) -> Any:
@@ -175,7 +176,7 @@ def _strict(name: str) -> Callable[[Any, Any], Any]:
             raise ScriptError("python-call", "the result is too large to be computed here")
         if name == "Div" and "int" in (a or "") and "int" in (b or ""):
             raise ScriptError("tir-dtype", "integers are divided by // (rounding down)")
-        # Python's own `==` on TVM's expressions is an object with a truth value, which `or` would take for one.
+        # Python's own `==` on TVM's expressions returns an object with a truth value, which `or` would use.
         return script_core.evaluator._eval_op(node, [left, right])
 
     return checked
@@ -185,7 +186,7 @@ _OPERATORS = {OPERATOR + name: _strict(name) for name in ARITHMETIC | COMPARISON
 
 
 def _stored(buffer: Any, value: Any) -> Any:
-    """`value`, if its dtype is that of the buffer."""
+    """Return `value` if its dtype is that of the buffer."""
     if not tirx.buffer.is_buffer_var(buffer):
         return value
     target = str(buffer.dtype)
@@ -211,7 +212,7 @@ def _shape(value: Any) -> Any:
 
 
 def _integer(dtype: str) -> Callable[[Any], Any]:
-    """What `T.uint64(value)` does, for any value that the dtype has: TVM's own ends at int64."""
+    """`T.uint64(value)` for any value of the dtype: TVM's own is limited to int64."""
     make = getattr(script_tirx, dtype)
     limits = np.iinfo(dtype)
 
@@ -236,8 +237,7 @@ def _float64(value: Any) -> Any:
 
 
 class _Iterated:
-    """Gives what Python goes through in one program, if that comes to an end: an expression has an element for every
-    index, and loops inside of loops are counted together."""
+    """Limits Python iteration in a program: an expression is an endless sequence, and nested loops count together."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -257,7 +257,7 @@ class _Iterated:
         return value
 
     def starred(self, value: Any) -> Any:
-        """`value`, whose items become arguments."""
+        """Return `value`, whose items become arguments."""
         if isinstance(self(value), Sized) and len(value) > MOST_STARRED:
             problem = f"{len(value)} arguments are too many: {MOST_STARRED}"
             raise ScriptError("tir-script", problem)
@@ -266,7 +266,7 @@ class _Iterated:
 
 MOST_STARRED = 64
 MOST_STEPS = 1 << 18
-"""How far Python goes through lists and ranges while one program is read."""
+"""The most iterations of Python loops over lists and ranges while one program is parsed."""
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     INDEX: _index,
@@ -277,7 +277,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{LITERAL + dtype: _integer(dtype) for dtype in INTEGERS},
     f"{LITERAL}float64": _float64,
 }
-"""What the tree calls that `prepare` makes."""
+"""The functions that `prepare` inserts calls of."""
 
 
 class _Text(script_core.diagnostics.Source):
@@ -295,10 +295,10 @@ class _Text(script_core.diagnostics.Source):
 
 
 class _Parser(script_core.parser.Parser):
-    """TVM's parser with our errors."""
+    """TVM's parser with our error messages."""
 
     def get_dispatch_token(self, node: Any) -> str:
-        # TVM evaluates the decorator to find out; that inspects the stack, which takes longer than the rest.
+        # TVM evaluates the decorator here by inspecting the stack, which takes longer than everything else.
         if node.decorator_list and "inline" not in str(
             getattr(node.decorator_list[-1], "attr", "")
         ):
@@ -317,7 +317,7 @@ class _Parser(script_core.parser.Parser):
 
 
 def _message(err: Exception | str) -> str:
-    """The telling line of an error, in the words of the script: C++ traces and names left out."""
+    """The informative line of an error, in the terms of the script, without C++ traces and names."""
     lines = [line.strip() for line in str(err).splitlines() if line.strip()]
     if not lines:
         return type(err).__name__
@@ -329,7 +329,7 @@ def _message(err: Exception | str) -> str:
     ) is not None:
         expected, got = (_WORDS.get(name, name) for name in wrong.groups())
         return f"{expected} is expected, got {got}"
-    # objects of Python by their names, without addresses
+    # Python objects by their names, without addresses
     text = re.sub(
         r"<(?:class|function|built-in function|bound method) '?<?([\w.]+)>?[^<>]*>", r"\1", text
     )
@@ -339,7 +339,7 @@ def _message(err: Exception | str) -> str:
         value := re.match(r"Cannot automatically inference the type\. value=(.*)", text)
     ) is not None:
         return f"{value[1]} is not a value of a tensor program"
-    # a failed check of TVM's: what it says after the condition
+    # a failed check in TVM: the text after the condition
     text = re.sub(r"^\(.*\) is false: ", "", text)
     text = re.sub(r"^.* \(\S+ vs\. \S+\) : (?=.)", "", text)
     return f"there is no {text}" if isinstance(err, KeyError) else text
@@ -371,11 +371,11 @@ _HINTS: tuple[tuple[re.Pattern[str], str, str | None], ...] = tuple(
         ),
     )
 )
-"""What TVM says, what it means to the user, and what to write."""
+"""TVM's messages, their meaning for the user, and the help."""
 
 
 def _hint(message: str) -> tuple[str, str | None]:
-    """The message in the words of the script, and help."""
+    """The message in the terms of the script, and its help."""
     for pattern, meaning, help in _HINTS:
         if (found := pattern.fullmatch(message)) is not None:
             return found.expand(meaning), help
@@ -396,7 +396,7 @@ _WORDS = {
     "ffi.Array": "a tuple",
     "ffi.BigInt": "an integer beyond int64 (is T.uint64 missing?)",
 }
-"""TVM's classes, as a user of the script knows them."""
+"""TVM's classes, by the names that users of the script know."""
 
 
 def _code(err: Exception | str) -> str:

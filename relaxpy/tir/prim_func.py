@@ -22,20 +22,19 @@ from relaxpy.tir.tvm import te as _te
 from relaxpy.tir.walk import contains, rewritten, walk
 
 GIVEN = "relaxpy.workspaces"
-"""Attribute of a PrimFunc: the numbers of the parameters that are workspaces of its own. What they hold before and
-after a run means nothing, and a schedule rule may use them for more than the program's text says."""
+"""Attribute of a PrimFunc: the numbers of the parameters that are its workspaces. Their contents before and after a run
+are undefined, and a schedule rule may use them for more than the program's text shows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PrimFunc(TensorProgram):
-    """A TensorIR function. `func` is TVM's object; only `relaxpy.tir` and the schedule rules look
-    at it."""
+    """A TensorIR function. `func` is TVM's object; only `relaxpy.tir` and the schedule rules access it."""
 
     func: Any
     span: Span | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
-        """Its parameters, in short; `print(program)` prints its script."""
+        """The parameters, in short; `print(program)` prints the script."""
         names = ", ".join(str(param.name) for param in self.func.params)
         return f"<relaxpy PrimFunc({names})>"
 
@@ -61,13 +60,13 @@ class PrimFunc(TensorProgram):
         return print_prim_func(self.func, name)
 
     def full_text(self) -> str:
-        """All that the program says, as a key: see `relaxpy.tir.printer.full_text`."""
+        """The complete text of the program, as a key: see `relaxpy.tir.printer.full_text`."""
         from relaxpy.tir.printer import full_text
 
         return full_text(self.func)
 
     def listing(self, name: str) -> str:
-        """The program for people to read; `script` is what is sure to parse back to the same."""
+        """The program as text for display. `script` is the text that is sure to parse back to the same program."""
         from relaxpy.tir.printer import listing
 
         return listing(self.func, name)
@@ -100,16 +99,15 @@ class PrimFunc(TensorProgram):
 
     @property
     def read(self) -> frozenset[int]:
-        """Positions of the parameters whose numbers from before a call it may look at. A sum that begins in a block's
-        `init` does not look at them."""
+        """Positions of the parameters whose contents before a call it may read. A sum that begins in a block's `init`
+        does not read them."""
         return _read(self.func)
 
     @staticmethod
     def from_te(
         inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor], scalars: Sequence[SymVar] = ()
     ) -> PrimFunc:
-        """The program that computes `outputs` from `inputs`; `scalars` become int64 parameters at
-        the end."""
+        """The program that computes `outputs` from `inputs`; `scalars` become int64 parameters at the end."""
         func = _te.create_prim_func([*inputs, *outputs, *map(to_tvm_var, scalars)])
         func = with_regions(_int64_ranges(func.without_attr("global_symbol")))
         return PrimFunc(with_parsed_extents(func))
@@ -117,7 +115,7 @@ class PrimFunc(TensorProgram):
 
 @lru_cache(maxsize=4096)
 def _written(func: Any) -> frozenset[int]:
-    """Positions of the parameters that something is stored in, its workspaces among them."""
+    """Positions of the parameters that are written, including workspaces."""
     stored: list[Any] = []
     walk(func.body, (tirx.BufferStore, lambda store: stored.append(store.buffer)))
     found = (i for i, param in enumerate(func.params) if any(param.same_as(s) for s in stored))
@@ -126,8 +124,8 @@ def _written(func: Any) -> frozenset[int]:
 
 @lru_cache(maxsize=4096)
 def _read(func: Any) -> frozenset[int]:
-    """Positions of the buffers that are loaded from, or handed to a function, or seen as something else; not counted
-    are the loads by which a block adds to what its own `init` has set."""
+    """Positions of the buffers that are loaded, passed to a function, or viewed. The loads by which a block accumulates
+    onto its own `init` do not count."""
     loads: list[Any] = []
     given: list[Any] = []
     sums: list[Any] = []
@@ -160,13 +158,13 @@ def _read(func: Any) -> frozenset[int]:
 
 
 def given_workspaces(func: Any) -> tuple[int, ...]:
-    """The numbers of the parameters that are workspaces (`GIVEN`)."""
+    """The numbers of the workspace parameters (`GIVEN`)."""
     return tuple(map(int, func.attrs[GIVEN])) if GIVEN in (func.attrs or {}) else ()
 
 
 def _int64_ranges(func: Any) -> Any:
-    """The function with all ranges of int64: te starts its axes at an int32 zero, whatever their extent, and gives what
-    has no axes one of int32, which nothing reads."""
+    """Return the function with all ranges in int64. te starts its axes at an int32 zero, whatever their extent, and
+    gives blocks without axes one of int32, which nothing reads."""
 
     def same(found: Any) -> Any:
         dtype = str(found.extent.ty.dtype)
@@ -218,5 +216,5 @@ def _read_params(func: Any) -> tuple[tuple[BufferParam | ScalarParam, ...], VarT
 
 
 def read_symbols(func: Any) -> VarTable:
-    """The program's variables and the `SymVar`s that stand for them in `PrimFunc.params`."""
+    """The program's variables and the corresponding `SymVar`s in `PrimFunc.params`."""
     return _read_params(func)[1]

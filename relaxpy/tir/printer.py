@@ -1,9 +1,9 @@
-"""Tensor programs as text: a `@T.prim_func` definition that parses back to an equal program.
+"""Print tensor programs as text: a `@T.prim_func` definition that parses back to an equal program.
 
-TVM prints the body. We take off its header (imports, `n = TypeVar("n")`), quote the dimensions in the signature, and
-write int64 literals bare, because our parser reads extents and indices as int64. Bare literals are not always read back
-the same (an int64 value is not an index), so the short text is parsed and compared, and the explicit one taken if it
-differs.
+TVM prints the body. We remove its header (imports, `n = TypeVar("n")`), quote the dimensions in the signature, and
+write int64 literals bare, because our parser reads extents and indices as int64. Bare literals do not always parse back
+the same (an int64 value is not an index), so the short text is parsed and compared; if it differs, the explicit text is
+used.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from relaxpy.errors import RelaxError
 from relaxpy.tir.tvm import tvm_ffi
 
 _BARE = ("int64", "int32", "int8")
-"""The dtype of literals that are printed without their dtype, in the order tried: the last is never that of an index,
-for which a bare literal would be int64."""
+"""The dtype of literals that are printed bare, in the order tried. The last is never that of an index, for which a bare
+literal would be int64."""
 
 
 _BYTES = re.compile(r"(?:\\x[89A-Fa-f][0-9A-Fa-f])+")
-"""Characters beyond ASCII in strings, as TVM prints them: byte for byte."""
+"""Non-ASCII characters in strings, as TVM prints them: byte by byte."""
 
 
 def _characters(found: re.Match[str]) -> str:
@@ -35,7 +35,7 @@ def _characters(found: re.Match[str]) -> str:
 
 @lru_cache(maxsize=2048)
 def print_prim_func(func: Any, name: str) -> str:
-    """TVM's PrimFunc as the definition of `name`, without header lines or indentation."""
+    """Print TVM's PrimFunc as the definition of `name`, without header lines or indentation."""
     func = func.without_attr("global_symbol")
     texts = (_definition(func, name, bare) for bare in _BARE)
     return next((text for text in texts if _parses_back(text, func)), "") or _definition(
@@ -44,13 +44,13 @@ def print_prim_func(func: Any, name: str) -> str:
 
 
 def full_text(func: Any) -> str:
-    """All that a program says, but for its name and the places in source files that it comes from: two programs of the
-    same text are the same program. Not for reading, and not parsed back."""
+    """The complete text of a program without its name and source locations: programs with equal text are equal. Not for
+    reading or parsing."""
     return func.without_attr("global_symbol").script(int_dtype=_BARE[-1], show_meta=True)
 
 
 def listing(func: Any, name: str) -> str:
-    """The definition of `name` for people: all integers bare, whether or not they are read back the same."""
+    """The definition of `name` for display: all integers bare, whether or not they parse back the same."""
     return _definition(func.without_attr("global_symbol"), name, _BARE[0])
 
 
@@ -65,11 +65,12 @@ def _definition(func: Any, name: str, int_dtype: str) -> str:
 
 
 _TYPE_PARAMS = re.compile(r"^(def \w+)\[[^\]]*\]\(", re.MULTILINE)
-"""What TVM writes on Python 3.12 and later, `def f[n](`: quoted dimensions mean the same on all."""
+"""The type parameters that TVM prints on Python 3.12 and later, `def f[n](`; quoted dimensions mean the same on all
+versions."""
 
 
 def _quote_dimensions(text: str) -> str:
-    """Dimensions that name symbols in quotes: Python evaluates annotations, where symbols are not defined."""
+    """Quote dimensions that name symbols: Python evaluates annotations, where symbols are not defined."""
     lines = text.splitlines()
     end = next(i for i, line in enumerate(lines) if line.endswith(":")) + 1
     (definition,) = ast.parse("\n".join([*lines[:end], "    pass"])).body  # a body may be long

@@ -1,5 +1,5 @@
-"""What TVM's parser accepts in a tensor program and should not: float indices, negative extents, dtypes that nobody
-has, variables used where they are not defined."""
+"""Check tensor programs for errors that TVM's parser accepts: float indices, negative extents, unknown dtypes,
+variables used outside their scope."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _VECTOR = re.compile(r"(\w+?)x\d+")
 
 
 def check_program(func: Any, source: Source, node: ast.FunctionDef) -> None:
-    """Raise a located `ScriptError` (`tir-index`, `tir-extent`, `tir-dtype`, `tir-undefined`) if the program cannot be
-    right."""
+    """Raise a located `ScriptError` (`tir-index`, `tir-extent`, `tir-dtype`, `tir-undefined`) if the program is
+    invalid."""
     _ProgramCheck(source, node).run(func)
 
 
 def is_dtype(name: str) -> bool:
-    """Is this a type of elements (or of vectors of them) that tensor programs have?"""
+    """Is this a dtype of elements (or of vectors of them) in tensor programs?"""
     vector = _VECTOR.fullmatch(name)
     if name == "handle" or name.startswith(("float8", "float4")):
         return True
@@ -38,19 +38,21 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, (tvm_ffi.Array, list, tuple)):
         return all(map(_is_plain, value))
     if isinstance(value, int):
-        return -(2**63) <= value < 2**63  # TVM prints others as metadata, which no text holds
+        return (
+            -(2**63) <= value < 2**63
+        )  # TVM prints other objects as metadata, which text does not contain
     return value is None or isinstance(value, (float, str, tvm.ir.Expr, tvm.target.Target))
 
 
 _WRITTEN_OUT = {int(tirx.ForKind.VECTORIZED): 4096, int(tirx.ForKind.UNROLLED): 65536}
-"""Kinds of loops that become code for each step, and how many steps they have at most."""
+"""Kinds of loops that are expanded to code for each iteration, and their largest number of iterations."""
 
 
 class _ProgramCheck:
     def __init__(self, source: Source, node: ast.FunctionDef) -> None:
         self.source = source
         self.node = node
-        # An exception does not survive the way through TVM's walker: errors are kept, and raised after it.
+        # An exception does not pass through TVM's walker, so errors are collected and raised afterwards.
         self.errors: list[ScriptError] = []
         self.seen: set[Any] = set()
 
@@ -84,8 +86,8 @@ class _ProgramCheck:
         return self.source.range(span.line, span.column - 1, span.end_line, span.end_column - 1)
 
     def attributes(self, attrs: Any, where: Any) -> None:
-        """Attributes and annotations are numbers (integers of 64 bits), strings, and lists and maps of such: a text can
-        say nothing else."""
+        """Attributes and annotations must be numbers (64-bit integers), strings, or lists and maps of these, the values
+        that text can express."""
         for key, value in dict(attrs or {}).items():
             if not _is_plain(value):
                 self.refuse(

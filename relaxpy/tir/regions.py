@@ -1,4 +1,4 @@
-"""What the blocks of a program that te made of statements read and write, which te leaves out."""
+"""Fill in the read and write regions of blocks in programs that te made from statements, which te leaves empty."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 
 
 def with_regions(func: Any) -> Any:
-    """The function with what the blocks of `relaxpy.tir.writer.serial` read and write; without the block that te puts
-    around blocks of theirs, and with the root block that it leaves out where there is only one."""
+    """Return the function with the regions of blocks made by `relaxpy.tir.writer.serial`, without te's extra block
+    around nested blocks, and with the root block that te omits if there is only one block."""
 
     def complete(block: Any) -> Any:
         if block.reads or block.writes or str(block.name_hint) == "root":
             return block
-        # What the outermost statements allocate belongs to the block: the parser reads the text so.
+        # Allocations of the outermost statements belong to the block, as the parser reads them.
         stmts = list(block.body.seq) if isinstance(block.body, tirx.SeqStmt) else [block.body]
         if all(map(_is_nest, stmts)):
             return block
@@ -30,7 +30,7 @@ def with_regions(func: Any) -> Any:
         )  # fmt: skip
 
     def bare(realize: Any) -> Any:
-        """Blocks by the name of what they make, and not in a block of their own."""
+        """Rename blocks to their output, and unwrap blocks that te nested in another one."""
         block = realize.block
         if block.iter_vars or block.reads or block.writes or str(block.name_hint) == "root":
             return realize
@@ -55,7 +55,7 @@ def _sequence(stmts: Sequence[Any]) -> Any:
 
 
 def _is_nest(stmt: Any) -> bool:
-    """Loops around a block, and nothing else."""
+    """Is it loops around a block, and nothing else?"""
     while isinstance(stmt, tirx.For):
         stmt = stmt.body
     return isinstance(stmt, s_tir.SBlockRealize)
@@ -69,8 +69,8 @@ def _renamed(block: Any, name: str) -> Any:
 
 
 def _accessed(block: Any) -> tuple[list[Any], list[Any]]:
-    """What the block reads, and writes, of each buffer that it does not allocate: along a dimension the one place that
-    all accesses name by the block's axes, or all places."""
+    """The regions that the block reads and writes, for each buffer that it does not allocate. Along each dimension: the
+    one index that all accesses express by the block's axes, else the whole dimension."""
     read: dict[Any, list[Any]] = {}
     written: dict[Any, list[Any]] = {}
     own: list[Any] = []
@@ -94,7 +94,7 @@ def _accessed(block: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _region(buffer: Any, accesses: Sequence[Sequence[Any]], axes: Sequence[Any]) -> Any:
-    """The part of a buffer in which these accesses are."""
+    """The region of a buffer that contains these accesses."""
     parts = []
     for size, first, *others in zip(buffer.shape, *accesses, strict=True):
         same = all(tvm_ffi.structural_equal(first, other) for other in others)
@@ -104,7 +104,7 @@ def _region(buffer: Any, accesses: Sequence[Sequence[Any]], axes: Sequence[Any])
 
 
 def _is_made_of(index: Any, known: Sequence[Any]) -> bool:
-    """Is the index arithmetic of these variables and of numbers?"""
+    """Is the index arithmetic on these variables and on constants?"""
     found: list[Any] = []
     walk = [(tvm.ir.Var, found.append), (tvm.ir.TensorLoad, found.append)]
     tvm_ffi.structural_walk(index, walk)

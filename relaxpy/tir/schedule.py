@@ -1,4 +1,4 @@
-"""What every schedule rule shares: which functions are left alone, loops that may run in parallel, and serial twins."""
+"""Functions shared by all schedule rules: functions to skip, loops that may run in parallel, and serial twins."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from relaxpy.tir.tvm import s_tir, tirx, tvm, tvm_ffi
 from relaxpy.tir.walk import contains
 
 SCHEDULED = "tirx.is_scheduled"
-"""Attribute of a PrimFunc whose loops its author has arranged; no rule touches it."""
+"""Attribute of a PrimFunc whose loops its author has scheduled; no rule changes it."""
 FINISHED = "relaxpy.finished"
-"""Attribute of a function that only needs its calling convention."""
+"""Attribute of a function that is fully lowered except for its calling convention."""
 CHECKED = "relaxpy.checked"
-"""Attribute of a function that looks at its arguments before it touches them."""
+"""Attribute of a function that checks its arguments before it accesses them."""
 
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:
-    """Whether the author said so, or wrote a loop that is not plain: parallel, vectorised, unrolled or bound."""
+    """Has its author scheduled the function, by the attribute or by a loop that is not plain (parallel, vectorised,
+    unrolled or bound)?"""
     if func.attrs is not None and (SCHEDULED in func.attrs or "tir.is_scheduled" in func.attrs):
         return True
     return any(loop.kind != tirx.ForKind.SERIAL for loop in loops_of(func))
 
 
 def loops_of(func: tirx.PrimFunc) -> list[tirx.For]:
-    """All loops of the function, outer ones first."""
+    """All loops of the function, outermost first."""
     found: list[tirx.For] = []
 
     def visit(loop: tirx.For) -> None:
@@ -37,12 +38,12 @@ def asserts(func: tirx.PrimFunc) -> bool:
 
 
 def has_parallel_loop(func: tirx.PrimFunc) -> bool:
-    """Whether a call launches work on the thread pool."""
+    """Does a call launch work on the thread pool?"""
     return any(loop.kind == tirx.ForKind.PARALLEL for loop in loops_of(func))
 
 
 def serial_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same program with its parallel loops run by the calling thread: the same results, to the bit."""
+    """Return the program with its parallel loops serial; results are bit-identical."""
     if not has_parallel_loop(func):
         return func
 
@@ -53,19 +54,19 @@ def serial_twin(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def with_kind(loop: tirx.For, kind: int) -> tirx.For:
-    """The loop as a new node, of this kind."""
+    """Return the loop as a new node of this kind."""
     return tirx.For(
         loop.loop_var, loop.min, loop.extent, kind, loop.body, loop.thread_binding, loop.annotations
     )
 
 
 def parallelise_outer_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Make parallel the outermost loop of each block, where TVM proves that its iterations are independent.
+    """Make the outermost loop of each block parallel if TVM proves that its iterations are independent.
 
-    A function that TVM's scheduler cannot read, or a loop that it does not prove safe, stays as it is.
+    A function that TVM's scheduler cannot read, or a loop that it does not prove safe, stays unchanged.
     """
-    # TVM's scheduler writes into a function whose body it shares with another (one made by `with_attr`, say): it gets
-    # loops of its own.
+    # TVM's scheduler modifies a function in place even if its body is shared (by one made by `with_attr`, say), so it
+    # gets loops of its own.
     copied = tvm_ffi.structural_map(func, (tirx.For, lambda loop: with_kind(loop, loop.kind)))
     try:
         schedule = s_tir.Schedule(tvm.IRModule({"main": copied}))
@@ -84,7 +85,8 @@ def parallelise_outer_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _with_initial_value_apart(schedule: s_tir.Schedule, block: s_tir.SBlock) -> list[s_tir.SBlock]:
-    """The block; where it may reduce over nothing, and so would never write its initial value, in two parts."""
+    """Return the block. If its reduction may be empty, and so would never write the initial value, the initialisation
+    is split off."""
     node = schedule.get(block)
     extents = [v.dom.extent for v in node.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
     if node.init is None or all(isinstance(e, tirx.IntImm) and e.value > 0 for e in extents):

@@ -1,8 +1,7 @@
-"""Tensor expressions: what an operator's `legalize` is written with.
+"""Tensor expressions: the language of an operator's `legalize`.
 
-TVM's `te` with dimensions in place of index expressions: `compute((n * 4, 8), lambda i, j: …)`
-takes the `Dim`s of the deduced annotation. Inside the lambda are TVM expressions; `dim(n)` brings
-a dimension in. All indices are int64.
+TVM's `te` with dimensions in place of index expressions: `compute((n * 4, 8), lambda i, j: …)` takes the `Dim`s of the
+deduced annotation. The lambda computes with TVM expressions; `dim(n)` converts a dimension. All indices are int64.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ topi = tvm.topi
 
 
 def dim(value: Index) -> PrimExpr:
-    """A dimension or Python integer as an index expression of int64; a TVM expression as it is."""
+    """Convert a dimension or Python integer to an int64 index expression; TVM expressions are returned unchanged."""
     if isinstance(value, (Dim, SymVar)):
         return to_tvm(Dim.of(value))
     return int64(value) if isinstance(value, int) else value
 
 
 def substituted(formula: Dim, values: Mapping[SymVar, PrimExpr]) -> PrimExpr:
-    """A dimension as an index expression, with `values` in place of variables."""
+    """Convert a dimension to an index expression, with `values` in place of variables."""
     given = {to_tvm_var(var): value for var, value in values.items()}
     return tvm_ffi.structural_map(dim(formula), (tvm.ir.Var, lambda var: given.get(var, var)))
 
@@ -41,7 +40,7 @@ def placeholder(shape: Sequence[DimLike], dtype: str, name: str) -> Tensor:
 
 
 class Scalar:
-    """A value that is the same everywhere, in the place of a 0-d tensor."""
+    """A constant over all elements, in place of a 0-d tensor."""
 
     def __init__(self, value: PrimExpr) -> None:
         self.value = value
@@ -56,8 +55,8 @@ class Scalar:
 
 
 def compute(shape: Sequence[Index], body: Callable[..., PrimExpr], name: str = "compute") -> Tensor:
-    """The tensor of `shape` whose element at (i, j, …) is `body(i, j, …)`. A 0-d tensor's body
-    takes no argument."""
+    """The tensor of `shape` whose element at (i, j, …) is `body(i, j, …)`. For a 0-d tensor `body` takes no
+    argument."""
     dims = [dim(d) for d in shape]
     if not dims:
         return _te.compute((), lambda *_: body(), name=name)
@@ -65,12 +64,12 @@ def compute(shape: Sequence[Index], body: Callable[..., PrimExpr], name: str = "
 
 
 def as_tensor(value: Tensor | Scalar) -> Tensor:
-    """A 0-d tensor of a scalar."""
+    """The 0-d tensor of a scalar."""
     return compute((), lambda: value.value, "scalar") if isinstance(value, Scalar) else value
 
 
 def reduce_axis(extent: Index, name: str = "k") -> Any:
-    """A loop that a reduction runs over."""
+    """A reduction axis."""
     return _te.reduce_axis((int64(0), dim(extent)), name=name)
 
 
@@ -101,21 +100,20 @@ def const(value: float | bool, dtype: str) -> PrimExpr:
 
 
 def select(condition: PrimExpr, then: PrimExpr, otherwise: PrimExpr) -> PrimExpr:
-    """Both sides are evaluated; for reads that must not happen use `if_then_else`."""
+    """A choice whose sides are both evaluated. For reads that must not happen use `if_then_else`."""
     return tirx.Select(condition, then, otherwise)
 
 
 def if_then_else(condition: PrimExpr, then: PrimExpr, otherwise: PrimExpr) -> PrimExpr:
-    """Only the chosen side is evaluated."""
+    """A choice of which only the chosen side is evaluated."""
     return tirx.if_then_else(condition, then, otherwise)
 
 
 def broadcast_index(
     shape: Sequence[DimLike], out: Sequence[DimLike], index: Sequence[PrimExpr]
 ) -> list[PrimExpr]:
-    """Where an operand of `shape` is read for element `index` of a result of shape `out` (numpy's
-    broadcasting, aligned at the right). A dimension that may be 1 or the result's is decided at
-    run time."""
+    """The index of an operand of `shape` for element `index` of a result of shape `out`, by numpy's broadcasting
+    (aligned at the right). A dimension that may be 1 or the result's is decided at run time."""
     shift = len(out) - len(shape)
     picked: list[PrimExpr] = []
     for size, target, i in zip(

@@ -1,10 +1,9 @@
-"""Tensor programs as Python source over numpy arrays, for the reference interpreter: slow, and
-obviously right.
+"""Translate tensor programs to Python source over numpy arrays, for the reference interpreter: slow, and obviously
+correct.
 
-Loops become loops and every element is computed by itself, in numpy scalars of its dtype.
-Reductions start from their initial value in loops of their own, so that a reduction over nothing
-has one. A program that reads or writes outside of a buffer ends with the error that its kernel ends
-with (`at`).
+Loops become loops, and every element is computed separately, in numpy scalars of its dtype. Reductions are initialised
+in loops of their own, so that an empty reduction has a value. An access outside of a buffer raises the same error as in
+the compiled kernel (`at`).
 """
 
 from __future__ import annotations
@@ -56,16 +55,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
     "shift_left": operator.lshift, "shift_right": operator.rshift, "max_value": max, "min_value": min,
 }  # fmt: skip
-"""TVM's functions of scalars, on numpy's."""
+"""TVM's scalar functions in terms of numpy."""
 
 
 @lru_cache(maxsize=1024)
 def to_python(func: Any, name: str = "main") -> Callable[..., None]:
-    """The function `f(*arrays_and_scalars)` that does what TVM's PrimFunc does, parameters in its
+    """Return the function `f(*arrays_and_scalars)` that computes the same as TVM's PrimFunc, with parameters in its
     order. Errors call it `name`.
 
-    Raises `PassError` (`interpret`) for what has no translation: vectors, pointers, machine
-    intrinsics.
+    Raises `PassError` (`interpret`) for constructs without a translation: vectors, pointers, machine intrinsics.
     """
     writer = _Writer()
     source = writer.function(func)
@@ -75,15 +73,15 @@ def to_python(func: Any, name: str = "main") -> Callable[..., None]:
 
 
 def python_source(func: Any) -> str:
-    """The text of the function that `to_python` makes."""
+    """The source of the function that `to_python` returns."""
     return _Writer().function(func)
 
 
-# What the source calls
+# Functions that the source calls
 
 
 def at(index: Any, extent: int, dim: int, name: str, program: str) -> int:
-    """An index of a buffer, refused where it is outside."""
+    """An index of a buffer; raises an error if it is out of bounds."""
     place = int(index)
     if not 0 <= place < extent:
         raise RuntimeCheckError("tir-bounds", out_of_range(program, name, dim, place, extent))
@@ -91,25 +89,25 @@ def at(index: Any, extent: int, dim: int, name: str, program: str) -> int:
 
 
 def axis(value: Any, low: int, extent: int, name: str, program: str) -> None:
-    """Refuse the value of a block's axis that is outside of its range."""
+    """The value of a block's axis; raises an error if it is out of range."""
     if not low <= value < low + extent:
         message = out_of_range(program, name, -1, int(value), int(extent))
         raise RuntimeCheckError("tir-bounds", message)
 
 
 def size(value: Any, name: str, program: str) -> None:
-    """Refuse a negative size of memory that is allocated."""
+    """The size of an allocation; raises an error if it is negative."""
     if value < 0:
         raise RuntimeCheckError("tir-bounds", out_of_range(program, name, -2, int(value), 0))
 
 
 def failed(text: str) -> None:
-    """An assertion of the program that does not hold."""
+    """Raise the error of a failed assertion of the program."""
     raise RuntimeError(text)
 
 
 def unset(shape: Sequence[int], dtype: str) -> np.ndarray:
-    """A buffer that nobody has written: NaN, or a number that stands out."""
+    """An uninitialised buffer: NaN, or a conspicuous number."""
     kind = DType(dtype)
     return np.full(
         tuple(map(int, shape)), np.nan if kind.is_float else 0 if kind.is_bool else 77, kind.numpy
@@ -126,7 +124,7 @@ def check_shape(array: np.ndarray, shape: tuple[int, ...], dtype: str, name: str
 
 
 def convert(value: Any, dtype: str) -> Any:
-    """A scalar as another dtype: integers modulo 2**bits, floats to integers towards zero."""
+    """Convert a scalar to another dtype: integers modulo 2**bits, floats to integers by truncation."""
     kind = DType(dtype)
     if not kind.is_int:
         return kind.numpy.type(value)
@@ -137,32 +135,32 @@ def convert(value: Any, dtype: str) -> Any:
 
 
 def reinterpret(value: Any, source: str, dtype: str) -> Any:
-    """The bits of a scalar as another dtype."""
+    """Reinterpret the bits of a scalar as another dtype."""
     return np.asarray(value, DType(source).numpy).reshape(1).view(DType(dtype).numpy)[0]
 
 
 def larger(a: Any, b: Any) -> Any:
-    """As the machine compares: the second where either is a NaN."""
+    """The maximum as the machine computes it: the second operand if either is NaN."""
     return a if a > b else b
 
 
 def smaller(a: Any, b: Any) -> Any:
-    """As the machine compares: the second where either is a NaN."""
+    """The minimum as the machine computes it: the second operand if either is NaN."""
     return a if a < b else b
 
 
 def floor_quotient(a: Any, b: Any) -> Any:
-    """Division rounded down; 0 where an integer is divided by 0."""
+    """Division rounded down; 0 for an integer division by 0."""
     return a // b if b else a * 0
 
 
 def floor_remainder(a: Any, b: Any) -> Any:
-    """What `floor_quotient` leaves; 0 where b is 0."""
+    """The remainder of `floor_quotient`; 0 if b is 0."""
     return a % b if b else a * 0
 
 
 def quotient(a: Any, b: Any) -> Any:
-    """C's division: towards zero for integers, and 0 by 0."""
+    """Division as in C: integers are truncated; 0 for an integer division by 0."""
     if isinstance(a, (int, np.integer)):
         if not b:
             return a * 0
@@ -172,7 +170,7 @@ def quotient(a: Any, b: Any) -> Any:
 
 
 def remainder(a: Any, b: Any) -> Any:
-    """C's remainder: of the sign of a; 0 where b is 0."""
+    """The remainder as in C, with the sign of a; 0 if b is 0."""
     return a - quotient(a, b) * b if b else a * 0
 
 
@@ -198,7 +196,7 @@ _RUNTIME: dict[str, Any] = {
 
 
 class _Writer:
-    """Writes one program; `values` are constants that the text names."""
+    """Writes one program; `values` are constants that the source names."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -206,7 +204,7 @@ class _Writer:
         self.depth = 1
         self.names: dict[Any, str] = {}
         self.initialised: set[Any] = set()
-        """Blocks whose initial value was written before the loops that reduce."""
+        """Blocks whose initial value was written before the reduction loops."""
 
     def function(self, func: Any) -> str:
         """The whole function as text."""
@@ -239,7 +237,7 @@ class _Writer:
 
     @contextmanager
     def indented(self, head: str) -> Iterator[None]:
-        """Lines under `head`."""
+        """Indent lines under `head`."""
         self.line(head)
         self.depth += 1
         self.line("pass")
@@ -287,7 +285,7 @@ class _Writer:
                 raise PassError("interpret", f"a {kind} in a tensor program cannot be interpreted")
 
     def body_of(self, node: Any) -> None:
-        """What is under a statement, where there is something."""
+        """The body of a statement, if it has one."""
         body = getattr(node, "body", None)
         if body is not None:
             self.stmt(body)
@@ -303,7 +301,7 @@ class _Writer:
             self.stmt(node.body)
 
     def initialise(self, node: Any, target: Any) -> None:
-        """The initial value of a block, in those loops from `node` on that do not reduce."""
+        """Write the initial value of a block, in the loops from `node` on that are not reduced."""
         match type(node).__name__:
             case "SBlockRealize" if node.same_as(target):
                 self.axes(node, reduced=False)
@@ -331,7 +329,7 @@ class _Writer:
                 raise PassError("interpret", f"a reduction inside a {kind} cannot be interpreted")
 
     def axes(self, node: Any, reduced: bool = True) -> None:
-        """A block's axes, from the loops around it."""
+        """The values of a block's axes, from the loops around it."""
         for axis, value in zip(node.block.iter_vars, node.iter_values, strict=True):
             if reduced or not _is_reduced(axis):
                 self.line(f"{self.name(axis.var)} = {self.expr(value)}")
@@ -368,7 +366,7 @@ class _Writer:
         self.line(f"{name} = unset({self.tuple(buffer.shape)}, {str(buffer.dtype)!r})")
 
     def match_buffer(self, match: Any) -> None:
-        """A part of a buffer under a name of its own."""
+        """Bind a region of a buffer to a name."""
         ranges = [
             f"{self.expr(r.min)}:{self.expr(r.min)} + {self.expr(r.extent)}"
             for r in match.source.region
@@ -400,7 +398,7 @@ class _Writer:
         return f"{name}[{index or '()'}]"
 
     def expr(self, node: Any) -> str:
-        """A Python expression, in parentheses where it is not an atom."""
+        """A Python expression, parenthesised unless it is an atom."""
         kind = type(node).__name__
         if kind in _INFIX:
             return f"({self.expr(node.a)} {_INFIX[kind]} {self.expr(node.b)})"
@@ -439,7 +437,7 @@ class _Writer:
                 raise PassError("interpret", f"a {kind} in a tensor program cannot be interpreted")
 
     def choice(self, condition: Any, then: Any, otherwise: Any) -> str:
-        """Only the chosen side is evaluated."""
+        """A choice of which only the chosen side is evaluated."""
         return f"({self.expr(then)} if {self.expr(condition)} else {self.expr(otherwise)})"
 
     def constant(self, value: float, dtype: str) -> str:
@@ -457,7 +455,7 @@ class _Writer:
                 f"reinterpret({self.expr(value)}, {str(value.ty.dtype)!r}, {str(node.ty.dtype)!r})"
             )
         if name == "call_pure_extern":
-            # the C library's: of float64, or of float32 with an f behind its name
+            # C library functions: of float64, or of float32 with a name that ends in f
             c_name = str(node.args[0].value)
             found = c_name.removesuffix("f") if c_name not in FUNCTIONS else c_name
             if found in FUNCTIONS:
@@ -471,7 +469,7 @@ class _Writer:
 
 
 def _reductions(node: Any) -> list[Any]:
-    """The blocks under a statement that have an initial value."""
+    """The blocks in a statement that have an initial value."""
     found: list[Any] = []
 
     def visit(realize: Any) -> Any:
@@ -488,7 +486,7 @@ def _is_reduced(axis: Any) -> bool:
 
 
 def _reduces(realize: Any, var: Any) -> bool:
-    """Does a loop variable take part in a reduced axis of a block?"""
+    """Is a loop variable part of a reduction axis of a block?"""
     found = False
 
     def visit(used: Any) -> Any:

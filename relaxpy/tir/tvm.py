@@ -1,9 +1,9 @@
 """The one place that imports TVM's compiler; every file of `relaxpy.tir` takes its names from here.
 
 Importing `tvm` changes the process: it replaces `sys.excepthook` (a user's error then prints a hint instead of a
-traceback), `inspect.getfile` (for classes) and installs a C handler for SIGSEGV. All three are put back, so that a
-program that builds a module behaves like one that does not. The import costs 0.8 s (3 s if torch came along, so it
-is kept out): nothing imports this module before something is to be compiled or a tensor program to be read.
+traceback), `inspect.getfile` (for classes) and installs a C handler for SIGSEGV. All three are restored, so that a
+program that builds a module behaves like one that does not. The import takes 0.8 s (3 s with torch, so torch is kept
+out). Nothing imports this module before a program is compiled or a tensor program is parsed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _SIGACTION_BYTES = 512
 
 @contextmanager
 def _process_state_kept() -> Iterator[None]:
-    """Put back the process-wide hooks that the block replaced."""
+    """Restore the process-wide hooks that the block replaced."""
     hook, getfile = sys.excepthook, inspect.getfile
     action = ctypes.create_string_buffer(_SIGACTION_BYTES)
-    # The handler is set from C, where Python's signal module neither sees nor can restore it.
+    # The handler is set from C, which Python's signal module can neither see nor restore.
     libc = ctypes.CDLL(None) if sys.platform != "win32" else None
     saved = libc is not None and libc.sigaction(int(signal.SIGSEGV), None, action) == 0
     try:
@@ -37,7 +37,8 @@ def _process_state_kept() -> Iterator[None]:
 
 @contextmanager
 def _without_torch() -> Iterator[None]:
-    """`tvm` imports torch wherever that is installed, for conversions that nobody here asks of it: 2 s of 3."""
+    """Prevent `tvm` from importing torch, which it does where torch is installed, for conversions that are not used
+    here: 2 s of 3."""
     if "torch" in sys.modules:
         yield
         return

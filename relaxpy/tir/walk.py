@@ -1,7 +1,7 @@
-"""Walking through TVM's programs, and rewriting them.
+"""Walk and rewrite TVM's programs.
 
-These are `tvm_ffi.structural_walk` and `tvm_ffi.structural_map` with the classes looked up once: what those two do with
-their arguments at every call takes 5 µs, and most walks, through an index or the value of a store, less than 2.
+These are `tvm_ffi.structural_walk` and `tvm_ffi.structural_map` with the classes looked up once. Those two spend 5 µs
+on their arguments at every call, and most walks, through an index or the value of a store, take less than 2.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from relaxpy.tir.tvm import tirx, tvm, tvm_ffi
 
 Entry: TypeAlias = "tuple[type | tuple[type, ...], Callable[[Any], Any]]"
-"""One class or several, and what is done with their nodes. Of several entries the first that fits is taken."""
+"""One class or several, and the function for their nodes. Of several entries the first that matches is used."""
 
 _walk = tvm_ffi.get_global_func("ffi.StructuralWalk")
 _map = tvm_ffi.get_global_func("ffi.StructuralMap")
@@ -21,26 +21,26 @@ _POST_ORDER = int(tvm_ffi.structural.WalkOrder.POSTORDER)
 
 
 def walk(node: Any, *entries: Entry) -> None:
-    """Call for each node in `node`, those inside it first, what the entries say for its class."""
+    """Call the function of the matching entry for each node in `node`, in post-order."""
     _walk(node, _indexed(entries), [], _POST_ORDER)
 
 
 def rewritten(node: Any, *entries: Entry) -> Any:
-    """The node with each node in it replaced by what the entries give for its class, from the innermost ones on."""
+    """Return the node with each node in it replaced by the result of its entry's function, in post-order."""
     return _map(node, _indexed(entries), [], _POST_ORDER)
 
 
 def contains(
     node: Any, kinds: type | tuple[type, ...], holds: Callable[[Any], bool] = lambda _: True
 ) -> bool:
-    """Is there a node of these classes, from `node` on down, for which this holds?"""
+    """Does `node` contain a node of these classes, itself included, for which `holds` is true?"""
     found = tvm_ffi.VisitInterrupt(True)
     visit = (kinds, lambda inner: found if holds(inner) else None)
     return tvm_ffi.structural_walk(node, visit, order="pre") is not None
 
 
 def element_types(func: tirx.PrimFunc) -> set[str]:
-    """The dtypes of what a function reads, casts, writes out and calls, without lanes: of all its values."""
+    """The dtypes of all values in a function (reads, casts, literals, calls), without lanes."""
     found: set[str] = set()
 
     def note(value: Any) -> None:
@@ -57,7 +57,7 @@ def _indexed(entries: tuple[Entry, ...]) -> list[tuple[int, Callable[[Any], Any]
 
 @lru_cache(maxsize=256)
 def _type_indices(kinds: type | tuple[type, ...]) -> tuple[int, ...]:
-    """TVM's numbers of these classes."""
+    """TVM's type indices of these classes."""
     schema = tvm_ffi.core.TypeSchema
     listed = kinds if isinstance(kinds, tuple) else (kinds,)
     return tuple(schema.from_annotation(kind).origin_type_index for kind in listed)

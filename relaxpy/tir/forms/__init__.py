@@ -1,1 +1,1 @@
-"""Recognisers: which computation a tensor program is, read from its loops, and about what it costs."""
+"""Recognisers: determine from its loops which computation a tensor program is, and estimate its cost."""

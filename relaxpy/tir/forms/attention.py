@@ -1,4 +1,4 @@
-"""Which programs are attention: softmax(mask(f(query · key))) · value, and where each part lies in memory.
+"""Recognise attention, softmax(mask(f(query · key))) · value, and the memory layout of each operand.
 
 The program that `R.nn.attention` is legalised to has a stage for every step of the formula (products, largest score,
 powers, their totals, weighted sums, quotients). Every stage must be the one that the formula has, to the last
@@ -31,24 +31,24 @@ from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc, int64
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """The loops of attention, and their extents. One of extent 1 is the number 0."""
+    """The loops of attention, and their extents. A loop of extent 1 is the number 0."""
 
     batch: Expr
     head: Expr
     row: Expr
-    """Of queries."""
+    """The rows of queries."""
     key: Expr
     depth: Expr
-    """Along a query and a key."""
+    """The depth, along a query and a key."""
     column: Expr
-    """Along a value and the result."""
+    """The columns of a value and of the result."""
     extents: Mapping[str, Expr]
-    """By these names."""
+    """The extents of the loops, by these names."""
 
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """The keys that a query sees: from `low` up to, not including, `high`; over batch, head and row."""
+    """The keys that a query sees: from `low` up to, not including, `high`, as expressions over batch, head and row."""
 
     low: Expr
     high: Expr
@@ -64,29 +64,29 @@ class AttentionForm:
     key: Operand
     value: Operand
     out: Operand
-    """Their strides are along batch, head, row, key, depth, column, in this order; one that has no fixed stride is
-    part of the base."""
+    """The memory accesses. Their strides are along batch, head, row, key, depth, column, in this order; an axis without
+    a fixed stride is part of the base."""
     dtype: str
-    """Of the three factors; scores and sums are float32."""
+    """The dtype of the three factors; scores and sums are float32."""
     score: Expr
     """A score before the mask, over the axes and `product`."""
     product: Expr
-    """A variable of float32: what stands for the product of a query and a key in `score`."""
+    """The float32 variable for the product of a query and a key in `score`."""
     seen: Interval | None
-    """None: every query sees all keys."""
+    """The mask; None: every query sees all keys."""
     result: Expr
-    """What is stored, over the axes and `quotient`."""
+    """The stored expression, over the axes and `quotient`."""
     quotient: Expr
-    """A variable of float32: what stands for an element of the result in `result`."""
+    """The float32 variable for an element of the result in `result`."""
 
     @property
     def depth(self) -> int:
-        """Width of a query and a key."""
+        """Width of a query and of a key."""
         return _known(self.axes.extents["depth"])
 
     @property
     def columns(self) -> int:
-        """Width of a value and a result."""
+        """Width of a value and of a result."""
         return _known(self.axes.extents["column"])
 
 
@@ -97,8 +97,8 @@ _LOWEST = -3.4028234663852886e38
 
 
 def attention_of(func: PrimFunc) -> AttentionForm | None:
-    """The program as attention in float32 (of float32 or narrower floats) whose mask is an interval of keys, and
-    whose head sizes are known; None for everything else."""
+    """Recognise a program as attention in float32 (of float32 or narrower floats) whose mask is an interval of keys,
+    and whose head sizes are known; None for other programs."""
     stages = stages_of(func)
     if stages is None:
         return None
@@ -108,14 +108,14 @@ def attention_of(func: PrimFunc) -> AttentionForm | None:
 
 
 class _Reader:
-    """Reads six stages, every one over the same variables."""
+    """Reads the six stages, all over the same variables."""
 
     def __init__(self, func: PrimFunc, stages: Sequence[Stage]) -> None:
         self.func = func
         self.products, self.largest, self.powers, self.totals, self.sums, self.last = stages
 
     def read(self) -> AttentionForm | None:
-        """The form, if each stage is the one that it should be."""
+        """The form, if each stage matches."""
         kinds = ("add", "max", None, "add", "add", None)
         stages = (self.products, self.largest, self.powers, self.totals, self.sums, self.last)
         ranks = (4, 3, 4, 3, 4, None)
@@ -161,12 +161,13 @@ class _Reader:
             return None
         if any(
             operand.buffer.same_as(self.last.buffer) for operand in operands[:3]
-        ):  # computed in place: what is read may have been written
+        ):  # computed in place: the value read may have been overwritten
             return None
         return AttentionForm(axes, *operands, dtypes.pop(), score, product, seen, result, quotient)
 
     def _begins_as_it_should(self) -> bool:
-        """Sums from 0, the largest from the lowest number, so that a row of minus infinities has powers of 0."""
+        """Does each reduction have the right initial value? Sums start from 0, the maximum from the lowest finite
+        number, so that a row of minus infinities has exponentials of 0."""
         starts = (
             (self.products, 0.0), (self.largest, _LOWEST), (self.totals, 0.0), (self.sums, 0.0),
         )  # fmt: skip
@@ -190,7 +191,7 @@ class _Reader:
     def _over(
         self, stage: Stage, places: Sequence[Expr], reduced: Expr | None, value: Expr
     ) -> Expr:
-        """A value of a stage over the axes, when these are its places."""
+        """The value of a stage over the axes, if its indices are these places."""
         table = {
             own: axis for own, axis in zip(stage.index, places, strict=True) if isinstance(own, Var)
         }
@@ -203,8 +204,8 @@ class _Reader:
         return tirx.BufferLoad(stage.buffer, list(places))
 
     def _scores(self) -> tuple[Expr, Expr, Interval | None, Expr | None] | None:
-        """The score over a product's variable, that variable, and which keys are seen: as an interval, and as the
-        condition that the program has."""
+        """The score as an expression of the product's variable, that variable, and the mask: as an interval of keys,
+        and as the condition in the program."""
         a = self.axes
         row, square = (a.batch, a.head, a.row), (a.batch, a.head, a.row, a.key)
         value = self._over(self.largest, row, a.key, self.largest.value)
@@ -230,7 +231,7 @@ class _Reader:
         return score, product, interval, seen
 
     def _values(self, condition: Expr | None) -> Load | None:
-        """The read of a value that is weighted, where the condition holds."""
+        """The read of the value that is weighted, where the condition holds."""
         a = self.axes
         weighted = self._over(self.sums, (a.batch, a.row, a.head, a.column), a.key, self.sums.value)
         seen, weighted = _split(weighted, 0.0)
@@ -263,7 +264,7 @@ class _Reader:
         return None
 
     def _stored(self) -> tuple[Expr, Expr, list[Expr]] | None:
-        """What is stored over a quotient's variable, that variable, and where."""
+        """The stored expression of a quotient's variable, that variable, and the place."""
         a = self.axes
         moved = places_behind(self.sums, self.last)
         if moved is None:
@@ -289,7 +290,7 @@ class _Reader:
         return result, quotient, [over(index) for index in self.last.index]
 
     def _operand(self, buffer: Buffer, indices: Sequence[Expr]) -> Operand | None:
-        """The access over the axes; one of extent 1 has no stride."""
+        """The access over the axes; an axis of extent 1 has no stride."""
         if not any(buffer.same_as(param) for param in self.func.params):
             return None
         vars_ = {name: getattr(self.axes, name) for name in ORDER}
@@ -312,7 +313,7 @@ def _known(extent: Expr) -> int:
 
 
 def _split(value: Expr, otherwise: float) -> tuple[Expr | None, Expr]:
-    """The condition and the value of a selection that else gives this number; None where it is none."""
+    """The condition and the value of a selection whose other value is this number; None for other expressions."""
     if (
         isinstance(value, tirx.Select)
         and isinstance(value.false_value, tirx.FloatImm)
@@ -323,12 +324,12 @@ def _split(value: Expr, otherwise: float) -> tuple[Expr | None, Expr]:
 
 
 def _normal(expr: Expr) -> Expr:
-    """As `te` writes programs: simplified."""
+    """The simplified form, as `te` writes programs."""
     return tvm.sym.Analyzer().simplify(expr)
 
 
 def _same(a: Expr, b: Expr) -> bool:
-    """Whether two values are written the same way."""
+    """Are two values structurally equal?"""
     if tvm_ffi.structural_equal(a, b):
         return True
     return tvm_ffi.structural_equal(_normal(a), _normal(b))
@@ -343,15 +344,15 @@ def _reads(expr: Expr, stages: Sequence[Stage]) -> bool:
 
 
 def _widened(factor: Expr) -> Load | None:
-    """The read under a conversion to float32, if there is one."""
+    """The read below a conversion to float32, if there is one."""
     if isinstance(factor, tirx.Cast) and str(factor.ty.dtype) == "float32":
         factor = factor.value
     return factor if isinstance(factor, Load) else None
 
 
 def _interval(condition: Expr, key: Expr, keys: Expr) -> Interval | None:
-    """The keys for which a condition holds, if they are neighbours: it is made of bounds of the key by `and`, and of
-    bounds on one side by `or`."""
+    """The keys for which a condition holds, if they form an interval: the condition is a conjunction of bounds on the
+    key, or a disjunction of bounds on one side."""
     if not _is_var(key):
         return _interval_of_one(condition)
     found = _bounds(condition, key)
@@ -363,7 +364,7 @@ def _interval(condition: Expr, key: Expr, keys: Expr) -> Interval | None:
 
 
 def _interval_of_one(condition: Expr) -> Interval:
-    """Of one key: that, or none."""
+    """The interval for a single key: that key, or empty."""
     return Interval(int64(0), tirx.Select(condition, int64(1), int64(0)))
 
 
@@ -371,8 +372,8 @@ _Bounds = tuple[Expr | None, Expr | None]
 
 
 def _bounds(condition: Expr, key: Expr) -> _Bounds | None:
-    """The least key that meets a condition, and the least above those; None on a side that is open, or for what is no
-    interval."""
+    """The least key that satisfies a condition, and the least key above those; None on an open side. None for a
+    condition that is not an interval."""
     match condition:
         case tirx.And():
             return _both(_bounds(condition.a, key), _bounds(condition.b, key))
@@ -387,7 +388,7 @@ def _bounds(condition: Expr, key: Expr) -> _Bounds | None:
 
 
 def _both(first: _Bounds | None, second: _Bounds | None) -> _Bounds | None:
-    """Where both hold."""
+    """The intersection of two intervals."""
     if first is None or second is None:
         return None
     sides = zip(first, second, (tirx.max, tirx.min), strict=True)
@@ -399,7 +400,7 @@ def _both(first: _Bounds | None, second: _Bounds | None) -> _Bounds | None:
 
 
 def _either(first: _Bounds | None, second: _Bounds | None) -> _Bounds | None:
-    """Where one holds, of bounds on the same side only."""
+    """The union of two intervals, for bounds on the same side only."""
     match first, second:
         case ((None, a), (None, b)) if a is not None and b is not None:
             return None, tirx.max(a, b)

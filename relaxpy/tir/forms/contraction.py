@@ -1,8 +1,8 @@
 """Reading a tensor program as a contraction: `out[...] = sum(lhs[...] * rhs[...])` over a rectangle of loops.
 
-Matrix products in all their dress (batched, batches broadcast, either side transposed, einsum) are one form: three
-buffers, each read or written at an offset that is linear in the loop variables. What a schedule needs to know of them
-is only the extent of every loop and its stride in each buffer.
+All variants of matrix products (batched, batches broadcast, either side transposed, einsum) are one form: three
+buffers, each accessed at an offset that is linear in the loop variables. A schedule needs only the extent of every loop
+and its stride in each buffer.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ _REDUCE = 2
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """One of the three buffers: element number `base + sum(axis variable * stride)` of its flat view."""
+    """One of the three buffers, accessed at element `base + sum(axis variable * stride)` of its flat view."""
 
     buffer: Buffer
     strides: tuple[Expr | None, ...]
-    """An entry an axis; None where the axis does not appear alone as an index."""
+    """One entry per axis; None for an axis that does not appear alone as an index."""
     base: Expr
-    """What is not linear in single axes, such as a head number divided by the group size; over `Axis.var`."""
+    """The part of the offset that is not linear in single axes, such as a head number divided by the group size; over
+    `Axis.var`."""
     panels: Panels | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Panels:
-    """An axis along which a buffer is cut into panels: `packed[j // width, k, j % width]`, or in groups along another
-    axis `packed[j // width, k // group, j % width, k % group]`. The axis' stride is that of neighbours inside a panel;
-    the other's holds from one group to the next, where it is `group` times the stride."""
+    """An axis along which a buffer is packed into panels: `packed[j // width, k, j % width]`, or in groups along
+    another axis `packed[j // width, k // group, j % width, k % group]`. The axis' stride is that inside a panel; the
+    other axis' stride holds from one group to the next, divided by `group`."""
 
     axis: int
-    """Its number."""
+    """Number of the axis."""
     width: int
     stride: Expr
-    """From one panel to the next."""
+    """Stride from one panel to the next."""
     group: int = 1
     grouped: int | None = None
-    """Number of the axis that groups are made along."""
+    """Number of the axis along which groups are formed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,18 +59,18 @@ class Axis:
     extent: Expr
     is_reduction: bool
     is_opaque: bool
-    """Whether some `Operand.base` depends on it."""
+    """Does an `Operand.base` depend on it?"""
 
 
 @dataclass(frozen=True, eq=False)
 class Epilogue:
-    """What becomes of a finished sum on its way out."""
+    """The operation applied to a finished sum before it is stored."""
 
     value: Expr
-    """Over `Axis.var`; reads the sum as `total` at the place written."""
+    """The stored value, over `Axis.var`; reads the sum as `total` at the place written."""
     total: Buffer
     place: tuple[Expr, ...]
-    """Where in the output it is written."""
+    """The place in the output."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +82,13 @@ class Contraction:
     lhs: Operand
     rhs: Operand
     dtype: str
-    """In which it is summed."""
+    """The accumulator dtype."""
     epilogue: Epilogue | None = None
 
 
 def read_contraction(func: PrimFunc) -> Contraction | None:
-    """What the program computes if it is one contraction of its parameters, perhaps with element-wise stages behind it
-    (a bias, an activation, a residual), and nothing else; or None."""
+    """Recognise a single contraction of the program's parameters, perhaps with element-wise stages after it (a bias, an
+    activation, a residual); None for other programs."""
     nest = _single_block(func)
     if nest is None:
         return _with_epilogue(func)
@@ -110,8 +111,8 @@ def read_contraction(func: PrimFunc) -> Contraction | None:
 
 
 def _with_epilogue(func: PrimFunc) -> Contraction | None:
-    """A contraction of what may be read at other places (a transposition, heads split), and perhaps a stage behind it
-    that makes one element of the output of each sum, at another place perhaps."""
+    """A contraction of operands that may be permuted (a transposition, split heads), perhaps with a stage after it that
+    stores one element of the output for each sum, possibly at another place."""
     stages = stages_of(func)
     if stages is None:
         return None
@@ -142,8 +143,8 @@ def _with_epilogue(func: PrimFunc) -> Contraction | None:
 
 
 def places_behind(product: Stage, last: Stage) -> dict[Expr, Expr] | None:
-    """The axes of the stage behind a product, over the product's: where each sum goes. None unless each goes to one
-    place, and each place is written."""
+    """The axes of the stage after a product, in terms of the product's axes: the place of each sum in the output. None
+    unless this is a bijection."""
     if last.combiner is not None:
         return None
     reads = last.reads(product.buffer)
@@ -171,7 +172,7 @@ def places_behind(product: Stage, last: Stage) -> dict[Expr, Expr] | None:
 
 
 def _number(extents: Sequence[Expr]) -> Expr:
-    """How many places there are."""
+    """The number of places."""
     number = loops.int64(1)
     for extent in extents:
         number = number * extent
@@ -189,8 +190,8 @@ def _contraction(
     dtype: str,
     epilogue: Epilogue | None = None,
 ) -> Contraction | None:
-    """The contraction over these axes (variable, extent, whether it is summed over) with these accesses of the output
-    and the factors."""
+    """The contraction over these axes (variable, extent, whether it is reduced) with these accesses of the output and
+    the factors."""
     out = accesses[0][0]
     buffers = [buffer for buffer, _ in accesses]
     if not all(any(buffer.same_as(param) for param in func.params) for buffer in buffers):
@@ -210,13 +211,14 @@ def _contraction(
 
 
 def substitute(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
-    """The expression with variables replaced, simplified."""
+    """The expression with variables substituted, simplified."""
     replaced = rewritten(expr, (tvm.ir.Var, lambda var: values.get(var, var)))
     return loops.simplify(replaced)
 
 
 def _single_block(func: PrimFunc) -> tuple[list[Expr], s_tir.SBlock] | None:
-    """The extents, in the order of the block's variables, and the only block, bound one to one to the loops."""
+    """The only block of a program, bound one to one to the loops, and the extents in the order of the block's
+    variables."""
     realize = func.body
     if not isinstance(realize, s_tir.SBlockRealize):
         return None
@@ -239,14 +241,14 @@ def _single_block(func: PrimFunc) -> tuple[list[Expr], s_tir.SBlock] | None:
     bound = [
         extents.pop(value, None) for value in stmt.iter_values if isinstance(value, tvm.ir.Var)
     ]
-    # A loop that no variable is bound to would repeat the block; one bound twice would be a diagonal.
+    # An unbound loop would repeat the block; a loop bound twice would be a diagonal.
     if len(bound) != len(block.iter_vars) or any(e is None for e in bound) or extents:
         return None
     return bound, block
 
 
 def _product_into(store: tirx.BufferStore) -> tuple[tvm.ir.TensorLoad, tvm.ir.TensorLoad] | None:
-    """The two loads of `out[i] = out[i] + a * b`, in any order, each maybe converted to the output's dtype."""
+    """The two loads of `out[i] = out[i] + a * b`, in either order, each possibly converted to the output's dtype."""
     if not isinstance(store.value, tirx.Add):
         return None
     for total, product in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
@@ -263,7 +265,7 @@ def _product_into(store: tirx.BufferStore) -> tuple[tvm.ir.TensorLoad, tvm.ir.Te
 
 
 def _factors(product: Expr, dtype: str) -> tuple[tvm.ir.TensorLoad, tvm.ir.TensorLoad] | None:
-    """The two loads that are multiplied, each maybe converted to the dtype."""
+    """The two loads that are multiplied, each possibly converted to the dtype."""
     if not isinstance(product, tirx.Mul):
         return None
     a, b = (_stripped(factor, dtype) for factor in (product.a, product.b))
@@ -275,7 +277,7 @@ def _is_load(expr: Expr) -> bool:
 
 
 def _stripped(factor: Expr, dtype: str) -> Expr:
-    """The value under one conversion to the dtype."""
+    """The value below one conversion to the dtype."""
     return factor.value if isinstance(factor, tirx.Cast) and factor.ty.dtype == dtype else factor
 
 
@@ -325,7 +327,8 @@ def read_operand(
 
 
 def linear_part(index: Expr, extents: Mapping[Expr, Expr]) -> tuple[dict[Expr, Expr], Expr]:
-    """The index as factors of axes and a rest: `h * 32 + d` has no rest. Divisions that extents decide are gone."""
+    """Split the index into factors of axes and a remainder: `h * 32 + d` has no remainder. Divisions that the extents
+    decide are simplified."""
     if index in extents:
         return {index: loops.int64(1)}, loops.int64(0)
     analyzer = tvm.sym.Analyzer()
@@ -344,7 +347,7 @@ def linear_part(index: Expr, extents: Mapping[Expr, Expr]) -> tuple[dict[Expr, E
 
 
 def _panels(shape: list[Expr], indices: Sequence[Expr], iters: Sequence[Expr]) -> Panels | None:
-    """The axis that a buffer of at least three dimensions is cut into panels along, if it is."""
+    """The axis along which a buffer of at least three dimensions is packed into panels, if it is."""
     if len(indices) == 4:
         columns, depth = (_cut(indices[n], indices[n + 2], shape[n + 2], iters) for n in (0, 1))
         if columns is not None and depth is not None and columns[0] != depth[0]:
@@ -364,7 +367,7 @@ def _panels(shape: list[Expr], indices: Sequence[Expr], iters: Sequence[Expr]) -
 
 
 def _cut(piece: Expr, inside: Expr, extent: Expr, iters: Sequence[Expr]) -> tuple[int, int] | None:
-    """The number of an axis and the width, where the indices are `axis // width` and `axis % width`."""
+    """The number of an axis and the width, if the indices are `axis // width` and `axis % width`."""
     width = loops.constant(extent)
     if not isinstance(piece, tirx.FloorDiv) or not isinstance(inside, tirx.FloorMod) or not width:
         return None
@@ -375,7 +378,7 @@ def _cut(piece: Expr, inside: Expr, extent: Expr, iters: Sequence[Expr]) -> tupl
 
 
 def _is_pure(index: Expr) -> bool:
-    """Whether the index is arithmetic on variables: no loads, no calls."""
+    """Is the index arithmetic on variables, without loads or calls?"""
     impure: list[object] = []
     walk(index, ((tvm.ir.TensorLoad, tvm.ir.Call), impure.append))
     return not impure

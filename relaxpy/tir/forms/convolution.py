@@ -1,5 +1,5 @@
-"""Reading a tensor program as a convolution: `out[...] = sum(data[...] * weight[...])`, where data is read at places
-that windows move over, perhaps with zeros around it.
+"""Recognise a convolution: `out[...] = sum(data[...] * weight[...])`, where data is read through sliding windows,
+perhaps with zero padding.
 
 The roles follow from where a loop variable appears, as those of a matrix product do (`relaxpy.tir.forms.matmul`): a
 *row* is in the output and the weight (a channel of the result), a *column* in the output and data (a pixel), the
@@ -31,32 +31,33 @@ from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Buffer, Expr, PrimFunc
 
 SUMMED_IN = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
-"""Types that products are added up in, and their bits."""
+"""Accumulator types, and their bits."""
 
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionForm:
-    """The roles are numbers of `axes`, outer ones first."""
+    """A convolution. The roles are numbers of `axes`, outermost first."""
 
     axes: tuple[Axis, ...]
     out: Operand
     weight: Operand
-    """Its strides along the depth are those of one walk, in order; it may be cut into panels of rows."""
+    """The weight. Along the depth it is one contiguous walk, in order; it may be packed into tiles of rows."""
     data: Buffer
     walks: tuple[Walk, ...]
     batch: tuple[int, ...]
     row: int
     columns: tuple[int, ...]
-    """The last one is contiguous in the output and moves along data's last dimension, by `step` places."""
+    """The columns. The last one is contiguous in the output and moves along data's last dimension with stride
+    `step`."""
     step: int
     depth: tuple[int, ...]
     dtype: str
-    """In which it is summed."""
+    """The accumulator dtype."""
     epilogue: Epilogue | None
 
     @property
     def depth_stride(self) -> Expr:
-        """Of the weight, from one place of the depth to the next."""
+        """The stride of the weight from one position of the depth to the next."""
         stride = self.weight.strides[self.depth[-1]] if self.depth else None
         return loops.int64(1) if stride is None else stride
 
@@ -66,19 +67,19 @@ class ConvolutionForm:
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """What a stage adds up."""
+    """The operand of a reduction by addition."""
 
     data: Load
     weight: Load
     bounds: tuple[Expr, ...]
-    """What all must be at least 0, for data to be read."""
+    """Expressions that must all be at least 0 for data to be read."""
 
 
 def read_convolution(func: PrimFunc) -> ConvolutionForm | None:
-    """The program as a convolution of two of its parameters, perhaps with an element-wise stage behind it; or None.
+    """Recognise a convolution of two parameters, perhaps with an element-wise stage after it.
 
-    None too for a product of two matrices, for what has no rows (depthwise convolutions: nothing is read twice but what
-    is in the window), and where the output's contiguous axis does not walk along data's last dimension.
+    None for other programs; for a product of two matrices; for programs without rows (depthwise convolutions, which
+    read each element once per window); and if the output's contiguous axis does not move along data's last dimension.
     """
     found = s.stages_of(func)
     if found is None:
@@ -118,7 +119,7 @@ def _factor_orders(product: Stage) -> list[tuple[Expr, Expr]]:
 
 
 def _read_sum(data: Expr, weight: Expr, dtype: str) -> _Sum | None:
-    """The two factors, each maybe converted to the dtype, the first perhaps with zeros around it."""
+    """The two factors, each possibly converted to the dtype, the first possibly padded with zeros."""
     data, weight = (
         factor.value if isinstance(factor, tirx.Cast) and factor.ty.dtype == dtype else factor
         for factor in (data, weight)
@@ -130,7 +131,7 @@ def _read_sum(data: Expr, weight: Expr, dtype: str) -> _Sum | None:
 
 
 def _are_inputs(found: _Sum, out: Buffer, func: PrimFunc) -> bool:
-    """Whether the factors are two parameters of the function, compact, and not its result."""
+    """Are the factors two compact parameters of the function other than its result?"""
     data, weight = found.data.source, found.weight.source
     if data.same_as(weight) or data.same_as(out) or weight.same_as(out):
         return False
@@ -148,7 +149,7 @@ def _form(
     epilogue: Epilogue | None,
     dtype: str,
 ) -> ConvolutionForm | None:
-    """The form over the axes of the sum, those that count groups of channels apart from the channels."""
+    """The form over the axes of the sum, with groups of channels as an axis of their own."""
     table = dict(zip(product.axes, product.extents, strict=True))
     split = _group_split(found.data, table)
     if split is not None:
@@ -187,8 +188,8 @@ def _form(
 
 
 def _group_split(data: Load, axes: Mapping[Expr, Expr]) -> tuple[Expr, Expr, Expr, Expr] | None:
-    """The axis of which data sees only a quotient (the group that a channel is in), a variable for the quotient, one
-    for the remainder, and the divisor; None where there is no such axis."""
+    """The axis that data accesses only through a quotient (the group of a channel), a variable for the quotient, one
+    for the remainder, and the divisor; None if there is no such axis."""
     found: list[tuple[Expr, Expr]] = []
 
     def division(node: tirx.FloorDiv) -> None:
@@ -200,7 +201,7 @@ def _group_split(data: Load, axes: Mapping[Expr, Expr]) -> tuple[Expr, Expr, Exp
     if not found:
         return None
     var, size = found[0]
-    # Only whole groups: the last would be cut off otherwise.
+    # Only whole groups: a partial last one would be lost.
     if not equal(tirx.floormod(axes[var], size), loops.int64(0)) or loops.constant(size) == 0:
         return None
     group, inside = (tirx.Var(f"{var.name}_{part}", "int64") for part in ("group", "inside"))
@@ -253,7 +254,7 @@ _ROLES = {
     (True, True, False): "column",
     (False, True, True): "depth",
 }
-"""By whether an axis appears in the output, data and the weight."""
+"""Roles of axes, by whether an axis appears in the output, data and the weight."""
 
 
 def _depends(expr: Expr, axes: Sequence[Axis]) -> bool:
@@ -261,14 +262,14 @@ def _depends(expr: Expr, axes: Sequence[Axis]) -> bool:
 
 
 def _order(stride: Expr | None, axis: Axis) -> tuple[int, int]:
-    """For sorting axes by stride, those first that are outer in memory; unknown strides count as large."""
+    """Sort key of axes by stride: outer axes first; unknown strides count as large."""
     assert stride is not None, f"{axis.var} is part of the depth"
     known = loops.constant(stride)
     return (1, 0) if known is None else (0, known)
 
 
 def _contiguous_step(column: int, out: Operand, walks: Sequence[Walk]) -> int | None:
-    """By how many places along data's last dimension the output's contiguous axis moves; None if it is not such."""
+    """The stride, along data's last dimension, of the output's contiguous axis; None if it does not move along it."""
     stride = out.strides[column]
     if stride is None or loops.constant(stride) != 1:
         return None
@@ -280,7 +281,7 @@ def _contiguous_step(column: int, out: Operand, walks: Sequence[Walk]) -> int | 
 
 
 def _is_one_walk(depth: Sequence[int], axes: Sequence[Axis], weight: Operand) -> bool:
-    """Whether the weight lies along the depth at even steps."""
+    """Is the weight's stride along the depth constant?"""
     for outer, inner in itertools.pairwise(depth):
         a, b = weight.strides[outer], weight.strides[inner]
         if a is None or b is None or not equal(a, b * axes[inner].extent):
@@ -289,7 +290,7 @@ def _is_one_walk(depth: Sequence[int], axes: Sequence[Axis], weight: Operand) ->
 
 
 def _is_matmul(walks: Sequence[Walk]) -> bool:
-    """Whether every dimension of data is one axis, with nothing around it."""
+    """Is every dimension of data a single axis without padding?"""
     if any(walk.is_guarded for walk in walks):
         return False
     steps = [[step for step in walk.steps if step is not None] for walk in walks]

@@ -1,9 +1,9 @@
-"""About how much a tensor program does, as an expression of its symbolic variables.
+"""Estimate the cost of a tensor program, as an expression of its symbolic variables.
 
-The runtime decides by it, at every call, whether to run a kernel in parallel and whether to let go of the
-interpreter's lock; a factor of two does not matter there. Every store counts once for each iteration of the loops
-around it, times one plus the operations in its value. Elementary functions are counted as what they are written out
-to on processors, dozens of operations.
+The runtime uses the estimate at every call to decide whether to run a kernel in parallel and whether to release the
+interpreter lock; a factor of two does not matter. Every store counts once per iteration of the loops around it, times
+one plus the operations in its value. Elementary functions count as the arithmetic that they are expanded to on
+processors, dozens of operations.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _CHEAP = frozenset({
 })  # fmt: skip
 _DIVISIONS = frozenset({"Div", "Mod", "FloorDiv", "FloorMod"})
 _DIVISION, _FUNCTION = 4, 8
-"""What a division and an elementary function cost in additions, when vectorised."""
+"""The cost of a division and of an elementary function, in additions, when vectorised."""
 _FREE_CALLS = frozenset({"prim.if_then_else", "prim.likely", "tirx.reinterpret", "tirx.fma"})
 
 _FLOATING = frozenset({"Add", "Sub", "Mul", "Div", "Min", "Max"})
 _FLOAT_CALLS = {**dict.fromkeys(_FREE_CALLS, 0), "tirx.fma": 2}
-"""Floating-point operations of calls; of others one."""
+"""Floating-point operations of calls; other calls count as one."""
 
 
 @lru_cache(maxsize=512)  # a program is called from many places
 def work(func: Any) -> Dim | None:
-    """About how many scalar operations a run of TVM's PrimFunc does, over the symbols of its parameters; None where the
-    extent of a loop is no expression of them."""
+    """About how many scalar operations a run of TVM's PrimFunc executes, over the symbols of its parameters; None if
+    the extent of a loop is not an expression of them."""
     counter = _Counter(func)
     return counter.total(written_out(func).body)
 
 
 @lru_cache(maxsize=512)
 def bytes_moved(func: Any) -> Dim | None:
-    """How many bytes a run must move at least: what the parameters hold, each element once; of one that is only read no
-    more than is read of it, such as the rows that are looked up in a table. None as for `work`."""
+    """The fewest bytes that a run must move: the size of the parameters, each element once. An input of which less is
+    read (a table with looked-up rows) counts only that much. None as for `work`."""
     table = read_symbols(func)
     written, read_often = PrimFunc(func).written, loads(func)
     total = Dim.of(0)
@@ -67,8 +67,8 @@ def bytes_moved(func: Any) -> Dim | None:
 
 
 def _at_least(a: Dim, b: Dim) -> bool:
-    """Whether a ≥ b is sure where all symbols are 1 or more: then their difference has no negative term over what they
-    are above 1."""
+    """Is a ≥ b certain if all symbols are at least 1? It is if their difference, in terms of the symbols minus 1, has
+    no negative term."""
     difference = a - b
     above = difference.substitute({var: var.dim + 1 for var in difference.vars})
     plain = all(isinstance(atom, SymVar) for monomial, _ in above.terms for atom, _ in monomial)
@@ -77,8 +77,8 @@ def _at_least(a: Dim, b: Dim) -> bool:
 
 @lru_cache(maxsize=512)
 def product_flops(func: Any) -> Dim | None:
-    """Floating-point operations of the sums of products in a run, two a product (what the speed of matrix products is
-    given in), over the program's symbols; None as for `work`."""
+    """Floating-point operations of the sums of products in a run, two per product (the unit in which the speed of
+    matrix products is given), over the program's symbols; None as for `work`."""
     return _Products(func).total(func.body)
 
 
@@ -95,8 +95,8 @@ def flops(func: Any) -> Dim | None:
 
 @lru_cache(maxsize=512)
 def loads(func: Any) -> tuple[Dim | None, ...]:
-    """How often a run reads an element of each parameter, over the program's symbols; None as for `work`. What is read
-    more often than it has elements may be read whole; of a table that rows are looked up in, only some are."""
+    """The number of reads from each parameter in a run, over the program's symbols; None as for `work`. A parameter
+    read more often than it has elements may be read whole; of a table with looked-up rows only a part is."""
     counter = _Loads(func)
     total = counter.total(func.body)
     return tuple(None if total is None else counter.of(total, param) for param in func.params)
@@ -104,8 +104,8 @@ def loads(func: Any) -> tuple[Dim | None, ...]:
 
 @lru_cache(maxsize=4096)  # fusion asks for a program at each of its calls
 def length(func: Any) -> int:
-    """How long a program is: the nodes of all values that it stores, elementary functions written out. A kernel's
-    compile time grows with it."""
+    """The length of a program: the nodes of all stored values, with elementary functions expanded. A kernel's compile
+    time grows with it."""
     total = 0
 
     def count(_: object) -> None:
@@ -120,18 +120,18 @@ def length(func: Any) -> int:
 
 
 class Extents:
-    """What sizes in a program are at most, over the symbols of its parameters: loops are entered on the way down."""
+    """Upper bounds of sizes in a program, over the symbols of its parameters. Loops are entered on the way down."""
 
     def __init__(self, func: Any) -> None:
         self.table = VarTable()
         self.table.symbols.update(read_symbols(func).symbols)
         self.known = set(self.table.symbols)
         self.largest: dict[Any, Dim] = {}
-        """Loop variables, axes and bound values with the largest that they take."""
+        """The largest values of loop variables, axes and bound variables."""
 
     def enter(self, node: Any) -> None:
-        """Note what a loop, a block or a binding says of its variables. Raises PassError where it is no expression of
-        what is known."""
+        """Record the bounds of the variables that a loop, a block or a binding defines. Raises PassError if they are
+        not expressions of known variables."""
         match type(node).__name__:
             case "For":
                 self.largest[node.loop_var] = self.dim(node.min) + self.dim(node.extent) - 1
@@ -147,7 +147,8 @@ class Extents:
                 pass
 
     def dim(self, expr: Any) -> Dim:
-        """An extent over the program's symbols: what depends on loops around it is taken at its largest."""
+        """An extent over the program's symbols. An extent that depends on enclosing loops counts with its largest
+        value."""
         if isinstance(expr, tirx.IntImm):
             return Dim.of(expr.value)
         dim = self.table.to_dim(expr)
@@ -169,7 +170,7 @@ class _Counter(Extents):
             return None
 
     def stmt(self, node: Any) -> Dim:
-        """The work of a statement, one iteration of what is around it."""
+        """The work of a statement, for one iteration of the loops around it."""
         match type(node).__name__:
             case "For":
                 extent = self.dim(node.annotations.get(ABOUT, node.extent))
@@ -200,7 +201,7 @@ class _Counter(Extents):
 
 
 class _Products(_Counter):
-    """Counts `sum = sum + a * b` as two, and nothing else."""
+    """Counts `sum = sum + a * b` as two operations, and nothing else."""
 
     def stmt(self, node: Any) -> Dim:
         match type(node).__name__:
@@ -225,7 +226,7 @@ class _Floats(_Counter):
 
 
 class _Loads(_Counter):
-    """Counts the loads of all parameters in one walk: each load is a symbol that stands for its parameter."""
+    """Counts the loads of all parameters in one walk. Each load is represented by a symbol for its parameter."""
 
     def __init__(self, func: Any) -> None:
         super().__init__(func)
@@ -259,7 +260,7 @@ class _Loads(_Counter):
 
 
 def _adds_product(store: Any) -> bool:
-    """Whether a store adds something with a product in it to what was there."""
+    """Does a store add an expression with a product to the value stored before?"""
     if type(store.value).__name__ != "Add":
         return False
     a, b = store.value.a, store.value.b
@@ -285,7 +286,7 @@ def _float_operations(value: Any) -> int:
 
 
 def operations(value: Any) -> int:
-    """The operations of one expression, index arithmetic left out."""
+    """The operations of one expression, without index arithmetic."""
 
     def weight(node: Any, kind: str) -> int:
         if kind == "Call":
@@ -300,8 +301,7 @@ def _called(call: Any) -> str:
 
 
 def _sum_of(value: Any, weight: Callable[[Any, str], int]) -> int:
-    """The sum of weights of an expression's nodes, given with their class names; what is in indices of loads is left
-    out."""
+    """The sum of the weights of an expression's nodes (by class name), without the indices of loads."""
     total = 0
 
     def visit(node: Any) -> Any:

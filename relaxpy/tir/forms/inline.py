@@ -1,4 +1,5 @@
-"""Values written into the expression that reads them, each computed once where it is read several times."""
+"""Inline a value into the expression that reads it, so that each element that is read several times is computed
+once."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ _CHOICE = "prim.if_then_else"
 
 
 def with_named_reads(expr: Expr, buffer: Var, value: Callable[[Sequence[Expr]], Expr]) -> Expr:
-    """The expression with `value(indices)` in place of each element that it reads of the buffer.
+    """Return the expression with each read of the buffer replaced by `value(indices)`.
 
-    A place that is read several times is computed before all of them, under a name; what only one arm of a choice
-    reads, in that arm. A name for a product is one for each factor: with a sum, products make one operation.
+    An element that is read several times is bound to a name before all its reads, or inside an arm of a choice if only
+    that arm reads it. A product gets one name per factor: with a sum, products form one operation.
     """
     bound: set[Var] = set()
     walk(expr, (tirx.Let, lambda node: bound.add(node.var)))
@@ -28,13 +29,13 @@ def with_named_reads(expr: Expr, buffer: Var, value: Callable[[Sequence[Expr]], 
 
 @dataclass
 class _Read:
-    """A place of the buffer."""
+    """One element of the buffer that is read."""
 
     indices: Sequence[Expr]
     values: dict[Var, Expr]
     """Variables, and the values that they are bound to."""
     result: Expr
-    """The element, by these names."""
+    """The element, in terms of these variables."""
     count: int = 1
 
 
@@ -43,9 +44,9 @@ class _Namer:
     buffer: Var
     value: Callable[[Sequence[Expr]], Expr]
     bound: set[Var]
-    """Names in the expression, which are not known before it."""
+    """Names bound in the expression, which are not known before it."""
     regions: list[list[_Read]] = field(default_factory=list)
-    """The reads of the expression, and of the arms around what is being rewritten, that are sure to happen there."""
+    """The reads that certainly happen in the expression, and in the enclosing arms."""
 
     def run(self, expr: Expr) -> Expr:
         self.regions.append([])
@@ -86,7 +87,7 @@ class _Namer:
         return tvm.ir.Call(node.op, [condition, *named], node.attrs, ret_ty=node.ty)
 
     def in_both(self, arms: list[_Read], others: list[_Read]) -> dict[Var, Var]:
-        """Move what both arms read before the choice; returns the names that have others now."""
+        """Move the reads that both arms share before the choice. Returns the renamed variables."""
         same: dict[Var, Var] = {}
         for read in list(arms):
             other = _find(others, read.indices)
@@ -112,7 +113,7 @@ def _read(name: str, indices: Sequence[Expr], value: Expr) -> _Read:
 
 
 def _named(expr: Expr, reads: Sequence[_Read]) -> Expr:
-    """The expression with the values of its reads: of those that it reads once, in their place."""
+    """Return the expression with its reads replaced; elements that are read only once are inlined in place."""
     once = {var: value for read in reads if read.count == 1 for var, value in read.values.items()}
     if once:
         expr = rewritten(expr, (Var, lambda var: once.get(var, var)))

@@ -1,8 +1,9 @@
-"""Which loops of a contraction are the rows, columns and depth of a matrix product.
+"""Determine which loops of a contraction are the rows, columns and depth of a matrix product.
 
-The roles follow from where a loop variable appears: in both factors and the output it counts products of a batch, in
-the output and one factor it is a row or a column, in both factors only it is the depth. Neighbouring loops of one role
-that walk memory as one become one (`(batch, tokens, k) @ (k, n)` has `batch * tokens` rows).
+The roles follow from where a loop variable appears. In both factors and the output, it counts the products of a batch.
+In the output and one factor, it is a row or a column. In both factors only, it is the depth (the reduction axis).
+Neighbouring loops of one role with compatible strides are merged (`(batch, tokens, k) @ (k, n)` has `batch * tokens`
+rows).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from relaxpy.tir.writer import loops
 from relaxpy.tir.writer.loops import Expr, PrimFunc
 
 BITS = {"float32": 32, "float64": 64, "int32": 32, "int64": 64}
-"""Types that products are summed in, and their bits."""
+"""Accumulator types, and their bits."""
 
 
 class _Role(Enum):
@@ -35,21 +36,21 @@ class _Role(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Dimension:
-    """One or several loops that advance through each buffer by a constant stride."""
+    """One or several loops that together have a constant stride in each buffer."""
 
     extent: Expr
     out: Expr
     lhs: Expr
     rhs: Expr
-    """Strides in elements; 0 where the buffer does not change along it."""
+    """Strides in elements; 0 if the buffer does not depend on the dimension."""
     axes: tuple[Axis, ...] = ()
-    """The loops, outer ones first."""
+    """The loops, outermost first."""
 
 
 @dataclass(frozen=True, eq=False)
 class MatmulForm:
-    """`out[b, i, j] = sum_k lhs[b, i, k] * rhs[b, k, j]`, with `j` the contiguous index of the output, and perhaps
-    something that is done to the sum."""
+    """`out[b, i, j] = sum_k lhs[b, i, k] * rhs[b, k, j]`, with `j` the contiguous index of the output, and perhaps an
+    epilogue applied to the sum."""
 
     out: Operand
     lhs: Operand
@@ -63,12 +64,12 @@ class MatmulForm:
 
     @property
     def panels(self) -> Panels | None:
-        """How the columns of the right-hand factor are cut, if they are; `column.rhs` is the stride inside a panel."""
+        """The packing of the right-hand factor's columns, if any; `column.rhs` is the stride inside a panel."""
         return self.rhs.panels
 
 
 def matmul_of(func: PrimFunc) -> MatmulForm | None:
-    """The program as a matrix product of factors whose products can be summed in its type (`is_summable`), or None."""
+    """Recognise a matrix product whose products can be summed in its type (`is_summable`); None for other programs."""
     contraction = read_contraction(func)
     form = read_matmul(contraction) if contraction is not None else None
     if form is None:
@@ -78,10 +79,10 @@ def matmul_of(func: PrimFunc) -> MatmulForm | None:
 
 
 def read_matmul(contraction: Contraction) -> MatmulForm | None:
-    """The contraction as a (batched) matrix product, its factors swapped where that makes columns contiguous.
+    """The contraction as a (batched) matrix product, with its factors swapped if that makes columns contiguous.
 
-    None where the output's contiguous index walks both factors or none, where the depth is more than one loop in
-    memory, and where one vector meets rows that are contiguous along the depth, which is a row reduction.
+    None if the output's contiguous index walks both factors or none, if the depth does not merge into one loop, and if
+    one vector meets rows that are contiguous along the depth, which is a row reduction.
     """
     form = _read(contraction, contraction.lhs, contraction.rhs)
     return form or _read(contraction, contraction.rhs, contraction.lhs)
@@ -126,8 +127,8 @@ def _role(axis: Axis, out: bool, lhs: bool, rhs: bool) -> _Role | None:
 def _is_cut_along(
     column: Dimension, depth: Dimension, rhs: Operand, contraction: Contraction
 ) -> bool:
-    """Whether the right-hand factor is cut into panels of nothing but the columns, and groups of nothing but the depth;
-    or not at all."""
+    """Is the right-hand factor packed into panels along the columns and groups along the depth only, or not packed at
+    all?"""
     if rhs.panels is None:
         return True
 
@@ -139,13 +140,13 @@ def _is_cut_along(
 
 
 def _single() -> Dimension:
-    """A dimension of extent 1, for a product that has no rows."""
+    """A dimension of extent 1, for a product without rows."""
     zero = loops.int64(0)
     return Dimension(loops.int64(1), zero, zero, zero)
 
 
 def _merged(dims: list[Dimension]) -> list[Dimension]:
-    """The dimensions, outer ones first, with every pair that is one walk through all buffers made one."""
+    """Merge every pair of dimensions that has compatible strides in all buffers; outermost first."""
     merged: list[Dimension] = []
     for inner in dims:
         if merged and _one_walk(merged[-1], inner):
@@ -163,7 +164,8 @@ def _one_walk(outer: Dimension, inner: Dimension) -> bool:
 
 
 def is_summable(factor: str, total: str) -> bool:
-    """Whether products of factors of this type may be summed in the other: every value is one of its."""
+    """May products of factors of this type be summed in the other? It must represent every value of the factors'
+    type."""
     if total not in BITS:
         return False
     return factor == total or factor in _NARROWER[total]

@@ -1,5 +1,5 @@
-"""May a tensor program write its output over an input? Where it reads, for each element, nothing of the input but the
-element at the same place: an element-wise program, told by its index maps."""
+"""May a tensor program write its output over an input? It may if, for each element, it reads only the same element of
+the input: an element-wise program, recognised by its index maps."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.tvm import tvm
 
 NO_ALIAS = "tirx.noalias"
-"""Attribute of a PrimFunc: LLVM may take its buffers for distinct memory."""
+"""Attribute of a PrimFunc: LLVM may assume that its buffers do not alias."""
 
 
 def overwritable(program: PrimFunc) -> frozenset[tuple[int, int]]:
-    """The pairs (input, output) of positions in `params` that may be the same memory in a call.
+    """The pairs (input, output) of positions in `params` that may share memory in a call.
 
-    The program must come down to one stage without a reduction, which is what the schedule rules compute element by
-    element, each once. The input has the output's shape and width of items, and every read of it is at the place that
-    is written. The kernel must be told: see `with_shared_memory`.
+    The program must reduce to one stage without a reduction, which the schedule rules compute element by element, each
+    once. The input must have the output's shape and item size, and every read of it must be at the place that is
+    written. The kernel must be compiled for aliasing: see `with_shared_memory`.
     """
     return _overwritable(program.func)
 
 
 def with_shared_memory(program: PrimFunc) -> PrimFunc:
-    """The program for calls in which buffers may be the same memory: LLVM is not promised that they differ."""
+    """Return the program for calls in which buffers may share memory: LLVM is not told that they do not alias."""
     if NO_ALIAS not in program.attrs:
         return program
     return PrimFunc(program.func.without_attr(NO_ALIAS), program.span)
@@ -48,7 +48,7 @@ def _overwritable(func: Any) -> frozenset[tuple[int, int]]:
 
 
 def _same_places(stage: s.Stage, buffer: Any) -> bool:
-    """Is the buffer read, and only where the stage writes?"""
+    """Is the buffer read, and only at the place where the stage writes?"""
     reads = stage.reads(buffer)
     return (
         bool(reads)
@@ -59,5 +59,5 @@ def _same_places(stage: s.Stage, buffer: Any) -> bool:
 
 
 def _width(buffer: Any) -> int:
-    """Bytes of an item, as it is stored."""
+    """Bytes of an item in memory."""
     return (tvm.DataType(str(buffer.dtype)).bits + 7) // 8

@@ -1,9 +1,9 @@
-"""The pattern kind of a tensor program, found by looking at its loops (paper §4.2, algorithm 1; TVM's
+"""The pattern kind of a tensor program, from an analysis of its loops (paper §4.2, algorithm 1; TVM's
 `AnalyzeOpPatternKind`).
 
-Two corrections of the algorithm as printed. The kind of a block is the least upper bound over all its reads, whatever
-their order: as printed the last read decides, and `B[j, i] + A[i, j]` would be element-wise. And a read that is none of
-the three kinds is not passed over: it makes the block a reduction, a contraction or opaque.
+There are two corrections to the printed algorithm. First, the kind of a block is the least upper bound over all its
+reads, whatever their order; as printed the last read decides, and `B[j, i] + A[i, j]` would be element-wise. Second, a
+read that is none of the three kinds is not skipped: it makes the block a reduction, a contraction or opaque.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ Var = tvm.ir.Var
 
 
 class PatternKind(IntEnum):
-    """What fusion may do with a tensor program, from the most to the least. The numbers are TVM's (`op_pattern`)."""
+    """The fusion kind of a tensor program, from the most to the least fusible. The numbers are TVM's (`op_pattern`)."""
 
     ELEMENT_WISE = 0
     """`C[i, j]` from `A[i, j]`, and perhaps from `B[j]`."""
     BROADCAST = 1
     """`C[i, j]` from `B[j]` alone, or from nothing."""
     INJECTIVE = 2
-    """`C[i, j]` from places that i and j determine: `A[j, i]`, `A[i // 8, j]`, `A[ids[i], j]`."""
+    """`C[i, j]` from elements that i and j determine: `A[j, i]`, `A[i // 8, j]`, `A[ids[i], j]`."""
     REDUCTION = 3
-    """Sums, maxima, and what is made of them: softmax."""
+    """Sums, maxima, and programs built from them: softmax."""
     OUTPUT_EWISE_FUSIBLE = 4
-    """Matrix products, convolutions: element-wise programs fuse behind them."""
+    """Matrix products, convolutions: element-wise programs can be fused after them."""
     OPAQUE = 8
-    """Anything else: nothing fuses with it."""
+    """Anything else: never fused."""
 
     def __str__(self) -> str:
-        """As the paper writes it."""
+        """The name in the paper."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What the loops of a tensor program say."""
+    """The result of the analysis of a tensor program's loops."""
 
     kind: PatternKind
     reads: tuple[PatternKind, ...]
-    """For each buffer parameter, outputs too: how the outputs' places determine those read in it. `OPAQUE` where that
-    says nothing (a reduction reads many places), `BROADCAST` where nothing is read."""
+    """For each buffer parameter, outputs included: how the index written determines the index read. `OPAQUE` if it does
+    not (a reduction reads many elements), `BROADCAST` if nothing is read."""
 
 
 def pattern_kind(program: PrimFunc) -> PatternKind:
-    """The kind of a tensor program: the least upper bound over its blocks. Opaque where the outputs are not all written
-    at the same places."""
+    """The kind of a tensor program: the least upper bound over its blocks. Opaque unless all outputs are written at the
+    same indices."""
     return analyse_pattern(program).kind
 
 
@@ -72,7 +72,7 @@ def _analyse(func: Any) -> Pattern:
     buffers = [p for p in func.params if isinstance(p.ty, tirx.BufferType)]
     opaque = Pattern(PatternKind.OPAQUE, (PatternKind.OPAQUE,) * len(buffers))
     if func.attrs is not None and CHECK_INDICES in func.attrs:
-        return opaque  # its checks come first, and are of what it is given
+        return opaque  # its checks come first, and concern its arguments
     blocks = _leaf_blocks(func.body)
     if not blocks:
         return opaque
@@ -88,14 +88,14 @@ def _analyse(func: Any) -> Pattern:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """An innermost block: its axes with their extents, what it writes and reads."""
+    """An innermost block: its axes with their extents, its writes and reads."""
 
     spatial: dict[Any, Any]
     reduce: dict[Any, Any]
     writes: list[Any]
     reads: list[Any]
     regular: bool
-    """Only stores, under no loop or condition of the block's own."""
+    """It contains only stores, without loops or conditions of its own."""
 
 
 def _leaf_blocks(body: Any) -> list[_Block] | None:
@@ -161,7 +161,7 @@ def _block_kind(block: _Block) -> PatternKind:
 
 
 def _writes_each_place_once(block: _Block) -> bool:
-    """Whether all writes have the same index, made of the block's spatial axes, each once, and zeros."""
+    """Do all writes have the same index, made of the block's spatial axes, each once, and zeros?"""
     first = block.writes[0]
     if not all(equal_indices(first.indices, write.indices) for write in block.writes[1:]):
         return False
@@ -174,7 +174,7 @@ def _writes_each_place_once(block: _Block) -> bool:
 
 
 def _read_kind(read: Any, write: Any, block: _Block) -> PatternKind:
-    """How the place written determines the place read."""
+    """How the index written determines the index read."""
     if equal_indices(read.indices, write.indices):
         same = same_extents(read.source.shape, write.buffer.shape)
         return PatternKind.ELEMENT_WISE if same else PatternKind.INJECTIVE  # a slice
@@ -186,7 +186,7 @@ def _read_kind(read: Any, write: Any, block: _Block) -> PatternKind:
 
 
 def _is_subsequence(read: Sequence[Any], write: Sequence[Any]) -> bool:
-    """Whether the read's axes are some of the write's in their order (zeros are places of size 1)."""
+    """Are the read's axes a subsequence of the write's? (Zeros are indices of dimensions of size 1.)"""
     rest = iter(write)
     return all(
         constant(index) == 0 or (isinstance(index, Var) and any(index.same_as(w) for w in rest))
@@ -195,7 +195,7 @@ def _is_subsequence(read: Sequence[Any], write: Sequence[Any]) -> bool:
 
 
 def _product(write: Any) -> tuple[Any, Any] | None:
-    """The factors of `C[…] = C[…] + a * b`, casts looked through."""
+    """The factors of `C[…] = C[…] + a * b`, below casts."""
     value = write.value
     if not isinstance(value, tirx.Add):
         return None
@@ -209,8 +209,8 @@ def _product(write: Any) -> tuple[Any, Any] | None:
 
 
 def _is_contraction(a: Any, b: Any, block: _Block) -> bool:
-    """Whether the product reads its factors again and again: one of them does not depend on an axis of the output (a
-    matrix product; the sum of squares of a row is a reduction)."""
+    """Does the product reuse its factors? One of them must not depend on an axis of the output (a matrix product; the
+    sum of squares of a row is a reduction)."""
     return any(
         loads_of(factor) and not uses(factor, axis)
         for factor, other in ((a, b), (b, a))
@@ -220,7 +220,7 @@ def _is_contraction(a: Any, b: Any, block: _Block) -> bool:
 
 
 def _read_of(buffer: Buffer, blocks: Sequence[_Block], kinds: Sequence[PatternKind]) -> PatternKind:
-    """How the outputs' places determine those read in a parameter: exact for one block, else what holds for all."""
+    """How the outputs' indices determine those read in a parameter: exact for one block, else an upper bound."""
     found = [] if len(blocks) == 1 else [max(kinds)]
     for block, kind in zip(blocks, kinds, strict=True):
         for read in block.reads:
@@ -233,8 +233,8 @@ def _read_of(buffer: Buffer, blocks: Sequence[_Block], kinds: Sequence[PatternKi
 
 
 def _same_place(a: Any, b: Any) -> bool:
-    """Whether two writes, of different blocks perhaps, go over the same places: buffers of one shape, each indexed by
-    its block's axes in order."""
+    """Do two writes, possibly of different blocks, cover the same indices? They do for buffers of one shape, each
+    indexed by its block's axes in order."""
     return same_extents(a.buffer.shape, b.buffer.shape)
 
 

@@ -1,5 +1,5 @@
-"""Does a tensor program copy a tensor, element by element, in the order of memory? Then its output is its input seen
-with another shape: a reshape, told by its loops (TVM's `HasReshapePattern`)."""
+"""Does a tensor program copy a tensor element by element in row-major order? Then its output is a reshape of its input,
+recognised by its loops (TVM's `HasReshapePattern`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from relaxpy.tir.writer.loops import int64
 
 
 def reshaped(program: PrimFunc) -> tuple[int, int] | None:
-    """The positions in `params` of the input and the output of a program that only reshapes; None for another one.
+    """The positions in `params` of the input and the output of a program that only reshapes; None for other programs.
 
-    It must come down to one stage without a reduction, which reads at its n-th element the n-th element of a buffer of
-    the same dtype and of as many elements.
+    The program must reduce to one stage without a reduction, whose n-th element is the n-th element of a buffer of the
+    same dtype and number of elements.
     """
     return _reshaped(program.func)
 
@@ -45,7 +45,7 @@ def _reshaped(func: Any) -> tuple[int, int] | None:
 
 
 def _in_order(stage: s.Stage, read: s.Load) -> bool:
-    """Is the place read as far into its buffer as the place written into its own, and both as large?"""
+    """Is the flat index of the read equal to that of the write, in buffers of equal size?"""
     analyzer = tvm.sym.Analyzer()
     for axis, extent in zip(stage.axes, stage.extents, strict=True):
         analyzer.bind(axis, tvm.ir.Range(int64(0), int64(extent)))
@@ -55,7 +55,7 @@ def _in_order(stage: s.Stage, read: s.Load) -> bool:
     sizes = [*output, *(_product(source[i:]) for i in range(len(source))), *source]
 
     def positive(node: Any) -> Any:
-        """`max(size, 1)`, by which indices are divided: where an element is read no size is 0."""
+        """`max(size, 1)`, the form of divisors in indices: no size is 0 where an element is read."""
         one = s.constant(node.b) == 1
         return node.a if one and any(analyzer.can_prove_equal(node.a, z) for z in sizes) else node
 
@@ -66,7 +66,7 @@ def _in_order(stage: s.Stage, read: s.Load) -> bool:
 
 
 def _product(extents: Sequence[Any]) -> Any:
-    """How many elements a part of this shape has."""
+    """The number of elements of these extents."""
     total = int64(1)
     for extent in extents:
         total = total * int64(extent)

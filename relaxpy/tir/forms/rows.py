@@ -1,8 +1,8 @@
 """Rows: loops around a block whose axes are all spatial and whose statements run in order (`relaxpy.tir.writer.rows`).
 
-What a stage is not (`relaxpy.tir.forms.stages`): sorts, running totals, walks through a tree, anything with loops and
-memory of its own at each place. The form says what may run in any order according to the program's author; whoever
-makes use of that proves it (`relaxpy.analysis.independence`).
+This form covers programs that are not stages (`relaxpy.tir.forms.stages`): sorts, running totals, tree traversals,
+anything with loops and memory of its own per row. The spatial axes declare that the iterations are independent; whoever
+relies on that must prove it (`relaxpy.analysis.independence`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relaxpy.tir.writer.loops import Buffer, Stmt, constant
 
 @dataclass(frozen=True)
 class Rows:
-    """One nest: loops, each of them an axis of the block, from the outermost on."""
+    """One loop nest, in which each loop is an axis of the block, outermost first."""
 
     loops: tuple[tirx.For, ...]
     block: s_tir.SBlock
@@ -30,12 +30,12 @@ class Rows:
 
     @property
     def scratch(self) -> Sequence[Buffer]:
-        """What each row has for itself."""
+        """The buffers that each row allocates for itself."""
         return list(self.block.alloc_buffers)
 
 
 def rows_of(func: tirx.PrimFunc) -> list[Rows]:
-    """The nests of rows among the outermost statements of a function, in order; other statements are left out."""
+    """The row nests among the outermost statements of a function, in order; other statements are skipped."""
     root = func.body
     if not isinstance(root, s_tir.SBlockRealize) or root.block.iter_vars:
         return []
@@ -45,7 +45,8 @@ def rows_of(func: tirx.PrimFunc) -> list[Rows]:
 
 
 def read_rows(stmt: Stmt) -> Rows | None:
-    """The nest that a statement is; None for others, those that store one element of one buffer among them."""
+    """Recognise a statement as a row nest; None for other statements, including those that store one element of one
+    buffer."""
     loops: list[tirx.For] = []
     while isinstance(stmt, tirx.For):
         loops.append(stmt)
@@ -66,7 +67,7 @@ def _is_plain(realize: s_tir.SBlockRealize) -> bool:
 
 
 def _is_axis(loop: tirx.For, value: Any, axis: tirx.IterVar) -> bool:
-    """Does the loop run through a spatial axis, in no particular order?"""
+    """Is it a loop without order over a whole spatial axis?"""
     return (
         loop.kind in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
         and axis.iter_type == tirx.IterVar.DataPar

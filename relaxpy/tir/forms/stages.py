@@ -1,8 +1,8 @@
-"""A tensor program as a list of stages: what the schedule rules for processors reason about.
+"""A tensor program as a list of stages, the representation that the schedule rules for processors work on.
 
-Operators are legalised to programs in which each block writes each element of one buffer once, from a scalar
-expression or a reduction of one (`te.create_prim_func`). `read_stages` reads such a program back into values that can
-be inlined, fused and written out again as loops; it gives None for everything else.
+Operators are legalised to programs in which each block writes each element of one buffer once, from a scalar expression
+or a reduction of one (`te.create_prim_func`). `read_stages` recovers from such a program values that can be inlined,
+fused and written out again as loops. It returns None for every other program.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _CHEAP_CALLS = frozenset(
     ).split(" ")
 )
 LARGEST_VALUE = 1500
-"""Nodes of an expression beyond which inlining stops."""
+"""Inlining stops at expressions with more nodes than this."""
 _LARGEST_COPIED = 200
-"""Nodes of an expression up to which what it reads several times is written out each time."""
+"""Expressions with at most this many nodes are copied to each read; larger ones are computed once, under a name."""
 
 
 @dataclass(frozen=True)
 class Combiner:
-    """How a reduction joins two values."""
+    """The operator by which a reduction combines two values."""
 
     kind: str
     """`add`, `mul`, `max`, `min`, `and` or `or`, all associative and commutative but for rounding.
@@ -55,14 +55,14 @@ class Combiner:
     """The value of an empty reduction."""
 
     def join(self, a: Expr, b: Expr) -> Expr:
-        """The combination, in which `a` is what has been gathered so far."""
+        """Combine two values; `a` is the accumulated one."""
         if self.kind in ("maximum", "minimum"):
             return _join_with_nan(a, b, tirx.GT if self.kind == "maximum" else tirx.LT)
         node = next(node for node, kind in _COMBINERS.items() if kind == self.kind)
         return node(a, b)
 
     def neutral(self) -> Expr:
-        """What changes nothing: where partial results start. For max and min the initial value will do."""
+        """The neutral element, from which partial results start. For max and min the initial value serves."""
         match self.kind:
             case "add":
                 return tirx.const(0, self.init.ty.dtype)
@@ -74,7 +74,8 @@ class Combiner:
 
 @dataclass(frozen=True)
 class Stage:
-    """One buffer and how its elements come about: `buffer[axes] = value`, combined over `reduce_axes` if there are any.
+    """One buffer and the definition of its elements: `buffer[axes] = value`, combined over `reduce_axes` if there are
+    any.
 
     Axes of extent 1 are not among `axes`; `index` has a constant 0 in their place.
     """
@@ -82,7 +83,7 @@ class Stage:
     name: str
     buffer: Buffer
     index: tuple[Expr, ...]
-    """Where in the buffer: an axis or 0 for each dimension."""
+    """The index in the buffer: an axis or 0 for each dimension."""
     axes: tuple[Var, ...]
     extents: tuple[Expr, ...]
     reduce_axes: tuple[Var, ...]
@@ -92,17 +93,17 @@ class Stage:
 
     @cached_property
     def loads(self) -> tuple[Load, ...]:
-        """Every read of the value, repeated ones too."""
+        """All reads of the value, with repetitions."""
         return tuple(loads_of(self.value))
 
     @cached_property
     def is_expensive(self) -> bool:
-        """See the function of this name."""
+        """Does `is_expensive` hold for its value?"""
         return is_expensive(self.value)
 
     @cached_property
     def size(self) -> int:
-        """How many nodes its value has."""
+        """The number of nodes of its value."""
         return _size(self.value)
 
     def reads(self, buffer: Buffer) -> list[Load]:
@@ -112,13 +113,14 @@ class Stage:
 
 @lru_cache(maxsize=4096)  # passes and rules ask again and again
 def stages_of(func: PrimFunc) -> tuple[Stage, ...] | None:
-    """The stages that a program comes down to: `read_stages`, with `inline_stages`; None where there are none."""
+    """The stages of a program: `read_stages`, then `inline_stages`; None if it has none."""
     stages = read_stages(func)
     return None if stages is None else tuple(inline_stages(stages, func))
 
 
 def read_stages(func: PrimFunc) -> list[Stage] | None:
-    """The stages of a program in order, each buffer written once and before it is read; None where that is not so."""
+    """The stages of a program in order, where each buffer is written once and before it is read; None for other
+    programs."""
     realize = func.body
     if not isinstance(realize, s_tir.SBlockRealize) or len(realize.iter_values) != 0:
         return None
@@ -143,19 +145,19 @@ def read_stages(func: PrimFunc) -> list[Stage] | None:
 
 
 def is_output(stage: Stage, func: PrimFunc) -> bool:
-    """Whether the stage writes a parameter of the function."""
+    """Does the stage write a parameter of the function?"""
     return any(stage.buffer.same_as(param) for param in func.params)
 
 
 def inline_stages(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]:
-    """Write element-wise intermediates into their uses, so that they need no memory.
+    """Inline element-wise intermediates into their uses, so that they need no memory.
 
-    Not inlined is what costs much and would be computed again and again: a value per row used for every element (it
-    stays a stage), and a value used by several stages that has a place to live, the output (`share_output`).
+    Expensive values that would be recomputed often are not inlined: a value per row that is used for every element (it
+    stays a stage), and a value used by several stages that can be stored in the output (`share_output`).
     """
     current = share_output(list(stages), func)
-    # Of what several stages read, long values wait until these are one stage: copies in each would double at every such
-    # value behind another. Where they never become one, they get their copies at last.
+    # Long values that several stages read wait until these are one stage: each copy would double at every further such
+    # value. If the stages never become one, the values are copied in the end.
     for copying in (False, True):
         before: list[Stage] = []
         while len(current) != len(before):
@@ -166,8 +168,8 @@ def inline_stages(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]:
 
 
 def _without(stage: Stage, stages: Sequence[Stage], func: PrimFunc, copying: bool) -> list[Stage]:
-    """The stages with the value of this one written into its uses, where that may be; long ones into several stages
-    with `copying` only."""
+    """Return the stages with the value of this one inlined into its uses, where that is allowed. Long values are
+    inlined into several stages only with `copying`."""
     current = list(stages)
     position = next(i for i, other in enumerate(current) if other.buffer.same_as(stage.buffer))
     producer = current[position]
@@ -185,9 +187,10 @@ def _without(stage: Stage, stages: Sequence[Stage], func: PrimFunc, copying: boo
 
 
 def share_output(stages: list[Stage], func: PrimFunc) -> list[Stage]:
-    """Let an expensive intermediate that several stages read live in the last stage's output, element over element.
+    """Store an expensive intermediate that several stages read in the last stage's output, element by element.
 
-    Softmax: the exponentials stand where the quotients will, so they are computed once and need no memory of their own.
+    For softmax, the exponentials are stored where the quotients will be written, so they are computed once and need no
+    memory of their own.
     """
     last = stages[-1]
     if last.combiner is not None or not is_output(last, func):
@@ -210,10 +213,10 @@ def share_output(stages: list[Stage], func: PrimFunc) -> list[Stage]:
 
 
 def common_rows(stages: Sequence[Stage]) -> int:
-    """How many leading dimensions all stages share as independent rows.
+    """The number of leading dimensions that all stages share as independent rows.
 
-    Along them a stage reads of another's buffer only the row that it computes, so that one loop over rows can hold
-    all stages.
+    Along them a stage reads only the row of another's buffer that it computes, so one loop over rows can contain all
+    stages.
     """
     first = stages[0]
     limit = min(len(stage.index) for stage in stages)
@@ -226,7 +229,7 @@ def common_rows(stages: Sequence[Stage]) -> int:
 
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
-    """The expression with variables replaced and every variable that it defines itself made anew."""
+    """Return the expression with variables replaced. Variables that it binds itself are renamed."""
     if isinstance(expr, Var):
         return values.get(expr, expr)
     table = dict(values)
@@ -242,7 +245,8 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
 
 
 def rebuffer(expr: Expr, change: Mapping[Buffer, tuple[Buffer, int]]) -> Expr:
-    """The expression reading other buffers: for each, the new one and how many leading indices it does without."""
+    """Return the expression reading other buffers. `change` gives for each buffer the new one, and the number of
+    leading indices to drop."""
 
     def load(node: Load) -> Expr:
         if node.source not in change:
@@ -257,7 +261,7 @@ def rebuffer(expr: Expr, change: Mapping[Buffer, tuple[Buffer, int]]) -> Expr:
 
 
 def map_loads(expr: Expr, change: Callable[[Load], Expr]) -> Expr:
-    """The expression with every read replaced."""
+    """Return the expression with every read replaced."""
     return rewritten(expr, (Load, change))
 
 
@@ -269,7 +273,7 @@ def loads_of(node: Expr | Stmt) -> list[Load]:
 
 
 def step(indices: Sequence[Expr], shape: Sequence[Expr], var: Var) -> int | None:
-    """By how many elements an access to a compact buffer moves when `var` grows by one; None if that varies."""
+    """The stride of an access to a compact buffer along `var`, in elements; None if it varies."""
     analyzer = tvm.sym.Analyzer()
     offset = flat_index(indices, shape)
     if any(loads_var(index, var) for index in indices):
@@ -279,7 +283,7 @@ def step(indices: Sequence[Expr], shape: Sequence[Expr], var: Var) -> int | None
 
 
 def loads_var(expr: Expr, var: Var) -> bool:
-    """Whether the expression reads memory at a place that depends on `var`."""
+    """Does the expression read memory at an index that depends on `var`?"""
     return any(uses(index, var) for load in loads_of(expr) for index in load.indices)
 
 
@@ -296,14 +300,15 @@ def uses(expr: Expr, var: Var) -> bool:
 
 
 def is_choice(node: Expr) -> bool:
-    """Whether the node is `tirx.if_then_else`: of its two values only one is computed, so only one is read."""
+    """Is the node `tirx.if_then_else`? Only one of its two values is evaluated, so only one is read."""
     return (
         isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == "prim.if_then_else"
     )
 
 
 def is_expensive(expr: Expr) -> bool:
-    """Whether the value takes much longer to compute than to read: divisions, roots, elementary functions, choices."""
+    """Does the value take much longer to compute than to read? Divisions, roots, elementary functions and choices
+    do."""
     found: list[object] = []
 
     def call(node: tvm.ir.Call) -> None:
@@ -321,21 +326,21 @@ def is_expensive(expr: Expr) -> bool:
 
 
 def same_extents(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
-    """Whether two shapes are provably equal."""
+    """Are two shapes provably equal?"""
     if len(a) != len(b):
         return False
     return all(equal(int64(x), int64(y)) for x, y in zip(a, b, strict=True))
 
 
 def equal_indices(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
-    """Whether two accesses are to the same place, written the same way."""
+    """Are two indices structurally equal?"""
     if len(a) != len(b):
         return False
     return all(tvm_ffi.structural_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 def flat_index(indices: Sequence[Expr], shape: Sequence[Expr]) -> Expr:
-    """The number of an element in a compact buffer."""
+    """The flat index of an element in a compact buffer."""
     offset: Expr = int64(0)
     for index, extent in zip(indices, shape, strict=True):
         offset = offset * int64(extent) + int64(index)
@@ -381,7 +386,7 @@ def _read_stage(stmt: Stmt) -> Stage | None:
     if any(constant(extent) != 1 for extent in loops.values()):
         return None
     folded = [v.var for v in block.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
-    if folded and not reduce:  # a reduction keeps an axis, even if it has one place
+    if folded and not reduce:  # a reduction keeps an axis, even of extent 1
         del unit[folded[-1]]
         reduce[folded[-1]] = int64(1)
     index = tuple(substitute(i, unit) for i in store.indices)
@@ -405,12 +410,12 @@ def _read_stage(stmt: Stmt) -> Stage | None:
 
 
 def _same_extent(a: Expr, b: Expr) -> bool:
-    """Does a loop go through all of an axis? Nearly always both are written the same."""
+    """Does a loop cover all of an axis? Nearly always both extents are written the same."""
     return tvm_ffi.structural_equal(a, b) or same_extents([a], [b])
 
 
 def _covers(index: Sequence[Expr], buffer: Buffer, axes: Mapping[Var, Expr]) -> bool:
-    """Whether the index is the axes in order, each as long as its dimension, and 0 where a dimension is 1."""
+    """Is the index the axes in order, each as long as its dimension, and 0 for dimensions of 1?"""
     rest = list(axes.items())
     for place, extent in zip(index, buffer.shape, strict=True):
         if constant(place) == 0 and constant(extent) == 1:
@@ -439,7 +444,7 @@ def _read_value(store: tirx.BufferStore, init: Stmt | None) -> tuple[Expr, Combi
 
 
 def _read_join(value: Expr, total: Buffer) -> tuple[str, Expr] | None:
-    """How a block joins what it has gathered in `total` with an operand: the kind of combiner, and the operand."""
+    """The kind of combiner and the operand of a block that combines an accumulated `total` with an operand."""
 
     def is_total(expr: Expr) -> bool:
         return isinstance(expr, Load) and expr.source.same_as(total)
@@ -465,7 +470,7 @@ def _select_with_nan(a: Expr, b: Expr, compare: type) -> Expr:
 
 
 def _join_with_nan(a: Expr, b: Expr, compare: type) -> Expr:
-    """The greater or smaller of two numbers or vectors, computing each once; NaN if either is one."""
+    """The larger or smaller of two numbers or vectors, each computed once; NaN if either is NaN."""
     x, y = tirx.Var("a", a.ty), tirx.Var("b", b.ty)
     return tirx.Let(x, a, tirx.Let(y, b, _select_with_nan(x, y, compare)))
 
@@ -475,7 +480,7 @@ def _touched(stage: Stage) -> list[Buffer]:
 
 
 def _may_inline(producer: Stage, user: Stage) -> bool:
-    """Whether computing the producer's value at each of its reads in `user` is no more than a few times the work."""
+    """Is inlining the producer into every read in `user` at most a few times the work?"""
     if not producer.is_expensive:
         return True
     axes = [*user.axes, *user.reduce_axes]
@@ -487,10 +492,10 @@ def _may_inline(producer: Stage, user: Stage) -> bool:
 
 
 def inlined_into(producer: Stage, user: Stage) -> Stage:
-    """The user with the producer's value written into it; the producer must be element-wise.
+    """Return the user with the producer's value inlined; the producer must be element-wise.
 
-    A short value stands wherever it is read: rules know programs by such values, and LLVM computes the copies once.
-    One that would grow long by that is computed once for each place, under a name.
+    A short value is copied to each read: rules recognise programs by such values, and LLVM removes the repetition. A
+    value that would grow long is computed once per element read, under a name.
     """
 
     def value(indices: Sequence[Expr]) -> Expr:
@@ -532,7 +537,7 @@ def _reads_own_row(stage: Stage, stages: Sequence[Stage], row: int) -> bool:
 
 
 def _size(expr: Expr) -> int:
-    """Nodes of an expression, elementary functions as long as what computes them."""
+    """The number of nodes of an expression, with elementary functions expanded."""
     count = 0
 
     def visit(node: Expr) -> None:

@@ -1,6 +1,6 @@
-"""Reads of windows that move over a tensor, perhaps with something else around it: what convolutions and poolings do.
+"""Reads through sliding windows over a tensor, possibly padded: convolutions and poolings.
 
-A read is *guarded* where it is of an element only if there is one, and of a number (0, minus infinity) otherwise.
+A *guarded* read returns an element where it exists, and a number (0, minus infinity) elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relaxpy.tir.writer.loops import Expr, PrimFunc
 
 @dataclass(frozen=True, eq=False)
 class Guarded:
-    """A read where all bounds are at least 0, elsewhere another value."""
+    """A read where all bounds are at least 0, and another value elsewhere."""
 
     load: Load
     bounds: tuple[Expr, ...]
@@ -28,21 +28,21 @@ class Guarded:
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """A dimension of data, and where windows are along it: at place `base + sum(axis * step)`."""
+    """The index of a window along one dimension of data: `base + sum(axis * step)`."""
 
     size: Expr
     stride: Expr
-    """From one place to the next, in elements."""
+    """The stride of the dimension, in elements."""
     steps: tuple[Expr | None, ...]
-    """An entry an axis; None where it does not move along this dimension."""
+    """One entry per axis; None if the axis does not move along this dimension."""
     base: Expr
-    """What is not linear in these axes."""
+    """The part that is not linear in these axes."""
     is_guarded: bool
-    """Whether windows have places outside."""
+    """Do windows extend beyond the dimension?"""
 
 
 def read_guarded(value: Expr) -> Guarded | None:
-    """A read, guarded or not; None for every other expression."""
+    """A read, guarded or not; None for other expressions."""
     if isinstance(value, Load):
         return Guarded(value, (), tirx.const(0, value.ty.dtype))
     parts = _alternatives(value)
@@ -58,8 +58,8 @@ def read_guarded(value: Expr) -> Guarded | None:
 def read_walks(
     load: Load, bounds: Sequence[Expr], extents: Mapping[Expr, Expr]
 ) -> tuple[Walk, ...] | None:
-    """How a read moves along each dimension as the axes of these extents advance. None where a place is read from
-    memory, and where a bound is not the beginning or the end of a dimension."""
+    """How a read moves along each dimension with the axes of these extents. None if an index is read from memory, or if
+    a bound is not the beginning or the end of a dimension."""
     walks: list[Walk] = []
     left = list(bounds)
     stride = loops.int64(1)
@@ -79,7 +79,7 @@ def read_walks(
 
 
 def with_padding_inlined(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]:
-    """The stages with what puts something around a tensor written into the one reduction that reads it."""
+    """Return the stages with padding inlined into the one reduction that reads it."""
     current = list(stages)
     for stage in stages:
         readers = [other for other in current if other.reads(stage.buffer)]
@@ -95,7 +95,7 @@ def with_padding_inlined(stages: Sequence[Stage], func: PrimFunc) -> list[Stage]
 
 
 def _is_same_bound(bound: Expr, end: Expr, factors: Collection[int]) -> bool:
-    """Whether the two are at least 0 together: what simplifying makes of `2 * i - 1 >= 0` is `i - 1 >= 0`."""
+    """Are the two at least 0 together? Simplification turns `2 * i - 1 >= 0` into `i - 1 >= 0`."""
     for factor in sorted(factors):
         rest = loops.constant(loops.simplify(end - bound * loops.int64(factor)))
         if rest is not None and 0 <= rest < factor:
@@ -107,7 +107,7 @@ def _alternatives(value: Expr) -> tuple[Expr, Expr, Expr] | None:
     """The condition and the two values of a choice."""
     if isinstance(value, tirx.Select):
         return value.condition, value.true_value, value.false_value
-    # The operator's dialect is `prim` or `tirx`, by where the program comes from.
+    # The operator's dialect is `prim` or `tirx`, depending on where the program comes from.
     if isinstance(value, tvm.ir.Call) and value.op.name.rpartition(".")[2] == "if_then_else":
         condition, then, otherwise = value.args
         return condition, then, otherwise
@@ -115,7 +115,7 @@ def _alternatives(value: Expr) -> tuple[Expr, Expr, Expr] | None:
 
 
 def _bounds(condition: Expr) -> list[Expr] | None:
-    """What must be at least 0, for a conjunction of comparisons of integers; None for other conditions."""
+    """The expressions that must be at least 0, for a conjunction of integer comparisons; None for other conditions."""
     if isinstance(condition, tirx.And):
         first, second = _bounds(condition.a), _bounds(condition.b)
         return None if first is None or second is None else first + second

@@ -1,1 +1,1 @@
-"""Steps from a scheduled tensor program to what TVM's code generators take, for any target."""
+"""Lowering steps from a scheduled tensor program to the input of TVM's code generators, for any target."""

@@ -1,12 +1,13 @@
-"""bfloat16 as the processor has it: bits in memory, float32 in registers.
+"""Lower bfloat16: bits in memory, float32 in registers.
 
-TVM's own pass computes wrong numbers where a bfloat16 is anything but an element in memory: it reads a value that was
-just rounded, a `Let` or a choice among such values as the integer that its bits are; and it turns a NaN into 0 when it
-rounds. So everything that a program computes in bfloat16 is written in float32 here, before that pass runs. Rounding,
-to nearest, ties to even, NaN kept, is where the program says so (a cast) and where a value is stored.
+TVM's own pass computes wrong numbers if a bfloat16 is anything but an element in memory: it reads a value that was just
+rounded, a `Let` or a choice among such values as the integer of its bits; and it turns a NaN into 0 when it rounds. So
+all arithmetic in bfloat16 is rewritten in float32 here, before that pass runs. Values are rounded (to nearest, ties to
+even, NaN kept) where the program has a cast and where they are stored.
 
-Buffers that the program allocates become float32, too: values are rounded where the program says so. (TVM's pass does
-that by halves: it forgets them inside a `Let`.) What is left to TVM are elements in memory that are moved as they are.
+Buffers that the program allocates become float32, too; their values are rounded where the program has a cast. (TVM's
+pass does that only in part: it forgets buffers inside a `Let`.) Only elements in memory that are moved unchanged are
+left to TVM.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _BITS, _NAN = 16, 0x7FC0
 
 
 def without_bfloat16(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same function, in which no arithmetic, function or choice is of bfloat16."""
+    """Return the function with all arithmetic, functions and choices in bfloat16 rewritten."""
     rewriter = _Rewriter(func)
     body = tvm_ffi.structural_map(func.body, rewriter.callbacks())
     return func if body.same_as(func.body) else func.with_body(body)
@@ -44,13 +45,13 @@ class _Rewriter(Widener):
 
 
 def _widened(bits: Expr) -> Expr:
-    """The float32 with these 16 bits, and zeros below them."""
+    """The float32 whose upper 16 bits are these, with zeros below."""
     wide = bits.astype(like(bits, "uint32")) << splat(_BITS, bits, "uint32")
     return tirx.reinterpret(like(bits, "float32"), wide)
 
 
 def _widened_from(value: Expr) -> Expr | None:
-    """The bits that `_widened` made a float32 of; None for any other value."""
+    """The bits from which `_widened` made a float32; None for other values."""
     match value:
         case tvm.ir.Call(args=[tirx.LShift(a=tirx.Cast(value=bits), b=shift)]) if (
             _is_reinterpretation(value)
@@ -67,7 +68,7 @@ def _is_reinterpretation(call: tvm.ir.Call) -> bool:
 
 
 def _rounded(value: Expr) -> Expr:
-    """The bits of the bfloat16 next to a float32; of one that was widened, those it was widened from."""
+    """Round a float32 to the bits of the nearest bfloat16; a widened value gives its original bits."""
     narrow = _widened_from(value)
     if narrow is not None:
         return narrow

@@ -1,4 +1,4 @@
-"""Arithmetic that no compiler pass may reason about as if numbers had no ends.
+"""Protect arithmetic from compiler passes that ignore overflow, rounding and NaN.
 
 TVM's passes simplify values by the rules of whole and real numbers: they make `x - x` and `x * 0` of floats 0 (of a
 NaN and of infinity they are NaN), `x == x` true, and `x + 1 > x` of integers true (the greatest wraps around). Its
@@ -34,7 +34,7 @@ _COMPARISONS = {name: _OF_FLOATS[name] for name in ("eq", "ne", "lt", "le", "gt"
 _PREFIX = "relaxpy."
 _NAMES = {node: name for name, node in _OF_FLOATS.items()}
 _PURE, _READS_STATE = 1, 2
-"""Of TVM's `CallEffectKind`. What reads state is no value that a name could be replaced by."""
+"""Values of TVM's `CallEffectKind`. A call that reads state is not a value that its name could be replaced by."""
 _NAMED = "relaxpy.named"
 """The operator around a value that has a name."""
 _MASKED = ("tirx.masked_load", "tirx.masked_store")
@@ -58,7 +58,7 @@ _register()
 
 
 def sealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with the arithmetic of its values out of the passes' sight."""
+    """Return the function with the arithmetic of its values hidden from the passes."""
     read, short = _ReadVars(func), _short_indices(func)
 
     def seal(node: Expr) -> Expr:
@@ -90,7 +90,7 @@ def _sealed(node: Expr) -> Expr:
 
 
 def unnamed(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with the values of its names in sight again."""
+    """Return the function with its let-bound values visible again."""
     body = tvm_ffi.structural_map(func.body, (tvm.ir.Call, _without_name))
     return func if body.same_as(func.body) else func.with_body(body)
 
@@ -107,7 +107,7 @@ def _is_float(expr: Expr) -> bool:
 
 
 def _may_index(expr: Expr) -> bool:
-    """Is it one integer?"""
+    """Is it a scalar integer?"""
     if not isinstance(expr.ty, tvm.ir.PrimType):
         return False
     dtype = str(expr.ty.dtype)
@@ -115,7 +115,7 @@ def _may_index(expr: Expr) -> bool:
 
 
 def _short_indices(func: tirx.PrimFunc) -> set[tvm.ir.Var]:
-    """The names of integers whose meaning passes may know."""
+    """The names of integers whose values passes may know."""
     lengths = NameLengths()
     short: set[tvm.ir.Var] = set()
 
@@ -128,11 +128,11 @@ def _short_indices(func: tirx.PrimFunc) -> set[tvm.ir.Var]:
 
 
 class _ReadVars:
-    """Which values depend on what was read from a tensor."""
+    """Determines which values depend on data read from a tensor."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         self._names: set[tvm.ir.Var] = set()
-        """Variables that stand for such values."""
+        """Variables that name such values."""
 
         def bind(node: tirx.Let | tirx.Bind) -> None:
             if self.of(node.value):
@@ -140,12 +140,12 @@ class _ReadVars:
 
         self._sums: dict[int, tuple[Expr, bool]] = {}
         """Address of a sum, difference or product → the node, kept alive, and the answer."""
-        # Definitions come before uses in this order: a value before what is under its name.
+        # Definitions precede uses in this order: a value before the expression under its name.
         tvm_ffi.structural_walk(func.body, ((tirx.Let, tirx.Bind), bind), order="pre")
 
     def in_sum(self, node: Expr) -> bool:
-        """Does this sum, difference or product? Asked of inner ones first, of which the answer is known then: an index
-        of many terms is walked through once."""
+        """Does this sum, difference or product depend on read data? Inner ones are asked first and their answers
+        cached, so an index of many terms is traversed once."""
         answer = self._part(node.a) or self._part(node.b)
         self._sums[hash(node)] = (node, answer)
         return answer
@@ -157,7 +157,7 @@ class _ReadVars:
         return self.of(expr) if known is None else known[1]
 
     def of(self, expr: Expr) -> bool:
-        """Does this value?"""
+        """Does this value depend on read data?"""
         stop = tvm_ffi.VisitInterrupt
 
         def variable(var: tvm.ir.Var) -> object:
@@ -173,7 +173,7 @@ class _ReadVars:
 
 
 def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with that arithmetic written out, for its target's code generator."""
+    """Return the function with the hidden arithmetic written out, for its target's code generator."""
     wrapping = _Inlined() if func.attrs["target"].kind.name == "llvm" else _Unsigned()
 
     def unseal(call: tvm.ir.Call) -> Expr:
@@ -186,7 +186,7 @@ def unsealed(func: tirx.PrimFunc) -> tirx.PrimFunc:
         a, b = call.args
         if _is_float(a):
             return _OF_FLOATS[kind](a, b)
-        # Passes that make indices narrower reach through the call.
+        # Passes that narrow indices look through the call.
         if kind in _COMPARISONS:
             wide = max(
                 (str(x.ty.dtype) for x in (a, b)), key=lambda dtype: tvm.DataType(dtype).bits
@@ -204,7 +204,7 @@ def _as(value: Expr, dtype: str) -> Expr:
 
 
 class _Unsigned:
-    """Wrapping arithmetic in C: unsigned numbers do."""
+    """Wrapping arithmetic in C, by unsigned numbers."""
 
     def __call__(self, kind: str, a: Expr, b: Expr) -> Expr:
         dtype = str(a.ty.dtype)
@@ -212,20 +212,20 @@ class _Unsigned:
         return _ARITHMETIC[kind](_unsigned(a, unsigned), _unsigned(b, unsigned)).astype(dtype)
 
     def around(self, body: tirx.Stmt) -> tirx.Stmt:
-        """The body with what it needs."""
+        """Return the body with the definitions that it needs."""
         return body
 
 
 def _unsigned(value: Expr, dtype: str) -> Expr:
-    """The value modulo the size of an unsigned type. TVM casts literals at once, and refuses negative ones."""
+    """The value modulo the size of an unsigned type. TVM folds casts of literals at once, and refuses negative ones."""
     if isinstance(value, tirx.IntImm):
         return tirx.const(int(value.value) % (1 << tvm.DataType(dtype).bits), dtype)
     return value.astype(dtype)
 
 
 class _Inlined:
-    """Wrapping arithmetic in LLVM: TVM marks its own operations of 32 bits and more as ones that never wrap, so these
-    are functions in LLVM's language, which its optimiser puts in the place of their calls."""
+    """Wrapping arithmetic in LLVM. TVM marks its own operations of 32 bits and more as never wrapping, so these are
+    functions in LLVM IR that the optimiser inlines."""
 
     def __init__(self) -> None:
         self._definitions: dict[str, str] = {}
@@ -244,7 +244,7 @@ class _Inlined:
         return tirx.call_pure_extern(str(a.ty.dtype), name, a, b)
 
     def around(self, body: tirx.Stmt) -> tirx.Stmt:
-        """The body with the functions' definitions."""
+        """Return the body with the functions' definitions."""
         if not self._definitions:
             return body
         text = "".join(self._definitions[name] for name in sorted(self._definitions))

@@ -5,8 +5,8 @@ the normal range comes out otherwise than in `ml_dtypes`. So conversions are wri
 those passes run, and they are left with elements in memory that are moved as they are. Rounding is to nearest, ties to
 even; beyond the range there is infinity in float8_e5m2 and NaN in float8_e4m3fn, which has no infinity.
 
-After the rewriting a value of float8 is an element in memory or a `reinterpret` of eight bits. What only moves values
-(a choice, a name) moves the bits; all else takes them as float32, and its result is rounded.
+After the rewrite a float8 value is an element in memory or a `reinterpret` of eight bits. Operations that only move
+values (a choice, a name) move the bits; all others take float32 operands and round their result.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _F32_BITS, _F32_BIAS = 23, 127
 
 @dataclass(frozen=True)
 class Format:
-    """How a number of eight bits is made up."""
+    """The layout of a number of eight bits."""
 
     mantissa: int
     """Bits of the mantissa."""
     bias: int
     """The bias of the exponent."""
     infinity: int
-    """The bits of the result of overflow: infinity, or NaN where the format has no infinity."""
+    """The bits of an overflowed result: infinity, or NaN if the format has no infinity."""
     nan: int
     last: float
     """The largest number that is rounded to a finite one."""
 
     @property
     def dropped(self) -> int:
-        """Bits of float32's mantissa that are none of this format's."""
+        """The bits of float32's mantissa that this format does not have."""
         return _F32_BITS - self.mantissa
 
     @property
     def rebias(self) -> int:
-        """The difference of the biases, in place at the exponent of a float32's bits."""
+        """The difference of the biases, shifted to the exponent of a float32's bits."""
         return (_F32_BIAS - self.bias) << _F32_BITS
 
     @property
@@ -64,14 +64,14 @@ FORMATS = {
 
 
 def without_float8(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same function, in which no arithmetic, function or choice is of float8."""
+    """Return the function with all arithmetic, functions and choices in float8 rewritten."""
     rewriter = _Rewriter(func)
     body = _without_names(tvm_ffi.structural_map(func.body, rewriter.callbacks()))
     return func if body.same_as(func.body) else func.with_body(body)
 
 
 class _Rewriter(NarrowRewriter):
-    """Rewrites nodes whose parts are rewritten: a part that is a float8 is in memory, or a `reinterpret` of bits."""
+    """Rewrites nodes after their operands: a float8 operand is in memory, or a `reinterpret` of bits."""
 
     kept = "uint8"
 
@@ -125,7 +125,7 @@ class _Rewriter(NarrowRewriter):
 
 
 def _without_names(body: Stmt) -> Stmt:
-    """Variables that stand for a float8 as the bytes that are used of them."""
+    """Replace variables of float8 by variables of their bits."""
     names: dict[tvm.ir.Var, tvm.ir.Var] = {}
 
     def find(node: tirx.Let | tirx.Bind) -> None:
@@ -152,12 +152,12 @@ def _without_names(body: Stmt) -> Stmt:
 
 
 def _plain(value: Expr) -> Expr:
-    """The bits of a float8; any other value as it is."""
+    """The bits of a float8; other values unchanged."""
     return _bits(value) if _format(value) else value
 
 
 def _format(value: Expr) -> Format | None:
-    """The format of a number, or of a vector of numbers; None of another dtype."""
+    """The format of a number, or of a vector of numbers; None for other dtypes."""
     if not isinstance(getattr(value, "ty", None), tvm.ir.PrimType):
         return None
     name = str(value.ty.dtype)
@@ -174,7 +174,7 @@ def _bits(value: Expr) -> Expr:
 
 
 def _stored(buffer: Expr, value: Expr) -> Expr:
-    """A value as it goes to a buffer."""
+    """Convert a value to the form in which a buffer stores it."""
     if not _format(value):
         return value
     if str(buffer.dtype) not in FORMATS:
@@ -184,7 +184,7 @@ def _stored(buffer: Expr, value: Expr) -> Expr:
 
 
 def _wide(value: Expr) -> Expr:
-    """A float8 as the float32 of the same number; what is none, as it is."""
+    """Convert a float8 to the float32 of the same number; other values unchanged."""
     form = _format(value)
     if form is None:
         return value
@@ -198,7 +198,7 @@ def _wide(value: Expr) -> Expr:
 
     size = bits & i32(0x7F)
     moved = size << i32(form.dropped)
-    # Below the normal range the mantissa has no leading 1: with one it is too large by the smallest normal number.
+    # Subnormals have no leading 1. With one, the result is too large by the smallest normal number.
     small = tirx.reinterpret(
         like(value, "int32"),
         tirx.reinterpret(like(value, "float32"), moved + i32(bits_of(form.normal)))
@@ -219,7 +219,7 @@ def _wide(value: Expr) -> Expr:
 
 
 def _result(value: Expr, node: Expr) -> Expr:
-    """The result of a rewritten node: a float32 is rounded where the node was a float8."""
+    """The result of a rewritten node: a float32 is rounded if the node was a float8."""
     form = _format(node)
     if form is None:
         return value
@@ -239,7 +239,7 @@ def _result(value: Expr, node: Expr) -> Expr:
     odd = (size >> i32(form.dropped)) & i32(1)
     half = i32((1 << (form.dropped - 1)) - 1)
     number = (size - i32(form.rebias) + half + odd) >> i32(form.dropped)
-    # Added to a number whose last bit is that of the smallest float8, a float32 is rounded to that bit.
+    # Adding a number whose last bit is that of the smallest float8 rounds a float32 to that bit.
     unit = 2.0 ** (1 - form.bias - form.mantissa + _F32_BITS)
     magnitude = tirx.reinterpret(like(value, "float32"), size)
     small = int_of(magnitude + splat(unit, value, "float32")) - bits_of(unit)

@@ -1,8 +1,8 @@
-"""How much memory a scheduled program takes from the heap while it runs, beside its parameters.
+"""The heap memory that a scheduled program allocates while it runs, beside its parameters.
 
-What a program allocates lies on the stack, or in registers, if its size is constant and small
-(`relaxpy.tir.lowering.workspace.SMALL`). Larger buffers are asked for when they are reached
-(`TVMBackendAllocWorkspace`), from a pool of the thread that asks: those in a parallel loop are taken by each thread.
+An allocation of small, constant size is on the stack or in registers (`relaxpy.tir.lowering.workspace.SMALL`). Larger
+buffers are allocated when they are reached (`TVMBackendAllocWorkspace`), from a pool of the current thread; those in a
+parallel loop are allocated by each thread.
 """
 
 from __future__ import annotations
@@ -25,22 +25,21 @@ class HeapUse:
     """Bytes in use at the busiest moment, over the symbols of the program's parameters."""
 
     shared: Dim
-    """Outside of parallel loops: once."""
+    """Outside of parallel loops, allocated once."""
     each: Dim
-    """Inside: by each thread."""
+    """Inside parallel loops, allocated by each thread."""
 
     def beside(self, other: HeapUse) -> HeapUse:
-        """Both at a time."""
+        """The use if both are in use at a time."""
         return HeapUse(self.shared + other.shared, self.each + other.each)
 
     def instead(self, other: HeapUse) -> HeapUse:
-        """One or the other: of each the larger."""
+        """The use if only one of them is: the maximum."""
         return HeapUse(_larger(self.shared, other.shared), _larger(self.each, other.each))
 
 
 def _larger(a: Dim, b: Dim) -> Dim:
-    """The larger of two numbers of bytes, which are no less than 0. Of many in turn each stands in it once, and not in
-    all those before it."""
+    """The maximum of two numbers of bytes, which are not negative. In a nested maximum each size occurs once."""
     known = dict.fromkeys(_alternatives(a))
     more = [size for size in _alternatives(b) if size.value != 0 and size not in known]
     if not more:
@@ -53,7 +52,7 @@ def _larger(a: Dim, b: Dim) -> Dim:
 
 
 def _alternatives(size: Dim) -> Iterator[Dim]:
-    """The numbers that a size is the largest of."""
+    """The sizes of which a size is the maximum."""
     atom = size.atom
     if isinstance(atom, DimOp) and atom.op == "max":
         for arg in atom.args:
@@ -66,13 +65,14 @@ NONE = HeapUse(Dim.of(0), Dim.of(0))
 
 
 def heap_use(func: Any) -> HeapUse | None:
-    """What a run of a scheduled program takes at most; None where that depends on more than its symbols."""
+    """The most heap memory that a run of a scheduled program allocates; None if that depends on more than its
+    symbols."""
     try:
         return _Walk(func).stmt(func.body, parallel=False)
     except (
         PassError,
         UsageError,
-    ):  # the latter of a formula that grows beyond what a dimension may be
+    ):  # the latter for a formula that grows beyond the size of a dimension
         return None
 
 
@@ -80,7 +80,7 @@ class _Walk:
     def __init__(self, func: Any) -> None:
         self.func = func
         self.entered: list[Any] = []
-        """Statements that define variables; most sizes are constants and ask for none."""
+        """Statements that define variables. They are needed rarely, since most sizes are constants."""
 
     @cached_property
     def extents(self) -> Extents:
@@ -90,7 +90,7 @@ class _Walk:
         self.entered.append(node)
 
     def dim(self, extent: Any) -> Dim:
-        """A size of a buffer; one that depends on variables of which nothing is known has no bound (PassError)."""
+        """The size of a buffer. One that depends on unknown variables has no bound (PassError)."""
         if isinstance(extent, tirx.IntImm):
             return Dim.of(int(extent.value))
         for node in self.entered:
@@ -100,7 +100,7 @@ class _Walk:
         return self.extents.dim(extent)
 
     def stmt(self, node: Any, parallel: bool) -> HeapUse:
-        """What a statement takes, with what it leaves allocated for those behind it."""
+        """The memory in use during a statement, and the memory that it leaves allocated for the statements after it."""
         match type(node).__name__:
             case "For":
                 self.enter(node)
@@ -127,7 +127,7 @@ class _Walk:
                 return NONE if body is None else self.stmt(body, parallel)
 
     def sequence(self, steps: Any, parallel: bool) -> HeapUse:
-        """Buffers stay until the sequence ends; of the other statements one runs at a time."""
+        """Buffers live until the sequence ends; other statements run one at a time."""
         kept = busiest = NONE
         for step in steps:
             used = self.stmt(step, parallel)

@@ -1,8 +1,8 @@
-"""Intrinsics as the target's code generator has them, and products with sums as one operation (fused multiply-add).
+"""Lower intrinsics for the target's code generator, and combine products with sums (fused multiply-add).
 
-TVM's `LowerIntrin` does the same with an analyser at every node, which learns of every bound variable and condition on
-its way: 0.35 s for a matrix product, a quarter of its compilation. It needs that for floor divisions alone; of programs
-without (TVM's simplifier, or our schedules, have done away with most) this gives the very same tree in 3 ms.
+TVM's `LowerIntrin` does the same with an analyser that visits every node and learns every bound variable and condition:
+0.35 s for a matrix product, a quarter of its compilation. It needs the analyser only for floor divisions. For programs
+without them (TVM's simplifier, or our schedules, have removed most) this pass gives the identical tree in 3 ms.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Expr = tvm.ir.Expr
 Rule = Callable[[tvm.ir.Call], "Expr | None"]
 
 _RULES = ("llvm.FLowerIntrinsic", "llvm.FLegalize", "default.FLowerIntrinsic", "default.FLegalize")
-"""Attributes of operators that say what becomes of a call, as TVM's pass looks for them on x86."""
+"""Attributes of operators that hold the lowering rule of a call, in the order in which TVM's pass tries them on x86."""
 _FUSED = re.compile(r"float(16|32|64)(x\d+)?")
-"""Types of which a product and a sum are one operation."""
+"""Types for which a product and a sum are one operation."""
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
 
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.LowerIntrinsics")
 def lower_intrinsics(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """TVM's `LowerIntrin`, quickly where that is possible."""
+    """TVM's `LowerIntrin`, with a fast path for programs without floor divisions."""
     done: dict[tvm.ir.GlobalVar, tirx.PrimFunc] = {}
     rest: dict[tvm.ir.GlobalVar, tirx.PrimFunc] = {}
     for var, func in mod.functions.items():
@@ -36,7 +36,7 @@ def lower_intrinsics(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRM
             rest[var] = func
     if rest:
         done |= dict(tirx.transform.LowerIntrin()(tvm.IRModule(rest)).functions.items())
-    # In the order that they came in, in which they are emitted.
+    # In the original order, in which they are emitted.
     return tvm.IRModule({var: done[var] for var in mod.functions})
 
 
@@ -56,7 +56,7 @@ def _lowered(node: tirx.Stmt | Expr) -> tirx.Stmt | Expr:
 def _call(call: tvm.ir.Call) -> Expr:
     rule = _rule(call.op.name) if isinstance(call.op, tvm.ir.Op) else None
     found = rule(call) if rule is not None else None
-    # What a rule makes may have rules itself.
+    # The result of a rule may have rules itself.
     return call if found is None or found.same_as(call) else _lowered(found)
 
 
@@ -71,6 +71,6 @@ def _sum(sum: tirx.Add) -> Expr:
 
 @cache
 def _rule(name: str) -> Rule | None:
-    """What becomes of calls of an operator; None: they stay."""
+    """The lowering rule of an operator; None: its calls stay."""
     rules = (tvm.ir.Op.get(name).get_attr(attribute) for attribute in _RULES)
     return next((rule for rule in rules if rule is not None), None)

@@ -1,4 +1,4 @@
-"""Types and numbers for each lane of a vector, or for a single number."""
+"""Types and constants with the lanes of a vector, or of a scalar."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def like(value: Expr, dtype: str) -> str:
 
 
 def splat(number: float, value: Expr, dtype: str) -> Expr:
-    """The number, in as many lanes as the value has."""
+    """The number in as many lanes as the value has."""
     lanes = int(tvm.DataType(str(value.ty.dtype)).lanes)
     scalar = tirx.const(number, dtype)
     return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)
 
 
 def memory_like(buffer: Expr, dtype: str) -> Expr:
-    """A buffer like this one for another dtype."""
+    """A buffer like this one, with another dtype."""
     return tirx.decl_buffer(
         buffer.shape, dtype, buffer.name, strides=buffer.strides, elem_offset=buffer.elem_offset,
         scope=buffer.scope(), layout=buffer.layout,

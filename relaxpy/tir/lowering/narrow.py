@@ -1,7 +1,7 @@
-"""Programs without arithmetic of one narrow float: how each kind of node is rewritten, whatever the format is.
+"""Remove arithmetic on a narrow float from programs: the rewrite of each kind of node, independent of the format.
 
-A narrow float is read from memory as it is. Wherever else it stands it is *kept* as something that arithmetic takes, or
-that can be moved: a format says as what, how a float32 is made of it, and how a float32 is rounded to it.
+A narrow float is read from memory unchanged. Elsewhere it is *kept* in a representation that arithmetic takes, or that
+can be moved. A format defines the representation, how a float32 is made from it, and how a float32 is rounded to it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Callbacks = tuple[tuple[object, Callable[..., object]], ...]
 
 
 class NarrowRewriter(ABC):
-    """Rewrites nodes whose parts are rewritten."""
+    """Rewrites nodes after their operands."""
 
     kept: ClassVar[str]
-    """What a number is kept as outside of memory, and in buffers that the function allocates."""
+    """The dtype of the representation outside of memory, and in buffers that the function allocates."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         self.buffers: dict[tvm.ir.Var, tvm.ir.Var] = {}
-        """Buffers of narrow floats that the function allocates, and those in their place."""
+        """Buffers of narrow floats that the function allocates, and their replacements."""
 
         def allocate(buffers: Iterable[Expr]) -> None:
             self.buffers |= {b: memory_like(b, self.kept) for b in buffers if self.is_memory(b)}
@@ -42,7 +42,7 @@ class NarrowRewriter(ABC):
         ]
         tvm_ffi.structural_walk(func.body, visits)
 
-    # What a format says
+    # Defined by a format
 
     @abstractmethod
     def is_narrow(self, value: Expr) -> bool:
@@ -54,23 +54,23 @@ class NarrowRewriter(ABC):
 
     @abstractmethod
     def wide(self, value: Expr) -> Expr:
-        """A narrow float as float32; what is none, as it is."""
+        """Convert a narrow float to float32; other values unchanged."""
 
     @abstractmethod
     def rounded(self, value: Expr, node: Expr) -> Expr:
-        """What replaces a node whose value was computed in float32."""
+        """The replacement of a node whose value was computed in float32."""
 
     @abstractmethod
     def moved(self, value: Expr) -> Expr:
-        """A narrow float as it is kept; what is none, as it is."""
+        """Convert a narrow float to its kept representation; other values unchanged."""
 
     @abstractmethod
     def again(self, value: Expr, node: Expr) -> Expr:
-        """What replaces a node whose value is kept as this."""
+        """The replacement of a node whose value has this kept representation."""
 
     @abstractmethod
     def stored(self, buffer: Expr, value: Expr) -> Expr:
-        """A value as it goes to a buffer."""
+        """Convert a value to the form in which a buffer stores it."""
 
     @abstractmethod
     def number(self, node: tirx.FloatImm) -> Expr:
@@ -85,13 +85,13 @@ class NarrowRewriter(ABC):
         """Bits as another type."""
 
     def variable(self, var: tvm.ir.Var) -> tvm.ir.Var:
-        """What replaces a variable or buffer."""
+        """The replacement of a variable or buffer."""
         return self.buffers.get(var, var)
 
-    # What is the same for all
+    # Common to all formats
 
     def callbacks(self) -> Callbacks:
-        """How each kind of node is rewritten."""
+        """The rewrite of each kind of node."""
         return (
             (_BINARY, self.binary),
             (tirx.FloatImm, self.number),

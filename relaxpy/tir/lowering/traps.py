@@ -1,5 +1,4 @@
-"""Integer divisions by a 0 that is known only at run time: they give 0, as in numpy, where the processor would end the
-process."""
+"""Integer divisions by a 0 that is known only at run time: they give 0, as in numpy, where the processor would trap."""
 
 from __future__ import annotations
 
@@ -11,10 +10,10 @@ Expr = tvm.ir.Expr
 
 
 def without_traps(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same function, in which an integer divided by a 0 gives 0, in the sizes of its buffers, too.
+    """Return the function with integer divisions by 0 giving 0, also in the sizes of its buffers.
 
-    LLVM may divide by a symbol before it knows that the loop around the division runs at all: sizes of 0 got there in
-    programs that never divide by them.
+    LLVM may hoist a division by a symbol before the check that the loop around it runs at all. In this way sizes of 0
+    were divided by in programs that never divide by them.
     """
     divisions = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
     body = tvm_ffi.structural_map(func.body, tuple((kind, _guard(kind)) for kind in divisions))

@@ -1,8 +1,8 @@
-"""Vectors of truth values that become numbers.
+"""Vectors of bools that are converted to numbers.
 
-TVM's code generator tells its analyser the value of every name, and the analyser looks for the value's bounds. For a
-vector of comparisons that is cast to numbers it makes an integer constant with lanes, which TVM itself refuses: the
-kernel does not compile. For a choice it takes the bounds of the two numbers; LLVM makes the same instructions of both.
+TVM's code generator registers the value of every name with its analyser, which computes the value's bounds. For a
+vector of comparisons that is cast to numbers it builds an integer constant with lanes, which TVM itself refuses: the
+kernel does not compile. For a choice it uses the bounds of the two numbers; LLVM emits the same instructions for both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Expr = tvm.ir.Expr
 
 
 def chosen_by_truth(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The same function, with a choice between 1 and 0 for each vector of truth values that is cast."""
+    """Return the function with each cast of a vector of bools replaced by a choice between 1 and 0."""
     body = tvm_ffi.structural_map(func.body, (tirx.Cast, _choice))
     return func if body.same_as(func.body) else func.with_body(body)
 

@@ -1,4 +1,4 @@
-"""Values under a name, one after another, each computed before the statement that uses it.
+"""Turn nested `Let`s into a sequence of named values, each computed before the statement that uses it.
 
 TVM's code generator for LLVM tells its analyser what every name means, and the analyser writes that in wherever the
 name is used, names within included: time doubles with every name that is used twice in the value of another (`exp`
@@ -22,31 +22,32 @@ Mutator = tvm_ffi.StructuralMutator
 
 _CHOICE = "prim.if_then_else"
 _READS_STATE = 2
-"""TVM's `CallEffectKind` of calls that look at memory; those above it change something."""
+"""TVM's `CallEffectKind` of calls that read memory; those above it write."""
 
 _FIRST, _ONE = tirx.const(0, "int64"), tirx.const(1, "int64")
 
 
 @tvm.transform.module_pass(opt_level=0, name="relaxpy.UnnestLets")
 def unnest_lets(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """The module with its `Let`s as statements."""
+    """Return the module with its `Let`s as statements."""
     return tvm.IRModule({var: unnested(func) for var, func in mod.functions.items()})
 
 
 def unnested(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with its `Let`s as statements, and choices between values that need some as branches: what is not
-    chosen is not computed. In the condition of a `while`, and beside calls that change something, `Let`s stay."""
+    """Return the function with its `Let`s as statements. Choices between values that contain `Let`s become branches, so
+    that the value that is not chosen is not computed. `Let`s stay in the condition of a `while`, and beside calls with
+    effects."""
     if not contains(func.body, (tirx.Let, tirx.Bind)):
         return func
     return func.with_body(_Unnester().run(func.body))
 
 
 class _Unnester:
-    """Rewrites statements, each with the statements that come before it."""
+    """Rewrites statements, each with the statements that precede it."""
 
     def __init__(self) -> None:
         self._before: list[list[Stmt]] = []
-        """Of the statements that are being rewritten, the innermost last."""
+        """The preceding statements of those that are being rewritten, innermost last."""
         self._lengths = NameLengths()
 
     def run(self, body: Stmt) -> Stmt:
@@ -81,7 +82,7 @@ class _Unnester:
 
     def _let(self, node: Expr, mutator: Mutator) -> Expr:
         while isinstance(node, tirx.Let):
-            # A value that stands in several places has a name in each.
+            # A value that occurs in several places has a name in each.
             var = tirx.Var(node.var.name, node.var.ty)
             value = mutator.mutate(node.value)
             meaning = self._meaning(var, value)
@@ -92,7 +93,7 @@ class _Unnester:
         return mutator.mutate(node)
 
     def _meaning(self, var: tvm.ir.Var, value: Expr) -> Expr:
-        """The expression that replaces a variable: its value, or a load from memory that the value was stored to."""
+        """The expression that replaces a variable: its value, or a load from memory in which the value is stored."""
         if isinstance(value.ty, tvm.ir.PointerType) or _is_read(value):
             return value
         if _is_integer(value) and self._lengths.keeps(var, value):
@@ -120,7 +121,7 @@ class _Unnester:
 
 
 class _Slot:
-    """Memory for one value. Truths are kept as bytes: vectors of them come back wrong from memory."""
+    """Memory for one value. Bools are stored as bytes: vectors of bools are loaded incorrectly."""
 
     def __init__(self, name: str, like: Expr) -> None:
         dtype = str(like.ty.dtype)
@@ -140,18 +141,18 @@ class _Slot:
 
 
 def _is_read(value: Expr) -> bool:
-    """Is it read from memory as it is?"""
+    """Is it a plain read from memory?"""
     return isinstance(value.value if isinstance(value, tirx.Cast) else value, tvm.ir.TensorLoad)
 
 
 def _is_integer(value: Expr) -> bool:
-    """Is it one integer? Then it may be an index."""
+    """Is it a scalar integer? Then it may be an index."""
     dtype = str(value.ty.dtype)
     return dtype.startswith(("int", "uint")) and "x" not in dtype
 
 
 def _joined(stmts: Sequence[Stmt]) -> Stmt:
-    """One sequence of all: a name is known to the end of the innermost."""
+    """Combine statements into one sequence. A name is known to the end of the innermost sequence."""
     if len(stmts) == 1:
         return stmts[0]
     parts: list[Stmt] = []
@@ -164,7 +165,7 @@ def _joined(stmts: Sequence[Stmt]) -> Stmt:
 
 
 def _has_effects_inside(stmt: tirx.BufferStore | tirx.Evaluate | tirx.Bind) -> bool:
-    """Does an expression in a statement change something? Where it is one call, in its arguments."""
+    """Does an expression in a statement have an effect, apart from the statement's own call?"""
     whole = None if isinstance(stmt, tirx.BufferStore) else stmt.value
     return contains(stmt, tvm.ir.Call, lambda call: not call.same_as(whole) and _changes(call))
 

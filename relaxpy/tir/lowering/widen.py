@@ -1,7 +1,7 @@
-"""Narrow floats of 16 bits as float32 outside of memory, for targets that have no arithmetic of them.
+"""Represent 16-bit floats as float32 outside of memory, for targets without arithmetic on them.
 
-Rounding is where the program says so (a cast) and where a value is stored. What moves from memory to memory stays as it
-is.
+Values are rounded where the program has a cast and where they are stored. Values that are copied from memory to memory
+stay unchanged.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ _BITS = 16
 
 
 class Widener(NarrowRewriter):
-    """Rewrites nodes whose parts are rewritten: of a part that was of the format, only elements in memory still are."""
+    """Rewrites nodes after their operands. Only elements in memory still have the narrow format."""
 
     kept = "float32"
     dtype: ClassVar[str]
-    """The format, of 16 bits."""
+    """The narrow format, of 16 bits."""
 
     @abstractmethod
     def widened(self, bits: Expr) -> Expr:
-        """The float32 that is the number with these bits."""
+        """The float32 of the number with these bits."""
 
     @abstractmethod
     def narrowed(self, value: Expr) -> Expr:
-        """The bits of the number next to a float32; of one that was widened, those it was widened from."""
+        """Round a float32 to the bits of the nearest number; a widened value gives its original bits."""
 
     @abstractmethod
     def nearest(self, value: float) -> float:
-        """The number of the format next to this one."""
+        """Round to the nearest number of the format."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         super().__init__(func)
         self.names: dict[tvm.ir.Var, tvm.ir.Var] = {}
-        """Variables that stand for a narrow float, and those of float32 in their place."""
+        """Variables that hold a narrow float, and their float32 replacements."""
 
         def bind(node: tirx.Let | tirx.Bind) -> None:
             if self.is_narrow(node.value):
@@ -68,7 +68,7 @@ class Widener(NarrowRewriter):
         return self.widened(tirx.reinterpret(like(value, "uint16"), value))
 
     def rounded(self, value: Expr, node: Expr) -> Expr:
-        return value  # where it is stored, or the program says so
+        return value  # where it is stored, or where the program has a cast
 
     def moved(self, value: Expr) -> Expr:
         return self.wide(value)

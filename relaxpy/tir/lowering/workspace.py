@@ -1,9 +1,9 @@
-"""Workspaces: memory that a tensor program takes beside its parameters (paper §4.4), as parameters of it, and programs
-in several launches, which hand such memory on to each other.
+"""Workspaces: memory that a tensor program needs beside its parameters (paper §4.4), as parameters of it, and programs
+split into several launches that share such memory.
 
-What a program allocates in global memory, outside of loops, is shared by all that it does. Given by the caller it can
-be planned with everything else. A program that is given its workspaces says which of its parameters they are in the
-attribute `GIVEN`; one that only a schedule rule knows of is a parameter that its text does not use.
+An allocation in global memory, outside of loops, is shared by the whole program. If the caller allocates it, it becomes
+part of the memory plan. A program lists its workspace parameters in the attribute `GIVEN`. A workspace that only a
+schedule rule uses is a parameter that the program's text does not use.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from relaxpy.tir.tvm import s_tir, tirx, tvm
 from relaxpy.tir.walk import rewritten, walk
 
 SMALL = 1024
-"""Bytes below which memory of constant size lives on the kernel's stack."""
+"""Smaller buffers of constant size are allocated on the kernel's stack."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A part of a program, which runs by itself."""
+    """A part of a program that runs by itself."""
 
     program: PrimFunc
     args: tuple[int | SymVar, ...]
-    """What each of its parameters is given: the argument of this number of a call of the whole program, a workspace
-    (numbered on behind the arguments), or what a symbol of the whole program stands for."""
+    """The arguments of its parameters: the argument of this number in a call of the whole program, a workspace
+    (numbered after the arguments), or the value of a symbol of the whole program."""
 
 
 @dataclass(frozen=True)
 class Launches:
-    """A program as others that run one after the other, on memory that is allocated for them."""
+    """A program split into launches that run one after the other, with the memory allocated for them."""
 
     launches: tuple[Launch, ...]
     workspaces: tuple[BufferParam, ...]
-    """Their shapes mention symbols of the whole program."""
+    """The workspaces. Their shapes mention symbols of the whole program."""
 
 
 def lifted(
     program: PrimFunc, buffers: Sequence[Any], most_buffers: int | None = None
 ) -> Launches | None:
-    """The program, in one launch, with these buffers as parameters before the first that it writes: buffers that it
-    allocates outside of loops, and such as only its schedule will use. None where there are none whose size is a
-    formula of the parameters' sizes. Where a launch may take only so many buffers, the first of them; the kernel
-    allocates the others."""
+    """Return the program as one launch, with these buffers as parameters before the first one that it writes: buffers
+    that it allocates outside of loops, and those that only its schedule uses. None if the size of none of them is a
+    formula of the parameters' sizes. If a launch may take only `most_buffers` buffers, only the first ones are lifted,
+    and the kernel allocates the others."""
     func: Any = program.func
     known = [(b, shape) for b in buffers if (shape := _shape(program, b)) is not None]
     if most_buffers is not None:
@@ -73,18 +73,18 @@ def lifted(
 
 
 def buffer_count(program: TensorProgram) -> int:
-    """How many buffers a program is given."""
+    """The number of buffers that a program takes."""
     return sum(isinstance(param, BufferParam) for param in program.params)
 
 
 def _moved(numbers: Iterable[int], at: int, count: int) -> Iterator[int]:
-    """Numbers of parameters after `count` more were put before number `at`."""
+    """Renumber parameters after `count` more were inserted before number `at`."""
     yield from (number + count if number >= at else number for number in numbers)
 
 
 def source(program: PrimFunc) -> PrimFunc:
-    """The program with all its workspaces as allocations of its root block, in the order of their first use: the same
-    for what was given them and what it was made from."""
+    """The program with all its workspaces as allocations of its root block, in the order of their first use. The result
+    is the same whether or not they were lifted."""
     func: Any = program.func
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize) or len(body.iter_values) != 0:
@@ -102,7 +102,7 @@ def source(program: PrimFunc) -> PrimFunc:
 
 
 def with_given(func: Any, arranged: Any, workspaces: Sequence[Any]) -> Any:
-    """`func` as it was arranged, with the workspaces that it was given in place of those that it would allocate."""
+    """Return the scheduled `func` with its workspace parameters in place of the allocations."""
     table = _given(func, workspaces)
     if not table:
         return arranged
@@ -117,14 +117,14 @@ def with_given(func: Any, arranged: Any, workspaces: Sequence[Any]) -> Any:
 
 
 def not_given(func: Any, workspaces: Sequence[Any]) -> list[Any]:
-    """Of the workspaces that `func` will use those that it was not given."""
+    """The workspaces that `func` will use and that are not parameters yet."""
     table = _given(func, workspaces)
     return [buffer for buffer in workspaces if buffer not in table]
 
 
 def _given(func: Any, workspaces: Sequence[Any]) -> dict[Any, Any]:
-    """The workspaces that `func` was given, and the parameters for them: of those that its text does not use the first
-    of the same dtype and size."""
+    """The workspaces that are parameters of `func`, with these parameters. A workspace that the text does not use is
+    the first parameter of the same dtype and size."""
     numbers = given_workspaces(func)
     if not numbers or not workspaces:
         return {}
@@ -144,7 +144,7 @@ def _are_alike(a: Any, b: Any) -> bool:
 
 
 def allocated(func: Any) -> list[Any]:
-    """The buffers that a program of its author's arrangement allocates in global memory, outside of loops."""
+    """The buffers that a program scheduled by its author allocates in global memory, outside of loops."""
     body = func.body
     if isinstance(body, s_tir.SBlockRealize):
         found = list(body.block.alloc_buffers) if len(body.iter_values) == 0 else []
@@ -155,9 +155,9 @@ def allocated(func: Any) -> list[Any]:
 
 
 def handed_on(func: Any) -> list[Any]:
-    """The buffers that a program allocates outside of loops and several of its statements use: one writes what another
-    reads. Such memory stays as large as it is declared; what one statement alone uses is made smaller, or its own, by
-    lowering."""
+    """The buffers that a program allocates outside of loops and that several of its statements use: one writes what
+    another reads. Such a buffer keeps its declared size; lowering shrinks or privatises a buffer that one statement
+    alone uses."""
     found: list[Any] = []
     for block in _outer_blocks(func.body):
         candidates = [buffer for buffer in block.alloc_buffers if is_shared(buffer)]
@@ -168,7 +168,7 @@ def handed_on(func: Any) -> list[Any]:
 
 
 def _outer_blocks(stmt: Any) -> Iterator[Any]:
-    """The root block, and the blocks without axes in it that no loop is around."""
+    """The root block, and the blocks without axes in it that are not inside a loop."""
     if isinstance(stmt, tirx.SeqStmt):
         for part in stmt.seq:
             yield from _outer_blocks(part)
@@ -178,18 +178,18 @@ def _outer_blocks(stmt: Any) -> Iterator[Any]:
 
 
 def split(program: PrimFunc) -> Launches | None:
-    """The program as a launch for each statement of its root block, for devices on which a launch is the only way to
-    wait for all threads, and whose kernels cannot allocate. What it allocates there is a workspace, but for what is
-    small and used by one launch alone. None where it is one launch without workspaces, or where something else is
-    between the statements."""
+    """Split the program into one launch per statement of its root block, for devices on which only the end of a launch
+    synchronises all threads, and whose kernels cannot allocate. Its allocations there become workspaces, except for
+    small ones that one launch alone uses. None for one launch without workspaces, or if anything else is between the
+    statements."""
     stmts = _statements(program.func)
     return None if stmts is None else _launches(program, [[stmt] for stmt in stmts], is_shared)
 
 
 def divided(program: PrimFunc, most_buffers: int) -> Launches | None:
-    """The program as launches that take at most so many buffers, as few as its statements in their order make: as long
-    as there is room the next one joins. None for what is one launch, its author's arrangement, or where something else
-    is between the statements. A statement that takes more by itself is a launch by itself."""
+    """Split the program into as few launches as possible that each take at most `most_buffers` buffers: the next
+    statement joins as long as it fits. None for a single launch, for a program scheduled by its author, or if anything
+    else is between the statements. A statement that exceeds the limit is a launch by itself."""
     stmts = None if is_scheduled(program.func) else _statements(program.func)
     if stmts is None or len(stmts) == 1:
         return None
@@ -212,7 +212,7 @@ def divided(program: PrimFunc, most_buffers: int) -> Launches | None:
 
 
 def _statements(func: Any) -> list[Any] | None:
-    """The statements of a program's root block; None where there is no such block, or it does more than run them."""
+    """The statements of a program's root block; None if there is no such block, or if it does more than run them."""
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize) or len(body.iter_values) != 0:
         return None
@@ -227,8 +227,8 @@ def _statements(func: Any) -> list[Any] | None:
 def _launches(
     program: PrimFunc, runs: Sequence[Sequence[Any]], is_given: Callable[[Any], bool]
 ) -> Launches | None:
-    """A launch for each run of statements. Workspaces are the buffers that several of them use, and of the others those
-    that are to be given to kernels. None for one launch without any."""
+    """One launch for each run of statements. The workspaces are the buffers that several launches use, and those of the
+    others that must be passed to kernels. None for one launch without workspaces."""
     func: Any = program.func
     stmts = [run[0] if len(run) == 1 else tirx.SeqStmt(list(run)) for run in runs]
     uses = [_used(stmt) for stmt in stmts]
@@ -252,13 +252,13 @@ def _launches(
 def _launch(
     program: PrimFunc, stmt: Any, given: Sequence[Any], used: Mapping[Any, None], own: Sequence[Any]
 ) -> Launch:
-    """One statement of a program as a program: with the buffers and scalars that it uses, and with the sizes that none
-    of those buffers says."""
+    """A run of statements as a program, with the buffers and scalars that it uses, and with the sizes that none of
+    those buffers defines."""
     func: Any = program.func
     written = _written(stmt)
 
     def place(number: int) -> tuple[bool, bool]:
-        """Scalars behind buffers, and before those the buffers that are only read."""
+        """Order of parameters: buffers that are only read, other buffers, scalars."""
         return not tirx.buffer.is_buffer_var(given[number]), given[number] in written
 
     numbers = sorted((n for n, var in enumerate(given) if var in used), key=place)
@@ -279,7 +279,7 @@ def _launch(
 
 
 def _renewed(func: Any) -> Any:
-    """The function with variables of its own, in the annotations of its loops, too, which TVM forgets."""
+    """Return the function with fresh variables, also in the annotations of its loops, which TVM forgets."""
     new = s_tir.renew_defs(func)
     again: dict[Any, Any] = {}
     for old, own in zip(func.params, new.params, strict=True):
@@ -305,12 +305,12 @@ def _renewed(func: Any) -> Any:
 
 
 def is_shared(buffer: Any) -> bool:
-    """Is it memory that a program asks for, and no stack?"""
+    """Is it an allocation outside of the stack?"""
     return str(buffer.scope()) == "global" and not is_small(buffer)
 
 
 def is_small(buffer: Any) -> bool:
-    """Does it lie on the stack?"""
+    """Is it allocated on the stack?"""
     size = tvm.DataType(str(buffer.dtype)).bits // 8
     for extent in buffer.shape:
         if not isinstance(extent, tirx.IntImm):
@@ -320,7 +320,7 @@ def is_small(buffer: Any) -> bool:
 
 
 def _shape(program: PrimFunc, buffer: Any) -> BufferParam | None:
-    """The buffer with its shape over the program's symbols; None where it depends on something else."""
+    """The buffer with its shape over the program's symbols; None if it depends on something else."""
     table = read_symbols(program.func)
     free: list[Any] = []
     for size in buffer.shape:
@@ -335,21 +335,21 @@ def _shape(program: PrimFunc, buffer: Any) -> BufferParam | None:
 
 
 def _used(stmt: Any) -> dict[Any, None]:
-    """The variables in a statement, buffers among them."""
+    """The variables in a statement, including buffers."""
     found: list[Any] = []
     walk(stmt, (tvm.ir.Var, found.append))
     return dict.fromkeys(found)
 
 
 def _written(stmt: Any) -> set[Any]:
-    """The buffers that a statement stores to."""
+    """The buffers that a statement writes."""
     found: list[Any] = []
     walk(stmt, (tirx.BufferStore, lambda store: found.append(store.buffer)))
     return set(found)
 
 
 def _without(body: Any, buffers: Sequence[Any]) -> Any:
-    """The body of a function that does not allocate these buffers."""
+    """The body of a function without the allocations of these buffers."""
     gone = set(buffers)
 
     def smaller(block: Any) -> Any:
@@ -359,7 +359,7 @@ def _without(body: Any, buffers: Sequence[Any]) -> Any:
         made = _with_allocated(block, kept)
         if not block.reads and not block.writes:
             return made
-        # What is memory of others now is among what the block reads and writes.
+        # Memory passed from outside is among the block's reads and writes.
         moved = [_whole(buffer) for buffer in block.alloc_buffers if buffer in gone]
         return s_tir.SBlock(
             made.iter_vars, [*made.reads, *moved], [*made.writes, *moved], made.name_hint, made.body,
@@ -380,7 +380,7 @@ def _without(body: Any, buffers: Sequence[Any]) -> Any:
 
 
 def _whole(buffer: Any) -> Any:
-    """All of a buffer, as a region."""
+    """The whole buffer as a region."""
     return tirx.BufferRegion(buffer, [whole(size) for size in buffer.shape])
 
 

@@ -1,4 +1,4 @@
-"""What elementary functions are written out to: for each function of `T` that is one, the arithmetic that computes it.
+"""The arithmetic that elementary functions are expanded to, for each elementary function of `T`.
 
 Arguments of float16, bfloat16 and float8 are computed in float32 and rounded once; float64 is left to the C library.
 """
@@ -20,22 +20,22 @@ Function = Callable[..., Expr]
 
 
 def _narrow_as_float32(function: Function) -> Function:
-    """A function that the C library has, of float32 for narrower floats."""
+    """A function of the C library, computed in float32 for narrower floats."""
     return lambda *xs: through_float32(function, function, *xs)
 
 
 def _exp10(x: Expr) -> Expr:
-    """10 to the power x: TVM's product with log(10) loses digits of large results."""
+    """10 to the power x. TVM's product with log(10) loses digits of large results."""
     return math.pow(tirx.const(10.0, str(x.ty.dtype)), x)
 
 
 def _ldexp(x: Expr, exponent: Expr) -> Expr:
-    """X times 2 to an integer."""
+    """The product of x and 2 to the power of an integer."""
     return through_float32(lambda x: tirx.ldexp(x, exponent), lambda x: tirx.ldexp(x, exponent), x)
 
 
 def _nextafter(x: Expr, y: Expr) -> Expr:
-    """The number of the dtype that follows x on the way to y."""
+    """The next representable number after x towards y."""
     dtype = DType(str(x.ty.dtype))
     if not dtype.is_narrow:
         return tirx.nextafter(x, y)
@@ -43,7 +43,7 @@ def _nextafter(x: Expr, y: Expr) -> Expr:
 
 
 def _next_narrow(x: Expr, y: Expr, bits: int) -> Expr:
-    """By the bits: numbers of one sign are in the order of their magnitudes, and those of integers."""
+    """Computed on the bits: numbers of one sign are ordered like their bits as integers."""
     dtype, word = str(x.ty.dtype), f"int{max(bits, 8)}"
     wide_x, wide_y = x.astype("float32"), y.astype("float32")
     zero, one = tirx.FloatImm("float32", 0.0), tirx.IntImm(word, 1)
@@ -68,31 +68,31 @@ ELEMENTARY: dict[str, Function] = {
     "hypot": _narrow_as_float32(tirx.hypot), "copysign": _narrow_as_float32(tirx.copysign),
     "ldexp": _ldexp, "nextafter": _nextafter,
 }  # fmt: skip
-"""What becomes of the calls of `T`'s functions, by their names."""
+"""The expansion of `T`'s functions, by name."""
 
 
 def function_of(call: tvm.ir.Call) -> str | None:
-    """The name of the elementary function that is called; None for other calls, and of integers."""
+    """The name of the elementary function that is called; None for other calls, and for integers."""
     name = str(getattr(call.op, "name", "")).removeprefix("tirx.")
     return name if name in ELEMENTARY and "float" in str(call.ty.dtype) else None
 
 
 @dataclass(frozen=True, eq=False)
 class _Formula:
-    """A function written out, of arguments of some dtypes."""
+    """An expanded function, for arguments of given dtypes."""
 
     value: Expr
     operands: tuple[tvm.ir.Var, ...]
-    """Buffers whose elements stand for the arguments."""
+    """Buffers whose elements represent the arguments."""
     names: tuple[tvm.ir.Var, ...]
-    """The variables that are bound in it."""
+    """The variables that it binds."""
     length: int
-    """How many nodes it has besides its operands."""
+    """The number of its nodes, without operands."""
 
 
 @cache
 def _formula(name: str, dtypes: tuple[str, ...]) -> _Formula:
-    """Simplified once: the simplifier takes longer than all else."""
+    """Simplified once and cached: the simplifier takes longer than everything else."""
     operands = tuple(_operand(dtype) for dtype in dtypes)
     value = ELEMENTARY[name](*(tirx.BufferLoad(x, [_FIRST]) for x in operands))
     value = tvm.sym.Analyzer().simplify(value)
@@ -116,7 +116,7 @@ def _operand(dtype: str) -> tvm.ir.Var:
 
 
 def applied(name: str, args: Sequence[Expr]) -> Expr:
-    """The function of these arguments, its variables new."""
+    """The function of these arguments, with fresh variables."""
     formula = _formula(name, tuple(str(x.ty.dtype) for x in args))
     given = dict(zip(formula.operands, args, strict=True))
     fresh = {var: tirx.Var(var.name, var.ty) for var in formula.names}
@@ -129,7 +129,7 @@ def applied(name: str, args: Sequence[Expr]) -> Expr:
 
 
 def length_of(call: tvm.ir.Call) -> int:
-    """How many nodes take the place of a call, its arguments not counted."""
+    """The number of nodes that replace a call, without its arguments."""
     name = function_of(call)
     if name is None or tvm.DataType(str(call.ty.dtype)).lanes != 1:
         return 1

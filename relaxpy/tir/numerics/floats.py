@@ -1,5 +1,5 @@
-"""What elementary functions are built of: polynomials, the bits of a float32, values under a name, and the choice
-between arithmetic of our own (which vectorises) and the C library (which is right in float64)."""
+"""Building blocks of elementary functions: polynomials, the bits of a float32, named values, and the choice between our
+own arithmetic (which vectorises) and the C library (which is accurate in float64)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INFINITIES = {
     "float32": INFINITY_BITS,
     "float64": 0x7FF << 52,
 }
-"""The bits of infinity; those of a NaN, but for the sign, are above."""
+"""The bits of infinity; those of a NaN, without the sign, are larger."""
 
 
 def through_float32(
@@ -35,8 +35,8 @@ def through_float32(
 
 
 def libm(name: str) -> Callable[..., Expr]:
-    """The C library's function on float64 or float32, for those that TVM has no intrinsic for, or a series that is
-    less right."""
+    """The C library's function on float64 or float32, for functions without a TVM intrinsic, or with one that is a less
+    accurate series."""
 
     def call(*xs: Expr) -> Expr:
         dtype = str(xs[0].ty.dtype)
@@ -46,7 +46,7 @@ def libm(name: str) -> Callable[..., Expr]:
 
 
 def horner(coefficients: Sequence[float], x: Expr) -> Expr:
-    """The polynomial with these coefficients, the highest first; one fused multiply-add each."""
+    """The polynomial with these coefficients, the highest first, by Horner's rule: one fused multiply-add each."""
     dtype = str(x.ty.dtype)
     value: Expr = tirx.FloatImm(dtype, coefficients[0])
     for coefficient in coefficients[1:]:
@@ -55,7 +55,7 @@ def horner(coefficients: Sequence[float], x: Expr) -> Expr:
 
 
 def let(name: str, value: Expr, body: Callable[[Expr], Expr]) -> Expr:
-    """Compute `value` once, under a name."""
+    """Compute `value` once, bound to a name in `body`."""
     var = tirx.Var(name, str(value.ty.dtype))
     return tirx.Let(var, value, body(var))
 
@@ -73,18 +73,18 @@ def i32(value: int) -> Expr:
 
 
 def to_bits(x: Expr) -> Expr:
-    """A float32 as the int32 of its bits."""
+    """Reinterpret a float32 as the int32 of its bits."""
     return tirx.reinterpret("int32", x)
 
 
 def from_bits(x: Expr) -> Expr:
-    """The float32 of these bits."""
+    """Reinterpret an int32 as the float32 of these bits."""
     return tirx.reinterpret("float32", x)
 
 
 def is_nan(x: Expr) -> Expr:
-    """Is a float, or each of a vector of them, a NaN? By its bits: TVM takes `x != x` to be false, and has `isnan` of
-    single numbers only."""
+    """Is a float, or each lane of a vector, a NaN? Tested on the bits: TVM simplifies `x != x` to false, and its
+    `isnan` takes scalars only."""
     kind = tvm.DataType(str(x.ty.dtype))
     bits, lanes = int(kind.bits), int(kind.lanes)
     infinity = _INFINITIES[str(kind).split("x", 1)[0]]

@@ -40,7 +40,7 @@ _ATANH = (1.81740078349e-1, 8.24370301058e-2, 1.46691431730e-1, 1.99782164500e-1
 # acosh(1 + z) = sqrt(z)*p(z) on 0 <= z < 1/2: Cephes, acoshf.
 _ACOSH = (1.7596881071e-3, -7.5272886713e-3, 2.6454905019e-2, -1.1784741703e-1, 1.4142135263)
 _LARGE = 1e4
-"""From here on the square of a float32 plus or minus 1 is the square."""
+"""From here on the square of a float32 plus or minus 1 rounds to the square."""
 
 
 def tanh(x: Expr) -> Expr:
@@ -135,7 +135,7 @@ def _acosh(x: Expr) -> Expr:
 
 
 def _log_of_sum(a: Expr, square: Expr) -> Expr:
-    """log(a + sqrt(square)), where that is log(2a) for large a."""
+    """log(a + sqrt(square)), which is log(2a) for large a."""
     large = a > f32(_LARGE)
     logarithm = log_float32(tirx.Select(large, a, a + tirx.sqrt(square)))
     return logarithm + tirx.Select(large, f32(math.log(2)), f32(0.0))

@@ -1,9 +1,10 @@
-"""Integers whose edges are defined, as tensor-program expressions; used by `relaxpy.tir.numerics.scalar`.
+"""Integer arithmetic with defined results in all cases, as tensor-program expressions; used by
+`relaxpy.tir.numerics.scalar`.
 
-A quotient by zero, and what it leaves, is 0; the smallest integer divided by -1 is itself; a shift by the width or
-more, or by a negative number, shifts everything out; powers wrap around. The processor traps on the first two and takes
-the third modulo the width, and LLVM is free to do anything where TVM tells it that sums and products do not wrap: so
-none of it is ever asked to.
+Quotient and remainder of a division by zero are 0. The smallest integer divided by -1 is itself. A shift by the width
+or more, or by a negative number, shifts everything out. Powers wrap around. The processor traps on the first two and
+takes a shift modulo the width, and LLVM assumes that sums and products do not wrap because TVM says so. Therefore none
+of these cases reaches them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from relaxpy.tir.writer.serial import Serial, serial
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest integer of `dtype`."""
+    """The smallest and the largest integer of `dtype`."""
     if dtype.is_signed:
         return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
     return 0, (1 << dtype.bits) - 1
@@ -34,7 +35,7 @@ def negative(x: PrimExpr) -> PrimExpr:
     if _is_signed(x):
         least = _const(integer_range(_dtype(x))[0], x)
         return tirx.Select(tirx.EQ(x, least), x, _const(0, x) - x)
-    # Not 0 - x: TVM takes an unsigned difference to be at least 0, and so this one to be 0.
+    # Not 0 - x: TVM assumes that an unsigned difference is at least 0, and so folds this one to 0.
     return tirx.Select(tirx.EQ(x, _const(0, x)), x, tirx.bitwise_not(x) + _const(1, x))
 
 
@@ -54,12 +55,12 @@ def divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def floor_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """What `floor_divide` leaves: of the divisor's sign."""
+    """The remainder of `floor_divide`, with the sign of the divisor."""
     return _remainder(tirx.floormod, a, b)
 
 
 def mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """What `divide` leaves: of the dividend's sign."""
+    """The remainder of `divide`, with the sign of the dividend."""
     return _remainder(tirx.truncmod, a, b)
 
 
@@ -81,19 +82,19 @@ def _remainder(divide: Callable[..., PrimExpr], a: PrimExpr, b: PrimExpr) -> Pri
 
 
 def _traps(divisor: PrimExpr) -> PrimExpr:
-    """Divisors that the processor may trap on: 0, and -1 under the smallest integer."""
+    """Divisors on which the processor may trap: 0, and -1 with the smallest integer."""
     zero = tirx.EQ(divisor, _const(0, divisor))
     return tirx.any(zero, tirx.EQ(divisor, _const(-1, divisor))) if _is_signed(divisor) else zero
 
 
 def left_shift(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """A times 2**b modulo 2**bits; 0 where b is no place within the width."""
+    """The product of a and 2**b modulo 2**bits; 0 if b is negative or at least the width."""
     shifted = (_unsigned(a) << _unsigned(_within(b))).astype(str(a.ty.dtype))
     return tirx.Select(_is_place(b), shifted, _const(0, a))
 
 
 def right_shift(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """A over 2**b rounded down; 0 or, of a negative number, -1 where b is no place within the width."""
+    """The quotient of a and 2**b, rounded down; if b is negative or at least the width, 0, or -1 for a negative number."""
     gone = _const(0, a)
     if _is_signed(a):
         gone = tirx.Select(tirx.LT(a, gone), _const(-1, a), gone)
@@ -112,11 +113,11 @@ def _within(b: PrimExpr) -> PrimExpr:
 def power(
     a: te.Tensor, b: te.Tensor, shape: Sequence[Dim], operands: Sequence[Sequence[Dim]]
 ) -> te.Tensor:
-    """A to the power b modulo 2**bits, of a negative power the whole part (0, but for 1 and -1): a tensor of `shape`,
-    to which the operands' shapes are broadcast.
+    """A tensor of `shape`, to which the operands' shapes are broadcast: a to the power b modulo 2**bits. For a negative
+    exponent, the integer part (0, except for 1 and -1).
 
-    Squares and multiplies in a loop over the exponent's bits: written out for one element, it is an expression that
-    TVM and LLVM take minutes to simplify.
+    Computed by squaring in a loop over the exponent's bits. Written out for one element, it is an expression that TVM
+    and LLVM take minutes to simplify.
     """
     dtype = DType(str(a.dtype))
     wide = f"u{dtype}" if dtype.is_signed else str(dtype)
@@ -142,7 +143,7 @@ def power(
 
 
 def _of_negative(base: PrimExpr, exponent: PrimExpr, otherwise: PrimExpr) -> PrimExpr:
-    """1 / base**-exponent without its fraction, where the exponent is negative."""
+    """The integer part of 1 / base**-exponent for a negative exponent, else `otherwise`."""
     if not _is_signed(base):
         return otherwise
     zero, one, minus_one = (_const(value, base) for value in (0, 1, -1))
@@ -152,7 +153,7 @@ def _of_negative(base: PrimExpr, exponent: PrimExpr, otherwise: PrimExpr) -> Pri
 
 
 def _times(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """The product of unsigned integers modulo 2**bits, of pieces that do not wrap."""
+    """The product of unsigned integers modulo 2**bits, from partial products that do not wrap."""
     bits = _dtype(a).bits
     if bits < 32:
         return a * b
@@ -162,7 +163,7 @@ def _times(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def _join(x: PrimExpr, y: PrimExpr) -> Callable[[PrimExpr], PrimExpr]:
-    """The low 64 bits of x * y from the product of the low halves."""
+    """The low 64 bits of x * y, given the product of the low halves."""
     cross = _low(_high(x) * _low(y)) + _low(_low(x) * _high(y))
     return lambda z: ((cross + _high(z)) << _const(32, z)) | _low(z)
 

@@ -1,9 +1,10 @@
 """Elementary functions as tensor-program expressions, so that they vectorise.
 
-LLVM calls libm once an element for these, even in a vectorised loop; what is built here is plain arithmetic without
-branches and runs on whole vectors. float32 is computed as such (`pow`, and the last step of a trigonometric function's
-range reduction, in float64); float16 and bfloat16 through float32; float64 is libm's. NaN gives NaN, infinities and
-zeros with their sign give what numpy gives, and results below the normal range are rounded once, not flushed.
+LLVM calls libm once per element for these, even in a vectorised loop. The expressions built here are plain arithmetic
+without branches and run on whole vectors. float32 is computed as such (`pow`, and the last step of a trigonometric
+function's range reduction, in float64); float16 and bfloat16 through float32; float64 is libm's. NaN gives NaN,
+infinities and zeros with their sign give what numpy gives, and results below the normal range are rounded once, not
+flushed.
 
 Largest errors in units in the last place, over all float32 (tests/tir/numerics/test_math.py): `exp` 1, `log` 1,
 `log1p` 1.5, `pow` 0.51, `sigmoid` 2.5, `erf` 6; `relaxpy.tir.numerics.trigonometry` and
@@ -78,7 +79,7 @@ _SMALLEST_NORMAL = 1.1754943508222875e-38
 
 
 def exp(x: Expr) -> Expr:
-    """E to the power x; 0 below -103.98, infinity above 88.72."""
+    """The exponential function; 0 below -103.98, infinity above 88.72."""
     return through_float32(exp_float32, tirx.exp, x)
 
 
@@ -93,7 +94,7 @@ def log1p(x: Expr) -> Expr:
 
 
 def pow(x: Expr, y: Expr) -> Expr:
-    """X to the power y: 1 where y is 0 or x is 1, NaN of a negative x where y is no integer."""
+    """The power x**y: 1 if y is 0 or x is 1, NaN for a negative x if y is not an integer."""
     return through_float32(_pow, tirx.pow, x, y)
 
 
@@ -108,9 +109,9 @@ def erf(x: Expr) -> Expr:
 
 
 def exp_float32(x: Expr, halvings: int = 0) -> Expr:
-    """exp(x) / 2**halvings of float32 (0 or 1), which is finite a little further up."""
-    # The bounds are where the result is 0 and infinity for certain, and keep the exponent within two factors. The
-    # constant stands first: of a NaN and a number, the comparison then takes the NaN on.
+    """exp(x) / 2**halvings in float32, with 0 or 1 halvings; with 1 it is finite for slightly larger x."""
+    # Beyond the bounds the result is 0 or infinity, and within them two factors can hold the exponent. The constant
+    # comes first: the comparison of a number with a NaN then returns the NaN.
     bounded = tirx.Min(f32(90.0), tirx.Max(f32(-104.0), x))
 
     def scaled(x: Expr) -> Expr:
@@ -125,7 +126,7 @@ def exp_float32(x: Expr, halvings: int = 0) -> Expr:
 
     def result(r: Expr, k: Expr) -> Expr:
         mantissa = r * r * horner(_EXP, r) + r + f32(1.0)
-        # 2**k in two factors: k goes from -150 to 130, beyond what one float32 exponent holds at either end.
+        # 2**k in two factors: k ranges from -150 to 130, beyond the exponent of a float32 at both ends.
         return let("h", k >> i32(1), lambda h: mantissa * power_of_two(h) * power_of_two(k - h))
 
     return let("x", bounded, scaled)
@@ -134,16 +135,16 @@ def exp_float32(x: Expr, halvings: int = 0) -> Expr:
 def exp_of_negative(x: Expr) -> Expr:
     """exp(x) of a float32 that is at most 0, for weights that add up to 1: half the operations of `exp_float32`.
 
-    The error is 2e-7 of the result for x near 0, |x| * 2e-8 more further down; 1 at 0, and 0 below -87.7, where
+    The relative error is 2e-7 for x near 0, and |x| * 2e-8 further down; the result is 1 at 0, and 0 below -87.7, where
     weights are no longer normal numbers. NaN gives NaN.
     """
-    # The constant stands first: of a NaN and a number, the comparison then takes the NaN on.
+    # The constant comes first: the comparison of a number with a NaN then returns the NaN.
     bounded = tirx.Max(f32(-88.0), x)
     magic = _ROUND_MAGIC + 127.0
 
     def result(x: Expr, t: Expr) -> Expr:
         remainder = x * f32(1.44269504088896341) - (t - f32(magic))
-        # The low bits of t are the exponent and its bias; what is above them goes.
+        # The low bits of t are the exponent and its bias; the bits above them are shifted out.
         power = from_bits(to_bits(t) << i32(23))
         return let("r", remainder, lambda r: (r * horner(_EXP2_FEW, r) + f32(1.0)) * power)
 
@@ -154,7 +155,7 @@ def exp_of_negative(x: Expr) -> Expr:
 
 
 def log_float32(x: Expr) -> Expr:
-    """log(x) of float32."""
+    """log(x) in float32."""
 
     def normal(x: Expr) -> Expr:
         # A number below the normal range is scaled into it.
@@ -180,7 +181,7 @@ def log_float32(x: Expr) -> Expr:
         return lambda y: tirx.Select(
             x > f32(0.0),
             tirx.Select(x < infinity, y, x),
-            # 0 gives -infinity; what is below, and a NaN, gives NaN.
+            # 0 gives -infinity; negative numbers and NaN give NaN.
             tirx.Select(tirx.EQ(x, f32(0.0)), -infinity, f32(float("nan"))),
         )
 
@@ -188,7 +189,7 @@ def log_float32(x: Expr) -> Expr:
 
 
 def _log1p(x: Expr) -> Expr:
-    # What rounding takes from 1 + x is given back in proportion.
+    # The rounding error of 1 + x is added back in proportion.
     def corrected(x: Expr, w: Expr) -> Expr:
         inside = tirx.all(w > f32(0.0), w < f32(float("inf")))
         lost = tirx.Select(inside, (x - (w - f32(1.0))) / w, f32(0.0))
@@ -198,10 +199,11 @@ def _log1p(x: Expr) -> Expr:
 
 
 def _pow(x: Expr, y: Expr) -> Expr:
-    """2**(y * log2|x|) in float64, which is rounded once; then the sign, and what is exact by definition."""
+    """2**(y * log2|x|) in float64, rounded once, then the sign and the special cases."""
 
     def magnitude_of(a: Expr, y: Expr) -> Expr:
-        # -infinity and infinity stand for the logarithms of the ends: the product's bounds make them 0 or infinity.
+        # -infinity and infinity represent the logarithms of the ends: the product's bounds turn them into 0 or
+        # infinity.
         ends = tirx.Select(
             tirx.EQ(a, f32(0.0)),
             f64(-math.inf),
@@ -249,8 +251,8 @@ def _log2(x: Expr) -> Expr:
 
 def _exp2(x: Expr) -> Expr:
     """2**x of a float64 as float32."""
-    # Beyond the bounds the result is 0 or infinity as a float32. Of a NaN and a number, the number is taken: what is
-    # converted to an integer must be one.
+    # Beyond the bounds the result is 0 or infinity as a float32. The comparison of a NaN with a number returns the
+    # number, because only a number may be converted to an integer.
     bounded = tirx.Max(tirx.Min(x, f64(160.0)), f64(-160.0))
 
     def scaled(x: Expr) -> Expr:

@@ -1,12 +1,10 @@
-"""Functions of one element whose edges are defined, for operators: the same results as their
-numpy references.
+"""Scalar functions with defined results in all cases, for operators: the same results as their numpy references.
 
-Elementary functions are calls (`T.exp(x)`), so that programs can be read and recognised; what computes them is the
-backend's part (`relaxpy.tir.writer.elementary` on processors).
+Elementary functions are calls (`T.exp(x)`), so that programs can be read and recognised; the backend expands them
+(`relaxpy.tir.writer.elementary` on processors).
 
-Integer division and remainder by zero give 0, the smallest integer divided by -1 wraps around to
-itself, conversions to integers saturate (NaN gives 0), maximum and minimum pass a NaN on. Nothing
-here can end the process.
+Integer division and remainder by zero give 0, the smallest integer divided by -1 wraps around to itself, conversions to
+integers saturate (NaN gives 0), maximum and minimum propagate NaN. Nothing here can end the process.
 """
 
 from __future__ import annotations
@@ -29,14 +27,14 @@ integer_power, integer_range = integer.power, integer.integer_range
 
 
 def element(x: Any) -> PrimExpr:
-    """A read of a tensor, a loop of a reduction, or an expression, as an expression."""
+    """Convert a read of a tensor, a loop of a reduction, or an expression to an expression."""
     if isinstance(x, tirx.IterVar):
         return x.var
     return x.asobject() if isinstance(x, te.tensor.TensorSlice) else x
 
 
 def _called(function: Callable[..., PrimExpr]) -> Callable[..., PrimExpr]:
-    """A function of floats that stays a call in programs."""
+    """A function of floats that remains a call in programs."""
     return lambda *xs: function(*map(element, xs))
 
 
@@ -59,15 +57,14 @@ def literal(value: float, like: Any) -> PrimExpr:
 
 
 def widen(x: Any) -> PrimExpr:
-    """float16 and bfloat16 as float32, in which sums and functions are computed; others as they
-    are."""
+    """Convert float16 and bfloat16 to float32, in which sums and functions are computed; others unchanged."""
     x = element(x)
     return x.astype("float32") if dtype_of(x).is_narrow else x
 
 
 def cast(x: Any, dtype: str) -> PrimExpr:
-    """`x` as `dtype`: to bool by comparing with 0, from float to integer towards zero,
-    saturating, NaN as 0; from integer to integer modulo 2**bits."""
+    """Convert `x` to `dtype`: to bool by comparing with 0, from float to integer by truncation and saturation (NaN
+    gives 0), from integer to integer modulo 2**bits."""
     x, source, target = element(x), dtype_of(x), DType(dtype)
     if source == target:
         return x
@@ -75,8 +72,8 @@ def cast(x: Any, dtype: str) -> PrimExpr:
         return not_equal(x, literal(0, x))
     signs = target.is_int and target.is_signed and source.is_int and not source.is_signed
     if signs and target.bits <= source.bits:
-        # TVM takes an unsigned value to stay at least 0 whatever it is converted to, and drops
-        # checks of it. Of the same bits as a signed number it assumes nothing.
+        # TVM assumes that an unsigned value stays at least 0 whatever it is converted to, and drops checks of it. It
+        # assumes nothing about the same bits as a signed number.
         return tirx.reinterpret(f"int{source.bits}", x).astype(str(target))
     if not (source.is_float and target.is_int):
         return x.astype(str(target))
@@ -84,7 +81,7 @@ def cast(x: Any, dtype: str) -> PrimExpr:
     if contains(x, tirx.Let):  # names may be defined once only, and the value is used several times
         return let("x", x, lambda value: cast(value, target))
     low, high = integer_range(target)
-    # What is outside must not reach the conversion at all: there its result is undefined.
+    # Values out of range must not reach the conversion, whose result is undefined for them.
     beyond = tirx.GE(x, literal(float(high), x))
     below = tirx.LE(x, literal(float(low), x))
     inside = tirx.Select(tirx.any(beyond, below, tirx.isnan(x)), literal(0, x), x).astype(
@@ -95,7 +92,7 @@ def cast(x: Any, dtype: str) -> PrimExpr:
 
 
 def maximum(a: Any, b: Any) -> PrimExpr:
-    """The greater one; NaN if either is NaN."""
+    """The larger one; NaN if either is NaN."""
     a, b = element(a), element(b)
     if not dtype_of(a).is_float:
         return tirx.max(a, b)
@@ -111,7 +108,7 @@ def minimum(a: Any, b: Any) -> PrimExpr:
 
 
 def isnan(x: Any) -> PrimExpr:
-    """Is it a NaN? (TVM takes `x != x` to be false.)"""
+    """Is it a NaN? (TVM simplifies `x != x` to false.)"""
     x = element(x)
     return tirx.isnan(widen(x)) if dtype_of(x).is_float else tirx.const(False, "bool")
 
@@ -138,7 +135,7 @@ def divide(a: Any, b: Any) -> PrimExpr:
 
 
 def mod(a: Any, b: Any) -> PrimExpr:
-    """What is left by a quotient rounded towards zero: of the dividend's sign."""
+    """The remainder of a quotient rounded towards zero, with the sign of the dividend."""
     a, b = element(a), element(b)
     return fmod(a, b) if dtype_of(a).is_float else integer.mod(a, b)
 
@@ -151,7 +148,7 @@ def floor_divide(a: Any, b: Any) -> PrimExpr:
     zero, one = literal(0, a), literal(1, a)
 
     def rounded(quotient: PrimExpr) -> PrimExpr:
-        # A whole number but for rounding: where it came out below, it is the next one.
+        # An integer up to rounding: if it was rounded below, it is the next one.
         down = tirx.floor(quotient)
         nearest = tirx.Select(quotient - down > literal(0.5, a), down + one, down)
         signed_zero = tirx.Select(tirx.EQ(a, zero), a / b, zero)
@@ -166,14 +163,14 @@ def floor_divide(a: Any, b: Any) -> PrimExpr:
 
 
 def floor_mod(a: Any, b: Any) -> PrimExpr:
-    """What is left by `floor_divide`: of the divisor's sign."""
+    """The remainder of `floor_divide`, with the sign of the divisor."""
     a, b = element(a), element(b)
     if not dtype_of(a).is_float:
         return integer.floor_mod(a, b)
     zero = literal(0, a)
 
     def of_sign(rest: PrimExpr) -> PrimExpr:
-        # Not a choice between the zeros, which TVM takes to be equal.
+        # Not a choice between the zeros, which TVM considers equal.
         signed_zero = tirx.abs(rest) * tirx.Select(b < zero, literal(-1, a), literal(1, a))
         moved = tirx.Select(_opposite(rest, b), rest + b, rest)
         return tirx.Select(tirx.EQ(rest, zero), signed_zero, moved)
@@ -182,13 +179,13 @@ def floor_mod(a: Any, b: Any) -> PrimExpr:
 
 
 def _opposite(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """Is one of the floats positive and the other negative?"""
+    """Do the floats have opposite signs, neither being 0?"""
     zero = literal(0, a)
     return tirx.any(tirx.all(a < zero, b > zero), tirx.all(a > zero, b < zero))
 
 
 def per_count(total: Any, count: Dim) -> PrimExpr:
-    """`total / count`: a mean. NaN of nothing (TVM refuses to fold a division by a constant 0)."""
+    """`total / count`: a mean. NaN for a count of 0 (TVM refuses to fold a division by a constant 0)."""
     total = element(total)
     if count == 0:
         return literal(float("nan"), total)
@@ -220,7 +217,7 @@ def sign(x: Any) -> PrimExpr:
 
 
 def clip(x: Any, low: float, high: float) -> PrimExpr:
-    """`x`, not below `low` and then not above `high`; a NaN stays one."""
+    """`x` limited to at least `low`, and then to at most `high`; NaN stays NaN."""
     x = element(x)
     return minimum(maximum(x, literal(low, x)), literal(high, x))
 
@@ -247,7 +244,7 @@ def log_add_exp(a: Any, b: Any) -> PrimExpr:
 
     def result(a: PrimExpr, b: PrimExpr) -> PrimExpr:
         rest = log1p(exp(negative(absolute(a - b))))
-        # Equal infinities have no difference.
+        # The difference of equal infinities is undefined.
         rest = tirx.Select(tirx.EQ(a, b), literal(log_of_2, a), rest)
         return maximum(a, b) + rest
 
@@ -255,12 +252,12 @@ def log_add_exp(a: Any, b: Any) -> PrimExpr:
 
 
 def ewise_fma(a: Any, b: Any, c: Any) -> PrimExpr:
-    """A * b + c."""
+    """The sum a * b + c."""
     return element(a) * element(b) + element(c)
 
 
 def _rounding(function: Callable[[PrimExpr], PrimExpr]) -> Callable[[Any], PrimExpr]:
-    """A function that makes floats whole; integers are."""
+    """A rounding function of floats; integers are returned unchanged."""
 
     def rounded(x: Any) -> PrimExpr:
         x = element(x)
@@ -271,7 +268,7 @@ def _rounding(function: Callable[[PrimExpr], PrimExpr]) -> Callable[[Any], PrimE
 
 ceil, floor, trunc = _rounding(tirx.ceil), _rounding(tirx.floor), _rounding(tirx.trunc)
 round = _rounding(tirx.nearbyint)
-"""To the nearest integer, halves to the even one."""
+"""Round to the nearest integer, ties to even."""
 
 
 def isfinite(x: Any) -> PrimExpr:
@@ -291,7 +288,7 @@ def isinf(x: Any) -> PrimExpr:
 
 
 def bitwise_not(x: Any) -> PrimExpr:
-    """Every bit turned; of a bool, its negation."""
+    """Invert every bit; for a bool, its negation."""
     x = element(x)
     return logical_not(x) if dtype_of(x).is_bool else tirx.bitwise_not(x)
 
@@ -316,12 +313,12 @@ def _bit_by_bit(
 
 
 def left_shift(a: Any, b: Any) -> PrimExpr:
-    """A * 2**b modulo 2**bits; see `relaxpy.tir.numerics.integer`."""
+    """The product a * 2**b modulo 2**bits; see `relaxpy.tir.numerics.integer`."""
     return integer.left_shift(element(a), element(b))
 
 
 def right_shift(a: Any, b: Any) -> PrimExpr:
-    """A / 2**b rounded down; see `relaxpy.tir.numerics.integer`."""
+    """The quotient a / 2**b rounded down; see `relaxpy.tir.numerics.integer`."""
     return integer.right_shift(element(a), element(b))
 
 
@@ -338,25 +335,25 @@ def logical_xor(a: Any, b: Any) -> PrimExpr:
 
 
 def logical_not(a: Any) -> PrimExpr:
-    """Not `tirx.Not`: TVM makes `a >= b` of `not a < b`, which it is not for a NaN."""
+    """Not `tirx.Not`: TVM rewrites `not a < b` to `a >= b`, which is wrong for a NaN."""
     return tirx.EQ(_comparable(a), tirx.const(0, "int8"))
 
 
 def _comparable(x: Any) -> PrimExpr:
-    """TVM compares bools as floats, which LLVM refuses: they are compared as integers."""
+    """Convert bools to integers for comparisons: TVM compares them as floats, which LLVM refuses."""
     x = element(x)
     return x.astype("int8") if dtype_of(x).is_bool else x
 
 
 def equal(a: Any, b: Any) -> PrimExpr:
-    """TVM takes `x == x` to be true, which it is not for a NaN."""
+    """Equality. TVM simplifies `x == x` to true, which is wrong for a NaN."""
     a, b = _comparable(a), _comparable(b)
     same = tirx.EQ(a, b)
     return tirx.all(same, logical_not(isnan(a))) if dtype_of(a).is_float else same
 
 
 def not_equal(a: Any, b: Any) -> PrimExpr:
-    """TVM takes `x != x` to be false, which it is not for a NaN."""
+    """Inequality. TVM simplifies `x != x` to false, which is wrong for a NaN."""
     a, b = _comparable(a), _comparable(b)
     differ = tirx.NE(a, b)
     return tirx.any(differ, isnan(a), isnan(b)) if dtype_of(a).is_float else differ
@@ -379,7 +376,8 @@ def greater_equal(a: Any, b: Any) -> PrimExpr:
 
 
 def compared(compare: Callable[[Any, Any], PrimExpr], a: Any, b: Any) -> PrimExpr:
-    """A comparison of numbers whose dtypes may differ: integers as they are, with a float in a float that has both."""
+    """Compare numbers whose dtypes may differ: integers exactly, an integer and a float in a float type that represents
+    both."""
     a, b = element(a), element(b)
     left, right = dtype_of(a), dtype_of(b)
     if left == right:
@@ -397,7 +395,7 @@ def compared(compare: Callable[[Any, Any], PrimExpr], a: Any, b: Any) -> PrimExp
 def _compared_with_uint64(
     compare: Callable[[Any, Any], PrimExpr], a: PrimExpr, b: PrimExpr
 ) -> PrimExpr:
-    """A negative number is less than any of uint64; the others are in it."""
+    """Compare with a uint64: a negative number is less than any uint64; other numbers are converted."""
 
     def below(x: PrimExpr) -> PrimExpr | None:
         signed = dtype_of(x).is_int and dtype_of(x).is_signed
@@ -423,12 +421,10 @@ def _reducer(combine: Any, low: bool) -> Any:
 
 
 def reduce_max(value: Any, axis: Any) -> PrimExpr:
-    """The greatest along `axis`: NaN if there is one; -infinity or the smallest integer of
-    nothing."""
+    """The maximum along `axis`, NaN if an element is NaN. For no elements, -infinity or the smallest integer."""
     return _reducer(maximum, True)(value, axis=axis)
 
 
 def reduce_min(value: Any, axis: Any) -> PrimExpr:
-    """The smallest along `axis`: NaN if there is one; infinity or the greatest integer of
-    nothing."""
+    """The minimum along `axis`, NaN if an element is NaN. For no elements, infinity or the largest integer."""
     return _reducer(minimum, False)(value, axis=axis)

@@ -1,5 +1,5 @@
-"""Trigonometric functions as tensor-program expressions, right for every float32; see `relaxpy.tir.numerics.math` for
-the rules.
+"""Trigonometric functions as tensor-program expressions, accurate for every float32; see `relaxpy.tir.numerics.math`
+for the rules.
 
 Largest errors in units in the last place, over all float32 (tests/tir/numerics/test_math.py): `sin` and `cos` 1.6,
 `acos` 1.5, `tan`, `asin`, `atan` and `atan2` 3.
@@ -88,7 +88,7 @@ def atan2(y: Expr, x: Expr) -> Expr:
 
 def _sin(x: Expr) -> Expr:
     def value(x: Expr, r: Expr, quarter: Expr) -> Expr:
-        # Two quarters turn the sign; sin is odd, and what is computed is that of |x|.
+        # Two quadrants flip the sign; sin is odd, and the value is computed for |x|.
         turned = ((quarter & i32(2)) << i32(30)) ^ (to_bits(x) & i32(SIGN_BIT))
         return _either(quarter, _sine(r), _cosine(r), turned)
 
@@ -117,7 +117,7 @@ def _tan(x: Expr) -> Expr:
 
 
 def _either(quarter: Expr, even: Expr, odd: Expr, turned: Expr) -> Expr:
-    """The value that belongs to a quarter, its sign changed where the sign bit of `turned` is set."""
+    """The value for a quadrant: `even` or `odd`, with its sign flipped if the sign bit of `turned` is set."""
     chosen = tirx.Select(tirx.EQ(quarter & i32(1), i32(0)), even, odd)
     return from_bits(to_bits(chosen) ^ turned)
 
@@ -131,11 +131,11 @@ def _cosine(r: Expr) -> Expr:
 
 
 def _on_quarters(x: Expr, value: Callable[[Expr, Expr, Expr], Expr]) -> Expr:
-    """`value(x, r, quarter)` for |x| = quarter * pi/2 + r, with r in [-pi/4, pi/4]; NaN where x is not finite.
+    """`value(x, r, quarter)` for |x| = quarter * pi/2 + r, with r in [-pi/4, pi/4]; NaN if x is not finite.
 
-    Payne and Hanek's reduction: of the product of the mantissa and 2/pi, only those 96 bits are computed that matter
-    after the multiples of four quarters are dropped. Where they begin depends on the exponent alone, so no float32 is
-    too large. The product is kept in pieces that never overflow: TVM tells LLVM that sums and products do not wrap.
+    Payne and Hanek's range reduction: of the product of the mantissa and 2/pi, only the 96 bits are computed that
+    matter after multiples of four quadrants are dropped. Their position depends only on the exponent, so no float32 is
+    too large. The product is computed in parts that never overflow: TVM tells LLVM that sums and products do not wrap.
     """
 
     def reduced(x: Expr, raw: Expr) -> Expr:
@@ -162,7 +162,7 @@ def _on_quarters(x: Expr, value: Callable[[Expr, Expr, Expr], Expr]) -> Expr:
         return let("h", head, lambda h: angle(x, h, tail, raw))
 
     def angle(x: Expr, head: Expr, tail: Expr, raw: Expr) -> Expr:
-        # Two bits of whole quarters, then their fraction, read as a signed number: it goes to the nearest quarter.
+        # Two bits for the quadrant, then the fraction, read as a signed number: this rounds to the nearest quadrant.
         low = (tail & _LOW).astype("uint32")
         fraction = ((head << _u32(2)) | (low >> _u32(30))).astype("int32")
         below = ((low << _u32(2)) >> _u32(1)).astype("int32")
@@ -194,7 +194,7 @@ def _on_quarters(x: Expr, value: Callable[[Expr, Expr, Expr], Expr]) -> Expr:
 
 def _window(place: Expr) -> tuple[Expr, Expr, Expr]:
     """Three words of 32 bits of 2/pi from bit `place` on, which is at most 127."""
-    # One choice a word: every expression inside a Select is analysed by TVM's passes again and again.
+    # One choice per word: TVM's passes analyse every expression inside a Select again and again.
     later = place >= i32(64)
     pairs = pairwise(_TWO_OVER_PI)
     first, second, third = (
@@ -216,7 +216,7 @@ def _u32(value: int) -> Expr:
 
 
 def _i64(word: int) -> Expr:
-    """The int64 of these bits: script has no numbers of more than 63."""
+    """The int64 with these bits: script has no literals of more than 63 bits."""
     return tirx.IntImm("int64", word - (1 << 64) if word >> 63 else word)
 
 
@@ -281,7 +281,7 @@ def _atan_near(a: Expr) -> Expr:
 
 
 def _atan2(y: Expr, x: Expr) -> Expr:
-    # Every value is used as few times as can be: TVM's passes look through names, at all that is behind them.
+    # Every value is used as few times as possible: TVM's passes expand names recursively.
     def first_octant(a: Expr, b: Expr) -> Expr:
         """The angle of (a, b), both positive."""
         # 0 over 0 is 0, infinity over infinity 1: the angles that the axes and the diagonals have.
@@ -298,6 +298,6 @@ def _atan2(y: Expr, x: Expr) -> Expr:
 
 
 def _reflected(angle: Expr, condition: Expr, whole: float) -> Expr:
-    """`whole - angle` where the condition holds."""
+    """`whole - angle` if the condition holds, else `angle`."""
     turned = to_bits(angle) ^ tirx.Select(condition, i32(SIGN_BIT), i32(0))
     return from_bits(turned) + tirx.Select(condition, f32(whole), f32(0.0))

@@ -1,1 +1,1 @@
-"""The Python tree of a `T.prim_func`: what is done to it before TVM's parser reads it."""
+"""Preparation of the Python syntax tree of a `T.prim_func` for TVM's parser."""

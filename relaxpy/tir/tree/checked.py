@@ -1,8 +1,9 @@
-"""Functions of ours put into the tree of a tensor program, which check what TVM's parser would take without a word.
+"""Insert calls of check functions into the syntax tree of a tensor program, for errors that TVM's parser silently
+accepts.
 
-* Integer literals that are extents or indices become int64, as all indices of a program are (TVM reads int32).
+* Integer literals that are extents or indices become int64, like all indices of a program (TVM reads int32).
 * Operators between dtypes that TVM would convert become functions that refuse them.
-* What would end the process is refused: a Python `None` that reaches C++.
+* A Python `None` that reaches C++ would end the process, so it is refused.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from relaxpy.tir.tree.namespace import attribute, t_attribute
 Refuse = Callable[..., NoReturn]
 
 INDEX = "__relaxpy_index"
-"""The function that makes int64 literals, in the tree given to TVM's parser."""
+"""Name, in the tree for TVM's parser, of the function that makes int64 literals."""
 CHECKED = "__relaxpy_checked"
-"""The function that refuses None, in the tree given to TVM's parser."""
+"""Name of the function that refuses None."""
 SHAPE = "__relaxpy_shape"
-"""The function that makes a shape of what is no literal tuple."""
+"""Name of the function that converts a value other than a literal tuple to a shape."""
 ITERATED = "__relaxpy_iterated"
-"""The function that refuses to go through an expression: TVM's never end."""
+"""Name of the function that refuses to iterate over an expression: TVM's never end."""
 STARRED = "__relaxpy_starred"
-"""The function that refuses to make too many arguments of a sequence."""
+"""Name of the function that refuses to unpack too many arguments from a sequence."""
 OPERATOR = "__relaxpy_operator_"
-"""Before the name of an operator's class in `ast`: the function that applies it if the dtypes agree."""
+"""Prefix of the name of an `ast` operator class: the function that applies the operator if the dtypes agree."""
 STORED = "__relaxpy_stored"
-"""The function that refuses a value whose dtype is not that of the buffer it goes to."""
+"""Name of the function that refuses a value whose dtype differs from its buffer's."""
 LITERAL = "__relaxpy_literal_"
-"""Before the name of a dtype: the function that makes its literals, those too that TVM's ends at."""
+"""Prefix of a dtype's name: the function that makes its literals, also those that TVM's own does not accept."""
 
 ARITHMETIC = frozenset({"Add", "Sub", "Mult", "Div", "FloorDiv", "Mod", "Pow", "LShift"})
 COMPARISONS = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
@@ -47,15 +48,15 @@ _BUFFERS = frozenset(
 _ITERATE = frozenset(
     "all any dict enumerate filter list map max min reversed set sorted sum tuple zip".split()
 )
-"""Functions of Python that go through their arguments."""
+"""Python functions that iterate over their arguments."""
 _NO_VALUE = frozenset(
     {"evaluate", "reads", "writes", "where", "func_attr", "sblock_attr", "block_attr", "func_name"}
 )
 
 
 class Checked(ast.NodeTransformer):
-    """Puts the functions in. `names` are those that are not the program's own, with their values; `buffers` names that
-    are surely buffers."""
+    """Inserts the calls. `names` are the names that are not the program's own, with their values; `buffers` are names
+    that certainly denote buffers."""
 
     def __init__(self, refuse: Refuse, names: Mapping[str, Any], buffers: set[str]) -> None:
         self.refuse = refuse
@@ -190,7 +191,7 @@ class Checked(ast.NodeTransformer):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
         if isinstance(node.target, ast.Subscript):
-            # `x[i] += v` is `x[i] = x[i] + v`, checked like that
+            # `x[i] += v` is `x[i] = x[i] + v`, and checked like it
             read = copy.deepcopy(node.target)
             read.ctx = ast.Load()
             value = ast.copy_location(ast.BinOp(read, node.op, node.value), node)
@@ -200,7 +201,7 @@ class Checked(ast.NodeTransformer):
         return node
 
     def some(self, node: ast.expr) -> ast.expr:
-        """The operand, refused where it is None: at once where that is written, else when it is evaluated."""
+        """The operand, refused if it is None: at once if it is written as None, else when it is evaluated."""
         match node:
             case ast.Constant(value=None):
                 return self.refuse_none(node)
@@ -227,13 +228,13 @@ class Checked(ast.NodeTransformer):
         self.refuse(node, "tir-none", "None is not a value of a tensor program")
 
     def shape(self, node: ast.expr) -> ast.expr:
-        """The shape of a buffer: a literal tuple's extents, or whatever gives one."""
+        """The shape of a buffer: the extents of a literal tuple, or an expression that returns a shape."""
         if isinstance(node, (ast.Tuple, ast.List)):
             return self.index(node)
         return self.wrap(SHAPE, node)
 
     def index(self, node: ast.expr) -> ast.expr:
-        """An extent, or a tuple of them: literals made int64."""
+        """An extent, or a tuple of extents, with literals converted to int64."""
         if isinstance(node, (ast.Tuple, ast.List)):
             node.elts = [self.index(part) for part in node.elts]
             return node
@@ -246,7 +247,7 @@ class Checked(ast.NodeTransformer):
         return self.wrap(INDEX, node)
 
     def literal_index(self, node: ast.expr) -> ast.expr:
-        """A subscript: made int64 where it is computed from literals and given values alone."""
+        """A subscript, converted to int64 if it is computed only from literals and given values."""
         if isinstance(node, ast.Slice):
             for part in ("lower", "upper"):
                 if getattr(node, part) is not None:

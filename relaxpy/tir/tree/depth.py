@@ -1,4 +1,5 @@
-"""How deep and how large a program may be: beyond, TVM, which walks programs by recursion in C++, ends the process."""
+"""Limits on the depth and size of a program. Beyond them TVM, which walks programs by recursion in C++, ends the
+process."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from relaxpy.ir.python_operator import unreadable
 MOST_PARAMS = 1024
 DEEPEST_STATEMENT = 90
 DEEPEST_EXPRESSION = 500
-"""Beyond these TVM, which walks programs by recursion in C++, ends the process."""
+"""The deepest expression. Beyond it TVM, which walks programs by recursion in C++, ends the process."""
 
 
 def refuse_deep(node: ast.FunctionDef, source: Source) -> None:
-    """Raise `ScriptError` for a program that is nested too deeply, or has numbers and texts that nothing can take."""
+    """Raise `ScriptError` for a program that is nested too deeply, or contains numbers or strings that are too
+    large."""
     todo: list[tuple[ast.AST, int, int]] = [(node, 0, 0)]
-    while todo:  # what ast.walk, ast.iter_child_nodes and isinstance do takes three times as long
+    while todo:  # ast.walk, ast.iter_child_nodes and isinstance would take three times as long
         part, statements, expressions = todo.pop()
         kind = type(part)
         if kind is ast.Name:
@@ -56,7 +58,7 @@ def _too_deep(what: str, most: int, place: ast.AST, source: Source) -> ScriptErr
 
 
 def _loops_of(node: ast.AST) -> int:
-    """How many loops or scopes a statement makes."""
+    """The number of loops or scopes that a statement creates."""
     match node:
         case ast.For(iter=ast.Call(args=args)):
             return max(1, len(args))

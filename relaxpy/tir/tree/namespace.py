@@ -1,4 +1,4 @@
-"""The namespace of tensor programs in a tree: `T`, whatever name it was imported by."""
+"""The namespace of tensor programs in a syntax tree: `T`, under any name that it was imported as."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 
 
 def name_of_namespace(node: ast.FunctionDef) -> str:
-    """The name that the tensor programs' namespace has here: that of the decorator, `T.prim_func(…)`."""
+    """The name of the tensor programs' namespace here: that in the decorator, `T.prim_func(…)`."""
     for decorator in node.decorator_list:
         function = decorator.func if isinstance(decorator, ast.Call) else decorator
         if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
@@ -34,7 +34,7 @@ def call_attribute(node: ast.AST) -> str | None:
 
 
 class Rename(ast.NodeTransformer):
-    """The namespace under whatever name it was imported becomes `T`."""
+    """Renames the namespace to `T`."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias

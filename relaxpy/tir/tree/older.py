@@ -1,5 +1,5 @@
-"""Older spellings of tensor programs become today's: `T.block`, `T.alloc_buffer` in a block, `T.Buffer[…]`, `T.handle`
-with `T.match_buffer`, the attribute `global_symbol`, `T.let[T.int32]`."""
+"""Rewrite older spellings of tensor programs: `T.block`, `T.alloc_buffer` in a block, `T.Buffer[…]`, `T.handle` with
+`T.match_buffer`, the attribute `global_symbol`, `T.let[T.int32]`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from relaxpy.tir.tree.namespace import attribute, call_attribute, t_attribute
 
 
 def modernize(node: ast.FunctionDef) -> None:
-    """Put today's spellings in the place of older ones, in a program whose namespace is `T`."""
+    """Replace older spellings by today's, in a program whose namespace is `T`."""
     drop_symbol(node)
     Modern(node).visit(node)
     match_handles(node)
 
 
 def drop_symbol(node: ast.FunctionDef) -> None:
-    """The attribute `global_symbol` of older scripts: a program is called what its module calls it."""
+    """Drop the attribute `global_symbol` of older scripts: the module names the program."""
     for part in ast.walk(node):
         if not (isinstance(part, ast.Call) and t_attribute(part.func) == "func_attr"):
             continue
@@ -28,7 +28,7 @@ def drop_symbol(node: ast.FunctionDef) -> None:
 
 
 def match_handles(node: ast.FunctionDef) -> None:
-    """`x: T.handle` with `X = T.match_buffer(x, shape, dtype)` becomes `X: T.Buffer(shape, dtype)`."""
+    """Rewrite `x: T.handle` with `X = T.match_buffer(x, shape, dtype)` to `X: T.Buffer(shape, dtype)`."""
     handles = {
         a.arg: a
         for a in node.args.args
@@ -59,7 +59,7 @@ def match_handles(node: ast.FunctionDef) -> None:
 
 
 class Modern(ast.NodeTransformer):
-    """What older expressions and statements are today, in (a part of) a program."""
+    """Rewrites older expressions and statements in (a part of) a program."""
 
     def __init__(self, program: ast.AST) -> None:
         self.has_blocks = any(
@@ -81,7 +81,7 @@ class Modern(ast.NodeTransformer):
         return node
 
     def visit_With(self, node: ast.With) -> ast.With:
-        # A block's buffers are its own, whatever loops are around it.
+        # A block's buffers are local to it, whatever loops are around it.
         inside = any(
             call_attribute(item.context_expr) in ("block", "sblock") for item in node.items
         )
@@ -106,7 +106,7 @@ class Modern(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
         self.generic_visit(node)
         match node.annotation:
-            # indices are int64 here, whatever they were where this was printed
+            # indices are int64 here, whatever they were where the text was printed
             case ast.Subscript(value=let, slice=ast.Attribute(attr="int32")) if (
                 t_attribute(let) == "let"
             ):

@@ -1,10 +1,10 @@
-"""What happens to the Python tree of a `T.prim_func` before TVM's parser sees it.
+"""Prepare the Python syntax tree of a `T.prim_func` for TVM's parser.
 
-* What is no part of a tensor program, or too deep, is refused (`depth`).
-* Older spellings become today's (`older`).
+* Syntax that is not part of a tensor program, or is nested too deeply, is refused (`depth`).
+* Older spellings are rewritten (`older`).
 * Symbols are declared: `n = T.int64()`, dimensions in quotes, any arguments of the decorator.
 * Names are resolved: only the program's own, those given, the namespace `T`, and Python's pure built-in functions.
-* Functions that check are put in (`checked`).
+* Calls of check functions are inserted (`checked`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BUILTINS = frozenset(
     "abs all any bool dict enumerate float int isinstance len list map max min range reversed round set slice "
     "sorted str sum tuple zip filter divmod True False".split()
 )
-"""Python's functions that a program may use: those without effects."""
+"""Python functions that a program may use: those without effects."""
 
 _REFUSED_SYNTAX: dict[type[ast.AST], str] = {
     ast.Import: "import", ast.ImportFrom: "import", ast.Delete: "del", ast.Global: "global",
@@ -35,9 +35,9 @@ _REFUSED_SYNTAX: dict[type[ast.AST], str] = {
     ast.Await: "await", ast.Yield: "yield", ast.YieldFrom: "yield", ast.NamedExpr: "`:=`",
     ast.FunctionDef: "a function inside it",
 }  # fmt: skip
-"""What Python has and a tensor program does not."""
+"""Python syntax that a tensor program may not contain."""
 _REFUSED_ATTRIBUTES = frozenset({"format", "format_map"})
-"""Methods of strings that walk from attribute to attribute by themselves."""
+"""String methods that access attributes by name."""
 _ALLOCATE = frozenset({"alloc_buffer", "sblock_alloc_buffer", "match_buffer", "decl_buffer"})
 
 
@@ -47,7 +47,7 @@ class Prepared:
 
     node: ast.FunctionDef
     names: Mapping[str, Any]
-    """Values of the names that are not the program's own, `T` left out."""
+    """Values of the names that are not the program's own, without `T`."""
     symbols: Mapping[str, str] = field(default_factory=dict)
     """Symbolic variables that shapes introduce, with their dtypes."""
 
@@ -55,8 +55,8 @@ class Prepared:
 def prepare(
     node: ast.FunctionDef, source: Source, values: Mapping[str, Any], symbols: Sequence[str] = ()
 ) -> Prepared:
-    """The tree in today's spelling with the names it needs; `symbols` are declared to be int64 variables. Raises
-    `ScriptError`, located."""
+    """Return the tree in today's spelling, with the names that it needs; `symbols` are declared as int64 variables.
+    Raises `ScriptError`, located."""
     return _Preparation(node, source, values, symbols).run()
 
 
@@ -106,7 +106,7 @@ class _Preparation:
         return Prepared(ast.fix_missing_locations(node), names, symbols)
 
     def refuse_syntax(self) -> None:
-        """Refuse what a tensor program does not have, before TVM meets it."""
+        """Refuse syntax that a tensor program may not contain, before TVM meets it."""
         refuse_deep(self.node, self.source)
         if len(self.node.args.args) > MOST_PARAMS:
             self.refuse(
@@ -124,7 +124,7 @@ class _Preparation:
         raise ScriptError(code, message, span=self.source.span(node), help=help)
 
     def located(self, new: Any, where: ast.AST) -> Any:
-        """`new`, every part of it at the place of `where`."""
+        """Return `new` with every part of it located at `where`."""
         for part in ast.walk(new):
             ast.copy_location(part, where)
         return new
@@ -151,7 +151,7 @@ class _Preparation:
         return isinstance(annotation, ast.Call) and ast.unparse(annotation.func) == "T.Buffer"
 
     def check_dimensions(self) -> None:
-        """Quoted dimensions must be expressions; their names are symbols."""
+        """Check that quoted dimensions are expressions. Their names become symbols."""
         for arg in self.node.args.args:
             if arg.annotation is None:
                 self.refuse(
@@ -190,7 +190,7 @@ class _Preparation:
                         )
 
     def unquote_offset(self, keyword: ast.keyword) -> None:
-        """`elem_offset="offset"`: where a buffer begins in its memory, a symbol of the program."""
+        """Resolve `elem_offset="offset"`: the offset of a buffer in its memory, a symbol of the program."""
         written = keyword.value
         if isinstance(written, ast.Constant) and isinstance(written.value, str):
             keyword.value = self.unquote(written, "an offset")
@@ -243,7 +243,7 @@ class _Preparation:
         return found
 
     def local_buffers(self) -> set[str]:
-        """Names that are surely buffers: their subscripts are indices (those of a Python tuple are not)."""
+        """Names that certainly denote buffers: their subscripts are indices (those of a Python tuple are not)."""
         found = {a.arg for a in self.node.args.args if self.is_buffer(a.annotation)}
         for part in ast.walk(self.node):
             if (

@@ -1,1 +1,1 @@
-"""Loop nests and vector code written statement by statement: how schedule rules and some operators make programs."""
+"""Builders for loop nests and vector code, used by schedule rules and by some operators."""

@@ -1,12 +1,12 @@
-"""Elementary functions written out, for code generators that have none of their own.
+"""Expand elementary functions, for code generators that have none of their own.
 
-Programs call them: `T.exp(x)`, `T.erf(x)`, `T.atan2(y, x)`. That is what operators are legalised to, what is fused,
-printed and recognised. LLVM would call the C library once an element for them, so this target's backend replaces every
-call by arithmetic that vectorises (`relaxpy.tir.numerics`), before its rules look at the loops. Calls in a user's own
-programs are the same calls, and mean the same.
+Programs call them: `T.exp(x)`, `T.erf(x)`, `T.atan2(y, x)`. Operators are legalised to these calls, which are then
+fused, printed and recognised. LLVM would call the C library once per element, so this target's backend replaces every
+call by arithmetic that vectorises (`relaxpy.tir.numerics`), before its rules analyse the loops. The same applies to
+calls in a user's own programs.
 
-Arguments of float16 and bfloat16 are computed in float32 and rounded once; what is left in float64 is a call of the C
-library. Writing out twice is writing out once.
+Arguments of float16 and bfloat16 are computed in float32 and rounded once; float64 functions remain calls of the C
+library. The expansion is idempotent.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from relaxpy.tir.writer.vectors import vector_value
 Expr = tvm.ir.Expr
 
 
-@lru_cache(maxsize=1024)  # asked by every schedule rule, and by all that counts operations
+@lru_cache(maxsize=1024)  # used by every schedule rule, and by all estimates of work
 def written_out(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with its calls of elementary functions written out."""
+    """Return the function with its calls of elementary functions expanded."""
     if not contains(func.body, tvm.ir.Call, lambda call: function_of(call) is not None):
         return func
     body = value_written_out(func.body)
@@ -31,7 +31,7 @@ def written_out(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def value_written_out(value: Expr) -> Expr:
-    """The expression with its calls of elementary functions written out."""
+    """Return the expression with its calls of elementary functions expanded."""
     return rewritten(value, (tvm.ir.Call, _written_out))
 
 
@@ -44,7 +44,7 @@ def _written_out(call: tvm.ir.Call) -> Expr:
 
 
 def _of_vectors(name: str, call: tvm.ir.Call, lanes: int) -> Expr:
-    """The function of whole vectors, or, where there is none, of one element after the other."""
+    """The vectorised function, or, if there is none, the function of one element after the other."""
 
     def lane(vector: Expr, place: int) -> Expr:
         return tirx.Shuffle([vector], [tirx.IntImm("int32", place)])

@@ -27,11 +27,11 @@ PrimFunc = tirx.PrimFunc
 Index = Expr | int
 
 ABOUT = "relaxpy.about"
-"""Annotation of a loop: about how often it runs, where its extent is known only when the program runs."""
+"""Annotation of a loop: about how often it runs, if its extent is known only at run time."""
 
 
 def constant(value: Index) -> int | None:
-    """The integer that the expression is, or None where it depends on a variable."""
+    """The integer value of a constant expression; None if it depends on a variable."""
     if isinstance(value, int):
         return value
     return int(value.value) if isinstance(value, tirx.IntImm) else None
@@ -58,7 +58,7 @@ def floormod(value: Index, divisor: Index) -> Expr:
 
 
 def _truncating(expr: Expr) -> Expr:
-    """The division as the processor does it: rounding down takes a chain of selections around it."""
+    """Division as the processor does it: flooring division would add a chain of selections."""
     divisions = (
         (tirx.FloorDiv, lambda node: tirx.Div(node.a, at_least_one(node.b))),
         (tirx.FloorMod, lambda node: tirx.Mod(node.a, at_least_one(node.b))),
@@ -67,13 +67,13 @@ def _truncating(expr: Expr) -> Expr:
 
 
 def at_least_one(divisor: Expr) -> Expr:
-    """A divisor that is 0 only where its loop does not run: LLVM may divide before it knows that, and the processor
-    ends the process."""
+    """A divisor that is 0 only if its loop does not run, clamped to 1: LLVM may divide before it knows that, and the
+    processor would trap."""
     return _not_zero(divisor) if constant(divisor) is not None else tirx.Max(divisor, int64(1))
 
 
 def _not_zero(divisor: Expr) -> Expr:
-    """TVM refuses to divide by a constant 0, even in a loop that does not run."""
+    """A divisor that is not a constant 0, which TVM refuses even in a loop that does not run."""
     return int64(1) if constant(divisor) == 0 else divisor
 
 
@@ -93,29 +93,29 @@ def select(condition: Expr, yes: Index, no: Index) -> Expr:
 
 
 def equals(a: Index, b: Index) -> Expr:
-    """Whether two indices are equal, as an expression."""
+    """The expression that two indices are equal."""
     return tirx.EQ(int64(a), int64(b))
 
 
 def both(a: Expr, b: Expr) -> Expr:
-    """Whether both conditions hold."""
+    """The conjunction of both conditions."""
     return tirx.And(a, b)
 
 
 def between(value: Index, above: Index, to: Index) -> Expr:
-    """Whether `above < value <= to`."""
+    """The condition `above < value <= to`."""
     return tirx.And(int64(above) < int64(value), int64(value) <= int64(to))
 
 
 def finished(func: PrimFunc, body: Stmt) -> PrimFunc:
-    """The function with a body that a `Program` wrote: nothing is left to schedule or to lower in it."""
+    """Return the function with a body written by a `Program`: nothing in it is left to schedule or to lower."""
     return func.with_body(body).with_attr(FINISHED, True)
 
 
 def load(buffer: Buffer, index: Index, lanes: int = 1, mask: Expr | None = None) -> Expr:
-    """One element of a flat buffer, or `lanes` neighbours as a vector.
+    """One element of a flat buffer, or `lanes` contiguous ones as a vector.
 
-    With a mask (a vector of bool) only the lanes that it names are read; what the others hold is not defined.
+    With a mask (a vector of bools) only the active lanes are read; the others are undefined.
     """
     at = _neighbours(index, lanes)
     if mask is None:
@@ -125,30 +125,30 @@ def load(buffer: Buffer, index: Index, lanes: int = 1, mask: Expr | None = None)
 
 
 def broadcast(value: Expr, lanes: int) -> Expr:
-    """A vector that holds the value in every lane."""
+    """Broadcast the value to a vector."""
     return value if lanes == 1 else tirx.Broadcast(value, lanes)
 
 
 def zero(dtype: str, lanes: int = 1) -> Expr:
-    """Zero of a type, as a vector where there are lanes."""
+    """Zero of a type, as a vector if there are lanes."""
     return broadcast(tirx.const(0, dtype), lanes)
 
 
 def first_lanes(count: Expr, lanes: int) -> Expr:
-    """The mask of a vector's first `count` (int32) lanes; a negative count is none, one above `lanes` all of them."""
+    """The mask of a vector's first `count` (int32) lanes. A negative count means none, one above `lanes` all."""
     ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
     return ramp < tirx.Broadcast(count, lanes)
 
 
 def lanes_between(first: Expr, end: Expr, lanes: int) -> Expr:
-    """The mask of a vector's lanes from number `first` to before `end` (int32, any values)."""
+    """The mask of a vector's lanes from `first` up to, not including, `end` (int32, any values)."""
     ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
     return tirx.And(tirx.Broadcast(first, lanes) <= ramp, ramp < tirx.Broadcast(end, lanes))
 
 
 def lanes_within(place: Expr, size: Expr, lanes: int) -> Expr:
-    """The mask of the lanes for which place + lane is one of `size` places. 32-bit words compared without signs: so one
-    comparison tells both ends, for sizes below 2**32."""
+    """The mask of the lanes for which place + lane is within `size`. An unsigned comparison of 32-bit words tests both
+    ends at once, for sizes below 2**32."""
     ramp = tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes)
     at = tirx.Broadcast(place.astype("int32"), lanes) + ramp
     words = f"uint32x{lanes}"
@@ -156,17 +156,17 @@ def lanes_within(place: Expr, size: Expr, lanes: int) -> Expr:
 
 
 def guarded(condition: Expr, value: Expr) -> Expr:
-    """The value where the condition holds, else zero; only then is anything read."""
+    """The value if the condition holds, else zero; it is read only if the condition holds."""
     return tirx.if_then_else(condition, value, tirx.const(0, value.ty.dtype))
 
 
 def clamped_int32(value: Index, upper: int) -> Expr:
-    """The index held between 0 and `upper`, in 32 bits: comparing vectors of those takes one register."""
+    """The index clamped to 0 … `upper`, in 32 bits, so that vector comparisons of indices take one register."""
     return minimum(maximum(value, 0), upper).astype("int32")
 
 
 class Program:
-    """A program under construction: statements go where the innermost open `with` is."""
+    """A program under construction. Statements are added to the innermost open `with`."""
 
     def __init__(self) -> None:
         self._open: list[list[Stmt]] = [[]]
@@ -183,7 +183,7 @@ class Program:
     def store(
         self, buffer: Buffer, index: Index, value: Expr, lanes: int = 1, mask: Expr | None = None
     ) -> None:
-        """Write one element of a flat buffer, or `lanes` neighbours, of those only the lanes of the mask."""
+        """Store one element of a flat buffer, or `lanes` contiguous ones, masked if there is a mask."""
         at = _neighbours(index, lanes)
         if mask is None:
             self._add(tirx.BufferStore(buffer, value, [at]))
@@ -192,14 +192,14 @@ class Program:
         self._add(tirx.Evaluate(call))
 
     def prefetch(self, buffer: Buffer, index: Index) -> None:
-        """Ask for the cache line of an element of a flat buffer, which need not exist."""
+        """Prefetch the cache line of an element of a flat buffer, which need not exist."""
         place = tirx.address_of(tirx.BufferLoad(buffer, [int64(index)]))
         reading, near, data = (tirx.IntImm("int32", number) for number in (0, 3, 1))
         name = "llvm.prefetch.p0"
         self._add(tirx.Evaluate(tirx.call_llvm_intrin("void", name, place, reading, near, data)))
 
     def let(self, name: str, value: Expr) -> Expr:
-        """Compute the value here, under a name; a constant or a variable is returned as it is."""
+        """Compute the value here and bind it to a name; a constant or a variable is returned unchanged."""
         if isinstance(value, tirx.IntImm | tvm.ir.Var):
             return value
         var = tirx.Var(name, value.ty)
@@ -207,22 +207,22 @@ class Program:
         return var
 
     def allocate(self, name: str, size: int, dtype: str) -> Buffer:
-        """A flat buffer that lives to the end of the innermost `with`.
+        """Allocate a flat buffer that lives to the end of the innermost `with`.
 
-        Below 1024 bytes it lies on the stack, and in registers where every index into it is a constant: the scope
-        "global" is what makes TVM's code generator do so. Above, it is a workspace of the thread.
+        Below 1024 bytes it is on the stack, and in registers if every index into it is constant: TVM's code generator
+        does so for the scope "global". Above, it is a workspace of the thread.
         """
         buffer = tirx.decl_buffer([int64(size)], dtype, name, scope="global", layout=None)
         self._add(tirx.AllocBuffer(buffer))
         return buffer
 
     def flat_view(self, buffer: Buffer, dtype: str | None = None) -> Buffer:
-        """The elements of a compact buffer under one index, or its bits as another type of the same width.
+        """A flat view of a compact buffer, or of its bits as another type of the same width.
 
-        The view is aligned to an element, which is all that a kernel may assume of its parameters.
+        The view is aligned to an element, which is all that a kernel may assume about its parameters.
         """
-        # Passes that replace what the declaration mentions make a new view and lose masked accesses to this one: so
-        # it has a pointer of its own and, as nothing reads it, a size that mentions no variable.
+        # Passes that replace expressions in the declaration create a new view and lose masked accesses to this one. So
+        # it has a pointer of its own and, as nothing reads it, a size without variables.
         pointer = tirx.buffer.buffer_data(buffer)
         if dtype is not None:
             kind = tvm.ir.PointerType(tvm.ir.PrimType(dtype))
@@ -239,7 +239,7 @@ class Program:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Statements with buffers of their own."""
+        """A scope for statements with buffers of their own."""
         self._open.append([])
         yield
         self._add(sequence(self._open.pop()))
@@ -262,7 +262,7 @@ class Program:
 
     @contextmanager
     def when(self, condition: Expr | bool) -> Iterator[None]:
-        """`if condition`; what is decided here by the analyser makes no branch, or no code."""
+        """`if condition`. If the analyser decides the condition, there is no branch, or no code."""
         self._open.append([])
         yield
         body = sequence(self._open.pop())
@@ -284,7 +284,7 @@ class Program:
 
 
 def sequence(stmts: Sequence[Stmt]) -> Stmt:
-    """The statements as one."""
+    """Combine the statements into one."""
     if not stmts:
         return tirx.Evaluate(tirx.IntImm("int32", 0))
     return stmts[0] if len(stmts) == 1 else tirx.SeqStmt(stmts)
@@ -296,7 +296,7 @@ def _neighbours(index: Index, lanes: int) -> Expr:
 
 
 def _truth(condition: Expr | bool) -> bool | None:
-    """What the condition always is, or None."""
+    """The constant truth value of the condition; None if it is not constant."""
     if isinstance(condition, bool):
         return condition
     known = tvm.sym.Analyzer().simplify(condition)

@@ -1,4 +1,4 @@
-"""Running totals as a tensor program: every row in order, with one total."""
+"""Scans (running totals) as a tensor program: every row in order, with one total."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ def scan(
     start: float,
     exclusive: bool = False,
 ) -> te.Tensor:
-    """The results of joining elements along `axis` one after the other, from the value `start`: at each place those
-    up to it, or (with `exclusive`) those before it. Without an axis: over all elements in order, as one row.
+    """Combine the elements along `axis` one after the other, from the value `start`. The result at each index includes
+    the elements up to it, or (with `exclusive`) those before it. Without an axis: over all elements in order, as one
+    row.
 
-    Elements are converted to `dtype` first; narrow floats are joined in float32 and every result is rounded.
+    Elements are converted to `dtype` first. Narrow floats are accumulated in float32, and every result is rounded.
     """
     wide = DType("float32") if DType(dtype).is_narrow else dtype
     neutral = tirx.const(start, str(wide))
 
     def step(total: Cell, value: Expr, write: Callable[[Expr], None]) -> None:
-        """Join one more value to the total, and write a result."""
+        """Add one more value to the total, and write a result."""
         if exclusive:
             write(scalar.cast(total.get(), dtype))
         total.set(combine(total.get(), scalar.cast(scalar.cast(value, dtype), wide)))
@@ -60,7 +61,7 @@ def _write(p: Serial, out: Buffer, place: Sequence[Expr], value: Expr) -> None:
 
 
 def _row_major(place: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
-    """How many elements of a tensor of `shape` lie before `place`."""
+    """The row-major flat index of `place` in a tensor of `shape`."""
     offset = te.dim(0)
     for i, size in zip(place, shape, strict=True):
         offset = offset * te.dim(size) + i

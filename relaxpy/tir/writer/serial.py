@@ -1,5 +1,5 @@
-"""Tensors that are filled by loops written out, in a given order: for what is no formula of one element (scatter,
-where a later update may meet an earlier one).
+"""Tensors that are filled by explicit loops in a given order, for operators whose elements are not independent
+(scatter, where a later update may overwrite an earlier one).
 
     def fill(p: Serial, out: Buffer, x: Buffer) -> None:
         with p.loop("i", x.shape[0]) as i:
@@ -25,10 +25,10 @@ from relaxpy.tir.writer.loops import Buffer, Expr, Index, Program, int64, sequen
 
 
 class Serial(Program):
-    """A program on buffers of any rank; statements go where the innermost open `with` is."""
+    """A program on buffers of any rank. Statements are added to the innermost open `with`."""
 
     def read(self, buffer: Buffer, *index: Index) -> Expr:
-        """An element."""
+        """Read an element."""
         return tirx.BufferLoad(buffer, list(map(int64, index)))
 
     def write(self, buffer: Buffer, *index: Index, value: Expr) -> None:
@@ -37,7 +37,7 @@ class Serial(Program):
 
     @contextmanager
     def loops(self, extents: Sequence[Index], name: str = "i") -> Iterator[list[Expr]]:
-        """One loop in the other, the last the innermost: gives their variables."""
+        """Nested loops, the last one innermost. Yields their variables."""
         with ExitStack() as opened:
             yield [
                 opened.enter_context(self.loop(f"{name}{a}", extent))
@@ -46,8 +46,8 @@ class Serial(Program):
 
     @contextmanager
     def block(self, name: str, extents: Sequence[Expr]) -> Iterator[list[Expr]]:
-        """Loops over all places of `extents`, in no order, and in them a block of statements: gives its axes. Without
-        extents the statements stay by themselves."""
+        """Loops over all indices of `extents`, in no fixed order, around a block of statements. Yields its axes.
+        Without extents the statements are not put in a block."""
         if not extents:
             yield []
             return
@@ -55,7 +55,7 @@ class Serial(Program):
         axes = [tirx.Var(f"v_{of}", "int64") for of in names]
         self._open.append([])
         yield list(axes)
-        # What the block reads and writes is found out at the end (`relaxpy.tir.regions`).
+        # The read and write regions of the block are computed at the end (`relaxpy.tir.regions`).
         made = s_tir.SBlock(
             [
                 tirx.IterVar(tvm.ir.Range.from_min_extent(int64(0), extent), axis, _SPATIAL, "")
@@ -79,8 +79,8 @@ def serial(
     fill: Callable[..., None],
     name: str,
 ) -> Any:
-    """The tensor (a list of them for several) of shape and dtype `out` that `fill(program, *outputs, *inputs)`
-    writes, buffers in place of tensors. It must write every element before it reads it."""
+    """The tensor (or a list of several) of shape and dtype `out` that `fill(program, *outputs, *inputs)` writes, with
+    buffers in place of tensors. It must write every element before it reads it."""
     single = len(out) == 2 and isinstance(out[1], str)
     outs: Sequence[Any] = [out] if single else out
 

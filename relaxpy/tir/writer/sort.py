@@ -20,9 +20,9 @@ from relaxpy.tir.writer.rows import cell, rows, scratch
 from relaxpy.tir.writer.serial import Serial, serial
 
 _LONGEST = 62
-"""A row has less than 2**62 elements."""
+"""A row has fewer than 2**62 elements."""
 _USUAL_STEPS = 10
-"""Of rows of a thousand."""
+"""The number of steps for rows of a thousand."""
 
 
 def sort_rows(
@@ -35,8 +35,8 @@ def sort_rows(
     values: bool = True,
     first: Dim | None = None,
 ) -> list[te.Tensor]:
-    """`x`, of shape `shape`, with the elements along `axis` in order (with `values`), and where in its row each of
-    them was (with `order`, the dtype of those places); of each row the `first` so many, or all."""
+    """Sort the elements of `x`, of shape `shape`, along `axis`. Returns the sorted elements (with `values`) and their
+    original indices in the row (with `order`, the dtype of the indices); of each row the `first` elements, or all."""
     size = te.dim(shape[axis])
     others = [*shape[:axis], *shape[axis + 1 :]]
     dtype, wide = DType(str(x.dtype)), _key_dtype(DType(str(x.dtype)))
@@ -48,7 +48,7 @@ def sort_rows(
             def at(i: Expr) -> list[Expr]:
                 return [*outer[:axis], i, *outer[axis:]]
 
-            # Two rows one behind the other: each pass merges from one into the other.
+            # Two rows one after the other: each pass merges from one into the other.
             keys = scratch(p, "keys", shape[axis] * 2, wide)
             places = scratch(p, "places", shape[axis] * 2, order) if order else None
             with p.loop("i", size) as i:
@@ -72,15 +72,15 @@ def sort_rows(
 def _merge_passes(
     p: Serial, keys: Buffer, places: Buffer | None, size: Expr, descending: bool
 ) -> Expr:
-    """Merge sorted runs of 1, 2, 4, … elements until one is left; gives where in `keys` it starts."""
+    """Merge sorted runs of 1, 2, 4, … elements until one is left. Returns its offset in `keys`."""
     source = cell(p, "source", te.dim(0))
-    # For the estimate of work: so many steps have pairs, and all pairs of a step together have the row's elements.
+    # For the estimate of work: this many steps have pairs, and all pairs of a step together have the row's elements.
     with p.loop("step", te.dim(_LONGEST), about=_USUAL_STEPS) as step:
-        # A step too many merges no pairs: TVM takes long over an `if` around all this.
+        # A surplus step merges no pairs: an `if` around all this would make TVM slow.
         width = p.let("width", tirx.shift_left(te.dim(1), step))
         unsorted = p.let("unsorted", (width < size).astype("int64"))
         count = tirx.shift_right(width * 2 + (size - 1), step + 1) * unsorted
-        # A variable: the parser simplifies what it finds as an extent, and the text would not give this program.
+        # A variable: the parser simplifies expressions in extents, and the text would not parse back to this program.
         pairs = p.let("pairs", count)
         _merge_runs(p, keys, places, size, descending, source.get(), width, pairs)
         source.set(source.get() + (size - source.get() * 2) * unsorted)
@@ -109,7 +109,7 @@ def _merge_runs(
         right.set(middle)
         with p.loop("i", end - first, about=size) as i:
             a, b = p.let("a", left.get()), p.let("b", right.get())
-            # Both are read whatever comes out: places beyond the row are drawn back into it.
+            # Both are read in any case: indices beyond the row are clamped to it.
             x = p.let("x", p.read(keys, tirx.min(source + a, last)))
             y = p.let("y", p.read(keys, tirx.min(source + b, last)))
             from_right = tirx.any(a >= middle, tirx.all(b < end, comes_before(y, x, descending)))
@@ -123,7 +123,7 @@ def _merge_runs(
 
 
 def comes_before(a: Any, b: Any, descending: bool) -> Expr:
-    """Must `a` stand before `b`? False for equals; a NaN is greater than all else."""
+    """Must `a` come before `b`? False for equal elements; NaN is greater than everything else."""
     small, large = (b, a) if descending else (a, b)
     less = scalar.less(small, large)
     if not scalar.dtype_of(a).is_float:
@@ -132,7 +132,7 @@ def comes_before(a: Any, b: Any, descending: bool) -> Expr:
 
 
 def _key_dtype(dtype: DType) -> DType:
-    """What elements are compared in: the same order in a dtype that the processor compares."""
+    """The dtype in which elements are compared: one with the same order that the processor supports."""
     if dtype.is_narrow:
         return DType("float32")
     return DType("int8") if dtype.is_bool else dtype

@@ -1,5 +1,5 @@
-"""Tensor programs from annotations: what an operator's `legalize`, or any function on te tensors,
-makes for given arguments."""
+"""Build tensor programs from annotations: call an operator's `legalize`, or any function on te tensors, for given
+arguments."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from relaxpy.tir.prim_func import PrimFunc
 def legal_program(
     op: Any, args: Sequence[Annotation | None], out: Annotation
 ) -> tuple[PrimFunc, ShapeExpr | None]:
-    """The tensor program of an operator for these arguments, and the symbols that it takes as
-    scalars at the end (those that are no dimension of a parameter by themselves; None if there
-    are none).
+    """The tensor program of an operator for these arguments, and the symbols that it takes as scalars at the end (those
+    that are not a dimension of a parameter by themselves; None if there are none).
 
-    `op.legalize` gets `out` and, for each argument: a te tensor, a tuple of them, a shape's
-    dimensions, a scalar's value, or None.
+    `op.legalize` gets `out` and, for each argument, a te tensor, a tuple of them, the dimensions of a shape, the value
+    of a scalar, or None.
     """
     names = [spec.name for spec in op.args]
     inputs: list[te.Tensor] = []
@@ -47,8 +46,8 @@ def legal_program(
 def te_program(
     func: Callable[..., Any], annotations: Sequence[Annotation], kwargs: Mapping[str, Any]
 ) -> tuple[PrimFunc, Annotation | list[Annotation], ShapeExpr | None]:
-    """The program of `func` applied to te tensors for these annotations, its outputs'
-    annotations, and the scalars it takes."""
+    """The program of `func` applied to te tensors for these annotations, the annotations of its outputs, and the
+    scalars that it takes."""
     inputs: list[te.Tensor] = []
     values = [_te_value(a, f"x{i}", inputs) for i, a in enumerate(annotations)]
     results = func(*values, **kwargs)
@@ -83,13 +82,12 @@ def _te_value(annotation: Annotation | None, name: str, inputs: list[te.Tensor])
 
 
 def _copied(tensor: te.Tensor) -> te.Tensor:
-    """A result that is an input: destination-passing programs must still write their output."""
+    """Copy a result that is an input: destination-passing programs must write their output."""
     return te.compute(list(tensor.shape), lambda *i: tensor[i] if i else tensor(), "out")
 
 
 def _scalars(annotations: Iterable[Annotation], symbols: Iterable[SymVar]) -> list[SymVar]:
-    """The symbols that no tensor has alone as a dimension: the program cannot read them from a
-    buffer's shape."""
+    """The symbols that are not a dimension of any tensor: the program cannot read them from a buffer's shape."""
     alone: set[SymVar] = set()
 
     def collect(annotation: Annotation) -> None:

@@ -1,8 +1,8 @@
-"""Vector code from scalar statements: whole vectors, the masked rest, and the fold of a vector to one number.
+"""Vector code from scalar statements: whole vectors, the masked remainder, and the reduction of a vector to one number.
 
-A statement is written for one element with a variable for its place; `vectorise` gives the statement for `lanes`
-elements at once. TVM's own pass does the rewriting; what it cannot do (it would leave a loop over scalars) is reported
-as None, and the caller writes that loop.
+A statement is written for one element, with a variable for its index; `vectorise` returns the statement for `lanes`
+elements at once. TVM's own pass does the rewriting. If it fails (it would leave a scalar loop), the result is None, and
+the caller writes that loop.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from relaxpy.tir.writer.loops import (
     simplify,
 )
 
-# TVM leaves a loop over scalars where it rounds to integers, but has the instruction for vectors.
+# TVM leaves a scalar loop for rounding to integers, although there is an instruction for vectors.
 tvm.ir.register_op_attr("tirx.nearbyint", "TVectorizable", True)
 
 ElementStmt = Callable[[Expr], tirx.BufferStore]
-"""The store of one element, given its place."""
+"""The store of one element, given its index."""
 
 
 def vectorise(body: ElementStmt, lanes: int) -> tirx.BufferStore | None:
-    """The stores of places 0 to `lanes` - 1 as one vector store; None where TVM would scalarise them."""
+    """The stores of elements 0 to `lanes` - 1 as one vector store; None if TVM would scalarise them."""
     if lanes == 1:
         return body(int64(0))
     var = tirx.Var("lane", "int64")
@@ -42,12 +42,12 @@ def vectorise(body: ElementStmt, lanes: int) -> tirx.BufferStore | None:
     try:
         result = tirx.transform.VectorizeLoop(True)(module)["body"].body
     except tvm.error.InternalError:
-        return None  # lanes in another index than the last: TVM has no form for it
+        return None  # lanes in another index than the last: TVM cannot express it
     return result if isinstance(result, tirx.BufferStore) else None
 
 
 def _without_isnan(call: tvm.ir.Call) -> Expr:
-    """In a form that there is of vectors, too."""
+    """Replace `isnan` by a form that also exists for vectors."""
     if str(getattr(call.op, "name", "")) != "tirx.isnan":
         return call
     return is_nan(call.args[0])
@@ -66,7 +66,7 @@ def vector_value(value: Callable[[Expr], Expr], lanes: int) -> Expr | None:
 
 
 def masked_value(value: Expr, mask: Expr) -> Expr | None:
-    """The vector value with its reads masked; None where it reads elements that are not neighbours."""
+    """The vector value with its reads masked; None if it reads elements that are not contiguous."""
     for read in loads_of(value):
         if not _is_maskable(read.indices):
             return None
@@ -81,7 +81,7 @@ def masked_value(value: Expr, mask: Expr) -> Expr | None:
 
 
 def masked_store(stmt: tirx.BufferStore, mask: Expr) -> Stmt | None:
-    """The vector store for the lanes of the mask only; None where it touches elements that are not neighbours."""
+    """The vector store for the active lanes of the mask only; None if it accesses elements that are not contiguous."""
     if not stmt.indices or not _is_maskable(stmt.indices) or _lanes(stmt.indices[-1]) == 1:
         return None
     value = masked_value(stmt.value, mask)
@@ -92,9 +92,8 @@ def masked_store(stmt: tirx.BufferStore, mask: Expr) -> Stmt | None:
 
 
 def vector_loop(p: Program, name: str, extent: Expr, lanes: int, body: ElementStmt) -> None:
-    """`body(i)` for every i below `extent`, which are independent: whole vectors, then the rest under a mask.
-
-    What does not vectorise becomes a loop over scalars.
+    """`body(i)` for every i below `extent`, which must be independent: whole vectors, then the remainder under a mask.
+    A body that does not vectorise becomes a scalar loop.
     """
     extent = simplify(extent)
     if lanes == 1 or vectorise(body, lanes) is None:
@@ -116,7 +115,7 @@ def vector_loop(p: Program, name: str, extent: Expr, lanes: int, body: ElementSt
 
 
 def converted(vector: Expr, dtype: str, lanes: int, mask: Expr | None = None) -> Expr:
-    """The vector with elements of another type; zeros where a mask says that nothing was read."""
+    """The vector with elements of another type; zeros in the lanes that a mask did not read."""
     value = vector
     if str(tvm.DataType(str(vector.ty.dtype)).with_lanes(1)) != dtype:
         value = tirx.Cast(_dtype(dtype, lanes), vector)
@@ -126,17 +125,17 @@ def converted(vector: Expr, dtype: str, lanes: int, mask: Expr | None = None) ->
 
 
 def every_second(low: Expr, high: Expr, lanes: int) -> Expr:
-    """The elements at even places of two vectors, one behind the other."""
+    """Concatenate the elements at even positions of two vectors."""
     places = [tirx.IntImm("int32", 2 * lane) for lane in range(lanes)]
     return tirx.Shuffle([low, high], places)
 
 
 def fold(p: Program, vector: Expr, lanes: int, combiner: Combiner) -> Expr:
-    """All lanes combined to one number, in a fixed order: the lower half with the upper, and so on."""
+    """Combine all lanes to one number in a fixed order: the lower half with the upper, and so on."""
     dtype = str(combiner.init.ty.dtype)
 
     def kept(value: Expr, width: int) -> Expr:
-        # In memory, of which LLVM makes a register: a name would be replaced by its value, twice at each step.
+        # In memory that LLVM keeps in a register: a name would be replaced by its value, twice at each step.
         buffer = p.allocate("fold", width, dtype)
         p.store(buffer, 0, value, width)
         return load(buffer, 0, width)
@@ -165,7 +164,7 @@ def _shifted(body: ElementStmt, start: Expr, lanes: int) -> tirx.BufferStore:
 
 
 def _is_maskable(indices: Sequence[Expr]) -> bool:
-    """Whether the access is to one element, or to neighbours along the last dimension."""
+    """Is the access to one element, or to contiguous ones along the last dimension?"""
     if not indices:
         return True  # a 0-d tensor has one element
     *outer, last = indices
