@@ -94,7 +94,7 @@ def left_shift(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def right_shift(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    """The quotient of a and 2**b, rounded down; if b is negative or at least the width, 0, or -1 for a negative number."""
+    """The quotient of a and 2**b, rounded down; if b is negative or at least the width, 0, or -1 for a negative a."""
     gone = _const(0, a)
     if _is_signed(a):
         gone = tirx.Select(tirx.LT(a, gone), _const(-1, a), gone)
