@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.ir import structural_equal
 from relaxpy.ir.dim import SymVar
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.structural import structural_equal
 from relaxpy.testing.kernels import Kernels
 from relaxpy.tir import te
 from relaxpy.tir.numerics import scalar
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.to_python import to_python
-from relaxpy.transform.legalize_ops import LegalizeOps
+from relaxpy.transform import LegalizeOps
 
 
 @pytest.mark.parametrize(
