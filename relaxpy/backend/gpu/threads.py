@@ -152,8 +152,8 @@ def _is_one(extent: Expr) -> bool:
 
 
 def _has_one_element(block: Any) -> bool:
-    """Does a block that reduces access one element of each buffer, independent of the reduced axes? Then that element
-    can be a register."""
+    """Does a reduction block access, in each buffer that it writes, only one element, independent of the reduced axes?
+    Then that element can be a register."""
     folded = {axis.var for axis in block.iter_vars if axis.iter_type == tirx.IterVar.CommReduce}
     own = _own_buffers(block)
     stores, loads = _stores(block.body), _loads(block.body)

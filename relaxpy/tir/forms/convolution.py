@@ -41,7 +41,7 @@ class ConvolutionForm:
     axes: tuple[Axis, ...]
     out: Operand
     weight: Operand
-    """The weight. Along the depth it is one contiguous walk, in order; it may be packed into tiles of rows."""
+    """The weight. Along the depth it has a constant stride, in order; it may be packed into tiles of rows."""
     data: Buffer
     walks: tuple[Walk, ...]
     batch: tuple[int, ...]

@@ -11,7 +11,7 @@ from relaxpy.ir.python_operator import unreadable
 MOST_PARAMS = 1024
 DEEPEST_STATEMENT = 90
 DEEPEST_EXPRESSION = 500
-"""The deepest expression. Beyond it TVM, which walks programs by recursion in C++, ends the process."""
+"""Limits on nesting. Beyond them TVM, which walks programs by recursion in C++, ends the process."""
 
 
 def refuse_deep(node: ast.FunctionDef, source: Source) -> None:

@@ -67,8 +67,8 @@ def _truncating(expr: Expr) -> Expr:
 
 
 def at_least_one(divisor: Expr) -> Expr:
-    """A divisor that is 0 only if its loop does not run, clamped to 1: LLVM may divide before it knows that, and the
-    processor would trap."""
+    """The divisor clamped to at least 1. It is 0 only if its loop does not run, but LLVM may divide before it knows
+    that, and the processor would trap."""
     return _not_zero(divisor) if constant(divisor) is not None else tirx.Max(divisor, int64(1))
 
 

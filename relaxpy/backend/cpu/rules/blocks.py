@@ -82,7 +82,7 @@ def write_blocks(writer: StageWriter, stage: Stage, partial: Buffer, *, columns:
     p.add(tirx.AllocBuffer(partial))
 
     def place(block: Expr) -> Expr:
-        """The blocks of a column, and those of any other result, are contiguous."""
+        """For columns, the results of one block are contiguous; otherwise, the blocks of one result."""
         result = s.flat_index(stage.axes, stage.extents)
         return simplify(block * results + result if columns else result * count + block)
 

@@ -95,7 +95,7 @@ class _Columns:
         return any(buffer.same_as(cell) for cell in self.cells)
 
     def go_across(self) -> bool:
-        """Do all stores go to contiguous elements across rows, with some loop over the other dimension?"""
+        """Are all stores contiguous across rows, and does some loop move from one line of neighbours to another?"""
         across = False
         for buffer, indices, is_store, loops in self.accesses(self.body, ()):
             beside = step(indices, buffer.shape, self.column) == 1
