@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -18,11 +19,16 @@ def listed(*args: str) -> str:
     return result.stdout
 
 
+def from_package(row: dict[str, Any]) -> str:
+    return "" if row["package"] == "relaxpy" else f"({row['package']})"
+
+
 def test_text_and_json_are_the_same() -> None:
     data, text = json.loads(listed("--json")), listed()
     targets, devices = text.split("\n\n")
     assert [line.split() for line in targets.splitlines()[1:]] == [
-        [row["kind"], *(row["target"] or row["problem"]).split()] for row in data["targets"]
+        [row["kind"], *f"{row['target'] or row['problem']} {from_package(row)}".split()]
+        for row in data["targets"]
     ]
     assert [line.strip() for line in devices.splitlines()[1:]] == [
         f"{row['kind']}:{row['number']}  {row['name']}" for row in data["devices"]
