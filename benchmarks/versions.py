@@ -295,9 +295,7 @@ def process_rows(
     """Rows of what fresh processes measure."""
     found: dict[str, dict[str, list[float]]] = {}
     for turn in range(3 * versions.rounds):
-        if turn == versions.rounds and all(
-            row.ratio <= SLOWER for row in medians(group, unit, found)
-        ):
+        if turn == versions.rounds and not any(row.worse for row in medians(group, unit, found)):
             break
         for version in sorted(versions.trees, reverse=bool(turn % 2)):
             for name, figure in measure(versions.trees[version]).items():

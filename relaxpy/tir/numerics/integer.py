@@ -65,8 +65,9 @@ def mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def _quotient(divide: Callable[..., PrimExpr], a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    if isinstance(b, tirx.IntImm) and b.value not in (0, -1):
-        # TVM's simplifier fails to compare the smallest integer with a sum that has a constant.
+    if _is_safe(
+        b
+    ):  # TVM's simplifier fails to compare the smallest integer with a sum that has a constant
         return divide(a, b)
     quotient = divide(a, tirx.Select(_traps(b), _const(1, a), b))
     if _is_signed(a):
@@ -75,10 +76,15 @@ def _quotient(divide: Callable[..., PrimExpr], a: PrimExpr, b: PrimExpr) -> Prim
 
 
 def _remainder(divide: Callable[..., PrimExpr], a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    if isinstance(b, tirx.IntImm) and b.value not in (0, -1):
+    if _is_safe(b):
         return divide(a, b)
     rest = divide(a, tirx.Select(_traps(b), _const(1, a), b))
     return tirx.Select(_traps(b), _const(0, a), rest)
+
+
+def _is_safe(divisor: PrimExpr) -> bool:
+    """Whether the divisor is a literal on which no processor traps."""
+    return isinstance(divisor, tirx.IntImm) and divisor.value not in (0, -1)
 
 
 def _traps(divisor: PrimExpr) -> PrimExpr:
