@@ -462,7 +462,7 @@ class _FunctionWriter:
         given = tuple(map(_given, args))
         key = (name, given)
         if key not in self.costs:
-            self.costs[key] = _costs(kernel, given)
+            self.costs[key] = call_costs(kernel, given)
         return [UNKNOWN_COST if c is None else self.int_expr(c) for c in self.costs[key]]
 
     # The heap
@@ -542,7 +542,7 @@ def _given(arg: Expr) -> Annotation | Dim | None:
     return arg.value if isinstance(arg, PrimValue) and isinstance(arg.value, Dim) else None
 
 
-def _costs(
+def call_costs(
     kernel: TensorProgram, args: Sequence[Annotation | Dim | None]
 ) -> tuple[Dim | None, ...]:
     """The kernel's work, floating-point operations and bytes at a call's dimensions; None where not known."""

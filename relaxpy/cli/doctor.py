@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from relaxpy.cli.features import feature_option, read_features
+from relaxpy.cli.images import examine
 from relaxpy.cli.outputs import json_option, print_json
 from relaxpy.version import __version__
 
@@ -117,11 +119,26 @@ def probe(target: str) -> Finding:
 \b
 Each target is really tried, in a process of its own: for llvm a kernel is compiled, run and its numbers compared.
 The exit code is 0 if relaxpy can compile and run on this CPU, and 1 otherwise.
+\b
+  relaxpy doctor                                   this machine
+  relaxpy doctor mlp.rxe                           the kernel images of an executable, and which of them run here
+  relaxpy doctor mlp.rxe --without-feature avx512f
 """,
 )
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False))
+@feature_option
 @json_option
-def doctor(as_json: bool) -> None:
-    """Show the installed versions and the targets that work on this machine, and how to get missing parts."""
+def doctor(file: str | None, without_features: tuple[str, ...], as_json: bool) -> None:
+    """Show the installed versions and the targets that work on this machine, and how to get missing parts.
+
+    With FILE, an executable: show the hardware that its kernels were built for, and whether they run here."""
+    features = read_features(without_features)
+    if file is not None:
+        if not examine(file, features, as_json):
+            raise click.exceptions.Exit(1)
+        return
+    if features:
+        raise click.UsageError("--without-feature is for an executable: doctor FILE")
     if as_json:
         data = as_data()
         print_json(data)

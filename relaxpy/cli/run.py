@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 import relaxpy
+from relaxpy.cli.features import feature_option, read_features, warn_about
 from relaxpy.cli.outputs import OutputFile, json_option, print_json
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.files import replacing
@@ -29,6 +30,7 @@ Inputs (repeat --input; names are those of the parameters):
 Examples:
   relaxpy run mlp.rxe main --input 'x=f32[4,64]'
   relaxpy run mlp.rxe main --input x=batch.npy --save out.npy
+  relaxpy run mlp.rxe --input x=batch.npy --without-feature avx512f    of several kernel images the AVX2 ones
 """,
 )
 @click.argument("executable", type=click.Path(exists=True, dir_okay=False))
@@ -61,6 +63,7 @@ Examples:
     type=click.IntRange(min=1),
     help="Run so often, and print the median time.",
 )
+@feature_option
 @json_option
 def run(
     executable: str,
@@ -69,6 +72,7 @@ def run(
     save: Path | None,
     seed: int,
     repeat: int,
+    without_features: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run FUNCTION ("main" if not given) of EXECUTABLE and print its result."""
@@ -82,7 +86,10 @@ def run(
             "bad-output", f"cannot save as {str(save)!r}", help="end the name in .npy or .npz"
         )
     values = parse_inputs(inputs, seed)
-    vm = relaxpy.VirtualMachine(load(executable))
+    features = read_features(without_features)
+    loaded = load(executable)
+    warn_about(features, loaded, executable)
+    vm = relaxpy.VirtualMachine(loaded, without_features=features)
     if function not in vm and "=" in function:
         raise UsageError(
             "bad-input",

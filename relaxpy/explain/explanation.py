@@ -1,45 +1,37 @@
-"""Records the build of a module for an explanation: the module after each pass, fusion decisions and their reasons,
-kernels, memory, and time.
-
-    page(explain(mod, bounds={"n": 2048}))       # one HTML file: relaxpy.explain.page
-
-A build that fails is explained up to the failing step. `relaxpy explain` is the command-line interface.
+"""The record of a build, as data: the module after each pass, fusion decisions with their reasons, kernels, launches,
+memory and times. `relaxpy.explain.record` and `relaxpy.explain.compiled` make it, `relaxpy.explain.page` shows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from time import perf_counter
+from pathlib import PurePath
 from typing import Any
 
-from relaxpy.analysis.well_formed import check_well_formed
-from relaxpy.backend.schedule import schedule_kernel
-from relaxpy.build.build import link
-from relaxpy.build.build_cache import BuildCache
-from relaxpy.build.codegen import Program, generate
-from relaxpy.build.kernels import Progress
-from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import RelaxError
-from relaxpy.ir.expr import Call, DataflowBlock, ExternFunc, GlobalVar
-from relaxpy.ir.module import IRModule
-from relaxpy.ir.recursion import deep_recursion
-from relaxpy.ir.visitor import Visitor
-from relaxpy.op.memory import CallDPS
 from relaxpy.runtime.executable import Executable
-from relaxpy.script.printer import print_expr, print_module
-from relaxpy.shape.declare import with_bounds
-from relaxpy.target import Target
-from relaxpy.tir.forms import cost
-from relaxpy.tir.prim_func import PrimFunc
-from relaxpy.transform import FuseOps
-from relaxpy.transform.base import Pass, PassContext, Sequential
-from relaxpy.transform.buffer_limit import buffer_limit
-from relaxpy.transform.fuse_ops import Decision, explain_fusion
-from relaxpy.transform.phases import Pipeline
+from relaxpy.runtime.inspect.build_report import KernelTime
+from relaxpy.runtime.inspect.image_choices import ImageChoice
+from relaxpy.runtime.inspect.launches import Launch
+from relaxpy.runtime.inspect.memory_plan import MemoryPlan
+from relaxpy.runtime.inspect.profile import Profile
+from relaxpy.transform.fuse_ops import Decision
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of the user's source."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        # Only the file's name, since the page may be read on other machines.
+        return f"{PurePath(self.file).name}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
 class PassRun:
     """The run of a pass."""
 
@@ -53,7 +45,7 @@ class PassRun:
     """The module after the pass; None if it changed nothing. Large constants are abbreviated."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FusedNode:
     """A binding of a dataflow block, as the input of FuseOps."""
 
@@ -64,9 +56,16 @@ class FusedNode:
     """The pattern kind of its program (algorithm 1): `element_wise`, …"""
     group: int
     """The fused program that it belongs to; -1: not fused."""
+    program: str = ""
+    """The tensor program that it calls; "" for none."""
+    source: SourceLine | None = None
+    flops: int | None = None
+    """Floating-point operations at the explanation's sizes; None if unknown."""
+    nbytes: int | None = None
+    """The minimum of bytes that it must move; None if unknown."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FusedBlock:
     """A dataflow block before fusion."""
 
@@ -75,13 +74,13 @@ class FusedBlock:
     decisions: tuple[Decision, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ExplainedKernel:
-    """A kernel of the executable."""
+    """A kernel of the executable. Several names of equal programs are one kernel."""
 
     name: str
-    rule: str
-    """The schedule rule that matched it."""
+    names: tuple[str, ...]
+    """All its names in the executable, `name` included."""
     calls: int
     """The number of call sites."""
     flops: str
@@ -89,201 +88,140 @@ class ExplainedKernel:
     nbytes: str
     """The minimum of bytes that a run must move; "" if unknown."""
     program: str
-    """The tensor program after the passes."""
+    """The tensor program after the passes; "" if the executable does not have it."""
     scheduled: str
-    """The scheduled program: loops are tiled, vectorised and parallel."""
-    seconds: float
-    """Time of scheduling and compiling."""
+    """The scheduled program: loops are tiled, vectorised and parallel. "" of an executable from a file."""
     size: int
-    """The size of its object in bytes."""
-    cached: bool
+    """The size of its objects in bytes, over all images."""
+    digest: str
+    """A digest of its object code: equal for equal code."""
+    times: tuple[KernelTime, ...] = ()
+    """Its schedule rule and compile time, for each image; empty of an executable from a file."""
+
+    @property
+    def rule(self) -> str:
+        """The schedule rules that matched it; "" of an executable from a file."""
+        return ", ".join(dict.fromkeys(time.rule for time in self.times))
+
+    @property
+    def seconds(self) -> float:
+        """Time of scheduling and compiling, over all images."""
+        return sum(time.seconds for time in self.times)
+
+    @property
+    def cached(self) -> bool:
+        """Whether all its images came from the cache."""
+        return bool(self.times) and all(time.cached for time in self.times)
 
 
 @dataclass
 class Explanation:
-    """The record of a build."""
+    """The record of a build, or of an executable from a file, which has no passes."""
 
     title: str
     target: str
-    script: str
-    """The source program."""
-    passes: list[PassRun] = field(default_factory=list)
-    blocks: list[FusedBlock] = field(default_factory=list)
-    kernels: list[ExplainedKernel] = field(default_factory=list)
-    libraries: dict[str, int] = field(default_factory=dict)
+    script: str = ""
+    """The source program; "" of an executable from a file."""
+    passes: list[PassRun] = field(default_factory=list[PassRun])
+    blocks: list[FusedBlock] = field(default_factory=list[FusedBlock])
+    kernels: list[ExplainedKernel] = field(default_factory=list[ExplainedKernel])
+    """Slowest to compile first."""
+    libraries: dict[str, int] = field(default_factory=dict[str, int])
     """Library function → the number of its call sites."""
-    steps: list[tuple[str, float]] = field(default_factory=list)
+    steps: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
     """Step → seconds, like `BuildReport.steps`."""
+    jobs: int = 1
+    """The number of compiling threads."""
     executable: Executable | None = None
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """The values of symbols of the memory plan."""
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The values of symbols for which memory and costs are shown."""
+    texts: Mapping[SourceLine, str] = field(default_factory=dict[SourceLine, str])
+    """The text of source lines, where it is known."""
+    launches: tuple[Launch, ...] = ()
+    """The call sites of kernels and libraries."""
+    plan: MemoryPlan | None = None
+    plan_error: RelaxError | None = None
+    """The reason why there is no memory plan, for example a size that is not given."""
+    images: tuple[ImageChoice, ...] = ()
+    """The kernel images by hardware requirement, and which run here."""
+    profile: Profile | None = None
+    """Measured calls of one function, if they were asked for."""
     error: RelaxError | None = None
     """The error that ended the build."""
     failed: str = ""
     """The step that failed."""
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is of an executable from a file, whose build is not known."""
+        return not self.script
 
-def explain(
-    mod: IRModule,
-    target: str | Target = "llvm",
-    params: Mapping[str, Any] | None = None,
-    *,
-    pipeline: Pass | None = None,
-    bounds: Mapping[str, int] | None = None,
-    title: str = "module",
-    cache: bool = True,
-    progress: Progress | None = None,
-) -> Explanation:
-    """Builds `mod` and records the build. The options are those of `relaxpy.build`. An error of the build is recorded,
-    not raised."""
-    resolved = Target.parse(target)
-    result = Explanation(title, str(resolved), _script(mod), sizes=dict(bounds or {}))
-    recorder = _Recorder(result, pipeline or default_pipeline(resolved), resolved)
-    result.failed = "check"
-    try:
-        with deep_recursion():
-            check_well_formed(mod)
-            mod = with_bounds(mod, bounds or {})
-            context = PassContext(resolved, dict(params or {}), (recorder,))
-            result.failed = recorder.passes[0].name if recorder.passes else ""
-            lowered = Sequential(recorder.passes).run(mod, context)
-            result.failed = "codegen"
-            program = generate(lowered, resolved)
-            result.failed = "kernels"
-            build_cache = BuildCache.default() if cache else None
-            exe = link(lowered, program, resolved, build_cache=build_cache, progress=progress)
-    except RelaxError as error:
-        result.error = error
-        return result
-    result.failed, result.executable = "", exe
-    result.kernels = _kernels(lowered, program, exe, resolved)
-    result.libraries = {name: count for name, count in recorder.libraries.items() if count}
-    report = exe.build_report
-    times = [(run.name, run.seconds) for run in result.passes]
-    result.steps = times + ([] if report is None else list(report.steps))
-    return result
+    def kernel_of(self, name: str) -> int:
+        """The index in `kernels` of the kernel with this name; -1 if there is none."""
+        for number, kernel in enumerate(self.kernels):
+            if name in kernel.names:
+                return number
+        return -1
 
-
-class _Recorder:
-    """An instrument that records each pass when it ends, and the input of FuseOps."""
-
-    def __init__(self, result: Explanation, pipeline: Pass, target: Target) -> None:
-        self.result = result
-        self.target = target
-        phases = pipeline.phases if isinstance(pipeline, Pipeline) else ()
-        self.phases = [phase.name for phase in phases for _ in phase.passes]
-        self.passes: tuple[Pass, ...] = getattr(pipeline, "passes", (pipeline,))
-        self.libraries: dict[str, int] = {}
-        self.start = perf_counter()
-
-    def __call__(self, number: int, step: Pass, before: IRModule, after: IRModule) -> None:
-        seconds = perf_counter() - self.start
-        if isinstance(step, FuseOps) and after is not before:
-            limit = buffer_limit(before, self.target)
-            self.result.blocks = list(_blocks(before, step.relayouts, limit))
-        self.libraries = _library_calls(after) or self.libraries
-        phase = self.phases[number] if number < len(self.phases) else ""
-        script = None if after is before else _script(after)
-        self.result.passes.append(PassRun(number + 1, step.name, phase, seconds, script))
-        following = number + 1
-        self.result.failed = self.passes[following].name if following < len(self.passes) else ""
-        self.start = perf_counter()  # exclude the time of recording
-
-
-def _script(mod: IRModule) -> str:
-    return print_module(mod, abbreviated=True)
-
-
-def _blocks(mod: IRModule, relayouts: bool, most_buffers: int | None) -> list[FusedBlock]:
-    """The dataflow blocks of a module with the groups that FuseOps forms."""
-    found: list[FusedBlock] = []
-    for name, function in mod.graph_functions.items():
-        blocks = _Blocks()
-        blocks.visit(function.body)
-        for block in blocks.found:
-            report = explain_fusion(block, mod, relayouts=relayouts, most_buffers=most_buffers)
-            several = [g for g in report.groups if len(g) > 1]
-            group_of = {n: i for i, group in enumerate(several) for n in group}
-            nodes = tuple(
-                FusedNode(
-                    node.binding.var.name,
-                    f"{node.binding.var.name} = {print_expr(node.binding.value)}",
-                    node.kind.name.lower(),
-                    group_of.get(i, -1),
-                )
-                for i, node in enumerate(report.graph.nodes)
-            )
-            found.append(FusedBlock(name, nodes, tuple(report.decisions)))
-    return found
-
-
-class _Blocks(Visitor):
-    def __init__(self) -> None:
-        self.found: list[DataflowBlock] = []
-
-    def visit_DataflowBlock(self, node: DataflowBlock) -> None:
-        self.found.append(node)
-        self.generic(node)
-
-
-class _Calls(Visitor):
-    """Counts destination-passing calls by name."""
-
-    def __init__(self) -> None:
-        self.programs: dict[str, int] = {}
-        self.libraries: dict[str, int] = {}
-
-    def visit_Call(self, node: Call) -> None:
-        if isinstance(node.op, CallDPS):
-            match node.args[0]:
-                case GlobalVar(name=name):
-                    self.programs[name] = self.programs.get(name, 0) + 1
-                case ExternFunc(name=name):
-                    self.libraries[name] = self.libraries.get(name, 0) + 1
-                case _:
-                    pass
-        self.generic(node)
-
-
-def _calls(mod: IRModule) -> _Calls:
-    calls = _Calls()
-    for function in mod.graph_functions.values():
-        calls.visit(function.body)
-    return calls
-
-
-def _library_calls(mod: IRModule) -> dict[str, int]:
-    return _calls(mod).libraries
-
-
-def _kernels(
-    mod: IRModule, program: Program, exe: Executable, target: Target
-) -> list[ExplainedKernel]:
-    """The kernels, slowest to compile first."""
-    calls = _calls(mod).programs
-    report = exe.build_report
-    assert report is not None
-    times = {kernel.name: kernel for kernel in report.kernels}
-    found: list[ExplainedKernel] = []
-    for name in program.kernels:
-        func = mod[name]
-        time = times.get(name)
-        if time is None or not isinstance(func, PrimFunc):
-            continue  # the same program as one of another name
-        scheduled = schedule_kernel(func.func, target)
-        flops, nbytes = cost.flops(func.func), cost.bytes_moved(func.func)
-        found.append(
-            ExplainedKernel(
-                name,
-                time.rule,
-                calls.get(name, 0),
-                "" if flops is None else str(flops),
-                "" if nbytes is None else str(nbytes),
-                func.listing(name),
-                PrimFunc(scheduled.parallel).listing(name),
-                time.seconds,
-                time.size,
-                time.cached,
-            )
-        )
-    return sorted(found, key=lambda kernel: -kernel.seconds)
+    def as_json(self) -> dict[str, Any]:
+        """The record as data for `json.dumps`, without the texts of programs. Sizes are in bytes, times in seconds."""
+        return {
+            "title": self.title,
+            "target": self.target,
+            "sizes": dict(self.sizes),
+            "error": None if self.error is None else self.error.message,
+            "failed": self.failed,
+            "passes": [
+                {
+                    "number": run.number,
+                    "name": run.name,
+                    "phase": run.phase,
+                    "seconds": run.seconds,
+                    "changed": run.script is not None,
+                }
+                for run in self.passes
+            ],
+            "steps": [{"name": name, "seconds": seconds} for name, seconds in self.steps],
+            "kernels": [
+                {
+                    "name": kernel.name,
+                    "names": list(kernel.names),
+                    "rule": kernel.rule,
+                    "calls": kernel.calls,
+                    "flops": kernel.flops,
+                    "bytes": kernel.nbytes,
+                    "seconds": kernel.seconds,
+                    "object_bytes": kernel.size,
+                    "cached": kernel.cached,
+                }
+                for kernel in self.kernels
+            ],
+            "libraries": dict(self.libraries),
+            "images": [
+                {
+                    "name": image.name,
+                    "arch": image.arch,
+                    "features": list(image.features),
+                    "kernels": image.images,
+                    "lacks": None if image.lacks is None else list(image.lacks),
+                    "chosen": image.chosen,
+                }
+                for image in self.images
+            ],
+            "memory": None
+            if self.plan is None
+            else {
+                "weights": self.plan.weights,
+                "peak": self.plan.peak,
+                "functions": [
+                    {
+                        "name": function.name,
+                        "planned": function.planned,
+                        "least": function.least,
+                        "unshared": function.unshared,
+                        "storages": list(function.storages),
+                    }
+                    for function in self.plan.functions
+                ],
+            },
+        }

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -143,13 +143,14 @@ class Executable:
         """Verify the bytecode now; errors name `file`."""
         vars(self)["unproved"] = verify(self, file)
 
-    def images_here(self, file: str = "") -> tuple[KernelInfo, ...]:
-        """The kernels; those for CPUs only with the image that runs on this machine. Errors name `file`.
+    def images_here(self, file: str = "", without: Collection[str] = ()) -> tuple[KernelInfo, ...]:
+        """The kernels; those for CPUs only with the image that runs on this machine. Features in `without` count as
+        missing. Errors name `file`.
 
         Raises: ExecutableError (`cpu-features`) where there is none.
         """
         hosts = {n: missing_here for n, slot in enumerate(self.slots) if slot.kind == "cpu"}
-        return choose_images(self.kernels, self.requirements, self.slots, hosts, file=file)
+        return choose_images(self.kernels, self.requirements, self.slots, hosts, without, file)
 
     def require_host(self, file: str = "") -> None:
         """Raises: ExecutableError (`cpu-features`) if the kernels cannot run on this machine."""

@@ -50,13 +50,16 @@ def choose_images(
         image = next((each for each in info.images if not lack(info.slot, each.needs)), None)
         if image is None:
             wanted = [(requirements[i.needs], lack(info.slot, i.needs)) for i in info.images]
-            raise _none_fits(slots[info.slot], wanted, file)
+            raise _none_fits(slots[info.slot], wanted, file, without)
         found.append(info if len(info.images) == 1 else replace(info, images=(image,)))
     return tuple(found)
 
 
 def _none_fits(
-    slot: Slot, wanted: Sequence[tuple[Requirement, tuple[str, ...]]], file: str
+    slot: Slot,
+    wanted: Sequence[tuple[Requirement, tuple[str, ...]]],
+    file: str,
+    without: Collection[str],
 ) -> ExecutableError:
     where = f"{file}: " if file else ""
     is_cpu = slot.kind == "cpu"
@@ -67,6 +70,8 @@ def _none_fits(
     if len(wanted) == 1:
         lacked = ", ".join(wanted[0][1])
         what = "CPU features that this machine lacks" if is_cpu else "what the device lacks"
+        if any(feature in without for feature in wanted[0][1]):
+            what += " or that are left out"
         return ExecutableError(code, f"{where}the kernels need {what}: {lacked}", help=help)
     what = "this machine" if is_cpu else f"the device of the slot {slot.name!r}"
     names = ", ".join(needs.name or needs.arch for needs, _ in wanted)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,7 +13,7 @@ import pytest
 import relaxpy
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.errors import BuildError
-from relaxpy.explain.explanation import Explanation, explain
+from relaxpy.explain import Explanation, explain
 from relaxpy.explain.page import page
 from relaxpy.ir.module import IRModule
 from relaxpy.transform.base import Pass, PassContext
@@ -43,25 +42,6 @@ BROWSER = next(
 @pytest.fixture(scope="module")
 def explanation() -> Explanation:
     return explain(MOD, bounds={"n": 64}, title="a <model>")
-
-
-class Tags(HTMLParser):
-    """Checks that what is opened is closed, and collects text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ("meta", "input", "rect", "path", "br", "line", "circle"):
-            self.open.append(tag)
-        self.ids += [value for name, value in attrs if name == "id" and value]
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("rect", "path", "line", "circle"):
-            return
-        assert self.open.pop() == tag
 
 
 def test_what_is_noted(explanation: Explanation) -> None:
@@ -95,26 +75,52 @@ def test_fusion_is_told_with_reasons(explanation: Explanation) -> None:
     groups = {node.var: node.group for node in block.nodes}
     assert groups["a"] == groups["b"] >= 0
     assert groups["d"] == -1
+    assert [str(node.source) for node in block.nodes[:2]] == ["<text>:8", "<text>:9"]
+    assert block.nodes[0].flops == 2 * 64 * 8 * 8
 
 
-def test_the_page_is_whole_and_needs_nothing_else(explanation: Explanation) -> None:
-    text = page(explanation)
-    tags = Tags()
-    tags.feed(text)
-    assert tags.open == []
-    assert len(tags.ids) == len(set(tags.ids))
-    assert {"summary", "time", "passes", "fusion", "memory", "kernels", "libraries"} <= set(
-        tags.ids
+def test_decisions_are_recorded_where_nothing_is_fused() -> None:
+    """The reasons are of interest then, above all."""
+    mod = relaxpy.parse(
+        """
+@R.function
+def main(x: R.Tensor((8, 8), dtype="float32")):
+    y = R.cumsum(x, axis=0)
+    z = R.nn.softmax(y)
+    return z
+"""
     )
-    assert "a &lt;model&gt;" in text
-    assert "tests.&lt;lib&gt;" in text
-    assert "<model>" not in text
-    for outside in ("http://", "https://", "src=", "@import", "url("):
-        assert outside not in text.replace("http://www.w3.org/2000/svg", "")
-    assert '<span class="plus">+' in text
-    assert "each with memory of its own; after it 1 storage of" in text
-    before, after = text.index("<h3>Before planning</h3>"), text.index("<h3>After planning</h3>")
-    assert before < text.index("<svg", before) < after < text.index("<svg", after)
+    (block,) = explain(mod).blocks
+    assert [decision.fused for decision in block.decisions] == [False]
+
+
+def test_alternatives() -> None:
+    """Of a target with several CPUs each kernel is listed once, with the times of its images."""
+    result = explain(MOD, "llvm -mcpu=x86-64-v2,x86-64-v3", bounds={"n": 64})
+    assert result.error is None
+    product = result.kernels[result.kernel_of("fused_matmul_relu")]
+    assert [time.rule for time in product.times] == ["matmul", "matmul"]
+    assert product.rule == "matmul"
+    assert {image.name: image.images for image in result.images} == dict.fromkeys(
+        ("x86-64-v3", "x86-64-v2"), len(result.kernels)
+    )
+    text = page(result)
+    assert '<section id="images">' in text
+    assert "in order of preference" in text
+
+
+def test_equal_programs_are_one_kernel() -> None:
+    mod = relaxpy.parse(
+        """
+@R.function
+def main(x: R.Tensor((8, 8), dtype="float32"), y: R.Tensor((8, 8), dtype="float32")):
+    a = R.cumsum(x, axis=0)
+    b = R.cumsum(y, axis=0)
+    return (a, b)
+"""
+    )
+    (kernel,) = explain(mod).kernels
+    assert kernel.calls == 2
 
 
 @dataclass(frozen=True)

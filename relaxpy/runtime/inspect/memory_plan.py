@@ -19,14 +19,10 @@ from relaxpy.errors import UsageError
 from relaxpy.runtime import dtype as dtypes
 from relaxpy.runtime.bytecode import (
     Alloc,
-    Assert,
     Call,
     Closure,
-    Eval,
     FunctionCode,
     Heap,
-    IntExpr,
-    IntOp,
     Invoke,
     Kernel,
     KernelInfo,
@@ -41,7 +37,7 @@ from relaxpy.runtime.bytecode import (
     View,
 )
 from relaxpy.runtime.devices.cpu.threads import num_threads
-from relaxpy.runtime.integers import compute
+from relaxpy.runtime.inspect.heap_values import heap_at, known_sizes, symbol_slots, value_of
 from relaxpy.runtime.lifetimes import Lifetimes
 
 _NAMED = 4
@@ -246,7 +242,7 @@ def plan_of(
 
     Raises: UsageError (`plan-sizes`) for a name that no function has, and a variable without value and bound.
     """
-    known = {code.name: _slots(code) for code in functions}
+    known = {code.name: symbol_slots(code) for code in functions}
     for name in sizes:
         owner, _, symbol = name.rpartition(".")
         if not any(symbol in slots for n, slots in known.items() if owner in ("", n)):
@@ -254,12 +250,8 @@ def plan_of(
             raise UsageError("plan-sizes", f"no function has a size {name!r}", help=has)
     plans: list[FunctionPlan] = []
     for code in functions:
-        bounds = _bounds(code)
-        values = {
-            symbol: sizes.get(f"{code.name}.{symbol}", sizes.get(symbol, bounds.get(slot)))
-            for symbol, slot in known[code.name].items()
-        }
-        heap = _heap(code, {known[code.name][s]: v for s, v in values.items() if v is not None})
+        values = known_sizes(code, sizes)
+        heap = heap_at(code, values)
         unknown = _unknown(code, heap)
         if not unknown:
             given = {symbol: size for symbol, size in values.items() if size is not None}
@@ -284,68 +276,10 @@ def _arguments(names: Sequence[str]) -> str:
     return ", ".join(f"{name}=2048" for name in names)
 
 
-def _slots(code: FunctionCode) -> dict[str, int]:
-    """The symbolic variables of a function and their heap slots."""
-    found: dict[str, int] = {}
-    for instr in code.code:
-        if isinstance(instr, Match):
-            check = code.checks[instr.check]
-            for name, slot in check.symbols:
-                # The size of a dimension that is not a variable is named after the value and the axis: x_0.
-                value, _, axis = name.rpartition("_")
-                if not (value == check.name and axis.isdigit()):
-                    found.setdefault(name, slot)
-    return found
-
-
-def _bounds(code: FunctionCode) -> dict[int, int]:
-    """Heap slot → the upper bound that calls are checked against."""
-    found: dict[int, int] = {}
-    for instr in code.code:
-        match instr:
-            case Assert(lhs=IntOp("le", (Heap(slot), int(limit))), rhs=1):
-                found[slot] = min(limit, found.get(slot, limit))
-            case _:
-                pass
-    return found
-
-
-def _heap(code: FunctionCode, values: Mapping[int, int]) -> list[int | None]:
-    """The heap of a call with these values of its variables; None in slots whose value they do not determine."""
-    heap: list[int | None] = list(code.heap_init)
-    for instr in code.code:
-        if isinstance(instr, Eval):
-            heap[instr.dst] = None
-        elif isinstance(instr, Match):
-            for _, slot in code.checks[instr.check].symbols:
-                heap[slot] = None
-    for slot, value in values.items():
-        heap[slot] = value
-    for instr in code.code:
-        if isinstance(instr, Eval) and instr.dst not in values:
-            heap[instr.dst] = _value(instr.expr, heap)
-    return heap
-
-
-def _value(expr: IntExpr, heap: Sequence[int | None]) -> int | None:
-    if isinstance(expr, int):
-        return expr
-    if isinstance(expr, Heap):
-        return heap[expr.index]
-    args = [_value(arg, heap) for arg in expr.args]
-    known = [arg for arg in args if arg is not None]
-    if len(known) < len(args):
-        return None
-    try:
-        return compute(expr.op, known)
-    except ZeroDivisionError:
-        return None
-
-
 def _unknown(code: FunctionCode, heap: Sequence[int | None]) -> str:
     """A tensor or storage whose size is unknown with this heap; "" if there is none."""
     for index, size in enumerate(code.storages):
-        if _value(size, heap) is None:
+        if value_of(size, heap) is None:
             return f"storage {index}"
     for instr in code.code:
         if isinstance(instr, Alloc) and None in heap[instr.shape : instr.shape + instr.ndim]:
@@ -370,7 +304,7 @@ def _function(
         tensors.append(
             PlannedTensor(place.binding, nbytes, instr.storage, instr.offset, at, end, place)
         )
-    storages = tuple(_value(size, heap) or 0 for size in code.storages)
+    storages = tuple(value_of(size, heap) or 0 for size in code.storages)
     return FunctionPlan(code.name, dict(sizes), storages, tuple(tensors), len(code.code))
 
 
@@ -418,8 +352,8 @@ def _inside(
             shape = shapes.get(arg.index, ())
             sizes.append(shape[axis] if axis < len(shape) else None)
         else:
-            sizes.append(_value(arg, heap) if isinstance(arg, (Heap, int)) else None)
-    shared, each = _value(memory.shared, sizes), _value(memory.each, sizes)
+            sizes.append(value_of(arg, heap) if isinstance(arg, (Heap, int)) else None)
+    shared, each = value_of(memory.shared, sizes), value_of(memory.each, sizes)
     if shared is None or each is None:
         return InsideKernel(info.name, known=False)
     return InsideKernel(info.name, True, shared, each)

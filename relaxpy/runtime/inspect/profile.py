@@ -97,7 +97,7 @@ class Profile:
 
     def by_kernel(self) -> list[Row]:
         """Kernels, library functions and Python functions, longest first; the machine's own time is last."""
-        rows = self._rows(lambda event: event.name)
+        rows = self.rows_by(lambda event: event.name)
         rest = max(0.0, self.seconds - sum(row.seconds for row in rows))
         return [*rows, Row(MACHINE, 0, rest, 0, 0)]
 
@@ -106,7 +106,7 @@ class Profile:
         return self._table(self._lines(), "line")
 
     def _lines(self) -> list[Row]:
-        return self._rows(lambda event: event.place)
+        return self.rows_by(lambda event: event.place)
 
     def __str__(self) -> str:
         return self._table(self.by_kernel(), "kernel")
@@ -155,7 +155,8 @@ class Profile:
         """Write `chrome_trace` to a file. Raises UsageError (`file-write`)."""
         write_text(path, json.dumps(self.chrome_trace()))
 
-    def _rows(self, key: Callable[[Event], str]) -> list[Row]:
+    def rows_by(self, key: Callable[[Event], str]) -> list[Row]:
+        """The events grouped by a key, longest first; medians over the repeated calls."""
         turns: dict[str, list[list[Event]]] = defaultdict(lambda: [[] for _ in range(self.repeat)])
         for event in self.events:
             turns[key(event)][event.turn].append(event)
