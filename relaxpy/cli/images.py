@@ -25,7 +25,7 @@ def examine(file: str, features: Sequence[str], as_json: bool) -> bool:
     if as_json:
         print_json(data)
         return problem is None
-    click.echo(f"{file}: {len(executable.kernels)} kernels for {data['target']}")
+    click.echo(f"{file}: {_counted(len(executable.kernels))} for {data['target']}")
     for image in data["images"]:
         mark = {True: click.style("yes", fg="green"), False: click.style("no ", fg="yellow")}
         runs = image["lacks"] is None or not image["lacks"]
@@ -37,6 +37,10 @@ def examine(file: str, features: Sequence[str], as_json: bool) -> bool:
     else:
         click.echo(f"{file} runs here.")
     return problem is None
+
+
+def _counted(kernels: int) -> str:
+    return f"{kernels} kernel{'s' * (kernels != 1)}"
 
 
 def _problem(executable: Executable, features: Sequence[str], file: str) -> ExecutableError | None:

@@ -116,7 +116,7 @@ class Difference:
         if self.diverges is not None:
             yield f"the modules differ from {self.diverges or 'the source'} on"
         if self.kernels:
-            yield f"kernels ({self.same_kernels} are the same)"
+            yield f"kernels ({self.same_kernels} unchanged)"
             for change in self.kernels:
                 what = ", ".join(change.what)
                 yield f"  {MARKS[change.status]} {change.name}" + (f": {what}" if what else "")
@@ -179,7 +179,7 @@ def compare(before: Explanation, after: Explanation) -> Difference:
     diverges: str | None = None
     if before.passes and after.passes:
         passes = tuple(_passes(before.passes, after.passes))
-        diverges = _diverges(before, after)
+        diverges = _diverges(before, after, passes)
     return Difference(
         before,
         after,
@@ -267,20 +267,17 @@ def _passes(before: Sequence[PassRun], after: Sequence[PassRun]) -> Iterator[Pas
             yield from (PassPair(run.name, None, run) for run in after[j:stop])
 
 
-def _diverges(before: Explanation, after: Explanation) -> str | None:
-    """The first step after which the modules differ, of the passes that both begin with; "": the sources do."""
+def _diverges(before: Explanation, after: Explanation, passes: Sequence[PassPair]) -> str | None:
+    """The first pass after which the modules differ, of the passes of both in order; "": the sources do."""
     old, new = before.script, after.script
     if old != new:
         return ""
-    for a, b in zip(before.passes, after.passes, strict=False):
-        if a.name != b.name:
-            return f"{a.name} / {b.name}"
-        old, new = a.script or old, b.script or new
+    for pair in passes:
+        old = (pair.before and pair.before.script) or old
+        new = (pair.after and pair.after.script) or new
         if old != new:
-            return a.name
-    longer = max(before.passes, after.passes, key=len)
-    shorter = min(len(before.passes), len(after.passes))
-    return longer[shorter].name if len(longer) > shorter else None
+            return pair.name
+    return None
 
 
 def _memories(before: Explanation, after: Explanation) -> Iterator[MemoryPair]:

@@ -34,7 +34,7 @@ def difference(found: Difference, links: Links) -> str:
     )
     parts.append(table(("", before, after), rows))
     if found.kernels:
-        parts.append(f"<h3>Kernels ({found.same_kernels} are the same)</h3>")
+        parts.append(f"<h3>Kernels ({found.same_kernels} unchanged)</h3>")
         parts += [_kernel(change, links) for change in found.kernels]
     if any(pair.differs for pair in found.memory):
         parts.append("<h3>Memory</h3>" + _memory(found))
@@ -69,6 +69,7 @@ def _programs(change: KernelChange) -> Iterator[str]:
         ("loops as compiled", change.before.scheduled, change.after.scheduled),
     )
     for title, before, after in texts:
+        before = before.replace(f"def {change.before.name}(", f"def {change.after.name}(", 1)
         if before and after and (changes := changed_lines(before, after)):
             yield folded(title, diff(changes), open=True)
 

@@ -23,8 +23,8 @@ ROW, GAP = 17, 3
 """The least height of a node, and between nodes."""
 WHOLE = 420
 """The height of 100 %."""
-LETTER = 6.7
-"""The width of a letter."""
+LETTER = 7.3
+"""The width of a letter in the widest of the usual fonts."""
 
 
 def flow_picture(flow: Flow, links: Links) -> str:
@@ -39,6 +39,7 @@ def flow_picture(flow: Flow, links: Links) -> str:
         (place.end for column in (lines, operators, kernels) for place in column), default=0
     )
     tokens = _Tokens(graph)
+    most = max((kernel.weight for kernel in graph.kernels), default=0.0)
     parts = [
         *_bands(flow, graph, tokens, lines, operators, kernels),
         *(_line(flow, graph.lines[n], lines[n], tokens.line(n), links) for n in range(len(lines))),
@@ -47,7 +48,7 @@ def flow_picture(flow: Flow, links: Links) -> str:
             for n in range(len(operators))
         ),
         *(
-            _kernel(flow, graph.kernels[n], n, kernels[n], tokens.kernel(n), links)
+            _kernel(flow, graph.kernels[n], n, kernels[n], tokens.kernel(n), links, most)
             for n in range(len(kernels))
         ),
     ]
@@ -270,19 +271,21 @@ def _operator(flow: Flow, graph: FlowGraph, n: int, place: _Place, tokens: str) 
     return _node(target, tokens, about, body)
 
 
-def _kernel(flow: Flow, node: Node, n: int, place: _Place, tokens: str, links: Links) -> str:
+def _kernel(
+    flow: Flow, node: Node, n: int, place: _Place, tokens: str, links: Links, most: float
+) -> str:
     share = flow.share(node.weight)
     several = f" ×{node.launches}" if node.launches > 1 else ""
     about = f"{node.label}: {flow.words(node.weight)}, {percent(share)}, {node.launches} launches"
     label = shortened(node.label, int((SHARE - KERNEL_TEXT - 10) / LETTER) - len(several)) + several
     y = place.middle
     colour = f"fill:hsl({hue(n)} 60% 48%)"
-    room = WIDTH - SHARE - 60
+    length = max(1.0, (WIDTH - SHARE - 70) * node.weight / most if most else 0.0)
     body = (
         _text(KERNEL_TEXT, y + 4, label, SHARE - KERNEL_TEXT)
         + _rect(KERNEL, place, colour)
         + _text(SHARE + 48, y + 4, percent(share), 60, ' text-anchor="end"')
-        + f'<rect x="{SHARE + 56}" y="{y - 5:.1f}" width="{max(1, room * share):.1f}" height="10" rx="2" '
+        + f'<rect x="{SHARE + 56}" y="{y - 5:.1f}" width="{length:.1f}" height="10" rx="2" '
         f'style="{colour}"/>'
     )
     return _node(links.kernel(str(node.key)), tokens, about, body)

@@ -19,10 +19,12 @@ def kernels(explanation: Explanation, found: Sequence[Flow], links: Links) -> st
         flow.function: {n: sum(t.weight for t in each) for n, each in flow.by_kernel()}
         for flow in found
     }
-    parts = [
-        _kernel(number, kernel, found, shares, links)
-        for number, kernel in enumerate(explanation.kernels)
-    ]
+    weights = shares[found[0].function] if found else {}
+    order = sorted(
+        range(len(explanation.kernels)),
+        key=lambda n: -sum(weights.get(name, 0.0) for name in explanation.kernels[n].names),
+    )
+    parts = [_kernel(n, explanation.kernels[n], found, shares, links) for n in order]
     if not parts:
         return ""
     about = ""

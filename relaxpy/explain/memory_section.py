@@ -43,8 +43,8 @@ def _planning(function: FunctionPlan) -> str:
     tensors = f"{count} tensor{'s' * (count != 1)}"
     return (
         f"<p><b>{name(function.name)}</b>: before planning {tensors} of {shown(function.unshared)}, each with memory "
-        f"of its own; after it {storages} of {shown(function.planned)}. At the busiest moment {shown(function.least)} are "
-        "in use.</p>"
+        f"of its own; after it {storages} of {shown(function.planned)}. At the busiest moment {shown(function.least)} "
+        "are in use.</p>"
     )
 
 

@@ -33,24 +33,30 @@ def page(explanation: Explanation, changes: Difference | None = None) -> str:
         explanation.title if changes is None else f"{changes.before.title} → {explanation.title}"
     )
     sections = [
-        ("summary", "Summary", _summary(explanation)),
-        ("changes", "What changed", "" if changes is None else difference(changes, links)),
-        ("flow", "From source to time", _flows(explanation, found, links)),
-        ("time", "Time of a call", _calls(found, links)),
-        ("build", "Time of the build", build_chart(explanation)),
-        ("passes", "Pass by pass", _passes(explanation)),
-        ("fusion", "What was fused, and why not", fusion(explanation.blocks, links)),
-        ("memory", "Memory", memory(explanation, links)),
-        ("kernels", "Kernels", kernels(explanation, found, links)),
-        ("images", "Images of the kernels", images(explanation.images)),
-        ("libraries", "Library calls", _libraries(explanation)),
-        ("bytecode", "Bytecode", _bytecode(explanation)),
-        ("script", "The program as it was written", _script(explanation)),
+        ("summary", "Summary", "Summary", _summary(explanation)),
+        (
+            "changes",
+            "Changes",
+            "What changed",
+            "" if changes is None else difference(changes, links),
+        ),
+        ("flow", "Flow", "From source to time", _flows(explanation, found, links)),
+        ("time", "Call", "Time of a call", _calls(found, links)),
+        ("build", "Build", "Time of the build", build_chart(explanation)),
+        ("passes", "Passes", "Pass by pass", _passes(explanation)),
+        ("fusion", "Fusion", "What was fused, and why not", fusion(explanation.blocks, links)),
+        ("memory", "Memory", "Memory", memory(explanation, links)),
+        ("kernels", "Kernels", "Kernels", kernels(explanation, found, links)),
+        ("images", "Images", "Images of the kernels", images(explanation.images)),
+        ("libraries", "Libraries", "Library calls", _libraries(explanation)),
+        ("bytecode", "Bytecode", "Bytecode", _bytecode(explanation)),
+        ("script", "Program", "The program as it was written", _script(explanation)),
     ]
-    present = [(id, heading, body) for id, heading, body in sections if body]
-    navigation = "".join(f'<a href="#{id}">{heading}</a>' for id, heading, _ in present)
+    """Id, name in the navigation, heading, HTML."""
+    present = [each for each in sections if each[-1]]
+    navigation = "".join(f'<a href="#{id}">{short}</a>' for id, short, _, _ in present)
     bodies = "".join(
-        f'<section id="{id}"><h2>{heading}</h2>{body}</section>' for id, heading, body in present
+        f'<section id="{id}"><h2>{heading}</h2>{body}</section>' for id, _, heading, body in present
     )
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{text(title)} – relaxpy</title>'

@@ -49,12 +49,13 @@ stroke-opacity:.7;stroke-linejoin:round}
 .chart label{margin:0 1em 0 .2em}
 .strip{display:flex;height:1.1em;margin:.3em 0;border-radius:3px;overflow:hidden;background:var(--soft)}
 .strip i{background:hsl(var(--h) 55% var(--l));border-right:1px solid var(--paper)}
-.bar{display:grid;grid-template-columns:minmax(8em,22em) 7em 5em minmax(6em,1fr);gap:.8em;align-items:center;
-padding:.06em 0 .06em 1.1em}
-.bar .number{text-align:right}.bar .label{overflow-wrap:anywhere}
-summary.bar{padding-left:0;list-style:none}summary.bar .label::before{content:"▸ ";opacity:.6}
-[open]>summary.bar .label::before{content:"▾ "}summary.bar::-webkit-details-marker{display:none}
-.parts .bar{font-size:.93em}.parts .track i{opacity:.65}.parts ul{margin:.1em 0}.parts p{margin:.3em 0 0;opacity:.75}
+.bar{display:grid;grid-template-columns:minmax(8em,24em) 7em 5em minmax(6em,1fr);gap:.8em;align-items:center;
+padding:.06em 0}
+.bar .number{text-align:right}.bar .label{padding-left:1.1em;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
+summary.bar{list-style:none}summary.bar .label{padding-left:0}
+summary.bar .label::before{content:"▸";display:inline-block;width:1.1em;opacity:.6}
+[open]>summary.bar .label::before{content:"▾"}summary.bar::-webkit-details-marker{display:none}
+.parts .track i{opacity:.65}.parts ul{margin:.1em 0}.parts p{margin:.3em 0 0;opacity:.75}
 .track{height:.85em;border-radius:2px;background:var(--soft)}
 .track i{display:block;height:100%;min-width:1px;width:calc(var(--lin)*1%);border-radius:2px;
 background:hsl(var(--h,210) 55% var(--l))}.track i.apart{opacity:.3}

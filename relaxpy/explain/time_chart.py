@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from relaxpy.explain.explanation import Explanation
 from relaxpy.explain.flow import COUNTED, ESTIMATED, MEASURED, Flow, TimedLaunch, duration
@@ -42,8 +42,10 @@ class Bar:
     note: str = ""
     """HTML behind the bar."""
     open: bool = False
-    counts: bool = field(default=True)
+    counts: bool = True
     """Whether it is part of the whole: not for a kernel from the cache, whose time was spent in another build."""
+    share: float | None = None
+    """Its share if that is not of the whole."""
 
 
 def chart(bars: Sequence[Bar], id: str) -> str:
@@ -116,13 +118,15 @@ def _rows(bars: Sequence[Bar], scale: _Scale) -> str:
 
 
 def _row(bar: Bar, scale: _Scale) -> str:
-    share = percent(bar.value / scale.whole) if bar.counts and scale.whole else ""
+    share = ""
+    if bar.counts and scale.whole:
+        share = percent(bar.value / scale.whole if bar.share is None else bar.share)
     style = f"--lin:{scale.linear(bar.value):.2f};--log:{scale.logarithmic(bar.value):.2f}"
     if bar.hue is not None:
         style += f";--h:{bar.hue}"
     kind = "" if bar.counts else ' class="apart"'
     cells = (
-        f'<span class="label">{bar.label}</span><span class="number">{bar.words}</span>'
+        f'<span class="label" title="{text(bar.key)}">{bar.label}</span><span class="number">{bar.words}</span>'
         f'<span class="number">{share}</span><span class="track"><i{kind} style="{style}"></i></span>'
     )
     key = f'data-name="{text(bar.key)}"' if bar.key else ""
@@ -219,8 +223,8 @@ def build_chart(explanation: Explanation) -> str:
         if step == "kernels":
             parts = tuple(_compiled(explanation))
             note = (
-                f"<p>Each kernel with the time of its own thread; {explanation.jobs} compile at a time. Pale: from the "
-                "cache, with the time that it once took.</p>"
+                f"<p>Each kernel with the time of its own thread and its share of all of these; "
+                f"{explanation.jobs} compile at a time. Pale: from the cache, with the time that it once took.</p>"
                 if parts
                 else ""
             )
@@ -230,6 +234,7 @@ def build_chart(explanation: Explanation) -> str:
 
 
 def _compiled(explanation: Explanation) -> list[Bar]:
+    whole = sum(kernel.seconds for kernel in explanation.kernels if not kernel.cached)
     return [
         Bar(
             link(f"kernel-{number}", kernel.name),
@@ -238,6 +243,7 @@ def _compiled(explanation: Explanation) -> list[Bar]:
             kernel.name,
             25,
             counts=not kernel.cached,
+            share=kernel.seconds / whole if whole else 0.0,
         )
         for number, kernel in enumerate(explanation.kernels)
         if kernel.times

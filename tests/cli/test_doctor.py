@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from click.testing import CliRunner
 
+import relaxpy
 from relaxpy.cli import doctor
 from relaxpy.cli.probe import PROBES, Finding
 
@@ -112,3 +113,46 @@ def test_json_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     findings["llvm"] = Finding(False, "znver5", "it is broken")
     result = CliRunner().invoke(doctor.doctor, ["--json"])
     assert (result.exit_code, json.loads(result.stdout)["works"]) == (1, False)
+
+
+PROGRAM = """
+@R.function
+def main(x: R.Tensor((4,), dtype="float32")) -> R.Tensor((4,), dtype="float32"):
+    y = R.exp(x)
+    return y
+"""
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An executable with kernels for two CPUs."""
+    path = tmp_path_factory.mktemp("images") / "both.rxe"
+    relaxpy.build(relaxpy.parse(PROGRAM), "llvm -mcpu=x86-64-v2,x86-64-v3").save(path)
+    return str(path)
+
+
+def test_the_images_of_a_file(both: str) -> None:
+    """Requirements, and what runs here; nothing is tried."""
+    done = CliRunner().invoke(doctor.doctor, [both, "--without-feature", "avx2"])
+    assert done.exit_code == 0
+    assert "x86-64-v3: 1 kernel, cannot run here without avx2" in done.output
+    assert "x86-64-v2: 1 kernel, runs here" in done.output
+    assert "needs x86_64, " in done.output
+    assert done.output.endswith("both.rxe runs here.\n")
+
+
+def test_a_file_that_does_not_run_here(both: str) -> None:
+    arguments = [both, "--without-feature", "avx2,sse4.2", "--json"]
+    done = CliRunner().invoke(doctor.doctor, arguments)
+    assert done.exit_code == 1
+    data = json.loads(done.output)
+    assert data["runs"] is False
+    assert "runs none of them" in data["problem"]
+    assert [image["chosen"] for image in data["images"]] == [0, 0]
+    assert set(data["images"][0]["lacks"]) >= {"avx2", "sse4.2"}
+
+
+def test_features_are_of_a_file() -> None:
+    done = CliRunner().invoke(doctor.doctor, ["--without-feature", "avx2"])
+    assert done.exit_code == 2
+    assert "--without-feature is for an executable" in done.output

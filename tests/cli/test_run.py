@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import relaxpy
 from relaxpy.cli.main import main
 from relaxpy.runtime import Executable
 from relaxpy.runtime.bytecode import FunctionCode, Item, MakeTuple, Param, Return
@@ -186,3 +187,21 @@ def test_json_with_repetitions_and_files(
     assert (code, data["results"], data["repeat"]) == (0, {"result": 3}, 2)
     assert data["median_seconds"] > 0
     assert f"saved {file}" in err
+
+
+def test_without_a_feature(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another image of the same kernel runs; where none is left, the error names the feature."""
+    mod = relaxpy.parse(
+        "@R.function\ndef main(x: R.Tensor((4,), 'float32')):\n    y = R.exp(x)\n    return y\n"
+    )
+    path = str(tmp_path / "both.rxe")
+    relaxpy.build(mod, "llvm -mcpu=x86-64-v2,x86-64-v3").save(path)
+    given = [path, "--input", "x=f32[4]"]
+    expected = run(capsys, *given)
+    assert run(capsys, *given, "--without-feature", "avx2") == expected
+    code, _, err = run(capsys, *given, "--without-feature", "+avx2,sse4.2")
+    assert code == 1
+    assert "sse4.2" in err
+    code, _, err = run(capsys, *given, "--without-feature", "axv2")
+    assert code == 0
+    assert "needs axv2: did you mean avx2?" in err

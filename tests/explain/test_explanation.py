@@ -75,7 +75,7 @@ def test_fusion_is_told_with_reasons(explanation: Explanation) -> None:
     groups = {node.var: node.group for node in block.nodes}
     assert groups["a"] == groups["b"] >= 0
     assert groups["d"] == -1
-    assert [str(node.source) for node in block.nodes[:2]] == ["<text>:8", "<text>:9"]
+    assert [str(node.source) for node in block.nodes[:2]] == ["<text>:7", "<text>:8"]
     assert block.nodes[0].flops == 2 * 64 * 8 * 8
 
 

@@ -7,9 +7,22 @@ import pytest
 
 import relaxpy
 from relaxpy.explain import Explanation, explain
-from relaxpy.explain.flow import COUNTED, ESTIMATED, MEASURED, Flow, duration, flows
+from relaxpy.explain.explanation import SourceLine
+from relaxpy.explain.flow import (
+    COUNTED,
+    ESTIMATED,
+    MEASURED,
+    Flow,
+    Part,
+    TimedLaunch,
+    duration,
+    flows,
+)
 from relaxpy.explain.flow_graph import MOST_KERNELS, MOST_LINES, MOST_OPERATORS, flow_graph
+from relaxpy.explain.flow_picture import flow_picture
 from relaxpy.explain.links import Links
+from relaxpy.runtime.bytecode import Location
+from relaxpy.runtime.inspect.launches import Launch
 
 MOD = relaxpy.parse(
     """
@@ -154,27 +167,34 @@ def test_repeats_are_one_node() -> None:
     assert sum(node.weight for node in graph.lines) == pytest.approx(found.total)
 
 
-def test_a_program_of_a_hundred_kernels_stays_readable() -> None:
-    """Each function of another width is a kernel of its own."""
-    body = "".join(
-        f"\n        y{i} = R.cumsum(R.exp(R.ones(R.shape([{i + 2}]), dtype='float32')))"
-        for i in range(150)
-    )
-    results = ", ".join(f"y{i}" for i in range(150))
-    mod = relaxpy.parse(
-        f"@R.function\ndef main(x: R.Tensor((3,), 'float32')):\n    with R.dataflow():{body}"
-        f"\n        R.output({results})\n    return ({results})\n"
-    )
-    result = explain(mod)
-    assert result.error is None
-    for found in flows(result):
-        graph = flow_graph(found)
-        assert len(graph.lines) <= MOST_LINES
-        assert len(graph.kernels) <= MOST_KERNELS
-        assert len(graph.operators) <= MOST_OPERATORS
-        for column in (graph.lines, graph.operators, graph.kernels):
-            assert sum(node.weight for node in column) == pytest.approx(found.total)
-        assert sum(graph.reads.values()) == pytest.approx(found.total)
+def test_a_program_of_many_kernels_stays_readable() -> None:
+    """Four hundred kernels, each of a line and of operators of its own, and one of most of the time."""
+    timed: list[TimedLaunch] = []
+    for n in range(400):
+        source = SourceLine("model.py", n + 1)
+        parts = (Part(source, f"a{n}", f"op{n}", 1.0), Part(source, f"b{n}", f"other{n}", n + 1.0))
+        launch = Launch("main", n, "kernel", f"kernel{n}", Location(f"b{n}"), None, None)
+        timed.append(TimedLaunch(launch, 1, n + 2.0, parts, None))
+    found = Flow("main", ESTIMATED, tuple(timed))
+    graph = flow_graph(found)
+    assert len(graph.lines) == len(graph.kernels) == MOST_KERNELS
+    assert len(graph.operators) <= MOST_OPERATORS
+    assert "369 other kernels" in [node.label for node in graph.kernels]
+    for column in (graph.lines, graph.operators, graph.kernels):
+        assert sum(node.weight for node in column) == pytest.approx(found.total)
+    assert sum(graph.reads.values()) == pytest.approx(found.total)
+    assert len(flow_picture(found, Links(Explanation("many", "llvm"), [found]))) < 200_000
+
+
+def test_many_lines_in_few_kernels() -> None:
+    """Each line has an operator of its own, so none are merged: the smallest are put together."""
+    parts = [Part(SourceLine("model.py", n + 1), f"a{n}", f"op{n}", n + 1.0) for n in range(100)]
+    launch = Launch("main", 0, "kernel", "all", Location("a"), None, None)
+    timed = TimedLaunch(launch, 1, sum(part.weight for part in parts), tuple(parts), None)
+    graph = flow_graph(Flow("main", ESTIMATED, (timed,)))
+    assert len(graph.lines) == MOST_LINES
+    assert graph.lines[0].label == "model.py:1 and 60 other lines"
+    assert sum(graph.reads.values()) == pytest.approx(timed.weight)
 
 
 def test_units() -> None:

@@ -9,6 +9,8 @@ from html import escape
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from relaxpy.runtime.function_listing import printable
+
 if TYPE_CHECKING:
     from relaxpy.runtime.inspect.memory_plan import FunctionPlan, MemoryPlan, PlannedTensor
 
@@ -46,7 +48,7 @@ def _function(function: FunctionPlan, top: int) -> Iterator[str]:
 
     at = ", ".join(f"{name} = {size}" for name, size in function.sizes.items())
     title = f"{function.name}({at}): {shown(function.planned)}, {shown(function.least)} in use at the busiest moment"
-    yield f'<text x="{LEFT}" y="{top - 8}" font-size="14" font-weight="bold">{escape(title)}</text>'
+    yield f'<text x="{LEFT}" y="{top - 8}" font-size="14" font-weight="bold">{_escaped(title)}</text>'
     planned = [t for t in function.tensors if t.storage >= 0]
     starts = _starts(function.storages)
     for storage, (size, start) in enumerate(zip(function.storages, starts, strict=True)):
@@ -70,8 +72,8 @@ def _tensor(function: FunctionPlan, tensor: PlannedTensor, top: int, start: int)
     where = f" {PurePath(tensor.place.file).name}:{tensor.place.line}" if tensor.place.file else ""
     time = f"instructions {tensor.begin} to {tensor.end}"
     about = f"{tensor.name}: {shown(tensor.nbytes)} at {tensor.offset}, {time}{where}"
-    colour = COLOURS[zlib.crc32(tensor.name.encode()) % len(COLOURS)]
-    yield f"<g><title>{escape(about)}</title>"
+    colour = COLOURS[zlib.crc32(printable(tensor.name).encode()) % len(COLOURS)]
+    yield f"<g><title>{_escaped(about)}</title>"
     yield _rect(x, y, right - x, height, colour, "#555")
     if height > 12 and right - x > LETTER * len(tensor.name) + 6:
         yield _text(x + 3, y + min(height / 2 + 4, 14), tensor.name)
@@ -124,4 +126,9 @@ def _rect(x: float, y: float, width: float, height: float, fill: str, stroke: st
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{_escaped(text)}</text>'
+
+
+def _escaped(text: str) -> str:
+    """Names come from files: characters that do not print, or cannot be encoded, are shown as escapes."""
+    return escape(printable(text))
