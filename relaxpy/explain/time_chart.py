@@ -145,9 +145,11 @@ def call_chart(flow: Flow, links: Links, id: str) -> str:
         MEASURED: f"Measured: a call takes {duration(flow.total)}.",
         ESTIMATED: "Estimated from the bytes that each launch must move and its floating-point operations, eight of "
         "which count as a byte (<code>--input</code> measures instead).",
-        COUNTED: "Sizes are not known, so every launch counts the same (<code>--bound n=128</code> or <code>--size "
-        "n=128</code> gives them, <code>--input</code> measures).",
+        COUNTED: "Costs are not known at these sizes, so every launch counts the same (<code>--bound n=128</code> or "
+        "<code>--size n=128</code> gives sizes, <code>--input</code> measures).",
     }[flow.basis]
+    if flow.basis == ESTIMATED and any(each.launch.kind != "kernel" for each in flow.launches):
+        basis += " The cost of library and Python functions is not known: they count nothing."
     order = list(dict.fromkeys(each.launch.name for each in flow.launches))
     bars = [
         _kernel_bar(flow, kernel, launches, links, order.index(kernel))

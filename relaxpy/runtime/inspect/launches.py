@@ -32,6 +32,9 @@ BALANCE = 8
 """Floating-point operations that count as much as one byte in an estimate: the balance of a core that computes 80
 GFLOP/s from memory of 10 GB/s. It does not depend on the machine, so estimates of two machines compare."""
 
+_MOST = 1 << 900
+"""Figures beyond this, which sizes of many dimensions may give, count as this: a float holds it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -60,7 +63,8 @@ class Launch:
 def estimate(flops: int | None, nbytes: int | None) -> float:
     """The cost of a computation by the roofline model: the bytes that it moves, or its floating-point operations
     divided by `BALANCE`, whichever is more. Unknown figures count as 0."""
-    return float(max(nbytes or 0, (flops or 0) / BALANCE, 0))
+    moved, computed = (min(each or 0, _MOST) for each in (nbytes, flops))
+    return max(float(moved), computed / BALANCE)
 
 
 def launches(

@@ -61,6 +61,7 @@ def test_unknown_figures_cost_nothing() -> None:
     assert estimate(None, None) == 0
     assert estimate(BALANCE * 10, 3) == 10
     assert estimate(None, 3) == 3
+    assert estimate(10**400, 10**500) == 2.0**900  # figures that no float holds
 
 
 def function(name: str, *callees: int) -> FunctionCode:
