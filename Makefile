@@ -5,6 +5,7 @@
 # make check       format, lint, types, tests: what a change must pass
 # make stubs       the stub files (.pyi) and the page of operators, from the table of operators
 # make bench-NAME  benchmarks/NAME.py: overhead, matmul, ops, embed, compile, ablation, equality, language (docs/benchmarks.md)
+# make docs        the site of the documentation, in build/site (make docs-links: addresses outside too, which needs network)
 # make wheel-test build the wheel from a clean clone, try it in fresh environments (PYTHONS="python3.11 python3.13")
 # make clean       remove what the above made
 #
@@ -26,7 +27,7 @@ PIP := $(PY) -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 # A stamp that only a pattern rule asks for is no intermediate file: keep it.
 .SECONDARY:
-.PHONY: help demo test test-fast test-slow check format lint types stubs wheel-test clean
+.PHONY: help demo test test-fast test-slow check format lint types stubs docs docs-links wheel-test clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -75,6 +76,16 @@ types: $(VENV)/stamp-dev
 stubs: $(VENV)/stamp-test
 	@$(PY) -m relaxpy.testing.stubs
 	@$(PY) -m tests.docs.test_operators
+
+# Warnings are errors: a broken link or anchor, a page that is in no list.
+SPHINX = $(PY) -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees
+
+docs: $(VENV)/stamp-docs
+	@$(SPHINX) --builder html docs build/site
+	@echo "build/site/index.html"
+
+docs-links: $(VENV)/stamp-docs
+	@$(SPHINX) --builder linkcheck docs build/linkcheck
 
 bench-%: $(VENV)/stamp-bench
 	$(PY) benchmarks/$*.py

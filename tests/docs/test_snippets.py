@@ -125,11 +125,3 @@ def test_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 check_excerpt(block, namespace)
         else:
             run_console(block, tmp_path / "cache")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    """A relative link of a page names a file that exists."""
-    prose = re.sub(r"^```.*?^```$|`[^`]*`", "", page.read_text("utf-8"), flags=re.M | re.S)
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,129 @@
+"""Configuration of Sphinx, which makes the site from the pages of this folder (`make docs`; decision 16)."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent))
+
+from docs._ext import reference  # noqa: E402
+from docs._ext.docstrings import to_rst  # noqa: E402
+from docs._ext.navigation import toctrees  # noqa: E402
+from docutils import nodes  # noqa: E402
+from relaxpy.op.function import operator_of  # noqa: E402
+from relaxpy.version import __version__  # noqa: E402
+from sphinx import addnodes  # noqa: E402
+from sphinx.application import Sphinx  # noqa: E402
+
+project = "relaxpy"
+author = "The relaxpy authors"
+copyright = f"2026, {author}"
+version = release = __version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton"]
+exclude_patterns = ["_ext", "_static"]
+nitpicky = True
+suppress_warnings = ["misc.highlighting_failure"]  # "…" and "→" in programs that are cut short
+
+myst_heading_anchors = 4
+# A notebook that is kept without results runs when the site is built; one that fails ends the build.
+nb_execution_mode = "auto"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+autodoc_class_signature = "mixed"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+
+html_theme = "furo"
+html_title = "relaxpy"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+html_theme_options = {
+    "navigation_with_keys": True,
+    "light_css_variables": {"color-brand-primary": "#0b5cad", "color-brand-content": "#0b5cad"},
+    "dark_css_variables": {"color-brand-primary": "#7ab8ff", "color-brand-content": "#7ab8ff"},
+}
+copybutton_prompt_text = "$ "
+copybutton_copy_empty_lines = False
+copybutton_exclude = ".linenos, .gp, .go"
+
+
+def read_page(app: Sphinx, name: str, source: list[str]) -> None:
+    """Complete a page before it is parsed: the navigation of an index, the entries of the API reference."""
+    page = DOCS / f"{name}.md"
+    if not page.exists():
+        return
+    if page.name == "index.md":
+        source[0] += toctrees(page)
+    source[0] = reference.expanded(source[0])
+
+
+def read_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    lines[:] = to_rst(lines, reference.known_names())
+
+
+def operator_signature(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, arguments: str | None, result: str | None
+) -> tuple[str | None, str | None]:
+    """The signature of an operator's function as it is written: `TensorLike`, not the union behind it."""
+    if operator_of(obj) is None:
+        return arguments, result
+    parameters = [
+        p.replace(annotation=inspect.Parameter.empty) if p.annotation is p.empty else p
+        for p in inspect.signature(obj).parameters.values()
+    ]
+    return f"({', '.join(_written(p) for p in parameters)})", "Call"
+
+
+def _written(parameter: inspect.Parameter) -> str:
+    text = str(parameter.replace(annotation=inspect.Parameter.empty))
+    if parameter.annotation is parameter.empty:
+        return text
+    name, equals, default = text.partition("=")
+    return f"{name}: {parameter.annotation}" + (f" = {default}" if equals else "")
+
+
+def skip_member(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out fields without a text: the signature of their class has their names and types."""
+    documented = getattr(obj, "__doc__", None)
+    if not skip and not callable(obj) and not isinstance(obj, (property, classmethod, staticmethod)):
+        return None if documented else True
+    return None
+
+
+def find_reference(
+    app: Sphinx, env: Any, node: addnodes.pending_xref, content: nodes.Node
+) -> nodes.Node | None:
+    """A type of a signature: the public name of an object that is defined elsewhere, else no link."""
+    if node.get("refdomain") != "py":
+        return None
+    target = reference.known_names().get(node["reftarget"])
+    if target is not None and target != node["reftarget"]:
+        domain = env.get_domain("py")
+        found = domain.resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, content)
+        if found is not None:
+            return found
+    in_signature = isinstance(node.parent, (addnodes.desc_sig_name, addnodes.desc_sig_element, nodes.inline))
+    return content if in_signature or node.get("py:class") is not None else None
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", read_page)
+    app.connect("autodoc-process-docstring", read_docstring)
+    app.connect("autodoc-process-signature", operator_signature)
+    app.connect("autodoc-skip-member", skip_member)
+    app.connect("missing-reference", find_reference)
