@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -82,11 +83,8 @@ def operator_signature(
     """The signature of an operator's function as it is written: `TensorLike`, not the union behind it."""
     if operator_of(obj) is None:
         return arguments, result
-    parameters = [
-        p.replace(annotation=inspect.Parameter.empty) if p.annotation is p.empty else p
-        for p in inspect.signature(obj).parameters.values()
-    ]
-    return f"({', '.join(_written(p) for p in parameters)})", "Call"
+    parameters = ", ".join(_written(p) for p in inspect.signature(obj).parameters.values())
+    return f"({parameters})", "~relaxpy.ir.Call"
 
 
 def _written(parameter: inspect.Parameter) -> str:
@@ -94,7 +92,8 @@ def _written(parameter: inspect.Parameter) -> str:
     if parameter.annotation is parameter.empty:
         return text
     name, equals, default = text.partition("=")
-    return f"{name}: {parameter.annotation}" + (f" = {default}" if equals else "")
+    annotation = re.sub(r"\b(\w+Like|Operand)\b", r"~relaxpy.op.function.\1", str(parameter.annotation))
+    return f"{name}: {annotation}" + (f" = {default}" if equals else "")
 
 
 def skip_member(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
@@ -117,8 +116,10 @@ def find_reference(
         found = domain.resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, content)
         if found is not None:
             return found
-    in_signature = isinstance(node.parent, (addnodes.desc_sig_name, addnodes.desc_sig_element, nodes.inline))
-    return content if in_signature or node.get("py:class") is not None else None
+    above: nodes.Node | None = node
+    while above is not None and not isinstance(above, addnodes.desc_signature):
+        above = above.parent
+    return content if above is not None else None
 
 
 def setup(app: Sphinx) -> None:

@@ -13,6 +13,7 @@ all operators by subject, `{commands}` for the commands of `relaxpy`.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -53,7 +54,7 @@ class Entry:
     def key(self) -> tuple[str, str] | int:
         """What two names of the same object have in common."""
         value = self.value
-        if inspect.isclass(value) or inspect.isfunction(value):
+        if inspect.isclass(value) or inspect.isroutine(value):
             return (value.__module__, value.__qualname__)
         return id(value)
 
@@ -65,11 +66,17 @@ def module_of(name: str) -> Any:
 
 
 def exported(block: re.Match[str]) -> list[Entry]:
-    """The names that an `{api}` block lists, in its order."""
+    """The names that an `{api}` block lists, in its order; without names, those that no other block of the page lists."""
     module = block["module"]
-    names = block["names"].split() or [
-        name for name in module_of(module).__all__ if not name.startswith("__")
-    ]
+    names = block["names"].split()
+    if not names:
+        elsewhere = {
+            name
+            for other in BLOCK.finditer(block.string)
+            if other["module"] == module
+            for name in other["names"].split()
+        }
+        names = [n for n in module_of(module).__all__ if n not in elsewhere and not n.startswith("__")]
     return [
         Entry(module, name)
         for name in names
@@ -147,25 +154,40 @@ def _table(rows: list[tuple[Entry, str]]) -> list[str]:
 
 
 def docstring_of(entry: Entry) -> str:
-    """The docstring of an object; of data, the text under its assignment."""
+    """The docstring of an object; of data, the one of its own or the text under its assignment."""
     value = entry.value
-    if inspect.isclass(value) or callable(value) and hasattr(value, "__name__"):
+    if inspect.isclass(value) or inspect.isroutine(value):
         return inspect.getdoc(value) or ""
-    source = inspect.getsource(module_of(entry.module))
-    found = re.search(rf'^{entry.name}\b[^\n]*=.*?\n"""(.*?)"""', source, re.M | re.S)
-    return found[1] if found else f"A `{type(value).__name__}`."
+    own = getattr(value, "__dict__", {}).get("__doc__")
+    return own or _text_below(entry.module, entry.name)
+
+
+def _text_below(module: str, name: str) -> str:
+    """The string under the assignment of a name, in the module that assigns it; "" if there is none."""
+    body = ast.parse(inspect.getsource(module_of(module))).body
+    for node, following in zip(body, [*body[1:], None]):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return _text_below(node.module, alias.name)
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        assigned = any(isinstance(target, ast.Name) and target.id == name for target in targets)
+        if assigned and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            return inspect.cleandoc(str(following.value.value))
+    return ""
 
 
 def _entry(entry: Entry) -> list[str]:
     value = entry.value
     if inspect.isclass(value):
-        options = ["members", "undoc-members", "show-inheritance"]
         kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
-    elif callable(value) and hasattr(value, "__name__"):
+        options = ["   :members:", "   :undoc-members:", "   :show-inheritance:"]
+    elif inspect.isroutine(value):
         kind, options = "autofunction", []
     else:
-        kind, options = "autodata", []
-    return [f".. {kind}:: {entry.module}::{entry.name}", *(f"   :{each}:" for each in options), ""]
+        text = to_rst(docstring_of(entry).splitlines(), known_names())
+        return [f".. py:data:: {entry.name}", "", *(f"   {line}".rstrip() for line in text), ""]
+    return [f".. {kind}:: {entry.module}::{entry.name}", *options, ""]
 
 
 def _operators(_: re.Match[str]) -> str:

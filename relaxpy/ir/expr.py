@@ -223,6 +223,7 @@ class MatchCast(Node):
 
 
 Binding: TypeAlias = VarBinding | MatchCast
+"""A statement of a block, which defines a variable."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

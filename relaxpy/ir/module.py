@@ -108,6 +108,7 @@ class VDevice:
 
 
 BaseFunc: TypeAlias = Function | TensorProgram | ExternFunc
+"""A function of a module, of any level."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)

@@ -42,6 +42,7 @@ class Statement:
     def __init__(self, name: str, usage: str) -> None:
         self.name = name
         self.usage = usage
+        self.__doc__ = f"A statement: `{usage}`."
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise ScriptError(
