@@ -78,7 +78,7 @@ stubs: $(VENV)/stamp-test
 	@$(PY) -m tests.docs.test_operators
 
 # Warnings are errors: a broken link or anchor, a page that is in no list.
-SPHINX = $(PY) -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees
+SPHINX = $(PY) -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --doctree-dir build/doctrees
 
 docs: $(VENV)/stamp-docs
 	@$(SPHINX) --builder html docs build/site

@@ -26,8 +26,11 @@ from relaxpy.models.bert import SPEC, BertConfig, BertEncoder
 FOLDER = DOCS / "gallery"
 PAGE = DOCS / "gallery.md"
 BOUNDS = {"batch": 8, "seq": 128}
-SHOTS = {"summary": 640, "time": 700, "passes": 900, "fusion": 900, "kernels": 900}
+SHOTS = {"flow": 900, "passes": 900, "fusion": 900, "kernels": 700}
 """Section of the page of `relaxpy explain` → the greatest height of its picture in pixels."""
+WIDTH = 1000
+UNFOLDED = "fuse-attention"
+"""The pass whose change the picture shows."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -64,7 +67,7 @@ def photograph(html: str, section: str, height: int) -> None:
         source.write_text(html.replace("</head>", only, 1), encoding="utf-8")
         subprocess.run(
             [browser, "--headless", "--no-sandbox", "--hide-scrollbars", "--disable-gpu",
-             f"--screenshot={shot}", f"--window-size=1240,{height}", "--virtual-time-budget=3000", source.as_uri()],
+             f"--screenshot={shot}", f"--window-size={WIDTH},{height}", "--virtual-time-budget=3000", source.as_uri()],
             check=True, capture_output=True, timeout=120,
         )  # fmt: skip
         image = Image.open(shot).convert("RGB")
@@ -80,7 +83,9 @@ def main() -> None:
     explanation = explain(
         mod, params=params, bounds=BOUNDS, title="one layer of all-MiniLM-L6-v2", cache=False
     )
-    html = page(explanation)
+    html = page(explanation).replace(
+        f'data-name="{UNFOLDED}">', f'data-name="{UNFOLDED}" open>', 1
+    )
     if any(map(shutil.which, BROWSERS)):
         for section, height in SHOTS.items():
             photograph(html, section, height)

@@ -27,17 +27,20 @@ class Group:
     title: str
     """The heading; "" before the first one."""
     pages: tuple[Path, ...]
+    titles: tuple[str, ...] = ()
+    """The titles that the table gives the pages; without them pages have the title of their own."""
 
 
 def listed(index: Path) -> list[Group]:
     """The groups of the tables in an index page. Rows name a page by the link in their first column."""
-    title, groups = "", dict[str, list[Path]]()
+    title, groups = "", dict[str, list[tuple[Path, str]]]()
     for line in index.read_text(encoding="utf-8").splitlines():
         if heading := _HEADING.fullmatch(line):
             title = heading["title"]
         elif row := _ROW.match(line):
-            groups.setdefault(title, []).append((index.parent / row["target"]).resolve())
-    return [Group(name, tuple(pages)) for name, pages in groups.items()]
+            page = (index.parent / row["target"]).resolve()
+            groups.setdefault(title, []).append((page, row["title"]))
+    return [Group(name, *zip(*rows, strict=True)) for name, rows in groups.items()]
 
 
 def groups_of(index: Path) -> list[Group]:
@@ -62,6 +65,8 @@ def toctrees(index: Path) -> str:
     for group in groups_of(index):
         caption = f":caption: {group.title}\n" if group.title and index == DOCS / "index.md" else ""
         names = [page.relative_to(index.parent).with_suffix("").as_posix() for page in group.pages]
+        if group.titles:
+            names = [f"{title} <{name}>" for title, name in zip(group.titles, names, strict=True)]
         options = shown or f":hidden:\n{caption}"
         parts.append("```{toctree}\n" + options + "\n" + "\n".join(names) + "\n```\n")
     return "\n" + "\n".join(parts)

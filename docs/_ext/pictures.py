@@ -87,7 +87,7 @@ class Picture:
 
 def path_of_a_program() -> str:
     """From source to results, with the phases of the default pipeline."""
-    p = Picture(960, 700, "The path of a program through relaxpy")
+    p = Picture(960, 850, "The path of a program through relaxpy")
     for x, name, lines in (
         (60, "decorated Python, or text", ["@R.function, relaxpy.parse", "relaxpy.script"]),
         (350, "modules of layers", ["nn.Module, export", "relaxpy.nn"]),
@@ -101,44 +101,42 @@ def path_of_a_program() -> str:
         "ir",
     )  # fmt: skip
     p.arrow(480, 208, 480, 240)
-    p.box(30, 240, 900, 146, "area")
+    p.box(30, 240, 900, 296, "area")
     p.text(48, 262, "Passes, module to module", "name")
     p.text(912, 262, "relaxpy.transform, in the order of relaxpy/build/pipeline.py", "small", "end")
-    width = (900 - 36) / len(STANDARD)
+    columns, left, top = 5, 48, 276
+    width, height = (912 - left + 8) / columns, 124
     for number, phase in enumerate(STANDARD):
-        x = 48 + number * width
-        p.box(x, 276, width - 8, 96, "ir")
-        p.text(x + (width - 8) / 2, 295, f"{number + 1} {phase.name}", "name", "middle")
-        names = list(dict.fromkeys(step.name for step in phase.passes))
-        for line, words in enumerate(_lines(names, 4)):
-            p.text(x + (width - 8) / 2, 313 + 14 * line, words, "small", "middle")
-    p.arrow(265, 386, 265, 424)
-    p.arrow(695, 386, 695, 424)
+        x, y = left + number % columns * width, top + number // columns * height
+        p.box(x, y, width - 8, height - 8, "ir")
+        p.text(x + 10, y + 19, f"{number + 1} {phase.name}", "name")
+        for line, name in enumerate(dict.fromkeys(step.name for step in phase.passes)):
+            p.text(x + 10, y + 36 + 12.5 * line, name, "small")
+    x, y = left + len(STANDARD) % columns * width, top + len(STANDARD) // columns * height
+    p.text(x + 10, y + 52, "A target adds passes of", "small")
+    p.text(x + 10, y + 68, "its own, such as the", "small")
+    p.text(x + 10, y + 84, "packing of weights.", "small")
+    p.arrow(265, 536, 265, 574)
+    p.arrow(695, 536, 695, 574)
     p.labelled(
-        60, 424, 410, 76, "tensor programs → kernels",
+        60, 574, 410, 76, "tensor programs → kernels",
         ["schedules by analysis of the loops, LLVM or OpenCL", "once for each processor · relaxpy.backend, tir"], "kernel",
     )  # fmt: skip
     p.labelled(
-        490, 424, 410, 76, "graph functions → bytecode",
+        490, 574, 410, 76, "graph functions → bytecode",
         ["allocations and calls over registers,", "sizes as formulas over a heap · relaxpy.build"], "kernel",
     )  # fmt: skip
-    p.arrow(265, 500, 480, 536)
-    p.arrow(695, 500, 480, 536)
+    p.arrow(265, 650, 480, 686)
+    p.arrow(695, 650, 480, 686)
     p.labelled(
-        250, 536, 460, 54, "Executable: one file, every size", ["bytecode, constants, kernel images"]
-    )  # fmt: skip
-    p.arrow(480, 590, 480, 622)
+        250, 686, 460, 54, "Executable: one file, every size", ["bytecode, constants, kernel images"]
+    )
+    p.arrow(480, 740, 480, 772)
     p.labelled(
-        190, 622, 580, 58, "VirtualMachine: results for n = 1, 7, 1000, …",
+        190, 772, 580, 58, "VirtualMachine: results for n = 1, 7, 1000, …",
         ["links once, called from any number of threads, without the compiler · relaxpy.runtime"], "run",
     )  # fmt: skip
     return p.svg()
-
-
-def _lines(names: Sequence[str], most: int) -> list[str]:
-    """Names of passes under each other: as many as there is room for."""
-    shown = [name if len(name) <= 15 else name[:14] + "…" for name in names]
-    return shown if len(shown) <= most else [*shown[: most - 1], f"and {len(shown) - most + 1} more"]
 
 
 def holds() -> dict[str, str]:

@@ -53,7 +53,7 @@ def test_the_navigation_is_that_of_the_tables(tmp_path: Path) -> None:
     assert [p.name for p in pages_below(index)] == ["a.md", "index.md", "1.ipynb", "2.md"]
     assert toctrees(inner) == "\n```{toctree}\n:maxdepth: 1\n\n1\n2\n```\n"
     assert ":hidden:" in toctrees(index)
-    assert "\na\n" in toctrees(index)
+    assert "\nA <a>\n" in toctrees(index)
 
 
 @pytest.mark.parametrize(
