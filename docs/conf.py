@@ -11,14 +11,15 @@ from typing import Any
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from docs._ext import reference  # noqa: E402
-from docs._ext.docstrings import to_rst  # noqa: E402
-from docs._ext.navigation import toctrees  # noqa: E402
-from docutils import nodes  # noqa: E402
-from relaxpy.op.function import operator_of  # noqa: E402
-from relaxpy.version import __version__  # noqa: E402
-from sphinx import addnodes  # noqa: E402
-from sphinx.application import Sphinx  # noqa: E402
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+
+from docs._ext import reference
+from docs._ext.docstrings import to_rst
+from docs._ext.navigation import toctrees
+from relaxpy.op.function import operator_of
+from relaxpy.version import __version__
 
 project = "relaxpy"
 author = "The relaxpy authors"
@@ -31,7 +32,9 @@ nitpicky = True
 suppress_warnings = ["misc.highlighting_failure"]  # "…" and "→" in programs that are cut short
 
 myst_heading_anchors = 4
-nb_execution_mode = "off"  # notebooks are kept with their outputs, which tests/docs/test_notebooks.py compares
+nb_execution_mode = (
+    "off"  # notebooks are kept with their outputs, which tests/docs/test_notebooks.py compares
+)
 
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
@@ -70,12 +73,20 @@ def read_page(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = reference.expanded(source[0])
 
 
-def read_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def read_docstring(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     lines[:] = to_rst(lines, reference.known_names())
 
 
 def read_signature(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, arguments: str | None, result: str | None
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: Any,
+    options: Any,
+    arguments: str | None,
+    result: str | None,
 ) -> tuple[str | None, str | None]:
     """The signature of an operator's function as it is written: `TensorLike`, not the union behind it."""
     if operator_of(obj) is None:  # what is no Python, "<factory>", would keep types from being read
@@ -89,14 +100,22 @@ def _written(parameter: inspect.Parameter) -> str:
     if parameter.annotation is parameter.empty:
         return text
     name, equals, default = text.partition("=")
-    annotation = re.sub(r"\b(\w+Like|Operand)\b", r"~relaxpy.op.function.\1", str(parameter.annotation))
+    annotation = re.sub(
+        r"\b(\w+Like|Operand)\b", r"~relaxpy.op.function.\1", str(parameter.annotation)
+    )
     return f"{name}: {annotation}" + (f" = {default}" if equals else "")
 
 
-def skip_member(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+def skip_member(
+    app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any
+) -> bool | None:
     """Leave out fields without a text: the signature of their class has their names and types."""
     documented = getattr(obj, "__doc__", None)
-    if not skip and not callable(obj) and not isinstance(obj, (property, classmethod, staticmethod)):
+    if (
+        not skip
+        and not callable(obj)
+        and not isinstance(obj, (property, classmethod, staticmethod))
+    ):
         return None if documented else True
     return None
 

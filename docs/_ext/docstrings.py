@@ -24,7 +24,9 @@ def to_rst(lines: Sequence[str], names: Mapping[str, str] | None = None) -> list
 def summary(docstring: str) -> str:
     """The first sentence of a docstring, on one line."""
     first = " ".join(docstring.strip().split("\n\n")[0].split())
-    ends = [m.start() for m in re.finditer(r"[.:](?= |$)", _CODE.sub(lambda m: "x" * len(m[0]), first))]
+    ends = [
+        m.start() for m in re.finditer(r"[.:](?= |$)", _CODE.sub(lambda m: "x" * len(m[0]), first))
+    ]
     return first[: ends[0]] + "." if ends else first
 
 

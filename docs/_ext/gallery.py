@@ -2,8 +2,8 @@
 
     python -m docs._ext.gallery
 
-The page of `relaxpy explain` is photographed with Chromium, where one is on PATH; without it these pictures stay as they
-are. Pillow makes them small. Both come from outside of the project's extras: the pictures are kept in the repository.
+The page of `relaxpy explain` is photographed with Chromium, where one is on PATH; without it these pictures stay as
+they are. Pillow makes them small. No extra of the project brings the two: the pictures are kept in the repository.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from docs._ext.navigation import DOCS
 
 import relaxpy
+from docs._ext.navigation import DOCS
 from relaxpy.build.plan import memory_plan
 from relaxpy.explain import explain, page
 from relaxpy.models.bert import SPEC, BertConfig, BertEncoder
@@ -26,7 +26,7 @@ from relaxpy.models.bert import SPEC, BertConfig, BertEncoder
 FOLDER = DOCS / "gallery"
 PAGE = DOCS / "gallery.md"
 BOUNDS = {"batch": 8, "seq": 128}
-SHOTS = {"flow": 900, "passes": 900, "fusion": 900, "kernels": 700}
+SHOTS = {"passes": 900, "fusion": 900, "kernels": 700}
 """Section of the page of `relaxpy explain` → the greatest height of its picture in pixels."""
 WIDTH = 1000
 UNFOLDED = "fuse-attention"
@@ -71,7 +71,9 @@ def photograph(html: str, section: str, height: int) -> None:
             check=True, capture_output=True, timeout=120,
         )  # fmt: skip
         image = Image.open(shot).convert("RGB")
-    box = ImageChops.difference(image, Image.new("RGB", image.size, image.getpixel((0, 0)))).getbbox()
+    box = ImageChops.difference(
+        image, Image.new("RGB", image.size, image.getpixel((0, 0)))
+    ).getbbox()
     if box is not None:
         image = image.crop((0, 0, image.width, min(image.height, box[3] + 16)))
     image.quantize(96).save(FOLDER / f"{section}.png", optimize=True)
@@ -83,14 +85,12 @@ def main() -> None:
     explanation = explain(
         mod, params=params, bounds=BOUNDS, title="one layer of all-MiniLM-L6-v2", cache=False
     )
-    html = page(explanation).replace(
-        f'data-name="{UNFOLDED}">', f'data-name="{UNFOLDED}" open>', 1
-    )
+    html = page(explanation).replace(f'data-name="{UNFOLDED}">', f'data-name="{UNFOLDED}" open>', 1)
     if any(map(shutil.which, BROWSERS)):
         for section, height in SHOTS.items():
             photograph(html, section, height)
     else:
-        print("no Chromium on PATH: the pictures of the explain page stay as they are", file=sys.stderr)  # noqa: T201
+        sys.stderr.write("no Chromium on PATH: the pictures of the explain page stay as they are\n")
     plan = memory_plan(mod, params=params, bounds=BOUNDS)
     (FOLDER / "memory.svg").write_text(plan.svg(), encoding="utf-8")
     (FOLDER / "memory_apart.svg").write_text(plan.apart().svg(), encoding="utf-8")

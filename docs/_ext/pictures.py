@@ -26,8 +26,8 @@ text{fill:#1d2530;font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fo
 .run{fill:#1b3022;stroke:#5a9e6c}.kernel{fill:#372a18;stroke:#c99a52}.area{fill:#1f242a;stroke:#343b44}
 text{fill:#e3e7ec}.small,.code{fill:#a3afbc}.arrow{stroke:#93a0ae}.tip{fill:#93a0ae}}
 """
-"""Colours for light and dark pages. The picture has a background of its own: a page whose theme is not that of the system
-shows it well, too."""
+"""Colours for light and dark pages. The picture has a background of its own, for pages whose theme is not that of the
+system."""
 
 ROW = re.compile(r"^\| `(?P<package>\w+)` \| (?P<holds>.*?) \|", re.MULTILINE)
 
@@ -48,10 +48,19 @@ class Picture:
 
     def text(self, x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> None:
         kind = f' class="{kind}"' if kind else ""
-        self.parts.append(f'<text{kind} x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(words)}</text>')
+        self.parts.append(
+            f'<text{kind} x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(words)}</text>'
+        )
 
     def labelled(
-        self, x: float, y: float, width: float, height: float, name: str, lines: Sequence[str], kind: str = "box"
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        name: str,
+        lines: Sequence[str],
+        kind: str = "box",
     ) -> None:
         """A box with a name and lines of smaller text, in its middle."""
         self.box(x, y, width, height, kind)
@@ -65,9 +74,7 @@ class Picture:
         middle = (y + to_y - 6) / 2
         bend = "" if x == to_x else f"V{middle:g}H{to_x:g}"
         self.parts.append(f'<path class="arrow" d="M{x:g} {y:g}{bend}V{to_y - 6:g}"/>')
-        self.parts.append(
-            f'<path class="tip" d="M{to_x - 5:g} {to_y - 8:g}h10l-5 8z"/>'
-        )
+        self.parts.append(f'<path class="tip" d="M{to_x - 5:g} {to_y - 8:g}h10l-5 8z"/>')
 
     def svg(self) -> str:
         """The text of the picture."""
@@ -97,7 +104,10 @@ def path_of_a_program() -> str:
         p.arrow(x + 130, 94, 480, 132)
     p.labelled(
         190, 132, 580, 76, "IRModule: one module for all levels",
-        ["graph functions, tensor programs and library calls, of the same symbolic n", "annotations are deduced and checked · relaxpy.ir, shape, analysis"],
+        [
+            "graph functions, tensor programs and library calls, of the same symbolic n",
+            "annotations are deduced and checked · relaxpy.ir, shape, analysis",
+        ],
         "ir",
     )  # fmt: skip
     p.arrow(480, 208, 480, 240)
@@ -120,16 +130,23 @@ def path_of_a_program() -> str:
     p.arrow(695, 536, 695, 574)
     p.labelled(
         60, 574, 410, 76, "tensor programs → kernels",
-        ["schedules by analysis of the loops, LLVM or OpenCL", "once for each processor · relaxpy.backend, tir"], "kernel",
+        ["schedules by analysis of the loops, LLVM or OpenCL", "once for each processor · relaxpy.backend, tir"],
+        "kernel",
     )  # fmt: skip
     p.labelled(
         490, 574, 410, 76, "graph functions → bytecode",
-        ["allocations and calls over registers,", "sizes as formulas over a heap · relaxpy.build"], "kernel",
+        ["allocations and calls over registers,", "sizes as formulas over a heap · relaxpy.build"],
+        "kernel",
     )  # fmt: skip
     p.arrow(265, 650, 480, 686)
     p.arrow(695, 650, 480, 686)
     p.labelled(
-        250, 686, 460, 54, "Executable: one file, every size", ["bytecode, constants, kernel images"]
+        250,
+        686,
+        460,
+        54,
+        "Executable: one file, every size",
+        ["bytecode, constants, kernel images"],
     )
     p.arrow(480, 740, 480, 772)
     p.labelled(
@@ -151,7 +168,9 @@ def layers() -> str:
     rest = dict(facts)
     p = Picture(960, 680, "The packages of relaxpy in layers")
 
-    def package(name: str, x: float, y: float, width: float, height: float, kind: str, letters: int) -> None:
+    def package(
+        name: str, x: float, y: float, width: float, height: float, kind: str, letters: int
+    ) -> None:
         p.labelled(x, y, width, height, name, _wrapped(rest.pop(name), letters), kind)
 
     p.labelled(24, 20, 440, 62, "cli", ["the command relaxpy"])

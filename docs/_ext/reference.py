@@ -26,11 +26,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from docs._ext.docstrings import inline, summary, to_rst
 from docs._ext.navigation import DOCS, pages_below
 
 API = DOCS / "api" / "index.md"
-BLOCK = re.compile(r"^```\{(?P<kind>api|operators|commands)\} *(?P<module>[\w.]*)\n(?P<names>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(
+    r"^```\{(?P<kind>api|operators|commands)\} *(?P<module>[\w.]*)\n(?P<names>.*?)^```$",
+    re.M | re.S,
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def module_of(name: str) -> Any:
 
 
 def exported(block: re.Match[str]) -> list[Entry]:
-    """The names that an `{api}` block lists, in its order; without names, those that no other block of the page lists."""
+    """The names that an `{api}` block lists, in its order; without names, all that no other block of the page lists."""
     module = block["module"]
     names = block["names"].split()
     if not names:
@@ -76,7 +80,9 @@ def exported(block: re.Match[str]) -> list[Entry]:
             if other["module"] == module
             for name in other["names"].split()
         }
-        names = [n for n in module_of(module).__all__ if n not in elsewhere and not n.startswith("__")]
+        names = [
+            n for n in module_of(module).__all__ if n not in elsewhere and not n.startswith("__")
+        ]
     return [
         Entry(module, name)
         for name in names
@@ -172,7 +178,11 @@ def _text_below(module: str, name: str) -> str:
                     return _text_below(node.module, alias.name)
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         assigned = any(isinstance(target, ast.Name) and target.id == name for target in targets)
-        if assigned and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+        if (
+            assigned
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+        ):
             return inspect.cleandoc(str(following.value.value))
     return ""
 
@@ -195,7 +205,11 @@ def _operators(_: re.Match[str]) -> str:
     from relaxpy.op import OPS, Op
 
     classes = sorted(
-        (cls for cls in OPS.values() if issubclass(cls, Op) and cls.__module__.startswith("relaxpy.op.")),
+        (
+            cls
+            for cls in OPS.values()
+            if issubclass(cls, Op) and cls.__module__.startswith("relaxpy.op.")
+        ),
         key=lambda cls: (cls.__module__, cls.name),
     )
     parts: list[str] = []
@@ -217,7 +231,11 @@ def _commands(_: re.Match[str]) -> str:
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None
-        parts += [f"## relaxpy {name}\n", _rst(_command(command, click.Context(command, context, name))), ""]
+        parts += [
+            f"## relaxpy {name}\n",
+            _rst(_command(command, click.Context(command, context, name))),
+            "",
+        ]
     return "\n".join(parts)
 
 
@@ -226,7 +244,7 @@ def _command(command: click.Command, context: click.Context) -> list[str]:
     lines = [".. code-block:: text", "", f"   {context.command_path} {usage}", ""]
     lines += [*to_rst(inspect.cleandoc(command.help or "").splitlines(), known_names()), ""]
     lines += [f".. program:: {context.command_path}", ""]
-    for option in command.get_params(context):
+    for option in command.params:
         record = option.get_help_record(context) if isinstance(option, click.Option) else None
         if record is not None:
             names, text = record

@@ -19,10 +19,14 @@ PAGES = sorted(
     ]
 )
 
-_FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,})[^\n]*\n.*?^(?P=fence)`*[ ]*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^(?P<fence>`{3,}|~{3,})[^\n]*\n.*?^(?P=fence)`*[ ]*$", re.MULTILINE | re.DOTALL
+)
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)(?: +#+)?$", re.MULTILINE)
 _CODE = re.compile(r"(`+)(?:(?!\1).)+?\1", re.DOTALL)
-_LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?(?P<target>[^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+_LINK = re.compile(
+    r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?(?P<target>[^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)"
+)
 _REFERENCE = re.compile(r"^\[[^\]]+\]: *(?P<target>\S+)", re.MULTILINE)
 
 
@@ -94,7 +98,15 @@ def broken(page: Path) -> list[str]:
         if not target.exists():
             wrong.append(f"{page.name}:{link.line} links to {link.path}, which is not there")
         elif target.is_dir():
-            wrong.append(f"{page.name}:{link.line} links to the folder {link.path}: link to a page in it")
-        elif link.anchor and target.suffix in (".md", ".ipynb") and link.anchor not in anchors(target):
-            wrong.append(f"{page.name}:{link.line}: {target.name} has no heading for #{link.anchor}")
+            wrong.append(
+                f"{page.name}:{link.line} links to the folder {link.path}: link to a page in it"
+            )
+        elif (
+            link.anchor
+            and target.suffix in (".md", ".ipynb")
+            and link.anchor not in anchors(target)
+        ):
+            wrong.append(
+                f"{page.name}:{link.line}: {target.name} has no heading for #{link.anchor}"
+            )
     return wrong

@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from docs._ext.navigation import DOCS, SUFFIXES, groups_of, listed, pages_below, toctrees
 
+from docs._ext.navigation import DOCS, SUFFIXES, groups_of, listed, pages_below, toctrees
 from tests.docs.markdown_pages import PAGES, ROOT, anchors, broken, links, slug
 
 INDEX = DOCS / "index.md"

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import pytest
+
 from docs._ext.docstrings import inline, summary, to_rst
 from docs._ext.navigation import DOCS, pages_below
 from docs._ext.pictures import PICTURES
 from docs._ext.reference import API, Entry, blocks_of, docstring_of, expanded, module_of, owners
 
-PACKAGES = ("", ".ir", ".op", ".nn", ".analysis", ".transform", ".build", ".explain", ".runtime", ".script")
+PACKAGES = (
+    "",
+    ".ir",
+    ".op",
+    ".nn",
+    ".analysis",
+    ".transform",
+    ".build",
+    ".explain",
+    ".runtime",
+    ".script",
+)
 """Packages whose `__all__` is the public interface."""
 
 
@@ -17,7 +29,9 @@ def test_every_public_name_is_documented(package: str) -> None:
     """On one page; the functions of operators are all on that of relaxpy.op."""
     module = f"relaxpy{package}"
     documented = owners()
-    entries = [Entry(module, name) for name in module_of(module).__all__ if not name.startswith("__")]
+    entries = [
+        Entry(module, name) for name in module_of(module).__all__ if not name.startswith("__")
+    ]
     operators = set() if package != ".op" else set(module_of(module).functions())
     missing = [
         e.full
