@@ -11,9 +11,10 @@ that seems slower by more than a twentieth is measured again in fresh processes,
 *embed*: all-MiniLM-L6-v2 at five sizes. *ops*: the cases of `make bench-ops`. *overhead*: what a call and a kernel
 cost. *compile*: cold builds of all-MiniLM-L6-v2, of a decoder, and of programs of 500 operators. *language*: parse,
 print, verify, deduce, compare, build, import. *memory*: planned bytes (table 2 of the Relax paper), without turns.
-*lines*: of Python, by package.
+*calls*: function calls of the same work (`call_counts.py`), which have no noise. *lines*: of Python, by package.
 
-Where all was measured, results go to benchmarks/results/versions.json and into docs/benchmarks.md.
+Results go to benchmarks/results/versions.json and into docs/benchmarks.md; groups that were not measured this time keep
+the rows that they have there, if those are beside the same commit.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.ops import case_module, named_cases  # noqa: E402
-from benchmarks.report import markdown_table, replace_section, save  # noqa: E402
+from benchmarks.report import markdown_table, replace_section, save, saved  # noqa: E402
 from benchmarks.turns import Peer, Service, rotated_times  # noqa: E402
 
 SECTION = "This version beside an earlier one"
@@ -323,6 +324,16 @@ def memory_rows(versions: Versions) -> Iterator[Row]:
         yield Row("memory", name, "MiB", figures["before"], figures["after"])
 
 
+def call_rows(versions: Versions) -> Iterator[Row]:
+    counts = {
+        version: json.loads(ran(tree, str(ROOT / "benchmarks" / "call_counts.py")))
+        for version, tree in versions.trees.items()
+    }
+    for name, before in counts["before"].items():
+        unit = "modules" if name.startswith("modules") else "calls"
+        yield Row("calls", name, unit, before, counts["after"][name])
+
+
 def line_rows(versions: Versions) -> Iterator[Row]:
     counts = {version: lines_of(tree) for version, tree in versions.trees.items()}
     for package in sorted(counts["before"] | counts["after"]):
@@ -348,6 +359,7 @@ GROUPS: dict[str, Callable[[Versions], Iterator[Row]]] = {
     "compile": compile_rows,
     "language": language_rows,
     "memory": memory_rows,
+    "calls": call_rows,
     "lines": line_rows,
 }
 
@@ -395,7 +407,7 @@ ALIGNED = "llrrlr"
 
 def cells(row: Row) -> list[str]:
     """A row of the table."""
-    digits = ".0f" if row.group == "lines" else ".4g"
+    digits = ".0f" if row.group in ("calls", "lines") else ".4g"
     ratio = f"{row.ratio:.2f}" if row.before else ""
     return [row.group, row.name, f"{row.before:{digits}}", f"{row.after:{digits}}", row.unit, ratio]
 
@@ -424,15 +436,35 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def publish(rows: Sequence[Row], before: str, after: str) -> None:
-    """Write benchmarks/results/versions.json and the section of docs/benchmarks.md."""
-    save("versions", {"before": before, "after": after, "rows": [asdict(row) for row in rows]})
+    """Merge the groups of these rows into benchmarks/results/versions.json, and write the section of
+    docs/benchmarks.md."""
+    known = saved("versions")
+    groups = known["groups"] if known.get("before") == before else {}
+    for group in dict.fromkeys(row.group for row in rows):
+        found = [asdict(row) for row in rows if row.group == group]
+        groups[group] = {"after": after, "rows": found}
+    groups = {name: groups[name] for name in GROUPS if name in groups}
+    save("versions", {"before": before, "groups": groups})
+    replace_section(SECTION, section(before, groups))
+
+
+def section(before: str, groups: Mapping[str, Mapping[str, Any]]) -> str:
+    """The section of docs/benchmarks.md: a line a group, then all rows."""
+    rows = [Row(**row) for found in groups.values() for row in found["rows"]]
+    versions = ", ".join(f"{name} at {found['after']}" for name, found in groups.items())
     intro = (
-        f"`python benchmarks/versions.py {before} --with {after}`, in turns on one machine, medians. A ratio "
-        f"below 1 is faster or less. A row above {SLOWER} was measured again in fresh processes."
+        f"`python benchmarks/versions.py {before}`: both versions in turns on one machine, medians. A ratio below 1 is "
+        f"faster or less. A row above {SLOWER} was measured again in fresh processes. Measured: {versions}."
     )
     lines = "\n".join(f"- {line}" for line in summary(rows))
     body = markdown_table(COLUMNS, [cells(row) for row in rows], ALIGNED)
-    replace_section(SECTION, f"{intro}\n\n{lines}\n\n{body}")
+    return f"{intro}\n\n{lines}\n\n{body}"
+
+
+def commit(reference: str) -> str:
+    """The short hash of a commit. Raises CalledProcessError where there is none."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short=7", f"{reference}^{{commit}}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> int:
@@ -445,10 +477,14 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 120)
+    try:
+        before, after = commit(options.reference), commit(options.other)
+    except subprocess.CalledProcessError as error:
+        parser.error(f"no commit of this repository: {error.cmd[-1].removesuffix('^{commit}')}")
     rows: list[Row] = []
     failed = False
     with (
-        checked_out({"before": options.reference, "after": options.other}) as trees,
+        checked_out({"before": before, "after": after}) as trees,
         tempfile.TemporaryDirectory() as cache,
     ):
         versions = Versions(trees, options.threads, cache, options.rounds, options.rows)
@@ -463,6 +499,8 @@ def main() -> int:
     console.print(table(rows))
     for line in summary(rows):
         console.print(line, highlight=False)
+    if not options.rows:
+        publish(rows, before, after)
     return 1 if failed else 0
 
 

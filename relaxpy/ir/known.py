@@ -75,8 +75,10 @@ def as_known(annotation: Annotation) -> Any:
     match annotation:
         case KnownTensor() | KnownShape():
             return annotation
-        case TensorType(shape=shape, dtype=dtype, vdevice=vdevice):
-            return KnownTensor(shape, dtype, vdevice=vdevice)  # type: ignore[arg-type]
+        case TensorType(shape=tuple(), dtype=DType()):
+            return _recast(annotation, KnownTensor)
+        case TensorType(shape=shape, dtype=dtype):
+            raise TypeError(f"a tensor of shape {shape} and dtype {dtype} is not known")
         case ShapeType(dims=dims):
             return KnownShape(dims)  # type: ignore[arg-type]
         case TupleType(fields=fields):
@@ -88,8 +90,8 @@ def as_known(annotation: Annotation) -> Any:
 def as_plain(annotation: Annotation) -> Annotation:
     """The annotation with known tensors and shapes converted back to the plain classes, which programs use."""
     match annotation:
-        case KnownTensor(shape=shape, dtype=dtype, vdevice=vdevice):
-            return TensorType(shape, dtype, vdevice=vdevice)
+        case KnownTensor():
+            return _recast(annotation, TensorType)
         case KnownShape(dims=dims):
             return ShapeType(dims)
         case TupleType(fields=fields):
@@ -98,3 +100,17 @@ def as_plain(annotation: Annotation) -> Annotation:
             return annotation if same else TupleType(plain)
         case _:
             return annotation
+
+
+_set = object.__setattr__
+
+
+def _recast(tensor: TensorType, kind: type[TensorType]) -> TensorType:
+    """The tensor as an instance of `kind`. Its fields are valid already: every deduction converts all its arguments, so
+    they are not checked again."""
+    new = object.__new__(kind)
+    _set(new, "shape", tensor.shape)
+    _set(new, "dtype", tensor.dtype)
+    _set(new, "ndim", tensor.ndim)
+    _set(new, "vdevice", tensor.vdevice)
+    return new

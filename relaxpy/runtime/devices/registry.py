@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from relaxpy.errors import UsageError
 from relaxpy.runtime.devices.base import DeviceRuntime
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "relaxpy.devices"
 _HERE = Path(__file__).parent
@@ -29,6 +32,9 @@ def _built_in() -> tuple[str, ...]:
 def _found() -> dict[str, EntryPoint]:
     """Kinds of other packages. They do not replace kinds of this package. If two have the same name, the first is
     used."""
+    # Its import takes a seventh of that of `relaxpy.runtime`, and few programs need it.
+    from importlib.metadata import entry_points
+
     found: dict[str, EntryPoint] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
         if point.name not in _built_in():
