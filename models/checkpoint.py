@@ -9,26 +9,17 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from relaxpy.errors import UsageError
+from relaxpy.runtime.checkpoint import WEIGHTS_FILE, Source, weight_files
 
-WEIGHTS_FILE = "model.safetensors"
 CONFIG_FILE = "config.json"
 EXTRA_HELP = "pip install 'relaxpy[demo]'"
 """The command that installs safetensors and tokenizers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The source of a parameter: a tensor of the checkpoint, and whether it is transposed at load."""
-
-    name: str
-    transpose: bool = False
 
 
 def read_config(directory: Path, model_type: str) -> dict[str, Any]:
@@ -70,27 +61,9 @@ def read_weights(directory: Path) -> dict[str, np.ndarray]:
     """All tensors of `model.safetensors`, or of the shards in its index, by name. UsageError if a file is missing or
     damaged."""
     tensors: dict[str, np.ndarray] = {}
-    for path in _weight_files(Path(directory)):
+    for path in weight_files(directory):
         tensors |= _read_file(path)
     return tensors
-
-
-def _weight_files(directory: Path) -> list[Path]:
-    """The single weight file, or the shards of a large checkpoint."""
-    whole, index = directory / WEIGHTS_FILE, directory / f"{WEIGHTS_FILE}.index.json"
-    if whole.is_file():
-        return [whole]
-    if not index.is_file():
-        raise UsageError("bad-checkpoint", f"{directory} has no {WEIGHTS_FILE}")
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            "bad-checkpoint", f"{index} does not say where tensors are: {error}"
-        ) from None
-    if missing := [name for name in names if not (directory / name).is_file()]:
-        raise UsageError("bad-checkpoint", f"{directory} lacks {', '.join(missing)}")
-    return [directory / name for name in names]
 
 
 def _read_file(path: Path) -> dict[str, np.ndarray]:

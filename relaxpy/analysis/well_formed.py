@@ -28,6 +28,7 @@ from typing import Any, TypeAlias
 
 from relaxpy.analysis.prim_func_call import check_prim_func_call, is_program_call
 from relaxpy.analysis.purity import is_pure
+from relaxpy.analysis.weights import NUM_INPUT, PACKED
 from relaxpy.errors import DeduceError, ErrorGroup, Span, VerifyError
 from relaxpy.ir.annotation import Annotation, CallableType, ObjectType, TensorType, TupleType
 from relaxpy.ir.dim import Dim, SymVar
@@ -92,7 +93,8 @@ SYMBOL = "global_symbol"
 _ATTRIBUTES: dict[str, tuple[type, str]] = {
     SYMBOL: (str, "a name"),
     "relax.force_pure": (int, "True or False"),
-    "num_input": (int, "a number of parameters"),
+    NUM_INPUT: (int, "a number of parameters"),
+    PACKED: (list, "a list of names of parameters"),
 }
 """Attributes of functions that the compiler reads, and their types."""
 

@@ -16,6 +16,7 @@ from relaxpy.build.build_cache import BuildCache
 from relaxpy.build.codegen import Program, generate
 from relaxpy.build.kept_builds import find, keep, key_of
 from relaxpy.build.kernels import CompiledKernel, Progress, compile_kernels, default_jobs
+from relaxpy.build.pack_option import with_packed_params
 from relaxpy.build.pipeline import default_pipeline
 from relaxpy.build.progress import progress_bar
 from relaxpy.build.tuning import TuningRecords
@@ -42,6 +43,7 @@ def build(
     params: Mapping[str, Any] | None = None,
     *,
     bounds: Mapping[str, int] | None = None,
+    pack: bool | Sequence[str] = False,
     pipeline: Pass | None = None,
     instruments: Sequence[Instrument] = (),
     cache: bool | str | os.PathLike[str] = True,
@@ -57,7 +59,9 @@ def build(
     capable one it supports. The executable stores the resolved target. `params` are arrays to bind to parameters by
     name (`"w"`, or `"main.w"`). They are not copied, so do not change them until the executable is saved. `bounds` are
     upper bounds of symbolic variables (`"n"`, or `"main.n"`), as `tir_var_upper_bound` declares them. If all sizes have
-    one, memory is planned statically, and a call that exceeds a bound is an error. `pipeline` replaces the default
+    one, memory is planned statically, and a call that exceeds a bound is an error. With `pack` the weights get the layout
+    that kernels read: the parameters after the first `num_input` (an attribute that `nn` sets), or those named.
+    `VirtualMachine.pack` makes the arguments from a checkpoint. `pipeline` replaces the default
     passes; `instruments` are called after each pass. The same module and target give the same bytes in any process.
 
     Builds are cached on disk (`relaxpy cache`), as a whole and by kernel, under a key made of all their inputs. `cache`
@@ -76,7 +80,7 @@ def build(
     resolved = Target.parse(target)
     build_cache, records = _cache(cache), _tuning(tuning)
     clock = Clock()
-    mod = with_bounds(mod, bounds or {})
+    mod = with_packed_params(with_bounds(mod, bounds or {}), pack)
     passes, arrays, key = pipeline or default_pipeline(resolved), params or {}, None
     if not isinstance(arrays, Mapping):
         raise UsageError(
@@ -225,6 +229,7 @@ def link(
         kernels=tuple(replace(info, slot=program.kernel_slots[info.name]) for info in infos),
         libraries=tuple(program.libraries),
         packed=tuple(program.packed),
+        weight_params=tuple(program.weight_params),
         objects=tuple(objects),
         target=target.facts(),
         slots=slots.slots,

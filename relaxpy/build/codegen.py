@@ -6,12 +6,14 @@ tuples and branches. Every variable gets a register, which is reused when the va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from relaxpy.analysis.weights import PACKERS, packed_params
 from relaxpy.backend.int_expr import int_expr
 from relaxpy.backend.slots import ONLY_HOST, Slots, slots_of
 from relaxpy.errors import BuildError, Span
@@ -84,6 +86,7 @@ class Program:
     packed: dict[str, int] = field(default_factory=dict)
     kernel_slots: dict[str, int] = field(default_factory=dict)
     """Tensor program → the slot where it runs."""
+    weight_params: list[bc.WeightParam] = field(default_factory=list)
     slots: Slots = ONLY_HOST
 
 
@@ -95,7 +98,38 @@ def generate(mod: IRModule, target: Target | None = None) -> Program:
     for name, function in mod.graph_functions.items():
         writer = _FunctionWriter(mod, program, index, constants, name, function)
         program.functions.append(writer.write())
+    for name, function in mod.graph_functions.items():
+        program.weight_params += _weight_params(mod, program, index, index[name], function)
     return program
+
+
+def _weight_params(
+    mod: IRModule, program: Program, index: Mapping[str, int], at: int, function: Function
+) -> Iterator[bc.WeightParam]:
+    """The weights of a function that its caller packs."""
+    packers = function.attrs.get(PACKERS, {})
+    for weight in packed_params(function):
+        number = function.params.index(weight)
+        if weight.name in packers:
+            name, sources = packers[weight.name]
+            layout = _layout(mod, program, program.functions[index[name]])
+            yield bc.WeightParam(at, number, tuple(sources), index[name], layout)
+        else:
+            yield bc.WeightParam(at, number, (weight.name,))
+
+
+def _layout(mod: IRModule, program: Program, packer: bc.FunctionCode) -> str:
+    """A digest of all that a packer computes, without names and places in the source."""
+    kernels = list(program.kernels)
+    calls = [step.index for step in packer.code if isinstance(step, bc.Kernel)]
+    programs = [mod[kernels[call]] for call in calls]
+    texts = [each.script() for each in programs if isinstance(each, TensorProgram)]
+    steps = [
+        replace(step, loc=0, **({"index": 0} if isinstance(step, bc.Kernel) else {}))
+        for step in packer.code
+    ]
+    facts = (packer.num_regs, packer.heap_init, packer.storages, steps, texts)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
 class _FunctionWriter:

@@ -26,6 +26,7 @@ from relaxpy.transform import (
     InlinePrivateFunctions,
     LambdaLift,
     LegalizeOps,
+    LiftPackers,
     LiftWorkspace,
     LowerCallTIR,
     LowerShapes,
@@ -59,8 +60,8 @@ STANDARD: tuple[Phase, ...] = (
     # passes match.
     Phase("normalise", (BindUnknownShapes(), ConvertToDataflow())),
     # 4. Special patterns of operators, such as attention and wide products. Register library patterns and fusions of
-    # your own here.
-    Phase("match", (FuseAttention(), CombineParallelMatmul())),
+    # your own here. What is computed only of weights that the caller packs moves to their packers.
+    Phase("match", (FuseAttention(), CombineParallelMatmul(), LiftPackers())),
     # 5. The remaining operators become tensor programs.
     Phase("legalise", (LegalizeOps(),)),
     # 6. Tensor programs are fused (figure 9).

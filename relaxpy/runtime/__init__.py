@@ -8,6 +8,7 @@ functions into Python that runs on `frame`s. `vm` is the interface for users.
 from __future__ import annotations
 
 from relaxpy.runtime.call_state import CallState
+from relaxpy.runtime.checkpoint import Source
 from relaxpy.runtime.device import Device, cpu
 from relaxpy.runtime.devices.cpu.features import host_features
 from relaxpy.runtime.devices.cpu.threads import num_threads, set_num_threads
@@ -15,16 +16,21 @@ from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.executable import Executable, load
 from relaxpy.runtime.function import Function
 from relaxpy.runtime.library import register_function, register_library
+from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.tensor import Shape, Tensor
 from relaxpy.runtime.vm import VirtualMachine
+from relaxpy.runtime.weights import PackedWeights
 
 __all__ = [
     "CallState",
     "Device",
     "Executable",
     "Function",
+    "PackedTensor",
+    "PackedWeights",
     "Queue",
     "Shape",
+    "Source",
     "Tensor",
     "VirtualMachine",
     "cpu",

@@ -422,6 +422,23 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightParam:
+    """A parameter that is a weight, which a checkpoint has. Callers pass what its packer makes
+    (`relaxpy.runtime.weights`)."""
+
+    function: Index
+    """Index into the executable's functions."""
+    param: Index
+    """Number of the parameter."""
+    sources: tuple[str, ...]
+    """The names of the tensors that it is made from, as the user declared them."""
+    packer: OrNone = -1
+    """The function from these tensors to the argument; -1: the argument is the only source itself."""
+    layout: str = ""
+    """A digest of the packer's code: arguments packed by an equal packer of another executable are accepted."""
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionCode:
     """One compiled function."""
 

@@ -26,7 +26,8 @@ _CLASSES: dict[str, type[Any]] = {
         bytecode.Reg, bytecode.Heap, bytecode.IntOp, bytecode.Slot,
         bytecode.TensorPattern, bytecode.ShapePattern, bytecode.PrimPattern, bytecode.TuplePattern,
         bytecode.CallablePattern, bytecode.ObjectPattern,
-        bytecode.Check, bytecode.Location, bytecode.Param, bytecode.FunctionCode, bytecode.Alone, bytecode.KernelMemory,
+        bytecode.Check, bytecode.Location, bytecode.Param, bytecode.WeightParam, bytecode.FunctionCode,
+        bytecode.Alone, bytecode.KernelMemory,
         bytecode.KernelParam, bytecode.Requirement, bytecode.KernelImage, bytecode.KernelInfo,
     )
 }  # fmt: skip

@@ -30,6 +30,7 @@ from relaxpy.runtime.bytecode import (
     KernelInfo,
     Requirement,
     Slot,
+    WeightParam,
 )
 from relaxpy.runtime.codec import Malformed, decode, encode
 from relaxpy.runtime.container import (
@@ -74,6 +75,8 @@ class Executable:
     """The devices that it needs. The first is the CPU that runs the virtual machine."""
     requirements: tuple[Requirement, ...] = ()
     """The hardware requirements that kernel images refer to (`KernelImage.needs`)."""
+    weight_params: tuple[WeightParam, ...] = ()
+    """The parameters that are weights to be packed (`VirtualMachine.pack`), by function and position."""
     build_report: BuildReport | None = None
     """The time of each step of the build; not stored in files."""
 
@@ -190,6 +193,7 @@ class Executable:
             "kernels": encode(self.kernels),
             "slots": encode(self.slots),
             "requirements": encode(self.requirements),
+            "weight_params": encode(self.weight_params),
             "libraries": list(self.libraries),
             "packed": list(self.packed),
             "target": _plain(self.target),
@@ -222,6 +226,7 @@ class Executable:
             kernels=meta["kernels"],
             slots=meta["slots"],
             requirements=meta["requirements"],
+            weight_params=meta["weight_params"],
             libraries=meta["libraries"],
             packed=meta["packed"],
             objects=_cut(container.read("object"), meta["objects"]),
@@ -263,6 +268,7 @@ _META: dict[str, Any] = {
     "kernels": tuple[KernelInfo, ...],
     "slots": tuple[Slot, ...],
     "requirements": tuple[Requirement, ...],
+    "weight_params": tuple[WeightParam, ...],
     "libraries": tuple[str, ...],
     "packed": tuple[str, ...],
     "target": dict[str, str | int | bool | None | tuple[str, ...]],

@@ -57,6 +57,8 @@ class Function:
         if kwargs or len(args) != self.arity:
             args = self._bind(args, kwargs)
         linked = self.linked
+        if linked.layouts:
+            args = linked.unpacked(args)
         direct = linked.direct
         values = [
             arg if arg.__class__ is direct and arg.shape else self._enter(position, arg)

@@ -42,6 +42,7 @@ from relaxpy.runtime.function_listing import printable
 from relaxpy.runtime.inspect.watch import WatchedEmitter
 from relaxpy.runtime.link import translate
 from relaxpy.runtime.nesting import compile_nested, nesting_checked
+from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.patterns import ANYTHING, describe, explain
 from relaxpy.runtime.tensor import Tensor
 from relaxpy.runtime.trampoline import drive
@@ -122,6 +123,7 @@ class LinkedFunction:
         "direct",
         "frames",
         "generator",
+        "layouts",
         "movable",
         "origin",
         "patterns",
@@ -140,6 +142,8 @@ class LinkedFunction:
         self.movable = translation.movable
         self.origin = translation.origin
         self.patterns = translation.patterns
+        self.layouts = program.program.layouts.get(translation.index, {})
+        """The layouts of parameters that are packed weights, by position."""
         self.serial_seconds = 0.0
         """The time of the last call in a thread that runs serial kernels."""
         self.frames: list[Frame] = []
@@ -186,6 +190,43 @@ class LinkedFunction:
         if self.movable and not threads.is_launching_thread():
             return self._call_from_another_thread(args)
         return self.run(*args)
+
+    def unpacked(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments with the memory of packed weights in place of these. Raises: RuntimeCheckError
+        (`packed-weight`) for a parameter whose argument is not packed, or packed otherwise."""
+        values = list(args)
+        for position, layout in self.layouts.items():
+            value = values[position]
+            if value.__class__ is not PackedTensor or value.layout != layout:
+                raise self._not_packed(position, value)
+            values[position] = value.tensor
+        return tuple(values)
+
+    def _not_packed(self, position: int, value: Any) -> RuntimeCheckError:
+        """The error for an argument that does not have the layout of its parameter."""
+        name, exe = self.code.name, self.program.executable
+        weight = next(
+            w
+            for w in exe.weight_params
+            if exe.functions[w.function] is self.code and w.param == position
+        )
+        came = describe(value)
+        if value.__class__ is PackedTensor:
+            came += ", packed in another way"
+        error = RuntimeCheckError(
+            "packed-weight",
+            f"{name}: parameter {self.code.params[position].name} is a packed weight, got {came}",
+            notes=[
+                f"it is made from {', '.join(weight.sources)} by {exe.functions[weight.packer].name}"
+            ],
+            help=f'pack the weights once: weights = vm.pack("model.safetensors"), or of arrays by name; then '
+            f'vm["{name}"](…, *weights["{name}"])',
+        )
+        for instr in self.code.code:
+            if isinstance(instr, Match) and instr.src == position:
+                place = self.code.place(instr)
+                return error.located(_span(place)) if place.file else error
+        return error
 
     def _call_from_another_thread(self, args: tuple[Any, ...]) -> Any:
         start = perf_counter()

@@ -25,6 +25,7 @@ from relaxpy.runtime.bytecode import (
     TuplePattern,
 )
 from relaxpy.runtime.devices.tensor import DeviceTensor
+from relaxpy.runtime.packed_tensor import PackedTensor
 from relaxpy.runtime.tensor import Shape, Tensor, copied, from_any, sizes
 
 if TYPE_CHECKING:
@@ -170,6 +171,8 @@ def describe(value: Any) -> str:
         return f"the {type(value).__name__} {value!r}"
     if value is None:
         return "None"
+    if isinstance(value, PackedTensor):
+        return f"a packed weight (of {', '.join(value.sources)})"
     return f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
 
 

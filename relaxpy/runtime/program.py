@@ -100,6 +100,11 @@ class Program:
         self.constants = [from_numpy(array, constant=True) for array in executable.constants]
         for tensor in self.constants:
             tensor.constant = True  # also where from_numpy had to copy
+        self.layouts: dict[int, dict[int, str]] = {}
+        """Function → the layouts of its parameters that are packed weights, by position."""
+        for weight in executable.weight_params:
+            if weight.packer >= 0:
+                self.layouts.setdefault(weight.function, {})[weight.param] = weight.layout
         self._uploaded: dict[tuple[int, DeviceRuntime], DeviceTensor] = {}
         """Constants in device memory, each with the queue that uploaded it."""
         self._lock = Lock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NoReturn
@@ -11,6 +12,7 @@ import numpy as np
 
 from relaxpy.errors import UsageError
 from relaxpy.runtime.bytecode import Slot
+from relaxpy.runtime.checkpoint import Source
 from relaxpy.runtime.device import Device
 from relaxpy.runtime.devices.queue import Queue
 from relaxpy.runtime.executable import Executable
@@ -19,6 +21,7 @@ from relaxpy.runtime.inspect.profile import Profile, Recorder
 from relaxpy.runtime.pool import MemoryUse, total
 from relaxpy.runtime.program import BoundProgram, Program
 from relaxpy.runtime.tensor import Tensor, from_any
+from relaxpy.runtime.weights import PackedWeights, pack_weights
 
 
 class VirtualMachine:
@@ -101,7 +104,9 @@ class VirtualMachine:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the only function, or `main`. Raises: UsageError (`function-name`) if there is neither."""
-        names = self.functions
+        functions = self.executable.functions
+        packers = {functions[w.packer].name for w in self.executable.weight_params if w.packer >= 0}
+        names = [name for name in self.functions if name not in packers]
         if len(names) != 1 and "main" not in names:
             raise UsageError(
                 "function-name",
@@ -199,6 +204,32 @@ class VirtualMachine:
         if queue.owns(tensor):
             return tensor.copy()
         return queue.take(tensor)
+
+    def pack(
+        self,
+        source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, Any],
+        *,
+        names: Mapping[str, str | Source] | None = None,
+        keep: bool = True,
+    ) -> PackedWeights:
+        """Makes the weights of all functions from a checkpoint, for an executable that was built with `pack`:
+
+            weights = vm.pack("model.safetensors")
+            y = vm["main"](x, *weights["main"])
+
+        `source` is a safetensors file, a directory with `model.safetensors` or its shards, several of these, or arrays
+        by name. `names` maps parameters (`"w"`, or `"main.w"`) to names of tensors where they differ; for a parameter
+        of `nn`, `layers_0_weight`, the tensor `layers.0.weight` is found by itself. `Source(name, transpose=True)`
+        transposes a matrix. Tensors that no parameter needs are ignored.
+
+        Weights are packed one after the other while the files are mapped. The result is kept on disk, under a digest of
+        the files and the packers, and mapped the next time (`relaxpy.runtime.kept_weights`); not with `keep=False`, and
+        not for arrays.
+
+        Raises: UsageError: `bad-checkpoint` for a file that cannot be read, `bad-weights` for missing tensors and other
+        shapes or types (all of them at once), `pack` for an executable without weights to pack.
+        """
+        return pack_weights(self, source, names, keep)
 
     # Queues
 

@@ -26,6 +26,7 @@ from relaxpy.transform.fuse_tensor_ir import FuseTensorIR
 from relaxpy.transform.inline_private_functions import InlinePrivateFunctions
 from relaxpy.transform.lambda_lift import LambdaLift
 from relaxpy.transform.legalize_ops import LegalizeOps
+from relaxpy.transform.lift_packers import LiftPackers
 from relaxpy.transform.lift_transform_params import LiftTransformParams
 from relaxpy.transform.lift_workspace import LiftWorkspace
 from relaxpy.transform.lower_call_tir import LowerCallTIR
@@ -59,6 +60,7 @@ __all__ = [
     "LambdaLift",
     "LegalizeOps",
     "LibraryPattern",
+    "LiftPackers",
     "LiftTransformParams",
     "LiftWorkspace",
     "LowerCallTIR",

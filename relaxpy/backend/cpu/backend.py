@@ -38,7 +38,7 @@ class CpuBackend(Backend[CpuTarget]):
         return CpuTarget.read(text)
 
     def pipeline(self, standard: Pipeline, target: CpuTarget) -> Pipeline:
-        """Adds the pass that packs constant weights for the kernels that read them."""
+        """Adds the pass that packs weights for the kernels that read them."""
         return standard.with_phase(Phase("layout", (PackWeights(),)), after="fuse")
 
     def schedule(self, func: tirx.PrimFunc, target: CpuTarget, choices: Choices) -> ScheduledKernel:

@@ -1,18 +1,23 @@
-"""PackWeights: pack constant weights of matrix products and convolutions at build time."""
+"""PackWeights: pack the weights of matrix products and convolutions: constants at build time, parameters by packers."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
-from relaxpy.analysis.called_functions import without_unused_programs
+from relaxpy.analysis.called_functions import called_functions, without_unused_programs
+from relaxpy.analysis.weights import PACKED, PACKERS, packed_params
+from relaxpy.backend.cpu.packers import Packers, known_shape, packed_type, without_unused_packers
 from relaxpy.backend.cpu.panels import Packing, wanted_packing, with_packed
 from relaxpy.backend.cpu.row_tiles import RowTiles, wanted_tiles, with_tiles
 from relaxpy.backend.cpu.target import CpuTarget
 from relaxpy.backend.slots import slots_of
 from relaxpy.ir.annotation import Annotation, TensorType
-from relaxpy.ir.expr import Call, Constant, Expr, GlobalVar, Tuple
+from relaxpy.ir.expr import Call, Constant, Expr, Function, GlobalVar, Tuple, Var
 from relaxpy.ir.module import IRModule
+from relaxpy.ir.names import FreshNames
+from relaxpy.ir.visitor import Rewriter, used_vars
 from relaxpy.op.call import CallTIR
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.transform.base import Pass, PassContext
@@ -25,8 +30,12 @@ class PackWeights(Pass):
     (`relaxpy.backend.cpu.panels`), so that no kernel copies a factor at run time. Pack the weights of convolutions into
     tiles of rows (`relaxpy.backend.cpu.row_tiles`). The tensor program is rewritten to read the panels or tiles;
     results are bit-identical. A constant is packed once for all its calls. Tensor programs without remaining calls are
-    dropped. (In TVM: `AttachAttrLayoutFreeBuffers`, `SplitLayoutRewritePreproc` and a lifted preprocessing; in MKL and
-    oneDNN: prepacked weights.)
+    dropped.
+
+    Weights that the caller packs (`packed_params`, an attribute of a function) are packed likewise, by functions of the
+    module, the *packers*: `packers`, another attribute, names the one of each parameter. A weight that some calls read
+    in panels and others as it is becomes two parameters. (In TVM: `AttachAttrLayoutFreeBuffers`,
+    `SplitLayoutRewritePreproc` and a lifted preprocessing; in MKL and oneDNN: prepacked weights.)
 
     Before (with 4 lanes a vector):
         @I.ir_module
@@ -92,12 +101,13 @@ class PackWeights(Pass):
         result = packer.run()
         if not packer.programs:
             return mod
-        functions = {**result.functions, **packer.programs}
-        return without_unused_programs(result.with_functions(functions), mod)
+        functions = {**result.functions, **packer.programs, **packer.packers.functions}
+        result = without_unused_packers(result.with_functions(functions), mod)
+        return without_unused_programs(result, mod)
 
 
 class _Packer(Rebuilder):
-    """Replaces calls with a constant factor by calls of programs that read it packed."""
+    """Replaces calls with a weight as a factor by calls of programs that read it packed."""
 
     def __init__(self, mod: IRModule, target: CpuTarget) -> None:
         super().__init__(mod)
@@ -108,9 +118,55 @@ class _Packer(Rebuilder):
         """For each program of the module, the packing that it needs and the name of the program that reads the packed
         weight."""
         self.constants: dict[tuple[Constant, Packing | RowTiles], Constant] = {}
+        self.packers = Packers(mod)
+        self.called = called_functions(mod)
+        self.weights: tuple[Var, ...] = ()
+        """The weights that the caller of the current function packs."""
+        self.packed_vars: dict[tuple[Var, Packing | RowTiles], Var] = {}
+        """The packed forms of these weights."""
         self.devices = slots_of(mod, target)
         self.elsewhere = len(self.devices.slots) > 1
         """Does the module also run on other devices?"""
+
+    def run(self) -> IRModule:
+        return self.mod.map_graph_functions(self.public_function)
+
+    def public_function(self, name: str, function: Function) -> Function:
+        """A function of the module, with its weights packed."""
+        self.weights = () if name in self.called else packed_params(function)
+        self.packed_vars = {}
+        new = self.function(function)
+        return self.with_packed_params(name, new) if self.packed_vars else new
+
+    def with_packed_params(self, name: str, function: Function) -> Function:
+        """The function with the packed weights as parameters. One of them takes the place of a weight that is no longer
+        read as it is."""
+        names = FreshNames(param.name for param in function.params)
+        table = {**function.attrs.get(PACKERS, {})}
+        used = set(used_vars(function.body))
+        params: list[Var] = []
+        added: list[Var] = []
+        renamed = Rewriter()
+        for param in function.params:
+            source = table.get(param.name)
+            forms = [(p, var) for (weight, p), var in self.packed_vars.items() if weight is param]
+            if not forms or param in used:
+                params.append(param)
+            for i, (packing, var) in enumerate(forms):
+                alone = param not in used and i == 0
+                label = param.name if alone else names.fresh(f"{param.name}_packed")
+                new = Var(label, var.annotation, span=param.span)
+                renamed.vars[var] = new
+                packer = f"{name}_pack_{label}"
+                table[label] = self.packers.add(packer, param, source, packing)
+                (params if alone else added).append(new)
+        kept = [*function.attrs[PACKED], *(var.name for var in added)]
+        return dataclasses.replace(
+            function,
+            params=(*params, *added),
+            body=renamed.rewrite(function.body),
+            attrs={**function.attrs, PACKED: kept, PACKERS: table},
+        )
 
     def is_on_host(self, out: Annotation) -> bool:
         """Is an output annotated to live on the host? Without an annotation it may be computed anywhere."""
@@ -121,7 +177,7 @@ class _Packer(Rebuilder):
         match value:
             case Call(op=op, args=(GlobalVar(name=name), Tuple(fields=fields), *rest)) if type(
                 op
-            ) is CallTIR and any(isinstance(field, Constant) for field in fields):
+            ) is CallTIR and any(map(self.may_be_packed, fields)):
                 if self.elsewhere and not all(map(self.is_on_host, value.ty_args)):
                     return value
             case _:
@@ -131,7 +187,7 @@ class _Packer(Rebuilder):
             return value
         packing, packed_name = found
         weight = fields[packing.param]
-        if not isinstance(weight, Constant):
+        if not self.may_be_packed(weight):
             return value
         if packed_name not in self.programs:
             program = self.mod.functions[name]
@@ -160,8 +216,20 @@ class _Packer(Rebuilder):
             self.callees[name] = None if packing is None else (packing, packed_name)
         return self.callees[name]
 
-    def packed(self, weight: Constant, packing: Packing | RowTiles) -> Constant:
-        """The constant in panels or tiles: one object for all its calls."""
+    def may_be_packed(self, arg: Expr) -> bool:
+        """Is an argument a constant, or a weight of known extents that the caller packs?"""
+        known = arg in self.weights and isinstance(arg, Var) and known_shape(arg.annotation)
+        return isinstance(arg, Constant) or bool(known)
+
+    def packed(self, weight: Expr, packing: Packing | RowTiles) -> Expr:
+        """The weight in panels or tiles: one object for all its calls."""
+        if isinstance(weight, Var):
+            form = weight, packing
+            if form not in self.packed_vars:
+                annotation = packed_type(weight.annotation, packing)
+                self.packed_vars[form] = Var(weight.name, annotation, span=weight.span)
+            return self.packed_vars[form]
+        assert isinstance(weight, Constant)
         key = weight, packing
         if key not in self.constants:
             self.constants[key] = Constant.shared(packing.pack(weight.data), span=weight.span)

@@ -45,6 +45,19 @@ class Packing:
         inside = (self.width,) if self.group == 1 else (self.width, self.group)
         return panels, groups, *inside
 
+    def source(
+        self, shape: tuple[int, ...], at: Sequence[loops.Expr]
+    ) -> tuple[list[loops.Expr], list[loops.Expr]]:
+        """The indices in a matrix of this shape of the element at these indices of the panels, and the conditions under
+        which it is there; padding otherwise."""
+        depth, columns = reversed(shape) if self.transposed else shape
+        panel, row, lane, *member = at
+        j = panel * loops.int64(self.width) + lane
+        k = row * loops.int64(self.group) + member[0] if member else row
+        inside = [] if columns % self.width == 0 else [j < loops.int64(columns)]
+        inside += [] if depth % self.group == 0 else [k < loops.int64(depth)]
+        return ([j, k] if self.transposed else [k, j]), inside
+
     def pack(self, matrix: np.ndarray) -> np.ndarray:
         """Pack the matrix into panels."""
         rows = matrix.T if self.transposed else matrix

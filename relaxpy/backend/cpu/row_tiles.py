@@ -7,6 +7,7 @@ padded with zeros: a tile is contiguous, in the order in which it is read.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,17 @@ class RowTiles:
         """The shape of a weight of this shape in tiles."""
         others = shape[: self.axis] + shape[self.axis + 1 :]
         return (-(-shape[self.axis] // self.height), *others, self.height)
+
+    def source(
+        self, shape: tuple[int, ...], at: Sequence[loops.Expr]
+    ) -> tuple[list[loops.Expr], list[loops.Expr]]:
+        """The indices in a weight of this shape of the element at these indices of the tiles, and the conditions under
+        which it is there; padding otherwise."""
+        tile, *others, lane = at
+        rows = shape[self.axis]
+        row = tile * loops.int64(self.height) + lane
+        inside = [] if rows % self.height == 0 else [row < loops.int64(rows)]
+        return [*others[: self.axis], row, *others[self.axis :]], inside
 
     def pack(self, weight: np.ndarray) -> np.ndarray:
         """Pack the weight into tiles."""

@@ -1,0 +1,204 @@
+"""Packed weights on disk: written once for a checkpoint and the packers of an executable, and mapped afterwards.
+
+    <cache>/weights/<key>       tensors, each at a multiple of 64 bytes; an index in JSON; a footer of 64 bytes: magic,
+                                offset and length of the index, its SHA-256
+    <cache>/weights/seen/…      for a checkpoint's file: size, times and inode when its digest was computed, and the digest
+
+The key is a digest of the checkpoint's bytes and of the packers. A file's digest is computed again only if its size,
+its times or its inode changed. Files are written beside their place, flushed to disk, and moved there, so that any
+number of processes may write the same one, and a killed process leaves no partial file in place.
+
+No failure of this cache fails a call: without a folder, or on a full disk, weights are packed into memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import shutil
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from relaxpy.errors import RuntimeCheckError
+from relaxpy.files import cache_folder, moved_to
+from relaxpy.runtime import dtype as dtypes
+from relaxpy.runtime.container import ALIGNMENT, open_regular
+from relaxpy.runtime.tensor import Array, Tensor, from_numpy
+
+MOST_BYTES = 64 << 30
+"""The limit of the folder in bytes. The least recently used files above it are deleted."""
+SPARE_BYTES = 1 << 30
+"""Free space of the disk that stays free."""
+
+_MAGIC = b"RXWEIGHT"
+_FOOTER = struct.Struct("<8sQQ32s8x")
+_CHUNK = 16 << 20
+_FRESH_SECONDS = 2.0
+"""A file that changed less than this time ago may change again without another time: its digest is not recorded."""
+_ABANDONED_SECONDS = 3600.0
+"""A temporary file that was not written to for this long belongs to a killed process."""
+
+
+def kept_folder() -> Path | None:
+    """The folder of packed weights; None if the user has no cache (`RELAXPY_CACHE_SIZE=0`, or no home)."""
+    folder = cache_folder()
+    off = os.environ.get("RELAXPY_CACHE_SIZE", "").strip().lower() in ("0", "off")
+    return Path(folder) / "weights" if folder and not off else None
+
+
+def digest_of(folder: Path, files: Sequence[Path]) -> str:
+    """A digest of the contents of files, in this order. Raises: OSError."""
+    return hashlib.sha256(
+        "".join(_file_digest(folder, file) for file in files).encode()
+    ).hexdigest()
+
+
+def _file_digest(folder: Path, file: Path) -> str:
+    path = file.resolve()
+    status = os.stat(path)
+    facts = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
+    seen = folder / "seen" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads(seen.read_text(encoding="utf-8"))
+        if isinstance(known, dict) and known.get("facts") == facts:
+            return str(known["digest"])
+    digest = _contents(path, status.st_size)
+    if time.time() - max(status.st_mtime, status.st_ctime) > _FRESH_SECONDS:
+        with contextlib.suppress(OSError):
+            seen.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with moved_to(seen) as beside:
+                beside.write_text(json.dumps({"facts": facts, "digest": digest}), encoding="utf-8")
+    return digest
+
+
+def _contents(path: Path, size: int) -> str:
+    """A digest of the digests of a file's chunks, which are computed in parallel. Raises: OSError."""
+    with open_regular(path) as file:
+
+        def chunk(begin: int) -> bytes:
+            digest = hashlib.sha256()
+            for at in range(begin, min(begin + 8 * _CHUNK, size), _CHUNK):
+                digest.update(os.pread(file.fileno(), min(_CHUNK, size - at), at))
+            return digest.digest()
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            parts = list(pool.map(chunk, range(0, size, 8 * _CHUNK)))
+    return hashlib.sha256(b"".join([str(size).encode(), *parts])).hexdigest()
+
+
+def map_kept(path: Path) -> list[Tensor] | None:
+    """The tensors of a file, mapped; None if there is no such file, or it is damaged. A damaged file is deleted."""
+    try:
+        with open_regular(path) as file:
+            tensors = _mapped(file)
+            os.utime(file.fileno())
+    except OSError:
+        return None
+    except (ValueError, KeyError, TypeError, RuntimeCheckError, RecursionError):
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return None
+    return tensors
+
+
+def _mapped(file: BinaryIO) -> list[Tensor]:
+    """Raises: OSError, ValueError, KeyError, TypeError, RuntimeCheckError for a file of another form."""
+    size = os.fstat(file.fileno()).st_size
+    if size < _FOOTER.size:
+        raise ValueError("no footer")
+    file.seek(size - _FOOTER.size)
+    magic, offset, length, digest = _FOOTER.unpack(file.read(_FOOTER.size))
+    if magic != _MAGIC or offset + length + _FOOTER.size != size:
+        raise ValueError("the footer does not fit the file")
+    file.seek(offset)
+    index = file.read(length)
+    if hashlib.sha256(index).digest() != digest:
+        raise ValueError("the checksum of the index is wrong")
+    memory: Any = np.zeros(0, np.uint8)
+    if offset:
+        memory = np.asarray(np.memmap(file, np.uint8, "r", 0, (offset,)))
+    found: list[Tensor] = []
+    for entry in json.loads(index):
+        dtype, shape, begin = dtypes.to_numpy(entry["dtype"]), entry["shape"], entry["offset"]
+        end = begin + math.prod(shape) * dtype.itemsize
+        if not 0 <= begin <= end <= offset or begin % ALIGNMENT:
+            raise ValueError("a tensor is outside the file")
+        found.append(from_numpy(memory[begin:end].view(dtype).reshape(shape)))
+    return found
+
+
+@dataclass(slots=True)
+class Writer:
+    """Appends tensors to a file of packed weights."""
+
+    _file: BinaryIO
+    _index: list[dict[str, Any]]
+    _end: int = 0
+
+    def write(self, array: Array) -> None:
+        """Raises: OSError."""
+        dtype, shape = dtypes.from_numpy(array.dtype), list(array.shape)
+        self._index.append({"dtype": dtype, "shape": shape, "offset": self._end})
+        self._file.write(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+        padding = -array.nbytes % ALIGNMENT
+        self._file.write(bytes(padding))
+        self._end += array.nbytes + padding
+
+    def finish(self) -> None:
+        """Writes the index and the footer, and flushes the file to disk. Raises: OSError."""
+        index = json.dumps(self._index).encode()
+        digest = hashlib.sha256(index).digest()
+        self._file.write(index + _FOOTER.pack(_MAGIC, self._end, len(index), digest))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+@contextlib.contextmanager
+def kept_file(path: Path, nbytes: int) -> Iterator[Writer]:
+    """A new file of about this size, moved to `path` when the block ends without an error. Raises: OSError, also if the
+    disk has too little space."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _remove_abandoned(path.parent)
+    if shutil.disk_usage(path.parent).free < nbytes + SPARE_BYTES:
+        raise OSError("too little space")
+    with moved_to(path) as beside, beside.open("xb", buffering=0) as file:
+        writer = Writer(file, [])
+        yield writer
+        writer.finish()
+    _trim(path.parent, path)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    now = time.time()
+    for path in folder.glob(".relaxpy-*"):
+        with contextlib.suppress(OSError):
+            if now - path.stat().st_mtime > _ABANDONED_SECONDS:
+                path.unlink()
+
+
+def _trim(folder: Path, newest: Path) -> None:
+    """Deletes the least recently used files until the rest fits. Processes that have mapped one keep it."""
+    entries: list[tuple[float, int, Path]] = []
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            if path.is_file() and not path.name.startswith("."):
+                entries.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
+        if total <= MOST_BYTES:
+            break
+        if path != newest:
+            with contextlib.suppress(OSError):
+                path.unlink()
+                total -= size

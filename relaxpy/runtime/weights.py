@@ -1,0 +1,280 @@
+"""Packing of weights: from a checkpoint's tensors to the arguments of a program, one tensor after the other.
+
+An executable that was built with `pack` lists its weights (`Executable.weight_params`) and has a function for each
+kind, the packer. `pack_weights` maps the checkpoint, runs the packers, and keeps the result on disk
+(`relaxpy.runtime.kept_weights`), where the next process maps it. Memory: at most the packed weights, or, if they are
+kept, the largest of them, beside the sources and results of one packer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from relaxpy.errors import RuntimeCheckError, UsageError
+from relaxpy.runtime.bytecode import Pattern, TensorPattern, WeightParam
+from relaxpy.runtime.checkpoint import Source, map_tensors, weight_files
+from relaxpy.runtime.kept_weights import digest_of, kept_file, kept_folder, map_kept
+from relaxpy.runtime.packed_tensor import PackedTensor
+from relaxpy.runtime.patterns import explain, fits
+from relaxpy.runtime.tensor import Tensor, from_any
+
+if TYPE_CHECKING:
+    from relaxpy.runtime.vm import VirtualMachine
+
+Place: TypeAlias = "str | os.PathLike[str]"
+_MOST_NOTES = 12
+
+
+class PackedWeights(Mapping[str, tuple[Any, ...]]):
+    """The weights of each function of a program, as its arguments after the inputs: `vm["main"](x, *weights["main"])`.
+    Functions share the weights that they pack alike."""
+
+    def __init__(self, arguments: Mapping[str, Mapping[str, Any]], kept: Path | None) -> None:
+        self._arguments = arguments
+        self.kept = kept
+        """The file that the packed weights are mapped from; None if they are in memory."""
+
+    def __getitem__(self, function: str) -> tuple[Any, ...]:
+        """The weights of a function. Raises: UsageError (`function-name`)."""
+        return tuple(self.named(function).values())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arguments)
+
+    def __len__(self) -> int:
+        return len(self._arguments)
+
+    def named(self, function: str) -> Mapping[str, Any]:
+        """The weights of a function by parameter."""
+        found = self._arguments.get(function)
+        if found is None:
+            raise UsageError(
+                "function-name",
+                f"no weights were packed for a function {function!r}",
+                help=f"there are: {', '.join(self._arguments) or 'none'}",
+            )
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all weights in bytes, each counted once."""
+        values = {id(v): v for found in self._arguments.values() for v in found.values()}
+        return sum(value.nbytes for value in values.values())
+
+    def __repr__(self) -> str:
+        where = f" in {self.kept}" if self.kept else ""
+        return f"<packed weights of {', '.join(self)}: {self.nbytes} bytes{where}>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One weight to make: a packer and the tensors that it takes."""
+
+    packer: str
+    """The name of the function; "": the tensor is passed as it is."""
+    layout: str
+    sources: tuple[Source, ...]
+
+
+def pack_weights(
+    vm: VirtualMachine,
+    source: Place | Sequence[Place] | Mapping[str, Any],
+    names: Mapping[str, str | Source] | None = None,
+    keep: bool = True,
+) -> PackedWeights:
+    """The implementation of `VirtualMachine.pack`."""
+    exe = vm.executable
+    if not exe.weight_params:
+        raise UsageError(
+            "pack",
+            "the executable has no weights to pack",
+            help="build it with pack=True, or pass the weights as they are",
+        )
+    files: list[Path] = []
+    if isinstance(source, Mapping):
+        tensors: Mapping[str, Any] = source
+    else:
+        places = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+        files = [file for place in places for file in weight_files(place)]
+        tensors = map_tensors(files)
+    jobs, owners = _jobs(exe.weight_params, vm, _Names(tensors, names or {}))
+    arrays = _checked(owners, vm, tensors)
+    folder = kept_folder() if keep and files else None
+    packed, kept = _made(vm, jobs, arrays, folder, files)
+    arguments: dict[str, dict[str, Any]] = {}
+    for weight in exe.weight_params:
+        code = exe.functions[weight.function]
+        job = owners[weight]
+        arguments.setdefault(code.name, {})[code.params[weight.param].name] = packed[job]
+    return PackedWeights(arguments, kept)
+
+
+class _Names:
+    """The tensor of each weight: the one that the caller names, of the same name, or of the name with dots for which
+    `nn` writes underscores."""
+
+    def __init__(self, tensors: Mapping[str, Any], names: Mapping[str, str | Source]) -> None:
+        self.tensors = tensors
+        self.names = names
+        self.written: dict[str, list[str]] = {}
+        for name in tensors:
+            self.written.setdefault(name.replace(".", "_"), []).append(name)
+
+    def of(self, function: str, weight: str) -> Source:
+        for key in (f"{function}.{weight}", weight):
+            given = self.names.get(key)
+            if given is not None:
+                return given if isinstance(given, Source) else Source(given)
+        for key in (f"{function}.{weight}", weight):
+            if key in self.tensors:
+                return Source(key)
+        found = self.written.get(weight, ())
+        return Source(found[0] if len(found) == 1 else weight)
+
+
+def _jobs(
+    weights: Sequence[WeightParam], vm: VirtualMachine, names: _Names
+) -> tuple[list[_Job], dict[WeightParam, _Job]]:
+    """The distinct jobs, in order, and that of each weight."""
+    functions = vm.executable.functions
+    owners: dict[WeightParam, _Job] = {}
+    for weight in weights:
+        owner = functions[weight.function].name
+        sources = tuple(names.of(owner, name) for name in weight.sources)
+        packer = functions[weight.packer].name if weight.packer >= 0 else ""
+        owners[weight] = _Job(packer, weight.layout, sources)
+    return list(dict.fromkeys(owners.values())), owners
+
+
+def _checked(
+    owners: Mapping[WeightParam, _Job],
+    vm: VirtualMachine,
+    tensors: Mapping[str, Any],
+) -> dict[Source, Any]:
+    """The arrays of all sources. Raises: UsageError (`bad-weights`) that lists what is missing or of another type."""
+    problems: dict[str, None] = {}
+    arrays: dict[Source, Any] = {}
+    for weight, job in owners.items():
+        if job.packer:
+            patterns = vm[job.packer].linked.patterns
+        else:
+            owner = vm.executable.functions[weight.function].name
+            patterns = (vm[owner].linked.patterns[weight.param],)
+        for source, pattern in zip(job.sources, patterns, strict=True):
+            value = tensors.get(source.name)
+            if value is None:
+                problems[f"missing: {source.name}{_wanted(pattern)}"] = None
+                continue
+            if source not in arrays:
+                arrays[source] = _array(source, value)
+            if not fits(_described(arrays[source]), pattern):
+                reason = explain(_described(arrays[source]), pattern)
+                problems[f"{source.name}: {reason}{_wanted(pattern)}"] = None
+    if problems:
+        more = (
+            [f"... and {len(problems) - _MOST_NOTES} more"] if len(problems) > _MOST_NOTES else []
+        )
+        raise UsageError(
+            "bad-weights",
+            f"the weights do not fit the program: {len(problems)} problems",
+            notes=[*list(problems)[:_MOST_NOTES], *more],
+            help="types are never cast; names={parameter: tensor} maps the names of parameters to those of tensors",
+        )
+    return arrays
+
+
+def _array(source: Source, value: Any) -> Any:
+    array = value.numpy() if isinstance(value, Tensor) else value
+    return array.T if source.transpose else array
+
+
+def _described(value: Any) -> Any:
+    """A tensor without memory that has the shape and type of an array; any other value as a tensor."""
+    if isinstance(value, np.ndarray):
+        from relaxpy.runtime import dtype as dtypes
+
+        return Tensor(0, value.shape, dtypes.from_numpy(value.dtype), None)
+    return from_any(value)
+
+
+def _wanted(pattern: Pattern) -> str:
+    if not isinstance(pattern, TensorPattern) or pattern.shape is None:
+        return ""
+    sizes = ", ".join(str(n) if isinstance(n, int) else "n" for n in pattern.shape)
+    return f"; {pattern.dtype or 'any type'} ({sizes}) is expected"
+
+
+def _made(
+    vm: VirtualMachine,
+    jobs: Sequence[_Job],
+    arrays: Mapping[Source, Any],
+    folder: Path | None,
+    files: Sequence[Path],
+) -> tuple[dict[_Job, Any], Path | None]:
+    """What each job makes, and the file that it is mapped from."""
+    made: dict[_Job, Any] = {}
+    for job in jobs:
+        if not job.packer:
+            tensor = from_any(arrays[job.sources[0]])
+            assert tensor is not None  # as it was checked
+            made[job] = tensor
+    own = [job for job in jobs if job.packer]
+    kept = None
+    if folder is not None and own:
+        kept, tensors = _kept(vm, own, arrays, folder, files)
+    else:
+        tensors = None
+    if tensors is None:
+        kept, tensors = None, [_run(vm, job, arrays) for job in own]
+        vm.release_memory()
+    for job, tensor in zip(own, tensors, strict=True):
+        made[job] = PackedTensor(tensor, job.layout, tuple(source.name for source in job.sources))
+    return made, kept
+
+
+def _kept(
+    vm: VirtualMachine,
+    jobs: Sequence[_Job],
+    arrays: Mapping[Source, Any],
+    folder: Path,
+    files: Sequence[Path],
+) -> tuple[Path | None, list[Tensor] | None]:
+    """The tensors mapped from a file, which is written if it is not there; None if that fails."""
+    try:
+        facts = [
+            (job.layout, [(source.name, source.transpose) for source in job.sources])
+            for job in jobs
+        ]
+        digest = hashlib.sha256(repr((digest_of(folder, files), facts)).encode())
+        path = folder / digest.hexdigest()
+        tensors = map_kept(path)
+        if tensors is None or len(tensors) != len(jobs):
+            with kept_file(path, sum(arrays[s].nbytes for job in jobs for s in job.sources)) as out:
+                for job in jobs:
+                    tensor = _run(vm, job, arrays)
+                    out.write(tensor.numpy())
+                    del tensor
+            vm.release_memory()
+            tensors = map_kept(path)
+    except OSError:  # a full disk, a folder that cannot be written: no error of the program
+        return None, None
+    return path, tensors
+
+
+def _run(vm: VirtualMachine, job: _Job, arrays: Mapping[Source, Any]) -> Tensor:
+    """The result of a packer."""
+    try:
+        result = vm[job.packer](*(arrays[source] for source in job.sources))
+    except RuntimeCheckError as error:
+        names = ", ".join(source.name for source in job.sources)
+        error.notes = (*error.notes, f"while {names} was packed")
+        raise
+    assert isinstance(result, Tensor)  # as packers are made
+    return result
