@@ -59,8 +59,8 @@ def build(
     capable one it supports. The executable stores the resolved target. `params` are arrays to bind to parameters by
     name (`"w"`, or `"main.w"`). They are not copied, so do not change them until the executable is saved. `bounds` are
     upper bounds of symbolic variables (`"n"`, or `"main.n"`), as `tir_var_upper_bound` declares them. If all sizes have
-    one, memory is planned statically, and a call that exceeds a bound is an error. With `pack` the weights get the layout
-    that kernels read: the parameters after the first `num_input` (an attribute that `nn` sets), or those named.
+    one, memory is planned statically, and a call that exceeds a bound is an error. With `pack` the weights get the
+    layout that kernels read: the parameters after the first `num_input` (an attribute that `nn` sets), or those named.
     `VirtualMachine.pack` makes the arguments from a checkpoint. `pipeline` replaces the default
     passes; `instruments` are called after each pass. The same module and target give the same bytes in any process.
 

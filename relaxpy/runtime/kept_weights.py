@@ -2,7 +2,7 @@
 
     <cache>/weights/<key>       tensors, each at a multiple of 64 bytes; an index in JSON; a footer of 64 bytes: magic,
                                 offset and length of the index, its SHA-256
-    <cache>/weights/seen/…      for a checkpoint's file: size, times and inode when its digest was computed, and the digest
+    <cache>/weights/seen/…      for a checkpoint's file: its digest, with its size, times and inode of that time
 
 The key is a digest of the checkpoint's bytes and of the packers. A file's digest is computed again only if its size,
 its times or its inode changed. Files are written beside their place, flushed to disk, and moved there, so that any
