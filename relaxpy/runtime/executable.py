@@ -294,7 +294,24 @@ def decode_meta(meta: Any) -> dict[str, Any]:
     texts = [found["target"].get(name, "") for name in ("kind", "mcpu", "text")]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("target: its kind, processor and text are texts")
+    for number, weight in enumerate(found["weight_params"]):
+        if not _is_weight(weight, found["functions"]):
+            raise ValueError(f"weight_params[{number}]: it does not fit its function or its packer")
     return found
+
+
+def _is_weight(weight: WeightParam, functions: Sequence[FunctionCode]) -> bool:
+    """Does an entry name a parameter of a public function, and a public packer of as many tensors as it has sources?"""
+    known = range(len(functions))
+    if weight.function not in known or not functions[weight.function].public:
+        return False
+    if weight.param >= len(functions[weight.function].params):
+        return False
+    if weight.packer < 0:
+        return len(weight.sources) == 1
+    if weight.packer not in known or not functions[weight.packer].public:
+        return False
+    return 0 < len(weight.sources) == len(functions[weight.packer].params)
 
 
 def _beside(meta: Any) -> dict[str, str] | None:

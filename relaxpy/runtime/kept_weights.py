@@ -18,11 +18,9 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -83,6 +81,8 @@ def _file_digest(folder: Path, file: Path) -> str:
 
 def _contents(path: Path, size: int) -> str:
     """A digest of the digests of a file's chunks, which are computed in parallel. Raises: OSError."""
+    from concurrent.futures import ThreadPoolExecutor  # not at every start: it imports logging
+
     with open_regular(path) as file:
 
         def chunk(begin: int) -> bytes:
@@ -167,6 +167,8 @@ class Writer:
 def kept_file(path: Path, nbytes: int) -> Iterator[Writer]:
     """A new file of about this size, moved to `path` when the block ends without an error. Raises: OSError, also if the
     disk has too little space."""
+    import shutil  # not at every start: it imports archive formats
+
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _remove_abandoned(path.parent)
     if shutil.disk_usage(path.parent).free < nbytes + SPARE_BYTES:

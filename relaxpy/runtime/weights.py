@@ -276,5 +276,6 @@ def _run(vm: VirtualMachine, job: _Job, arrays: Mapping[Source, Any]) -> Tensor:
         names = ", ".join(source.name for source in job.sources)
         error.notes = (*error.notes, f"while {names} was packed")
         raise
-    assert isinstance(result, Tensor)  # as packers are made
+    if not isinstance(result, Tensor):  # a file may say anything
+        raise RuntimeCheckError("check", f"{job.packer} is no packer: its result is no tensor")
     return result

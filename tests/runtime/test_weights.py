@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import pickle
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.errors import RuntimeCheckError, UsageError
+from relaxpy.errors import ExecutableError, RuntimeCheckError, UsageError
 from relaxpy.runtime import Executable, PackedTensor, Source, VirtualMachine
 from tests.runtime.test_checkpoint import saved
 
@@ -303,6 +304,19 @@ def test_an_equal_program_takes_them(tmp_path: Path) -> None:
     x = numbers(5, 30)
     for exe in (loaded, built(moved), pickle.loads(pickle.dumps(loaded))):
         same(VirtualMachine(exe)["main"](x, *weights["main"]), vm["main"](x, *weights["main"]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"function": 99}, {"param": 99}, {"packer": 99}, {"packer": 0}, {"sources": ()}, {"packer": -1, "sources": ()}],
+)  # fmt: skip
+def test_a_table_that_does_not_fit(tmp_path: Path, change: dict[str, Any]) -> None:
+    """A file with right checksums whose table of weights names what is not there."""
+    exe = built(LINEAR)
+    first = dataclasses.replace(exe.weight_params[0], **change)
+    dataclasses.replace(exe, weight_params=(first, *exe.weight_params[1:])).save(tmp_path / "x.rxe")
+    with pytest.raises(ExecutableError, match=r"weight_params\[0\]"):
+        relaxpy.load(tmp_path / "x.rxe")
 
 
 def test_a_packed_weight_says_what_it_is() -> None:
