@@ -55,7 +55,8 @@ padding:.06em 0}
 summary.bar{list-style:none}summary.bar .label{padding-left:0}
 summary.bar .label::before{content:"▸";display:inline-block;width:1.1em;opacity:.6}
 [open]>summary.bar .label::before{content:"▾"}summary.bar::-webkit-details-marker{display:none}
-.parts .track i{opacity:.65}.parts ul{margin:.1em 0}.parts p{margin:.3em 0 0;opacity:.75}
+.parts{margin-left:0}.parts .bar .label{padding-left:2.4em}.parts .track i{opacity:.65}
+.parts ul{margin:.1em 0 .1em 1.2em}.parts p{margin:.3em 0 0 2.4em;opacity:.75}
 .track{height:.85em;border-radius:2px;background:var(--soft)}
 .track i{display:block;height:100%;min-width:1px;width:calc(var(--lin)*1%);border-radius:2px;
 background:hsl(var(--h,210) 55% var(--l))}.track i.apart{opacity:.3}

@@ -51,10 +51,11 @@ class Bar:
 def chart(bars: Sequence[Bar], id: str) -> str:
     """The bars, longest first, as HTML. `id` names the chart's radio buttons."""
     values = [bar.value for bar in bars if bar.counts]
-    whole, most = sum(values), max((bar.value for bar in _all(bars)), default=0.0)
+    shown = [bar for bar in _all(bars) if bar.counts] or _all(bars)
+    whole, most = sum(values), max((bar.value for bar in shown), default=0.0)
     if not most:
         return ""
-    low = max(min((b.value for b in _all(bars) if b.value > 0), default=most), most / 10**DECADES)
+    low = max(min((bar.value for bar in shown if bar.value > 0), default=most), most / 10**DECADES)
     scale = _Scale(whole, most, 10 ** math.floor(math.log10(low)))
     dwarfs = len(bars) > 2 and max(values, default=0.0) > DOMINANT * whole
     linear, logarithmic = ("", " checked") if dwarfs else (" checked", "")
@@ -80,12 +81,12 @@ class _Scale:
         return max(1e-9, math.log10(self.most / self.low))
 
     def linear(self, value: float) -> float:
-        return 100 * value / self.most
+        return 100 * min(1.0, value / self.most)
 
     def logarithmic(self, value: float) -> float:
         if value <= self.low:
             return 0.0
-        return 100 * math.log10(value / self.low) / self.decades
+        return 100 * math.log10(min(value, self.most) / self.low) / self.decades
 
 
 def _all(bars: Sequence[Bar]) -> list[Bar]:

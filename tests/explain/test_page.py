@@ -227,3 +227,4 @@ def test_bars_that_do_not_count() -> None:
     text = chart([Bar("a", 4.0, "4"), Bar("b", 100.0, "100", counts=False)], "t")
     assert text.count("100.0 %") == 1
     assert 'class="apart"' in text
+    assert re.findall(r"--lin:([\d.]+)", text) == ["100.00", "100.00"]  # it does not set the scale
