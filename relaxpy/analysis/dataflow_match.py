@@ -191,8 +191,8 @@ def _shown(dims: PatternDims) -> str:
 class _State:
     """The state of a partial match. Immutable, since alternatives share a common prefix."""
 
-    values: dict[Pattern, Value] = field(default_factory=dict)
-    symbols: dict[SymVar, Dim] = field(default_factory=dict)
+    values: dict[Pattern, Value] = field(default_factory=dict[Pattern, Value])
+    symbols: dict[SymVar, Dim] = field(default_factory=dict[SymVar, Dim])
     covered: frozenset[Var] = frozenset()
     waiting: tuple[tuple[Dim, Dim], ...] = ()
     """Compound dimensions with symbols that are not known yet, and the dimensions that they must equal."""

@@ -40,7 +40,7 @@ class Node:
     kind: PatternKind
     program: str | None
     """The tensor program that the binding calls."""
-    inputs: dict[int, PatternKind] = field(default_factory=dict)
+    inputs: dict[int, PatternKind] = field(default_factory=dict[int, PatternKind])
     """The nodes that must precede it, and how it reads their values."""
     length: int = 0
     """Length of its program (`relaxpy.tir.forms.cost.length`)."""

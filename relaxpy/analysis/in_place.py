@@ -201,7 +201,7 @@ class _Memory:
     seq: SeqExpr
     owned: list[Var]
     used_vars: UsedVars
-    places: dict[Var, Place] = field(default_factory=dict)
+    places: dict[Var, Place] = field(default_factory=dict[Var, Place])
     uses: dict[Var, list[_Use]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:

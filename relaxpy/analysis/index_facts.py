@@ -259,9 +259,8 @@ def lanes(expr: Expr) -> int:
 
 def _parts(condition: Expr) -> Iterator[Expr]:
     """The conjuncts of a condition. Those of `T.if_then_else(a, b, False)` are a and b."""
-    kind = type(condition)
-    name = str(condition.op.name) if kind is tvm.ir.Call else ""
-    if kind is tirx.And:
+    name = str(condition.op.name) if isinstance(condition, tvm.ir.Call) else ""
+    if isinstance(condition, tirx.And):
         yield from _parts(condition.a)
         yield from _parts(condition.b)
     elif name == "prim.likely":

@@ -82,7 +82,7 @@ def _loads(blocks: Sequence[Block]) -> list[int]:
     for block in blocks:
         change[block.begin] += block.size
         change[block.end + 1] -= block.size
-    total, found = 0, []
+    total, found = 0, list[int]()
     for step in change:
         total += step
         found.append(total)

@@ -35,7 +35,7 @@ class PatternReport:
 
     name: str
     matches: int = 0
-    refused: list[tuple[str, Span | None]] = field(default_factory=list)
+    refused: list[tuple[str, Span | None]] = field(default_factory=list[tuple[str, Span | None]])
     """The reason for each rejected match, and its location."""
 
     def __str__(self) -> str:

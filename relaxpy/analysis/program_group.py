@@ -89,11 +89,11 @@ def program_group(function: Function, mod: IRModule) -> ProgramGroup | None:
 @dataclass
 class _Reader:
     mod: IRModule
-    values: dict[Var, Part] = dataclass_field(default_factory=dict)
-    sources: dict[int, Source] = dataclass_field(default_factory=dict)
+    values: dict[Var, Part] = dataclass_field(default_factory=dict[Var, Part])
+    sources: dict[int, Source] = dataclass_field(default_factory=dict[int, Source])
     """Tensors from outside, by the identity of their values."""
-    constants: dict[int, Value] = dataclass_field(default_factory=dict)
-    steps: list[Step] = dataclass_field(default_factory=list)
+    constants: dict[int, Value] = dataclass_field(default_factory=dict[int, Value])
+    steps: list[Step] = dataclass_field(default_factory=list[Step])
 
     def parameter(self, param: Var, annotation: Annotation, path: tuple[int, ...]) -> Part:
         match annotation:

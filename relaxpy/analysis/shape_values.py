@@ -14,6 +14,7 @@ import numpy as np
 
 from relaxpy.ir.dim import Dim, dim_op, product
 from relaxpy.ir.op import Operator
+from relaxpy.narrow import is_ndarray, is_sequence, is_tuple
 from relaxpy.op.base import Op
 from relaxpy.op.binary import Add, FloorDivide, FloorMod, Maximum, Minimum, Multiply, Subtract
 from relaxpy.op.datatype import Astype
@@ -97,12 +98,13 @@ def evaluate(op: Op, args: Sequence[Any]) -> Any:
         return _checked(_ARITHMETIC[type(op)](*map(symbolic, args)))
     if not isinstance(op, MOVING):
         raise NotKnownError
-    moved: Any = tuple(map(symbolic, args[0])) if isinstance(args[0], tuple) else symbolic(args[0])
+    first: Any = args[0]
+    moved: Any = tuple(map(symbolic, first)) if is_tuple(first) else symbolic(first)
     try:
-        result = op.reference(moved, *args[1:])
+        result: Any = op.reference(moved, *args[1:])
     except (TypeError, ValueError):
         raise NotKnownError from None
-    return tuple(map(_checked, result)) if isinstance(result, (tuple, list)) else _checked(result)
+    return tuple(map(_checked, result)) if is_sequence(result) else _checked(result)
 
 
 def symbolic(values: np.ndarray | Sequence[Dim] | Dim | float | str) -> np.ndarray:
@@ -129,7 +131,7 @@ def _array(dims: Sequence[Dim], shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _checked(result: Any) -> np.ndarray:
-    array = result if isinstance(result, np.ndarray) else _array([result], ())
+    array = result if is_ndarray(result) else _array([result], ())
     if array.size > LARGEST or not all(isinstance(item, Dim) for item in array.flat):
         raise NotKnownError
     return array

@@ -20,8 +20,8 @@ Use: TypeAlias = "Binding | SeqExpr"
 class UseDef:
     """The result of `use_def`. A variable that is not in `definitions` is defined outside."""
 
-    definitions: dict[Var, Definition] = field(default_factory=dict)
-    uses: dict[Var, list[Use]] = field(default_factory=dict)
+    definitions: dict[Var, Definition] = field(default_factory=dict[Var, Definition])
+    uses: dict[Var, list[Use]] = field(default_factory=dict[Var, list[Use]])
     """Users in order of evaluation, each once. Defined variables without uses have an empty list."""
 
     def users(self, var: Var) -> Sequence[Use]:

@@ -476,6 +476,8 @@ class _Checker:
                 return good
             case ObjectType():
                 return True
+            case _:
+                pass
         dims = getattr(annotation, "shape", None) or getattr(annotation, "dims", None)
         value = getattr(annotation, "value", None)
         return self.symbols(dims or ([value] if value is not None else []), span, what, help)

@@ -27,7 +27,7 @@ class Knobs:
     """The knobs of one scheduling."""
 
     chosen: Choices
-    asked: dict[str, tuple[Choice, ...]] = field(default_factory=dict)
+    asked: dict[str, tuple[Choice, ...]] = field(default_factory=dict[str, tuple[Choice, ...]])
     """The knobs that rules asked for, in that order, each with its possible values, the default first."""
 
 

@@ -77,18 +77,20 @@ class _Spelling:
                 told += 1
         return "\n".join(lines)
 
-    def text(self, value: Any) -> str:
+    def text(self, value: object) -> str:
         """The text of a value."""
-        spell = _SPELLINGS.get(type(value))
+        kind = type(value)
+        spell = _SPELLINGS.get(kind)
         if spell is not None:
             return spell(self, value)
         if isinstance(value, (Annotation, Dim)):
             return self._shared(value)
         return self._object(value)
 
-    def _object(self, value: Any) -> str:
+    def _object(self, value: object) -> str:
         if isinstance(value, np.generic):
-            return f"{value.dtype}:{value.tobytes().hex()}"
+            dtype = value.dtype  # pyright: ignore[reportUnknownMemberType]  # of any class
+            return f"{dtype}:{value.tobytes().hex()}"
         fields = _fields(type(value), self.packages)
         if fields is None:
             raise _Unknown(type(value).__qualname__)

@@ -78,13 +78,13 @@ UNKNOWN_COST = -1
 class Program:
     """The results of code generation over all functions."""
 
-    functions: list[bc.FunctionCode] = field(default_factory=list)
-    constants: list[np.ndarray] = field(default_factory=list)
-    kernels: dict[str, int] = field(default_factory=dict)
+    functions: list[bc.FunctionCode] = field(default_factory=list[bc.FunctionCode])
+    constants: list[np.ndarray] = field(default_factory=list[np.ndarray])
+    kernels: dict[str, int] = field(default_factory=dict[str, int])
     """Tensor program → its index, in order of first use. The following tables are likewise."""
-    libraries: dict[str, int] = field(default_factory=dict)
-    packed: dict[str, int] = field(default_factory=dict)
-    kernel_slots: dict[str, int] = field(default_factory=dict)
+    libraries: dict[str, int] = field(default_factory=dict[str, int])
+    packed: dict[str, int] = field(default_factory=dict[str, int])
+    kernel_slots: dict[str, int] = field(default_factory=dict[str, int])
     """Tensor program → the slot where it runs."""
     weight_params: list[bc.WeightParam] = field(default_factory=list)
     slots: Slots = ONLY_HOST

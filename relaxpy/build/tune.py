@@ -35,6 +35,7 @@ from relaxpy.ir.expr import Call, Expr, Function, GlobalVar, ShapeExpr, Tuple, V
 from relaxpy.ir.module import IRModule
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor, used_symbols
+from relaxpy.narrow import is_tuple
 from relaxpy.op.call import CallTIR
 from relaxpy.op.deduce import deduce
 from relaxpy.runtime.tensor import from_numpy
@@ -92,11 +93,11 @@ class Tuner:
     sizes: Sequence[Mapping[str, int]]
     """The values of the symbols, by name: at least one set."""
     target: Target = field(default_factory=Target.host)
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     pipeline: Pass | None = None
     trials: int = TRIALS
     seconds: float = SECONDS
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list[str])
     """Kernels that cannot be measured, because their sizes are unknown."""
 
     def __post_init__(self) -> None:
@@ -137,11 +138,12 @@ class Tuner:
                 break
             progress(", ".join(f"{k}={v}" for k, v in choices.items()))
             tried.setdefault(trial.measure(choices), choices)
+        none: Choices = {}
         chosen, before, after = best(), default, default
         if chosen:
             before, after = trial.compare(chosen)
             if after > WORTH * before:
-                chosen, after = {}, before
+                chosen, after = none, before
         sizes = tuple({**site.sizes} for site in self.sites[name])
         record = Record(name, chosen, (round(before, 3), round(after, 3)), sizes)
         return Tuned(name, own, trial.count, record, record_key(program, self.measured))
@@ -403,7 +405,7 @@ def _random_inputs(site: CallSite) -> list[Any]:
 
 
 def _arrays(value: Any) -> list[np.ndarray]:
-    values = value if isinstance(value, tuple) else (value,)
+    values = value if is_tuple(value) else (value,)
     return [np.array(item.numpy()) for item in values]
 
 

@@ -63,7 +63,7 @@ class Record:
 class TuningRecords:
     """Records by key. Immutable: `with_record` returns a new object."""
 
-    records: Mapping[str, Record] = field(default_factory=dict)
+    records: Mapping[str, Record] = field(default_factory=dict[str, Record])
 
     @staticmethod
     def default_path() -> Path | None:

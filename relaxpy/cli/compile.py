@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -108,7 +108,7 @@ def compile_command(
     size = os.path.getsize(output)
     waited = time.perf_counter() - STARTED
     if as_json:
-        found = {
+        found: dict[str, Any] = {
             "output": output,
             "bytes": size,
             "seconds": waited,

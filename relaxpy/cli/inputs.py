@@ -154,7 +154,7 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
     """The tensors of a .safetensors file, bfloat16 included. Needs the extra `demo`."""
     try:
         from safetensors import SafetensorError
-        from safetensors.numpy import load_file
+        from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]  # its PathLike is bare
     except ImportError:
         raise UsageError(
             "extra-missing",

@@ -181,7 +181,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
+        # pyright: its class has a parameter that nobody gives.
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # pyright: ignore[reportUnknownMemberType]
     # https://no-color.org; rich reads it itself.
     color = False if os.environ.get("NO_COLOR") else None
     try:

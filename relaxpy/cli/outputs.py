@@ -8,11 +8,13 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+
+from relaxpy.narrow import is_mapping, is_sequence
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 """The option `--json` of every command that lists something: the same content, for programs."""
@@ -24,9 +26,9 @@ def print_json(value: object) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if is_sequence(value):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)

@@ -100,7 +100,7 @@ def plan(
 
 def as_data(plan: MemoryPlan, tensors: bool) -> dict[str, Any]:
     """The plan as JSON data; sizes in bytes. With `tensors`, each tensor is included."""
-    functions = []
+    functions: list[dict[str, Any]] = []
     for function in plan.functions:
         row: dict[str, Any] = {
             "name": function.name,

@@ -14,6 +14,7 @@ from relaxpy.cli.features import feature_option, read_features, warn_about
 from relaxpy.cli.outputs import OutputFile, json_option, print_json
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.files import replacing
+from relaxpy.narrow import is_tuple
 
 
 @click.command(
@@ -106,7 +107,7 @@ def run(
             notes=[f"it is {call.signature}"],
             help=f"write {given}, with a file, or a random array: --input 'x=f32[4,64]'",
         )
-    seconds = []
+    seconds: list[float] = []
     result: object = None
     for _ in range(repeat):
         start = time.perf_counter()
@@ -144,7 +145,7 @@ def flatten(value: object, path: str) -> list[tuple[str, object]]:
 
     from relaxpy.runtime.tensor import Shape
 
-    if isinstance(value, tuple) and not isinstance(value, Shape):
+    if is_tuple(value) and not isinstance(value, Shape):
         prefix = f"{path}." if path else ""
         return [leaf for i, item in enumerate(value) for leaf in flatten(item, f"{prefix}{i}")]
     return [(path, value)]

@@ -28,7 +28,7 @@ def targets(as_json: bool) -> None:
     from relaxpy.runtime.devices.registry import kinds
     from relaxpy.target import Target
 
-    found = []
+    found: list[dict[str, str | None]] = []
     for each in backends():
         try:
             text, problem = str(Target.parse(each.kind)), None

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.dtype import OF_ML_DTYPES, DType
+from relaxpy.narrow import is_ndarray
 
 
 def as_array(value: Any) -> np.ndarray:
     """Convert an array-like to a numpy array, without a copy if possible. Handles torch tensors that require a gradient
     or have dtypes that numpy lacks."""
-    if isinstance(value, np.ndarray):
+    if is_ndarray(value):
         return value
     if type(value).__module__.partition(".")[0] == "torch":
         value = value.detach()

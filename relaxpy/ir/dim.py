@@ -308,11 +308,15 @@ class Dim:
         return result
 
 
+def _not(value: int) -> int:
+    return int(not value)
+
+
 def _select(condition: int, then: int, otherwise: int) -> int:
     return then if condition else otherwise
 
 
-INT_FUNCTIONS: dict[str, Callable[..., int]] = {
+_BINARY_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "floordiv": lambda a, b: a // b,
     "floormod": lambda a, b: a % b,
     "min": min,
@@ -323,7 +327,11 @@ INT_FUNCTIONS: dict[str, Callable[..., int]] = {
     "le": lambda a, b: int(a <= b),
     "and": lambda a, b: int(bool(a) and bool(b)),
     "or": lambda a, b: int(bool(a) or bool(b)),
-    "not": lambda a: int(not a),
+}
+
+INT_FUNCTIONS: dict[str, Callable[..., int]] = {
+    **_BINARY_FUNCTIONS,
+    "not": _not,
     "select": _select,
 }
 """The functions of atoms on Python integers: the one definition of their meaning."""
@@ -384,7 +392,8 @@ def _intern(terms: Terms) -> Dim:
     else:
         value = terms[0][1] if len(terms) == 1 and not terms[0][0] else None
     dim.value = value
-    dim._hash = hash(terms) if value is None else hash(value)
+    fingerprint = hash(terms) if value is None else hash(value)
+    dim._hash = fingerprint  # pyright: ignore[reportPrivateUsage]  # `Dim` is made here only
     return _dims.setdefault(terms, dim)
 
 

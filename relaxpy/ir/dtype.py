@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -92,7 +92,7 @@ class DType(str):
             limits = np.iinfo(self.numpy)
             return int(limits.min), int(limits.max)
         if self == "float8_e4m3fn":
-            return float(ml_dtypes.finfo(self.numpy).min), float(ml_dtypes.finfo(self.numpy).max)
+            return _float_limits(ml_dtypes.finfo(self.numpy))
         return -math.inf, math.inf
 
     @cached_property
@@ -106,6 +106,10 @@ _NARROW = re.compile(
 _WIDE = re.compile(
     r"complex|float128|longdouble|u?int128|float80|c64|c128|string|str|object|datetime", re.ASCII
 )
+
+
+def _float_limits(info: Any) -> tuple[float, float]:
+    return float(info.min), float(info.max)
 
 
 def _advice(name: str) -> str:

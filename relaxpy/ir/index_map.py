@@ -10,6 +10,7 @@ from typing import Any
 
 from relaxpy.errors import DeduceError
 from relaxpy.ir.dim import Dim, SymVar
+from relaxpy.narrow import is_sequence
 
 _AXES: list[SymVar] = []
 
@@ -48,7 +49,7 @@ class IndexMap:
     @staticmethod
     def made(ndim: int, results: Any) -> IndexMap:
         """The map to `results`, a tuple or list of formulas. Raises the same errors as `of`."""
-        if not isinstance(results, (tuple, list)) or not all(
+        if not is_sequence(results) or not all(
             isinstance(r, (Dim, SymVar, int)) and not isinstance(r, bool) for r in results
         ):
             raise _wrong(f"an index map gives a tuple of places, got {results!r}")

@@ -116,7 +116,7 @@ class IRModule:
     """Functions by global name, in the order of definition, and the module's attributes. Immutable: the `with_…`
     methods return a new module."""
 
-    functions: Mapping[str, BaseFunc] = field(default_factory=dict)
+    functions: Mapping[str, BaseFunc] = field(default_factory=dict[str, BaseFunc])
     attrs: Mapping[str, Any] = field(default_factory=no_attrs)
     global_infos: Mapping[str, tuple[Any, ...]] = field(default_factory=no_attrs)
     name: str = field(default="Module")

@@ -21,6 +21,7 @@ from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.module import TensorProgram
+from relaxpy.narrow import is_list
 
 PatternLike: TypeAlias = "Pattern | float"
 """A pattern, or a number: a constant whose elements all equal it."""
@@ -402,4 +403,4 @@ def named_symbol(name: str) -> SymVar:
 
 
 def _attr(value: Any) -> Any | Callable[[Any], bool]:
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(value) if is_list(value) else value

@@ -53,6 +53,7 @@ from relaxpy.ir.expr import (
 )
 from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.op import Operator
+from relaxpy.narrow import is_mapping, is_ndarray, is_sequence
 
 Part = tuple[str, Any]
 """(label for messages, value to be expanded)."""
@@ -209,11 +210,11 @@ def _expand_attribute(node: Any) -> tuple[tuple[Any, ...], list[Part]]:
     """The expansion of a value that is no node: an attribute of an operator, function or module."""
     if isinstance(node, float):
         return ("float", struct.pack("<d", node)), []
-    if isinstance(node, np.ndarray):
+    if is_ndarray(node):
         return ("array", str(node.dtype), node.shape, _Bytes(node)), []
-    if isinstance(node, (tuple, list)):
+    if is_sequence(node):
         return ("sequence", len(node)), list(_items("", node))
-    if isinstance(node, Mapping):
+    if is_mapping(node):
         keys = sorted(node, key=str)
         return ("mapping", tuple(keys)), [(str(key), node[key]) for key in keys]
     return (type(node).__name__, node), []
@@ -546,6 +547,8 @@ def _brief(node: Any) -> str:
             return f"a body of {len(node.blocks)} blocks"
         case Annotation():
             return _short_annotation(node)
+        case _:
+            pass
     text = repr(node)
     return text if len(text) < 100 else type(node).__name__
 

@@ -68,7 +68,7 @@ class Visitor:
         cls._methods = {}
         cls._sees_dims = cls.visit_dim is not Visitor.visit_dim
 
-    def visit(self, node: Any) -> None:
+    def visit(self, node: object) -> None:
         """Visit a node, or any other value that a node's field can have."""
         kind = type(node)
         method = self._methods.get(kind)
@@ -87,7 +87,7 @@ class Visitor:
             return cls.visit_annotation
         return cls.visit_dim if issubclass(kind, Dim) else _visit_nothing
 
-    def generic(self, node: Any) -> None:
+    def generic(self, node: object) -> None:
         for name in child_fields(type(node)):
             self.visit(getattr(node, name))
 
@@ -158,7 +158,7 @@ class Rewriter:
         self.vars: dict[Var, Any] = {}
         self.syms: dict[SymVar, DimLike] = {}
 
-    def rewrite(self, node: Any) -> Any:
+    def rewrite(self, node: object) -> Any:
         """The rewritten node, or any other value that a node's field can have."""
         kind = type(node)
         method = self._methods.get(kind)

@@ -41,7 +41,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = ["OPS", "Op", "call_dps_library", "call_packed", "call_pure_packed", "call_tir"]
-__all__ += names_below("", functions())
+__all__ += names_below("", functions())  # pyright: ignore[reportUnsupportedDunderAll]  # from the table
 
 for _name in names_below("", functions()):
     if _name not in OPS or isinstance(globals().get(_name), types.ModuleType):

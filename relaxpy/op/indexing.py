@@ -25,10 +25,10 @@ from relaxpy.shape.prove import prove
 class _Slices:
     """The arguments of one `strided_slice`."""
 
-    axes: list[int] = field(default_factory=list)
-    begin: list[Dim] = field(default_factory=list)
-    end: list[Dim] = field(default_factory=list)
-    strides: list[int] = field(default_factory=list)
+    axes: list[int] = field(default_factory=list[int])
+    begin: list[Dim] = field(default_factory=list[Dim])
+    end: list[Dim] = field(default_factory=list[Dim])
+    strides: list[int] = field(default_factory=list[int])
 
     def add(self, axis: int, begin: Any, end: Any, stride: int = 1) -> None:
         self.axes.append(axis)

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from relaxpy.errors import DeduceError
 from relaxpy.ir.annotation import (
@@ -80,7 +80,11 @@ class Intrinsic(Operator):
         return Call(self, tuple(map(as_expr, args)))
 
 
-def _define(cls: type[Intrinsic]) -> Any:
+_I = TypeVar("_I", bound=Intrinsic)
+
+
+@dataclass_transform(frozen_default=True)
+def _define(cls: type[_I]) -> type[_I]:
     made = dataclass(frozen=True)(cls)
     OPS[made.name] = made  # type: ignore[assignment]
     return made

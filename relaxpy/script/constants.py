@@ -182,9 +182,9 @@ class StoredConstants:
 
     entries: Mapping[str, str | np.ndarray]
     """Constants by name: text as written by `ConstantTable.inline`, or an array of the same bytes."""
-    places: Mapping[str, Span] = field(default_factory=dict)
+    places: Mapping[str, Span] = field(default_factory=dict[str, Span])
     """The location of the text of each constant."""
-    _decoded: dict[str, np.ndarray] = field(default_factory=dict)
+    _decoded: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
 
     def array(self, name: str, annotation: TensorType) -> np.ndarray:
         """The data of a name with this annotation. Raises `ScriptError` if it is missing or damaged."""

@@ -47,7 +47,7 @@ class Signature:
     pure: bool
     private: bool
     symbols: Symbols
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict[str, Any])
     broken: bool = False
     """Whether the signature itself is wrong, and was reported; the function is then not parsed further."""
 

@@ -75,7 +75,7 @@ class Surroundings:
 
     values: Mapping[str, Any]
     trusted: bool
-    not_run: Mapping[str, Span] = field(default_factory=dict)
+    not_run: Mapping[str, Span] = field(default_factory=dict[str, Span])
     """Names that Python would define if the text were run, and where."""
 
     def find(self, name: str) -> Any:

@@ -16,6 +16,7 @@ from relaxpy.errors import UsageError
 from relaxpy.ir.dim import Dim, SymVar, dim_op
 from relaxpy.ir.expr import Function
 from relaxpy.ir.visitor import free_sym_vars
+from relaxpy.narrow import is_mapping
 
 Range = tuple[int | None, int | None]
 """A closed interval; None: unbounded on that side."""
@@ -40,7 +41,7 @@ def declared_bounds(attrs: Mapping[str, Any], symbols: Iterable[SymVar]) -> dict
 
 def _limits(attrs: Mapping[str, Any], key: str) -> Mapping[str, int]:
     found = attrs.get(key, {})
-    if isinstance(found, Mapping) and all(type(limit) is int for limit in found.values()):
+    if is_mapping(found) and all(type(limit) is int for limit in found.values()):
         return found
     raise UsageError(
         "bad-value",

@@ -204,7 +204,10 @@ def erase(
         case CallableType(params=params, ret=ret, pure=pure):
             # a function type defines the variables of its parameters
             own = set(free_sym_vars(params or ()))
-            inner = lambda var: var in own or keep(var)  # noqa: E731
+
+            def inner(var: SymVar) -> bool:
+                return var in own or keep(var)
+
             return CallableType(params, erase(ret, inner, keep_var), pure)
         case _:
             return annotation

@@ -35,7 +35,7 @@ class SampledDims:
                 # Small and large values: for any two variables, each is the larger one at some point.
                 point[variable] = random.choice((low, random.randint(low, high), high))
         self._evaluated: dict[Dim, np.ndarray] = {}
-        self._values = np.empty((16, _POINTS))
+        self._values: np.ndarray = np.empty((16, _POINTS))
         self._count = 0
 
     def append(self, dim: Dim) -> None:

@@ -217,7 +217,9 @@ def _located(run: Run, before: Step, after: Step, count: int, problem: str) -> F
 class Recorder:
     """Records the last value of each variable."""
 
-    seen: dict[tuple[str, str], tuple[Binding, Value]] = field(default_factory=dict)
+    seen: dict[tuple[str, str], tuple[Binding, Value]] = field(
+        default_factory=dict[tuple[str, str], tuple[Binding, Value]]
+    )
     """(function, variable) → its binding and value. For memory that a tensor program writes, the binding is its
     call."""
 

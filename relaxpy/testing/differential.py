@@ -77,8 +77,8 @@ class Call:
     """Copied before every run, since a function may update its arguments."""
     label: str = ""
     """A description of its origin."""
-    _expected: list[Any] = field(default_factory=list)
-    _others: list[Any] = field(default_factory=list)
+    _expected: list[Any] = field(default_factory=list[Any])
+    _others: list[Any] = field(default_factory=list[Any])
 
     def run(self, mod: IRModule | None = None, **hooks: Any) -> Any:
         """The interpreter's outcome: a value, or the error that it raises."""

@@ -52,18 +52,18 @@ class Body:
     builder: BlockBuilder
     name: str
     rules: Mapping[Rule, int]
-    symbols: list[SymVar] = field(default_factory=list)
-    places: list[SymVar] = field(default_factory=list)
+    symbols: list[SymVar] = field(default_factory=list[SymVar])
+    places: list[SymVar] = field(default_factory=list[SymVar])
     """Scalar parameters with any integer value: indices along an axis, not sizes."""
-    params: list[Var] = field(default_factory=list)
+    params: list[Var] = field(default_factory=list[Var])
     """Parameters of the module's function. Calls add more as needed."""
-    pool: list[Var] = field(default_factory=list)
+    pool: list[Var] = field(default_factory=list[Var])
     """The values available here."""
-    ranges: dict[Var, tuple[float, float]] = field(default_factory=dict)
+    ranges: dict[Var, tuple[float, float]] = field(default_factory=dict[Var, tuple[float, float]])
     """The value ranges of parameters, if they are not the default."""
-    globals: dict[str, CallableType] = field(default_factory=dict)
+    globals: dict[str, CallableType] = field(default_factory=dict[str, CallableType])
     """The module's functions that may be called."""
-    programs: dict[str, Rule] = field(default_factory=dict)
+    programs: dict[str, Rule] = field(default_factory=dict[str, Rule])
     """The module's tensor programs, with the rule that calls each."""
     dataflow: bool = False
     pure: bool = True

@@ -55,7 +55,9 @@ class Program:
     name: str
     seed: int
     symbols: tuple[SymVar, ...]
-    ranges: Mapping[Var, tuple[float, float]] = field(default_factory=dict)
+    ranges: Mapping[Var, tuple[float, float]] = field(
+        default_factory=dict[Var, tuple[float, float]]
+    )
     """The value ranges of parameters, if they are not the default."""
     places: tuple[SymVar, ...] = ()
     """Scalars that may be any integer."""

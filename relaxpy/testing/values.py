@@ -48,11 +48,11 @@ Value: TypeAlias = Any
 class Scope:
     """The values of variables and symbols in one activation of a function."""
 
-    vars: dict[Var, Value] = field(default_factory=dict)
-    syms: dict[SymVar, int] = field(default_factory=dict)
+    vars: dict[Var, Value] = field(default_factory=dict[Var, Value])
+    syms: dict[SymVar, int] = field(default_factory=dict[SymVar, int])
     function: str = ""
     """The name of the function."""
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The function's attributes, which may declare bounds of symbols."""
 
     def inner(self) -> Scope:

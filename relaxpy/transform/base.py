@@ -24,7 +24,7 @@ class PassContext:
 
     target: Target | None = None
     """The target to build for; None: this machine."""
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Arrays to bind to parameters, by name (`"w"`) or by function and name (`"main.w"`)."""
     instruments: Sequence[Instrument] = ()
 

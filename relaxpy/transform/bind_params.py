@@ -13,7 +13,7 @@ from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.array import as_array
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
-from relaxpy.ir.expr import Call, Constant, Expr, Function, GlobalVar, VarBinding
+from relaxpy.ir.expr import Call, Constant, Expr, Function, GlobalVar, Var, VarBinding
 from relaxpy.ir.module import IRModule, TensorProgram
 from relaxpy.ir.recursion import deep_recursion
 from relaxpy.ir.visitor import Visitor, free_sym_vars
@@ -104,7 +104,7 @@ def as_constant(name: str, value: Any) -> Constant:
 def _bind(mod: IRModule, name: str, function: Function, values: Mapping[str, Constant]) -> Function:
     bound: dict[SymVar, Dim] = {}
     rebuilder = Rebuilder(mod)
-    kept = []
+    kept: list[Var] = []
     for param in function.params:
         constant = values.get(param.name)
         if constant is None:

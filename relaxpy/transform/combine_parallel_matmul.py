@@ -89,9 +89,9 @@ class _Group:
 
     x: Var
     op: Matmul
-    products: list[int] = field(default_factory=list)
+    products: list[int] = field(default_factory=list[int])
     """The positions of their bindings in the block."""
-    weights: list[Expr] = field(default_factory=list)
+    weights: list[Expr] = field(default_factory=list[Expr])
 
 
 class _Combiner(Rewriter):

@@ -32,6 +32,7 @@ from relaxpy.ir.expr import (
 from relaxpy.ir.module import BufferParam, IRModule
 from relaxpy.ir.op import Operator
 from relaxpy.ir.visitor import used_vars
+from relaxpy.narrow import is_ndarray, is_sequence, is_tuple
 from relaxpy.op.base import Op
 from relaxpy.op.binary import Add, Divide, Maximum, Minimum, Multiply, Subtract
 from relaxpy.op.call import CallTIR
@@ -230,7 +231,7 @@ class _Folder(Rebuilder):
 
     def shape_from(self, source: Expr) -> Expr | None:
         dims = self.known_dims(source)
-        if not isinstance(dims, np.ndarray) or dims.ndim != 1 or not all(map(is_size, dims)):
+        if not is_ndarray(dims) or dims.ndim != 1 or not all(map(is_size, dims)):
             return None
         return ShapeExpr(list(dims))
 
@@ -342,7 +343,7 @@ class _Folder(Rebuilder):
             found = self.dims_of(call)
         except (NotKnownError, RelaxError):
             return None
-        if not isinstance(found, np.ndarray) or any(dim.value is None for dim in found.flat):
+        if not is_ndarray(found) or any(dim.value is None for dim in found.flat):
             return None
         values = [dim.value for dim in found.flat]
         if not all(-(1 << 63) <= value < 1 << 63 for value in values):
@@ -400,7 +401,7 @@ def _sizes(dims: tuple[Dim, ...] | None) -> Any:
 
 def _integers(value: Any) -> Any:
     """An argument that gives positions of elements, as numbers if they are known."""
-    if isinstance(value, np.ndarray) and value.dtype == object:
+    if is_ndarray(value) and value.dtype == object:
         numbers = [dim.value for dim in value.flat]
         if None not in numbers:
             return np.array(numbers, np.int64).reshape(value.shape)
@@ -408,7 +409,7 @@ def _integers(value: Any) -> Any:
 
 
 def _leaves(value: Any) -> list[np.ndarray]:
-    if isinstance(value, tuple):
+    if is_tuple(value):
         return [leaf for item in value for leaf in _leaves(item)]
     return [value] if isinstance(value, np.ndarray) else []
 
@@ -441,7 +442,7 @@ def _constants(result: Any, out: Annotation, moved: bool) -> Expr | None:
     other bits.
     """
     if isinstance(out, TupleType):
-        if not isinstance(result, (tuple, list)) or len(result) != len(out.fields):
+        if not is_sequence(result) or len(result) != len(out.fields):
             return None
         fields = [_constants(r, t, moved) for r, t in zip(result, out.fields, strict=True)]
         return None if None in fields else Tuple(tuple(f for f in fields if f is not None))

@@ -106,6 +106,11 @@ def _or_converted(value: Pattern) -> Pattern:
     return is_op("astype")(value) | value
 
 
+def _is_last(axis: int) -> bool:
+    """Is it the last axis of scores?"""
+    return axis in (-1, 3)
+
+
 QUERY, KEY, VALUE, BIAS, FACTOR, DIVISOR = (wildcard() for _ in range(6))
 _products = is_op("matmul")(QUERY, KEY)
 _scaled = (
@@ -114,7 +119,7 @@ _scaled = (
     | _products
 )
 _scores = is_op("add")(_scaled, BIAS, any_order=True) | _scaled
-_weights = is_op("nn.softmax")(_or_converted(_scores)).has_attr(axis=lambda axis: axis in (-1, 3))
+_weights = is_op("nn.softmax")(_or_converted(_scores)).has_attr(axis=_is_last)
 ATTENTION = is_op("matmul")(_or_converted(_weights), VALUE)
 """The result of attention, with the heads axis before the length axis."""
 

@@ -210,16 +210,16 @@ class _Partition:
     """The maximal number of buffers of a group's program; None: unlimited."""
     explaining: bool = False
     """Record `reasons`?"""
-    parent: list[int] = field(default_factory=list)
-    kind: list[PatternKind] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list[int])
+    kind: list[PatternKind] = field(default_factory=list[PatternKind])
     """For each root, the pattern kind of its group."""
-    members: list[list[int]] = field(default_factory=list)
+    members: list[list[int]] = field(default_factory=list[list[int]])
     """For each root, the nodes of its group."""
-    length: list[int] = field(default_factory=list)
+    length: list[int] = field(default_factory=list[int])
     """For each root, the total length of its group's programs."""
     buffers: GroupBuffers | None = None
     """For each root, the buffers of its group's program; counted only if their number is limited."""
-    reasons: dict[int, str] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict[int, str])
     """For each node that was not fused with its users, the reason, as text for the user."""
 
     def run(self) -> None:

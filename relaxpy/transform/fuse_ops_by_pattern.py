@@ -23,7 +23,7 @@ class FusionPattern:
     name: str
     """Name of the function and value of its attribute `Composite`: `"attention"`, `"blas.matmul_bias"`."""
     pattern: AnyPattern
-    annotations: Mapping[str, Pattern] = field(default_factory=dict)
+    annotations: Mapping[str, Pattern] = field(default_factory=dict[str, Pattern])
     """Names of subpatterns, for `check` (TVM's `annotation_patterns`)."""
     check: Callable[[Match, Mapping[str, Pattern]], bool] | None = None
     """Accepts or rejects a match. Gets `annotations`, so that it can find subpatterns by name:

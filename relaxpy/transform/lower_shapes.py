@@ -506,6 +506,8 @@ def position(annotation: Annotation, index: int) -> str:
                 if index < count:
                     return f"{position(item, index)} of field {i}"
                 index -= count
+        case _:
+            pass
     return str(index)
 
 

@@ -55,7 +55,7 @@ class Region:
 
     members: frozenset[int]
     name: str
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 Regions = Callable[[DataflowBlock, IRModule], Sequence[Region]]

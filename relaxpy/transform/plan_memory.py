@@ -154,7 +154,7 @@ class _Storage:
     """Sort key of storages: the smallest first; of equal sizes, the oldest first."""
     whole: bool = False
     """Is it allocated once for the whole function, instead of at its first tensor?"""
-    tensors: list[LiveRange] = field(default_factory=list)
+    tensors: list[LiveRange] = field(default_factory=list[LiveRange])
     """Its tensors, in order of allocation."""
     home: Path = ()
     """The innermost branch arms that contain all its tensors."""
@@ -209,7 +209,7 @@ class _Plan:
     """The assignment of tensors to storages and offsets."""
 
     live: Liveness
-    places: dict[Var, tuple[_Storage, int]] = field(default_factory=dict)
+    places: dict[Var, tuple[_Storage, int]] = field(default_factory=dict[Var, tuple[_Storage, int]])
 
     def lay_out(self, tensors: Sequence[LiveRange], sizes: Mapping[Var, int]) -> None:
         """Place the tensors of known maximal size in one storage."""

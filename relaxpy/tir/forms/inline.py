@@ -45,7 +45,7 @@ class _Namer:
     value: Callable[[Sequence[Expr]], Expr]
     bound: set[Var]
     """Names bound in the expression, which are not known before it."""
-    regions: list[list[_Read]] = field(default_factory=list)
+    regions: list[list[_Read]] = field(default_factory=list[list[_Read]])
     """The reads that certainly happen in the expression, and in the enclosing arms."""
 
     def run(self, expr: Expr) -> Expr:

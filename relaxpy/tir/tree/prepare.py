@@ -48,7 +48,7 @@ class Prepared:
     node: ast.FunctionDef
     names: Mapping[str, Any]
     """Values of the names that are not the program's own, without `T`."""
-    symbols: Mapping[str, str] = field(default_factory=dict)
+    symbols: Mapping[str, str] = field(default_factory=dict[str, str])
     """Symbolic variables that shapes introduce, with their dtypes."""
 
 

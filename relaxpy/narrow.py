@@ -1,0 +1,33 @@
+"""`isinstance` for values of unknown type, with items of type `Any`.
+
+`isinstance(value, tuple)` narrows `Any` to a tuple of items of unknown type, which the type checker's strict mode
+reports at each use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+import numpy as np
+
+
+def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
+    return isinstance(value, tuple)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def is_sequence(value: object) -> TypeGuard[tuple[Any, ...] | list[Any]]:
+    """Is it a tuple or a list?"""
+    return isinstance(value, (tuple, list))
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    return isinstance(value, Mapping)
+
+
+def is_ndarray(value: object) -> TypeGuard[np.ndarray]:
+    return isinstance(value, np.ndarray)

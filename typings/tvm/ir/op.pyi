@@ -1,0 +1,3 @@
+from typing import Any
+
+_ffi_api: Any

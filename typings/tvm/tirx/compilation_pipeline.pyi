@@ -1,0 +1,3 @@
+from tvm.ir.transform import Sequential
+
+def finalize_device_passes() -> Sequential: ...
