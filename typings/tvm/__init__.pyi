@@ -2,7 +2,7 @@
 
 TVM has no annotations of its own worth the name: classes get fields and constructors from C++ when they are registered,
 and `Expr` its operators from a mixin of some subclasses only. These stubs give the fields that relaxpy reads by name;
-any other attribute of a TVM object is `Any`. tests/tir/test_tvm_stubs.py compares them with the installed TVM.
+any other attribute of a TVM object is `Any`. tests/tir/test_tvm.py compares them with the installed TVM.
 """
 
 from typing import Any
