@@ -89,8 +89,8 @@ class _Spelling:
 
     def _object(self, value: object) -> str:
         if isinstance(value, np.generic):
-            dtype = value.dtype  # pyright: ignore[reportUnknownMemberType]  # of any class
-            return f"{dtype}:{value.tobytes().hex()}"
+            # It may be of any class of scalars.
+            return f"{value.dtype}:{value.tobytes().hex()}"  # pyright: ignore[reportUnknownMemberType]
         fields = _fields(type(value), self.packages)
         if fields is None:
             raise _Unknown(type(value).__qualname__)

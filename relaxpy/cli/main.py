@@ -181,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdin, io.TextIOWrapper):
-        # pyright: its class has a parameter that nobody gives.
+        # typeshed gives the class a parameter, which `isinstance` leaves unknown.
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # pyright: ignore[reportUnknownMemberType]
     # https://no-color.org; rich reads it itself.
     color = False if os.environ.get("NO_COLOR") else None

@@ -16,7 +16,6 @@ LONGEST = 1 << 24
 """Maximum length of a string, tuple or list in a script."""
 LONGEST_FIELD = 1000
 """Maximum width to which text is padded."""
-_POWERS: tuple[Callable[[Any, Any], Any], ...] = (operator.pow, operator.lshift)
 
 
 def unreadable(value: Any) -> str | None:
@@ -36,7 +35,8 @@ def unreadable(value: Any) -> str | None:
 def is_too_large(function: Callable[..., Any], args: Sequence[Any]) -> bool:
     """Would this function of `operator` produce an integer or a sequence beyond the limits?"""
     match function, args:
-        case (f, (int() as left, int() as right)) if f in _POWERS and right > 0:
+        # typeshed does not annotate the operands of these two.
+        case (operator.pow | operator.lshift, (int() as left, int() as right)) if right > 0:  # pyright: ignore[reportUnknownMemberType]
             bits = right if function is operator.lshift else left.bit_length() * right
             return bits > LARGEST_BITS
         case operator.mul, (int() as left, int() as right):
