@@ -113,3 +113,12 @@ def test_layers_are_called_as_in_tvm() -> None:
     layers = {name for name in nn.__all__ if name[0].isupper() and hasattr(theirs, name)}
     assert layers == set(same)
     assert nn.Linear(2, 3).weight.shape == (2, 3)
+
+
+def test_passes_of_tvm_are_listed() -> None:
+    """Every public name of `tvm.relax.transform` is on the page for those who come from there."""
+    theirs = pytest.importorskip("tvm.relax.transform")
+    page = (ROOT / "docs/from_tvm.md").read_text("utf-8")
+    names = {n for n in vars(theirs) if n[0].isupper()}
+    assert len(names) > 60
+    assert not {n for n in names if not re.search(rf"\b{n}\b", page)}
