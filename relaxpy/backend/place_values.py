@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from relaxpy.backend.places import HOST, Place, Places, Tree, leaves_of, packed_name, tree_of
-from relaxpy.backend.slots import TABLE, named_devices, on_host, slots_of, vdevice_of, vdevices
+from relaxpy.backend.slots import named_devices, on_host, slots_of
+from relaxpy.errors import BuildError
 from relaxpy.ir.annotation import Annotation, CallableType, TensorType, TupleType
 from relaxpy.ir.expr import (
     Binding,
@@ -26,10 +27,11 @@ from relaxpy.ir.expr import (
     Var,
     VarBinding,
 )
-from relaxpy.ir.module import IRModule, VDevice
+from relaxpy.ir.module import IRModule
 from relaxpy.ir.names import FreshNames
+from relaxpy.ir.vdevice import TABLE, VDevice, vdevice_of
 from relaxpy.op.call import CallDPSLibrary, CrossLevelCall, InvokeClosure
-from relaxpy.op.device import ToVDevice
+from relaxpy.op.device import HintOnDevice, ToVDevice
 from relaxpy.op.memory import AllocTensor, CallDPS, CopyTo, MakeClosure, ReadScalar
 from relaxpy.runtime.library import runs_anywhere
 from relaxpy.target import Target
@@ -127,7 +129,7 @@ def _declared(mod: IRModule, default: str) -> IRModule:
     """Return the module with these devices in its table: the one that it is built for, the host, and those that
     annotations name."""
     table = list(mod.global_infos.get(TABLE, ()))
-    known = {(v.target, v.device) for v in vdevices(mod)}
+    known = {(v.target, v.device) for v in mod.vdevices}
     for name in (default, *(name for name, _ in named_devices(mod)), HOST):
         found = vdevice_of(name)
         if (found.target, found.device) not in known:
@@ -299,13 +301,8 @@ class _Placer(Rebuilder):
                 return self.rebuilt(
                     call, [callee, self.brought(args[1], device), *args[2:]], device
                 )
-            case CallDPS() if isinstance(args[0], GlobalVar):
-                leaf = next((p for a in args for p in leaves_of(self.places.of(a))), None)
-                if leaf is None:
-                    return self.use(call)
-                device = self.places.device(leaf)
-                moved = [self.brought(arg, device) for arg in args[1:]]
-                return self.rebuilt(call, [self.callee(args[0], device), *moved], device)
+            case CallDPS():
+                return self.call_dps(call)
             case AllocTensor() if isinstance(tree, Place):
                 device = self.places.device(tree)
                 on_host = self.places.number(tree) == 0
@@ -313,7 +310,7 @@ class _Placer(Rebuilder):
                 # A memory plan that the program came with is for the host's memory.
                 kept = args if on_host else args[:1]
                 return dataclasses.replace(call, op=new, args=self.uses(kept))
-            case ToVDevice() | CopyTo() if isinstance(tree, Place):
+            case ToVDevice() | CopyTo() | HintOnDevice() if isinstance(tree, Place):
                 there = isinstance(args[0], Constant) and self.places.number(tree) == 0
                 if there or (
                     isinstance(args[0], Var) and not self.differs(self.places.of(args[0]), tree)
@@ -340,6 +337,33 @@ class _Placer(Rebuilder):
                 count = len(call.ty_args)
                 places = tree if isinstance(tree, tuple) and count != 1 else (tree,) * count
                 return dataclasses.replace(new, ty_args=tuple(map(self.on, call.ty_args, places)))
+
+    def call_dps(self, call: Call) -> Expr:
+        """A program on given tensors: it runs where those are that it writes, and what it only reads is copied there.
+
+        Raises: BuildError (`call-devices`) where it writes on two devices, or a library is given tensors of a device.
+        """
+        callee, args = call.args[0], call.args[1:]
+        written = self.places.written(call)
+        leaves = [leaf for arg in (*written, *args) for leaf in leaves_of(self.places.of(arg))]
+        if not leaves:
+            return self.use(call)
+        is_library = not isinstance(callee, GlobalVar)
+        device = HOST if is_library else self.places.device(leaves[0])
+        for arg in args if is_library else written:
+            if self.differs(self.places.of(arg), device):
+                where = self.places.device(next(leaves_of(self.places.of(arg))))
+                raise BuildError(
+                    "call-devices",
+                    f"a library runs on the host, and may write to its argument on {where}"
+                    if is_library
+                    else f"the call writes on two devices: {device} and {where}",
+                    span=call.span,
+                    help="a copy would not be what it writes to: allocate its outputs on one device",
+                )
+        moved = [self.brought(arg, device) for arg in args]
+        new = self.use(callee) if is_library else self.callee(callee, device)
+        return self.rebuilt(call, [new, *moved], device)
 
     def given(self, call: Call, wanted: Sequence[Tree | str]) -> Call:
         """Return a call with its arguments on the wanted devices."""

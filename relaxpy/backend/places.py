@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from relaxpy.backend.slots import Slots, bindings
+from relaxpy.backend.slots import HOST_KINDS, Slots, bindings
 from relaxpy.ir.annotation import Annotation, CallableType, TensorType, TupleType
 from relaxpy.ir.expr import (
     Call,
@@ -24,10 +24,11 @@ from relaxpy.ir.expr import (
     TupleGetItem,
     Var,
 )
-from relaxpy.ir.module import IRModule, VDevice
+from relaxpy.ir.module import IRModule, TensorProgram
+from relaxpy.ir.vdevice import VDevice, vdevice_of
 from relaxpy.op.base import Op
 from relaxpy.op.call import CallDPSLibrary, CallPurePacked, CrossLevelCall, InvokeClosure
-from relaxpy.op.device import ToVDevice
+from relaxpy.op.device import HintOnDevice, ToVDevice
 from relaxpy.op.memory import AllocTensor, CallDPS, CopyTo, MakeClosure, View
 from relaxpy.runtime.library import runs_anywhere
 
@@ -166,7 +167,9 @@ class Places:
         match call.op:
             case CallDPSLibrary():
                 pass  # pinned
-            case CrossLevelCall() | CallDPS():
+            case CallDPS():
+                self.call_dps(call)
+            case CrossLevelCall():
                 leaves = [*leaves_of(tree), *(leaf for arg in args for leaf in leaves_of(arg))]
                 for leaf in leaves[1:]:
                     self.join(leaves[0], leaf)
@@ -177,6 +180,11 @@ class Places:
                 self.join(tree, args[0])
             case ToVDevice(dst_vdevice=device) | CopyTo(vdevice=device):
                 self.fix(tree, device)
+            case HintOnDevice(dst_device=name):
+                device = self.hinted(name)
+                if device is not None:
+                    self.fix(tree, device)
+                self.join(tree, args[0])
             case GlobalVar(name=name) if name in self.results:
                 for param, arg in zip(self.mod.graph_function(name).params, args, strict=True):
                     self.join(self.vars[param], arg)
@@ -191,6 +199,31 @@ class Places:
                     self.join(tree, arg)
             case _:
                 pass
+
+    def hinted(self, name: str) -> str | None:
+        """The virtual device of the module that a hint such as `cuda:0` means; None if the module lists none."""
+        hint = vdevice_of(name)
+        kinds = HOST_KINDS if hint.target == "cpu" else (hint.target,)
+        listed = (v for v in self.mod.vdevices if v.kind in kinds and v.device == hint.device)
+        return next(map(str, listed), None)
+
+    def call_dps(self, call: Call) -> None:
+        """Handle a program that runs on given tensors: it runs where those are that it writes. A library runs on the
+        host."""
+        written = self.written(call)
+        first = next((leaf for arg in written for leaf in leaves_of(self.of(arg))), Place(HOST))
+        for arg in call.args[1:]:
+            for leaf in leaves_of(self.of(arg)):
+                self.join(first, leaf)
+
+    def written(self, call: Call) -> list[Expr]:
+        """The arguments of `R.vm.call_dps` that the tensor program writes; none for a library."""
+        callee = call.args[0]
+        if not isinstance(callee, GlobalVar):
+            return []
+        program = self.mod.functions.get(callee.name)
+        positions = sorted(program.written) if isinstance(program, TensorProgram) else []
+        return [call.args[1 + i] for i in positions if 1 + i < len(call.args)]
 
     def closure(self, call: Call) -> None:
         """Handle a function that becomes a value: its callers do not know where it was made."""

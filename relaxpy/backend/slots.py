@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from relaxpy.errors import BuildError, Span
 from relaxpy.ir.annotation import Annotation, CallableType, TensorType, TupleType
 from relaxpy.ir.expr import Binding, Call, GlobalVar, If, SeqExpr, Var
-from relaxpy.ir.module import IRModule, VDevice
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.vdevice import VDevice, vdevice_of
 from relaxpy.op.device import ToVDevice
 from relaxpy.op.memory import CallDPS
 from relaxpy.runtime.bytecode import HOST, HOST_SLOT, Slot
@@ -20,8 +21,6 @@ from relaxpy.target import Target
 
 HOST_KINDS = ("llvm", "c")
 """Targets of processors, recognised without parsing them."""
-TABLE = "vdevice"
-"""The key of the module's global information that lists its virtual devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def slots_of(mod: IRModule, target: Target | None = None) -> Slots:
     host = target if target is not None and on_host(target) else None
     slots, targets = [HOST_SLOT], [host]
     numbers: dict[tuple[str, int], int] = {}
-    for vdevice in vdevices(mod):
+    for vdevice in mod.vdevices:
         key = vdevice.target, vdevice.device
         if vdevice.target in HOST_KINDS:
             numbers[key] = HOST
@@ -109,18 +108,6 @@ def _named(annotation: Annotation, span: Span | None) -> Iterator[tuple[str, Spa
                 waiting += (*(params or ()), ret)
             case _:
                 pass
-
-
-def vdevice_of(name: str) -> VDevice:
-    """The virtual device with the name `target:number:scope`, or a shorter form, in an annotation."""
-    target, *rest = name.split(":")
-    number = int(rest[0]) if rest and rest[0].isdigit() else 0
-    return VDevice(target, number, rest[1] if len(rest) > 1 else "global")
-
-
-def vdevices(mod: IRModule) -> tuple[VDevice, ...]:
-    """The virtual devices that a module declares."""
-    return tuple(v for v in mod.global_infos.get(TABLE, ()) if isinstance(v, VDevice))
 
 
 def on_host(target: Target) -> bool:

@@ -14,6 +14,7 @@ from relaxpy import services
 from relaxpy.errors import UsageError
 from relaxpy.ir.dim import Dim, DimLike
 from relaxpy.ir.dtype import DType
+from relaxpy.ir.vdevice import complete_name
 
 if TYPE_CHECKING:
     from relaxpy.ir.expr import Var
@@ -64,7 +65,8 @@ class ShapeType(Annotation):
 @dataclass(frozen=True, slots=True, init=False)
 class TensorType(Annotation):
     """A tensor (`R.Tensor`). `shape` is a tuple of dimensions, a *variable* that holds a shape, or None (unknown;
-    `ndim` may still be known, else -1). `dtype` None is unknown. `vdevice` is the name of a virtual device, or None."""
+    `ndim` may still be known, else -1). `dtype` None is unknown. `vdevice` is the complete name of a virtual device
+    (`relaxpy.ir.vdevice`), or None."""
 
     shape: tuple[Dim, ...] | Var | None
     dtype: DType | None
@@ -93,6 +95,8 @@ class TensorType(Annotation):
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", None if dtype is None else DType(dtype))
         object.__setattr__(self, "ndim", ndim)
+        if vdevice is not None:
+            vdevice = complete_name(vdevice)
         object.__setattr__(self, "vdevice", vdevice)
 
     @property

@@ -16,6 +16,7 @@ from relaxpy.ir.annotation import Annotation
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import ExternFunc, Function, no_attrs
+from relaxpy.ir.vdevice import TABLE, VDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +94,6 @@ class TensorProgram(ABC):
         """Positions in `params` of the buffers that a run writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class VDevice:
-    """A virtual device, part of the module's global information."""
-
-    target: str
-    """Name or description of the target, as accepted by `relaxpy.build`."""
-    device: int = 0
-    memory_scope: str = "global"
-
-    def __str__(self) -> str:
-        """Its name in annotations: `llvm:0:global`."""
-        return f"{self.target}:{self.device}:{self.memory_scope}"
-
-
 BaseFunc: TypeAlias = Function | TensorProgram | ExternFunc
 """A function of a module, of any level."""
 
@@ -125,6 +112,11 @@ class IRModule:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "functions", MappingProxyType(dict(self.functions)))
+
+    @property
+    def vdevices(self) -> tuple[VDevice, ...]:
+        """The virtual devices that the module lists."""
+        return tuple(v for v in self.global_infos.get(TABLE, ()) if isinstance(v, VDevice))
 
     def __getitem__(self, name: str) -> BaseFunc:
         """The function with this name. Raises UsageError if there is none."""

@@ -11,8 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from relaxpy.errors import UsageError
 from relaxpy.ir.annotation import Annotation, TensorType
 from relaxpy.ir.known import KnownTensor
+from relaxpy.ir.vdevice import vdevice_of
 from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.deduction import Deduction
 
@@ -41,17 +43,26 @@ class Mark(Op):
 
 @define_op
 class HintOnDevice(Mark):
-    """x, with a hint that it is on a device: `R.hint_on_device(x, R.cpu(0))`."""
+    """x, with a hint that it is on a device: `R.hint_on_device(x, R.cpu(0))`. It decides where x is if the module
+    lists a virtual device of this kind and number, and no annotation says another."""
 
     name = "hint_on_device"
     dst_device: str = "cpu:0"
     """The device, in the form of `R.cpu(0)` or `R.device("cuda", 1)`."""
     memory_scope: str = "global"
 
+    def deduce(self, d: Deduction, x: KnownTensor) -> TensorType:
+        try:
+            vdevice_of(self.dst_device)
+        except UsageError as error:
+            d.fail(error.message, arg="dst_device", code=error.code, help=error.help)
+        return super().deduce(d, x)
+
     @classmethod
     def samples(cls) -> Iterator[Sample]:
         yield sample(cls(), rand(3, 4), dims="n 4")
         yield sample(cls("cuda:1"), rand(0), dims="n")
+        yield wrong(cls("cuda:one"), rand(3), code="device-name", match="cuda:one")
         yield wrong(cls(), (3, 4), code="op-arguments", match="must be a tensor")
 
 

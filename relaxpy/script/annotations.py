@@ -26,8 +26,8 @@ from relaxpy.ir.annotation import (
 from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.expr import Constant, DataTypeImm, Expr, PrimValue, StringImm, Var
-from relaxpy.ir.module import VDevice
 from relaxpy.script.describe import describe
+from relaxpy.script.devices import device_name
 from relaxpy.script.dialects.older_words import UNKNOWN_DTYPE
 from relaxpy.script.dims import parse_dim
 from relaxpy.script.tir import ScalarDType
@@ -175,7 +175,7 @@ def _tensor(
     ndim = _rank(ndim)
     if isinstance(shape, (str, DType, DataTypeImm)) and dtype is None:
         shape, dtype = None, shape
-    device = _vdevice(vdevice)
+    device = None if vdevice is None else device_name(vdevice)
     if shape is None:
         return TensorType(None, _dtype(dtype), ndim, device)
     if isinstance(shape, Var):
@@ -209,17 +209,6 @@ def _same_rank(known: int, ndim: int) -> None:
     """Require `ndim` to agree with the rank of the shape."""
     if -1 not in (known, ndim) and known != ndim:
         raise ScriptError("bad-annotation", f"a shape of {known} dimensions with ndim={ndim}")
-
-
-def _vdevice(value: Any) -> str | None:
-    """The argument `vdevice`: the name of a virtual device."""
-    if value is None or isinstance(value, (str, StringImm, VDevice)):
-        return None if value is None else str(getattr(value, "value", value))
-    raise ScriptError(
-        "bad-annotation",
-        f"vdevice names a virtual device of the module, got {describe(value)}",
-        help='write vdevice="cpu:0"',
-    ).about("vdevice")
 
 
 def _dims(dims: DimReader, values: Any) -> tuple[Dim, ...]:

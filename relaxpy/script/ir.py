@@ -8,11 +8,14 @@ It has the decorator of modules, and declares their attributes, global informati
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
+from relaxpy.errors import ScriptError
 from relaxpy.ir.expr import ExternFunc
-from relaxpy.ir.module import IRModule, VDevice
+from relaxpy.ir.module import IRModule
+from relaxpy.ir.vdevice import VDevice
 from relaxpy.script.dialects.older_words import I_NAMES
 
 
@@ -32,7 +35,7 @@ def module_attrs(attrs: dict[str, Any], allow_overwrite: bool = False) -> None:
 
 
 def module_global_infos(infos: dict[str, list[Any]]) -> None:
-    """Global information, e.g. virtual devices: `I.module_global_infos({"vdevice": ["cpu:0"]})`."""
+    """Global information, e.g. virtual devices: `I.module_global_infos({"vdevice": [I.vdevice("llvm", 0)]})`."""
 
 
 def metadata(data: dict[str, str] | str) -> dict[str, str] | str:
@@ -43,8 +46,29 @@ def metadata(data: dict[str, str] | str) -> dict[str, str] | str:
 
 def vdevice(target: Any = "llvm", device: int = 0, memory_scope: str = "global") -> VDevice:
     """A virtual device: `I.vdevice("llvm", 0)`. The target is a text, or a dict of its options."""
-    text = _target_text(target) if isinstance(target, dict) else str(target)
-    return VDevice(text, int(device), str(memory_scope))
+    target, device, scope = map(_plain, (target, device, memory_scope))
+    text = _target_text(target) if isinstance(target, dict) else target
+    if not isinstance(text, str) or not text.strip():
+        raise ScriptError(
+            "device-name",
+            f"the target of a virtual device is a text or a dict, got {target!r}",
+            help='write I.vdevice("llvm", 0)',
+        ).about("target")
+    if not isinstance(device, int) or isinstance(device, bool) or device < 0:
+        raise ScriptError("device-name", f"a device has a number from 0 up, got {device!r}").about(
+            "device"
+        )
+    if not isinstance(scope, str) or not re.fullmatch(r"[^:\s]+", scope):
+        raise ScriptError(
+            "device-name", f'a memory scope is a word such as "global", got {scope!r}'
+        ).about("memory_scope")
+    return VDevice(text, device, scope)
+
+
+def _plain(value: Any) -> Any:
+    """The Python value of a literal."""
+    value = getattr(value, "value", value)
+    return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def _target_text(target: dict[str, Any]) -> str:

@@ -46,6 +46,7 @@ from relaxpy.script import relax as namespace_r
 from relaxpy.script.advice import LIBRARIES, instead_of, instead_of_a_word, instead_of_unknown, like
 from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
 from relaxpy.script.describe import describe
+from relaxpy.script.devices import named, with_device
 from relaxpy.script.dialects.older_words import ATTRIBUTES
 from relaxpy.script.dims import DIM_FUNCTIONS
 from relaxpy.script.intrinsics import Statement
@@ -359,7 +360,8 @@ class CoreParser:
         if func in DIM_FUNCTIONS.values():
             args = [known_scalar(arg) for arg in args]
         try:
-            value = func(*args, **kwargs)
+            given = {key: named(value) for key, value in kwargs.items()}
+            value = with_device(func(*map(named, args), **given))
         except RelaxError as error:
             if error.span is not None and not isinstance(error, DeduceError):
                 raise error from None

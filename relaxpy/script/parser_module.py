@@ -14,11 +14,13 @@ from relaxpy.errors import ErrorBag, RelaxError, ScriptError, Source, Span
 from relaxpy.ir.annotation import ObjectType
 from relaxpy.ir.expr import Expr, ExternFunc, Function, GlobalVar, SeqExpr, Tuple
 from relaxpy.ir.module import BaseFunc, IRModule, TensorProgram
+from relaxpy.ir.vdevice import TABLE, VDevice
 from relaxpy.op.call import CallTIR
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
 from relaxpy.script import tir as namespace_t
 from relaxpy.script.describe import describe
+from relaxpy.script.devices import virtual_devices
 from relaxpy.script.dialects import older_words
 from relaxpy.script.macro import Macro, macro
 from relaxpy.script.parser_expr import ExprParser
@@ -168,14 +170,19 @@ class ModuleParser:
                 self.bag.add(error.located(self.scope.span(statement)))
         for name, node in self.tensor_programs:
             self.tensor_program(name, node)
-        self.signatures()
-        for name in list(self.waiting):
-            self.read(name)
+        with virtual_devices(self.devices()):
+            self.signatures()
+            for name in list(self.waiting):
+                self.read(name)
         ordered = {name: self.functions[name] for name in self.order if name in self.functions}
         ordered |= {name: f for name, f in self.functions.items() if name not in ordered}
         mod = IRModule(ordered, self.attrs, self.infos, self.name, span)
         self.verify(mod)
         return mod
+
+    def devices(self) -> tuple[VDevice, ...]:
+        """The virtual devices that the module lists."""
+        return IRModule({}, {}, self.infos).vdevices
 
     def verify(self, mod: IRModule) -> None:
         """Report functions that are not well formed, among those that were parsed. For the others `mod` has signatures
@@ -312,9 +319,12 @@ class ModuleParser:
             self.attrs.update(literal_attr(given))
         else:
             infos = literal_attr(given)
-            self.infos.update(
-                {k: tuple(v) if isinstance(v, list) else (v,) for k, v in infos.items()}
-            )
+            found = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in infos.items()}
+            other = next((v for v in found.get(TABLE, ()) if not isinstance(v, VDevice)), None)
+            if other is not None:
+                help = 'write I.module_global_infos({"vdevice": [I.vdevice("llvm", 0)]})'
+                self.scope.fail("bad-value", f"{other!r} is no virtual device", node, help)
+            self.infos.update(found)
 
     # Functions
 

@@ -29,7 +29,7 @@ from relaxpy.ir.expr import (
     Var,
     is_leaf,
 )
-from relaxpy.ir.module import VDevice
+from relaxpy.ir.vdevice import VDevice
 from relaxpy.script import relax as namespace_r
 from relaxpy.script.describe import describe
 from relaxpy.script.parser_binding import BindingParser

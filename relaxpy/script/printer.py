@@ -48,9 +48,10 @@ from relaxpy.ir.expr import (
     VarBinding,
     is_leaf,
 )
-from relaxpy.ir.module import IRModule, VDevice
+from relaxpy.ir.module import IRModule
 from relaxpy.ir.op import Operator
 from relaxpy.ir.recursion import deep_recursion
+from relaxpy.ir.vdevice import VDevice
 from relaxpy.ir.visitor import Visitor, for_each_dim
 from relaxpy.script.constants import ConstantTable
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from relaxpy.errors import BuildError
-from relaxpy.ir.module import IRModule, VDevice
+from relaxpy.ir.module import IRModule
 from relaxpy.target import Target
-
-_VDEVICES = "vdevice"
-"""The key of the module's global information that lists its virtual devices."""
 
 
 def buffer_limit(mod: IRModule, target: Target | None) -> int | None:
@@ -19,8 +16,7 @@ def buffer_limit(mod: IRModule, target: Target | None) -> int | None:
     until then.
     """
     targets = [] if target is None else [target]
-    names = (v.target for v in mod.global_infos.get(_VDEVICES, ()) if isinstance(v, VDevice))
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(each.target for each in mod.vdevices):
         with suppress(BuildError):  # an unknown target is reported when it is compiled for
             targets.append(Target.parse(name))
     limits = [each.max_buffers_per_launch for each in targets]

@@ -296,3 +296,107 @@ def main(x: R.Tensor(("n", 4), "float32")):
     assert is_on_toy(out)
     np.testing.assert_array_equal(out.numpy(), 4 * x)
     assert log.count("download") == 1
+
+
+INTO = """
+@I.ir_module
+class Module:
+    I.module_global_infos({"vdevice": [I.vdevice("llvm", 0), I.vdevice("toy", 0)]})
+
+    @T.prim_func
+    def twice(x: T.Buffer(("n",), "float32"), y: T.Buffer(("n",), "float32")):
+        n = T.int64()
+        for i in range(n):
+            with T.sblock("twice"):
+                v = T.axis.spatial(n, i)
+                y[v] = x[v] * T.float32(2)
+
+    @R.function(pure=False)
+    def main(x: R.Tensor(("n",), "float32", "INPUT")) -> R.Tensor(("n",), "float32"):
+        n = T.int64()
+        cls = Module
+        y = R.memory.alloc_tensor(R.shape([n]), dtype="float32", vdevice="OUTPUT")
+        _ = R.vm.call_dps(CALLEE, x, y)
+        return y
+"""
+
+
+def into(given: str, output: str, callee: str = "cls.twice") -> str:
+    text = INTO.replace("INPUT", given).replace("OUTPUT", output)
+    return text.replace("CALLEE", callee)
+
+
+@pytest.mark.parametrize("target", ["toy", "llvm"])
+@pytest.mark.parametrize("given", ["toy:0", "llvm:0"])
+@pytest.mark.parametrize("output", ["toy:0", "vdevice:0"])
+def test_a_program_runs_where_its_output_is(target: str, given: str, output: str) -> None:
+    """`R.vm.call_dps` writes into the tensor that it is given: what it reads is copied there, not the other way round."""
+    exe, vm = built(into(given, output), target)
+    assert [kernel.slot for kernel in exe.kernels] == [
+        exe.slots[-1].kind == "toy" and output == "toy:0"
+    ]
+    x = np.array([1, -2.5], np.float32)
+    out = vm(x)
+    assert is_on_toy(out) == (output == "toy:0")
+    np.testing.assert_array_equal(out.numpy(), 2 * x)
+
+
+def test_outputs_on_two_devices_are_refused() -> None:
+    text = into("toy:0", "llvm:0").replace(
+        "* T.float32(2)", "* T.float32(2)\n                x[v] = T.float32(0)"
+    )
+    with pytest.raises(relaxpy.errors.BuildError, match="writes on two devices") as caught:
+        built(text)
+    assert caught.value.code == "call-devices"
+    assert caught.value.span is not None
+    assert caught.value.span.line == 20
+
+
+def test_a_library_into_a_device_is_refused() -> None:
+    with pytest.raises(relaxpy.errors.BuildError, match="runs on the host") as caught:
+        built(into("llvm:0", "toy:0", '"relaxpy.testing.halved"'))
+    assert caught.value.code == "call-devices"
+    assert caught.value.span is not None
+    assert caught.value.span.line == 19
+
+
+HINT = """
+@I.ir_module
+class Module:
+    I.module_global_infos({"vdevice": [I.vdevice("llvm", 0), I.vdevice("toy", 0)]})
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"):
+        y = R.add(x, x)
+        z = R.hint_on_device(y, R.device("DEVICE", NUMBER))
+        w = R.add(z, R.const(1, "float32"))
+        return w
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "number", "there"), [("toy", 0, True), ("toy", 1, False), ("cpu", 0, False)]
+)
+def test_a_hint_counts_where_the_module_lists_the_device(
+    device: str, number: int, there: bool
+) -> None:
+    """Others are hints only."""
+    _, vm = built(HINT.replace("DEVICE", device).replace("NUMBER", str(number)), "llvm")
+    out = vm(np.ones(3, np.float32))
+    assert is_on_toy(out) == there
+    np.testing.assert_array_equal(out.numpy(), [3, 3, 3])
+
+
+@pytest.mark.parametrize("declared", ["", ', "toy:0"'])
+def test_a_result_that_the_host_made_is_copied(declared: str) -> None:
+    """Callers expect it where the function's results are: where the annotation says, or the module is built for."""
+    relaxpy.register_function("test.place.host", lambda x: x)
+    _, vm = built(f"""
+@R.function
+def main(x: R.Tensor(("n",), "float32")) -> R.Tensor(("n",), "float32"{declared}):
+    n = T.int64()
+    return R.call_pure_packed("test.place.host", R.add(x, x), ty_args=R.Tensor((n,), "float32"))
+""")
+    out = vm(np.ones(3, np.float32))
+    assert is_on_toy(out)
+    np.testing.assert_array_equal(out.numpy(), [2, 2, 2])

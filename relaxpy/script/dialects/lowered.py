@@ -29,17 +29,21 @@ from relaxpy.op.base import as_expr
 from relaxpy.op.call import call_pure_packed
 from relaxpy.op.memory import AllocStorage, AllocTensor, CallDPS, Kill, MakeClosure, View
 from relaxpy.script.annotations import as_dim
+from relaxpy.script.devices import numbered_device
 
 
 def alloc_storage(size: Any = None, *rest: Any, **options: Any) -> Call:
-    """`R.memory.alloc_storage(size)`, with the size in bytes; TVM: `(R.shape([bytes]), device, scope, dtype)`."""
+    """`R.memory.alloc_storage(size)`, with the size in bytes; TVM: `(R.shape([bytes]), device, scope, dtype)`. The
+    device is the number of an entry of the module's table."""
     if size is None:
         size = options.pop("shape", None)
-    vdevice = options.pop("vdevice", None)
-    _only_devices("memory.alloc_storage", {**options, **dict(zip("123", rest, strict=False))})
+    if rest:
+        options["virtual_device_index"] = rest[0]
+    vdevice = _text(options.pop("vdevice", None)) or _device("memory.alloc_storage", options)
+    _only_places("memory.alloc_storage", {**options, **dict(zip("23", rest[1:], strict=False))})
     if isinstance(size, ShapeExpr):
         size = PrimValue(product(size.dims))
-    return AllocStorage(vdevice=_text(vdevice))(as_expr(size))
+    return AllocStorage(vdevice=vdevice)(as_expr(size))
 
 
 def alloc_tensor(*args: Any, **options: Any) -> Call:
@@ -55,9 +59,11 @@ def alloc_tensor(*args: Any, **options: Any) -> Call:
         problem = f"memory.alloc_tensor: {', '.join(sorted(missing))} is missing"
         raise DeduceError("op-arguments", problem)
     storage, offset, shape, dtype = (given.pop(name) for name in names[:4])
-    _only_devices("memory.alloc_tensor", given)
+    vdevice = _text(given.pop("vdevice", None)) or _device("memory.alloc_tensor", given)
+    _only_places("memory.alloc_tensor", given)
     begin = _constant_offset("memory.alloc_tensor", offset)
-    return AllocTensor(dtype=_dtype(dtype), offset=begin)(_shape(shape), as_expr(storage))
+    made = AllocTensor(dtype=_dtype(dtype), offset=begin, vdevice=vdevice)
+    return made(_shape(shape), as_expr(storage))
 
 
 def builtin_alloc_tensor(
@@ -67,9 +73,12 @@ def builtin_alloc_tensor(
     storage_scope: Any = "global",
     ty_args: Any = (),
 ) -> Call:
-    """TVM's `R.builtin.alloc_tensor(shape, dtype, device, scope)`: a tensor with its own memory."""
-    del runtime_device_index, storage_scope, ty_args
-    return AllocTensor(dtype=_dtype(dtype))(_shape(shape))
+    """TVM's `R.builtin.alloc_tensor(shape, dtype, device, scope)`: a tensor with its own memory. The device is the
+    number of an entry of the module's table."""
+    del storage_scope, ty_args
+    places = {"runtime_device_index": runtime_device_index}
+    vdevice = _device("builtin.alloc_tensor", places)
+    return AllocTensor(dtype=_dtype(dtype), vdevice=vdevice)(_shape(shape))
 
 
 def kill(*values: Any) -> Call:
@@ -158,17 +167,33 @@ def _constant_offset(name: str, offset: Any) -> int:
     return dim.value
 
 
-def _only_devices(name: str, given: Mapping[str, Any]) -> None:
-    """Refuse arguments other than those for the device and kind of memory, which are ignored."""
-    unknown = [key for key in given if key not in _PLACES and not key.isdigit()]
+def _device(name: str, options: dict[str, Any]) -> str | None:
+    """Take the device out of an allocation's options: its name, or None if there is none.
+
+    Raises: DeduceError, ScriptError (`device-name`).
+    """
+    given = [options.pop(key) for key in _DEVICES if key in options]
+    if not given or not _is_given(given[0]):
+        return None
+    dim = None if isinstance(given[0], (StringImm, DataTypeImm)) else as_dim(given[0])
+    if dim is None or dim.value is None or dim.value < -1:
+        problem = (
+            f"{name}: a device is the number of an entry of the module's table, or -1: the host"
+        )
+        raise DeduceError("device-name", problem)
+    return numbered_device(dim.value)
+
+
+_DEVICES = ("virtual_device_index", "runtime_device_index", "runtime_device_ind")
+"""TVM's keywords for the number of an allocation's device."""
+
+
+def _only_places(name: str, given: Mapping[str, Any]) -> None:
+    """Refuse arguments other than those for the kind of memory, which are ignored."""
+    unknown = [key for key in given if key not in ("dtype", "storage_scope") and not key.isdigit()]
     if unknown:
         raise DeduceError("op-arguments", f"{name} has no argument {unknown[0]!r}")
 
-
-_PLACES = frozenset(
-    "dtype runtime_device_ind runtime_device_index storage_scope virtual_device_index".split()
-)
-"""TVM's keywords that are accepted and ignored."""
 
 SPELLINGS: dict[str, Callable[..., Any]] = {
     "builtin.alloc_tensor": builtin_alloc_tensor,
