@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from relaxpy.errors import RelaxError
-from relaxpy.tir.tvm import tvm_ffi
+from relaxpy.tir.tvm import tvm, tvm_ffi
 
 _BARE = ("int64", "int32", "int8")
 """The dtype of literals that are printed bare, in the order tried. The last is never that of an index, for which a bare
@@ -55,13 +55,30 @@ def listing(func: Any, name: str) -> str:
 
 
 def _definition(func: Any, name: str, int_dtype: str) -> str:
-    text = func.with_attr("global_symbol", name).script(int_dtype=int_dtype)
+    func = func.with_attr("global_symbol", name)
+    text, strings = func.script(int_dtype=int_dtype), ()
+    if _ENTRY.search(text) is not None:
+        text, strings = _with_table(func.script(int_dtype=int_dtype, show_meta=True))
     text = _BYTES.sub(_characters, text)
+    text = _ENTRY.sub(lambda found: repr(strings[int(found[1])]), text)
     lines = text.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("@T.prim_func"))
     kept = [line for line in lines[start + 1 :] if line.strip() != '# with T.sblock("root"):']
     body = "\n".join(["@T.prim_func", *kept]).rstrip() + "\n"
     return _quote_dimensions(_TYPE_PARAMS.sub(r"\1(", body))
+
+
+_ENTRY = re.compile(r'metadata\["ffi\.String"\]\[(\d+)\]')
+"""A string of several lines, as TVM prints it: an entry of a table. In other strings, quotes are escaped."""
+
+
+def _with_table(text: str) -> tuple[str, tuple[str, ...]]:
+    """A program's text without the table that precedes it, `metadata = tvm.ir.load_json(…)`, and the strings of that
+    table."""
+    table, _, program = text.partition('""")\n')
+    literal: str = ast.literal_eval(table.partition("(")[2] + '"""')
+    entries = tvm.ir.load_json(literal.encode("latin-1").decode())
+    return program, tuple(map(str, entries["ffi.String"]))
 
 
 _TYPE_PARAMS = re.compile(r"^(def \w+)\[[^\]]*\]\(", re.MULTILINE)

@@ -222,3 +222,41 @@ def main(m: T.int64, n: T.int64, y: T.Buffer(("m + n * 5",), "float32")):
     assert "range(m + n * 5 + -5)" in printed
     assert "range((m + n) * n)" in printed
     assert parse(printed).structural_equal(func)
+
+
+TEXTS = [
+    "a\nb", "\n" * 3, " \n ", "\r\n", "a\\nb\n", 'q"\n\'"""\n', "nul\0nul\n", "é😀\n", "\x85\x1c\x0b\x0c\u2028\n", "\x7f\x1b[31m\n",
+    'metadata["ffi.String"][0]', 'metadata["ffi.String"][0]\n', "\\x80\\xc3\\xa9\n", '")\n""")\n', "# text\n@T.prim_func\n", "x" * 5000 + "\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+def test_strings_of_several_lines(text: str) -> None:
+    """TVM prints them as entries of a table that the text does not have."""
+    source = f"""
+@I.ir_module
+class Module:
+    I.module_attrs({{"note": {text!r}}})
+
+    @T.prim_func
+    def f(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        T.func_attr({{"note": {text!r}, "other": "metadata", "list": [{text!r}, "a\\nb"]}})
+        for i in T.serial(8, annotations={{"pragma": {text!r}}}):
+            with T.sblock("copy"):
+                vi = T.axis.spatial(8, i)
+                T.sblock_attr({{"text": {text!r}}})
+                y[vi] = x[vi]
+
+    @R.function
+    def main(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
+        R.func_attr({{"note": {text!r}}})
+        return x
+"""
+    mod = relaxpy.parse(source)
+    again = relaxpy.parse(mod.script())
+    assert relaxpy.structural_equal(again, mod)
+    for each in (mod, again):
+        program = each["f"]
+        assert isinstance(program, PrimFunc)
+        assert [program.attrs["note"], *program.attrs["list"]] == [text, text, "a\nb"]
+        assert (each.attrs["note"], each["main"].attrs["note"]) == (text, text)
