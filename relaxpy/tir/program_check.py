@@ -80,6 +80,8 @@ class _ProgramCheck:
         self.errors.append(ScriptError(code, message, span=self.span(where), help=help))
 
     def span(self, where: Any) -> Span:
+        if isinstance(where, ast.AST):
+            return self.source.span(where)
         span = getattr(where, "span", None)
         if span is None:
             return self.source.span(self.node)
@@ -99,6 +101,7 @@ class _ProgramCheck:
     def block(self, block: Any) -> None:
         self.attributes(block.annotations, block)
         own = set(block.alloc_buffers)
+        self.sizes(block)
         for region in (*block.reads, *block.writes) if own else ():
             used: list[Any] = []
             for part in region.region:
@@ -113,6 +116,34 @@ class _ProgramCheck:
                         f"allocate {var.name} outside of the block {block.name_hint}",
                     )
                     return
+
+    def sizes(self, block: Any) -> None:
+        """Refuse allocations of a size that depends on the block's own axes, which TVM does not define there."""
+        axes = {axis.var for axis in block.iter_vars}
+        for buffer in block.alloc_buffers:
+            used: list[Any] = []
+            for size in buffer.ty.shape:
+                tvm_ffi.structural_walk(size, [(tvm.ir.Var, used.append)])
+            axis = next((var for var in used if var in axes), None)
+            if axis is not None:
+                self.refuse(
+                    self.assignment(buffer.name) or block,
+                    "tir-extent",
+                    f"the size of {buffer.name} depends on {axis.name}, an axis of the block that allocates it",
+                    "allocate the largest size that it can have, or outside of the block",
+                )
+
+    def assignment(self, name: str) -> ast.stmt | None:
+        """The statement that defines a name."""
+        return next(
+            (
+                part
+                for part in ast.walk(self.node)
+                if isinstance(part, ast.Assign)
+                and any(isinstance(t, ast.Name) and t.id == name for t in part.targets)
+            ),
+            None,
+        )
 
     def loop(self, loop: Any) -> None:
         self.attributes(loop.annotations, loop)

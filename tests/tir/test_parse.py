@@ -455,3 +455,24 @@ def k(x: T.Buffer((32,), "float32")):
 """
     )
     assert relaxpy.structural_equal(relaxpy.parse(program.script()), program)
+
+
+def test_memory_of_a_size_that_its_block_decides() -> None:
+    """TVM defines the axes of a block behind its memory."""
+    text = """
+@T.prim_func
+def f(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.sblock("outer"):
+            vi = T.axis.spatial(8, i)
+            own = T.sblock_alloc_buffer((2, vi + 1), "float32")
+            own[0, 0] = x[vi]
+            y[vi] = own[0, 0]
+"""
+    with pytest.raises(
+        ScriptError, match="the size of own depends on vi, an axis of the block"
+    ) as caught:
+        relaxpy.parse(text)
+    assert caught.value.code == "tir-extent"
+    assert caught.value.span is not None
+    assert (caught.value.span.line, caught.value.span.column) == (7, 12)
