@@ -20,6 +20,7 @@ import pytest
 
 import relaxpy
 from relaxpy import errors
+from relaxpy.build.kernels import _KERNEL_SOURCES
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "relaxpy"
@@ -79,10 +80,14 @@ def _imports(path: Path) -> Iterator[tuple[str, int]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
             module = node.module or ""
-            if module == "relaxpy":  # `from relaxpy import ir`
-                yield from ((f"relaxpy.{alias.name}", node.lineno) for alias in node.names)
-            else:
-                yield module, node.lineno
+            for alias in node.names:
+                inner = ROOT.joinpath(*module.split("."), alias.name)
+                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
+                # `from relaxpy import ir` imports a module, `from relaxpy.ir import Dim` a name of one
+                yield (
+                    (f"{module}.{alias.name}" if is_module or module == "relaxpy" else module),
+                    node.lineno,
+                )
 
 
 def package_of(path: Path) -> str:
@@ -124,6 +129,42 @@ def test_packages_form_no_circle() -> None:
         targets = {m.split(".")[1] for m, _ in imports(path) if m.startswith("relaxpy.")}
         graph.setdefault(node, set()).update(targets - {node})
     list(TopologicalSorter(graph).static_order())  # CycleError says which
+
+
+NOT_IN_THE_KEY = {
+    "op": "operators make tensor programs, whose text is in the key",
+    "transform": "passes, likewise",
+    "build/build_cache.py": "stores the entries",
+    "build/tuning.py": "finds the choices, which are in the key",
+    "runtime/devices/cpu": "measures what the machine can do",
+    "runtime/library.py": "tells passes where libraries run",
+    "runtime/patterns.py": "compares arguments when a kernel is called",
+    "runtime/tensor.py": "likewise",
+}
+"""Imports of code generation that have no influence on a kernel's code or its entry in the build cache."""
+
+
+def test_the_key_of_a_kernel_has_what_code_generation_imports() -> None:
+    """A source that is missing there may leave kernels of an older compiler in use."""
+    in_key = [PACKAGE / part for part in _KERNEL_SOURCES]
+    excused = [PACKAGE / part for part in NOT_IN_THE_KEY]
+    wrong, used = [], set()
+    for part in in_key:
+        assert part.exists(), part
+        for path in sorted(part.rglob("*.py")) if part.is_dir() else [part]:
+            for module, line in imports(path):
+                file = ROOT.joinpath(*module.split("."))
+                places = {file, file.with_suffix(".py"), *file.with_suffix(".py").parents} - set(
+                    PACKAGE.parents
+                )
+                if not module.startswith("relaxpy.") or not places.isdisjoint(in_key):
+                    continue
+                found = places.intersection(excused)
+                used |= found
+                if not found:
+                    wrong.append(f"{path.relative_to(ROOT)}:{line} imports {module}")
+    assert not wrong, "not among _KERNEL_SOURCES:\n" + "\n".join(wrong)
+    assert used == set(excused)
 
 
 TIR = PACKAGE / "tir"

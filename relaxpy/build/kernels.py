@@ -44,10 +44,12 @@ from relaxpy.tir.prim_func import PrimFunc, given_workspaces
 
 _KERNEL_SOURCES = (
     *("errors.py", "ir", "tir", "shape", "analysis", "backend", "build/kernels.py"),
-    *("target.py", "transform/phases.py"),
-    *("runtime/bytecode.py", "runtime/codec.py", "runtime/kernel_params.py"),
+    *("services.py", "target.py", "transform/phases.py", "version.py"),
+    *("runtime/bytecode.py", "runtime/codec.py", "runtime/dtype.py", "runtime/integers.py"),
+    *("runtime/kernel_params.py", "runtime/devices/opencl/image.py"),
 )
-"""Sources that affect a compiled tensor program or the format of its cache entry."""
+"""Sources that affect a compiled tensor program or the format of its cache entry. A test compares them with the imports
+(tests/test_conventions.py)."""
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy")
 
 
@@ -182,6 +184,7 @@ def _compile_all(
         return {}
     done: dict[str, CompiledKernel] = {}
     backend = backend_of(target)
+    name = ""
     with ThreadPoolExecutor(min(jobs, len(programs)), "relaxpy-compile") as pool:
         try:
             running: dict[Future[CompiledKernel], str] = {}
@@ -198,8 +201,10 @@ def _compile_all(
                 done[name] = future.result()
                 if progress is not None:
                     progress(len(done), len(programs), name)
-        except BaseException:
+        except BaseException as error:
             pool.shutdown(cancel_futures=True)
+            if isinstance(error, BuildError):
+                error.located(programs[name].span)
             raise
     return {name: done[name] for name in programs}
 

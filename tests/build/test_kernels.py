@@ -283,3 +283,26 @@ def test_what_has_gaps_is_copied_first(way: str, calls: relaxpy.VirtualMachine) 
     y = np.arange(48, dtype=np.float32).reshape(3, 16)[:, ::2]
     got = calls[way](x, (y,) if way == "field" else y)
     np.testing.assert_array_equal(got.numpy(), x + y)
+
+
+def test_an_error_of_the_code_generator_has_the_program_s_place() -> None:
+    mod = relaxpy.parse("""
+@T.prim_func
+def f(x: T.Buffer((8, 8), "float32"), y: T.Buffer((8, 8), "float32")):
+    for i in range(8):
+        with T.sblock("outer"):
+            vi = T.axis.spatial(8, i)
+            own = T.sblock_alloc_buffer((i + 1,), "float32")
+            for j in range(8):
+                with T.sblock("inner"):
+                    vj = T.axis.spatial(8, j)
+                    own[0] = x[vi, vj]
+                    y[vi, vj] = own[0]
+""")
+    program = mod["f"]
+    assert isinstance(program, PrimFunc)
+    with pytest.raises(BuildError) as caught:
+        compile_kernels({"plus": plus(1.0), "f": program}, QUICK)
+    assert caught.value.code == "kernel-compile"
+    assert caught.value.span is not None
+    assert caught.value.span.line == 3
