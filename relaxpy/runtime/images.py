@@ -34,10 +34,13 @@ def choose_images(
     """
     lacks: dict[tuple[int, int], tuple[str, ...]] = {}
 
+    def needed(needs: int) -> Requirement:
+        return requirements[needs] if needs >= 0 else NOTHING
+
     def lack(slot: int, needs: int) -> tuple[str, ...]:
         key = slot, needs
         if key not in lacks:
-            requirement = requirements[needs] if needs >= 0 else NOTHING
+            requirement = needed(needs)
             refused = [each for each in requirement.features if each in without]
             lacks[key] = tuple(dict.fromkeys((*missing[slot](requirement), *refused)))
         return lacks[key]
@@ -49,7 +52,8 @@ def choose_images(
             continue
         image = next((each for each in info.images if not lack(info.slot, each.needs)), None)
         if image is None:
-            wanted = [(requirements[i.needs], lack(info.slot, i.needs)) for i in info.images]
+            kinds = dict.fromkeys(image.needs for image in info.images)
+            wanted = [(needed(each), lack(info.slot, each)) for each in kinds]
             raise _none_fits(slots[info.slot], wanted, file, without)
         found.append(info if len(info.images) == 1 else replace(info, images=(image,)))
     return tuple(found)
@@ -68,17 +72,27 @@ def _none_fits(
     if is_cpu:
         help += ', or for several: target="llvm -mcpu=x86-64-v2,x86-64-v3,x86-64-v4"'
     if len(wanted) == 1:
-        lacked = ", ".join(wanted[0][1])
+        lacked = _some(wanted[0][1])
         what = "CPU features that this machine lacks" if is_cpu else "what the device lacks"
         if any(feature in without for feature in wanted[0][1]):
             what += " or that are left out"
         return ExecutableError(code, f"{where}the kernels need {what}: {lacked}", help=help)
     what = "this machine" if is_cpu else f"the device of the slot {slot.name!r}"
-    names = ", ".join(needs.name or needs.arch for needs, _ in wanted)
+    names = _some([needs.name or needs.arch or "any" for needs, _ in wanted])
     notes = [
-        f"{needs.name or 'one'} needs {', '.join(filter(None, (needs.arch, *needs.features)))}; "
-        f"not there: {', '.join(lacked)}"
-        for needs, lacked in wanted
+        f"{needs.name or 'one'} needs {_some([*filter(None, (needs.arch, *needs.features))])}; "
+        f"not there: {_some(lacked)}"
+        for needs, lacked in wanted[:MOST_SHOWN]
     ]
     message = f"{where}the kernels have images for {names}, and {what} runs none of them"
     return ExecutableError(code, message, notes=notes, help=help)
+
+
+MOST_SHOWN = 32
+"""The number of names that a message lists."""
+
+
+def _some(names: Sequence[str]) -> str:
+    """The names, or the first ones and the number of the others."""
+    shown = ", ".join(names[:MOST_SHOWN])
+    return shown if len(names) <= MOST_SHOWN else f"{shown} and {len(names) - MOST_SHOWN} more"

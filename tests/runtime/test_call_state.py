@@ -105,10 +105,12 @@ def main(x: R.Tensor(("n", 4), "float32")) -> R.Tensor(("n", 4), "float32"):
 """
 
 
-def test_an_all_reduce_of_threads() -> None:
+@pytest.mark.parametrize("members", [3, 8])
+def test_an_all_reduce_of_threads(members: int) -> None:
     vm = relaxpy.VirtualMachine(relaxpy.build(relaxpy.parse(LIBRARY)))
-    for found in reduced(vm, 3):
-        np.testing.assert_array_equal(found, np.full((3, 4), 6 * 3**3))
+    once = members * (members + 1) // 2
+    for found in reduced(vm, members):
+        np.testing.assert_array_equal(found, np.full((3, 4), once * members**3))
     with pytest.raises(RuntimeCheckError, match="needs a communicator"):
         vm(np.zeros((1, 4), np.float32))  # the machine itself has none
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from relaxpy.errors import ExecutableError, UsageError
 from relaxpy.runtime import VirtualMachine, load
 from relaxpy.runtime.bytecode import HOST_SLOT, KernelImage, KernelInfo, Requirement, Slot
+from relaxpy.runtime.container import write_container
 from relaxpy.runtime.devices.cpu.features import host_features, missing_here
 from relaxpy.runtime.executable import Executable
 from relaxpy.runtime.images import choose_images
@@ -112,3 +114,89 @@ def test_features_that_are_not_to_be_used() -> None:
     VirtualMachine(exe, without_features=["no-feature"])
     with pytest.raises(UsageError, match="a list of names"):
         VirtualMachine(exe, without_features="avx512f")
+
+
+HOSTILE = {
+    "a line": Requirement("x\nreturn r0", ""),
+    "a terminal's command": Requirement("\x1b[2J", ""),
+    "NUL": Requirement("a\0b", ""),
+    "a lone surrogate": Requirement("\ud800", ""),
+    "a name of a megabyte": Requirement("x" * (1 << 20), ""),
+    "an architecture of two words": Requirement("", "x86 64"),
+    "an architecture that is a path": Requirement("", "../../x"),
+    "a feature of no letters": Requirement("", "", ("",)),
+    "a feature with a quote": Requirement("", "", ("a'b",)),
+    "a feature beyond ASCII": Requirement("", "", ("avx２",)),
+    "a feature of a megabyte": Requirement("", "", ("x" * (1 << 20),)),
+    "a feature twice": Requirement("", "", ("avx", "sse", "avx")),
+}
+
+
+@pytest.mark.parametrize("requirement", HOSTILE.values(), ids=HOSTILE)
+def test_requirements_that_no_compiler_writes(requirement: Requirement, tmp_path: Path) -> None:
+    exe = two()
+    file = tmp_path / "two.rxe"
+    replace(exe, requirements=(exe.requirements[0], requirement)).save(file)
+    for any_cpu in (False, True):
+        with pytest.raises(ExecutableError) as caught:
+            load(file, any_cpu=any_cpu)
+        assert caught.value.code in ("bytecode", "file-damaged")
+        assert len(str(caught.value)) < 1000
+        assert str(file) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"requirements": []},
+        {"requirements": None},
+        {"requirements": {}},
+        {"requirements": [{"Requirement": ["a", "b"]}]},
+        {"requirements": [{"Requirement": ["a", "b", "avx"]}]},
+        {"requirements": [{"Requirement": ["a", "b", [1]]}]},
+        {"requirements": [{"Requirement": [0, "b", []]}]},
+        {"requirements": [{"Slot": ["a", "b", 0]}]},
+        {"requirements": [[[[]]]]},
+        {"requirements": [None]},
+    ],
+)
+def test_tables_of_something_else(change: dict[str, object], tmp_path: Path) -> None:
+    exe = two()
+    sections = exe.sections()
+    sections["meta"] = json.dumps({**json.loads(sections["meta"]), **change}).encode()
+    file = tmp_path / "two.rxe"
+    write_container(file, sections)
+    with pytest.raises(ExecutableError) as caught:
+        load(file)
+    assert caught.value.code in ("bytecode", "file-damaged")
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("needs", [-2, 2, 1 << 40])
+def test_an_image_of_a_requirement_that_is_not_there(needs: int, tmp_path: Path) -> None:
+    exe = two()
+    first = exe.kernels[0]
+    changed = replace(first, images=(replace(first.images[0], needs=needs), *first.images[1:]))
+    file = tmp_path / "two.rxe"
+    replace(exe, kernels=(changed, *exe.kernels[1:])).save(file)
+    with pytest.raises(ExecutableError):
+        load(file)
+
+
+def test_many_requirements(tmp_path: Path) -> None:
+    """Of a machine of the future each: no error lists them all, and those that are equal are no trouble."""
+    exe = two()
+    here = exe.requirements[0]
+    many = tuple(Requirement(f"future{i}", here.arch, (f"avx{i}", "avx9999")) for i in range(5000))
+    first = exe.kernels[0]
+    images = tuple(replace(first.image, needs=1 + i) for i in range(len(many)))
+    file = tmp_path / "many.rxe"
+    replace(
+        exe, requirements=(here, *many), kernels=(replace(first, images=images), *exe.kernels[1:])
+    ).save(file)
+    with pytest.raises(ExecutableError, match="and 4968 more") as caught:
+        load(file)
+    assert len(str(caught.value)) < 10_000
+    same = (here,) * 5000
+    replace(exe, requirements=same).save(file)
+    assert VirtualMachine(load(file)).images == (here.name,)

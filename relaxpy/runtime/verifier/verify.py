@@ -14,11 +14,20 @@ Machine code is trusted: a file may contain any. The symbols of its kernels dete
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from relaxpy.errors import ExecutableError
-from relaxpy.runtime.bytecode import HOST, Call, FunctionCode, Heap, KernelImage, KernelInfo
+from relaxpy.runtime.bytecode import (
+    HOST,
+    Call,
+    FunctionCode,
+    Heap,
+    KernelImage,
+    KernelInfo,
+    Requirement,
+)
 from relaxpy.runtime.kernel_params import symbol_problem
 from relaxpy.runtime.verifier.function import Function
 from relaxpy.runtime.verifier.state import Refuted, formula, within
@@ -29,8 +38,10 @@ if TYPE_CHECKING:
 Unproved: TypeAlias = "frozenset[int]"
 """Instructions whose arguments are compared at run time: kernels, and instructions that use planned memory."""
 
-_NAME = re.compile(r"[\w.+-]{0,64}", re.ASCII)
+_NAME = re.compile(r"[\w.+-]{1,64}", re.ASCII)
 """Valid names of architectures and features."""
+MOST_CHARACTERS = 1024
+"""The longest name of a processor or device."""
 
 
 def verify(exe: Executable, file: str = "") -> tuple[Unproved, ...]:
@@ -43,9 +54,10 @@ def verify(exe: Executable, file: str = "") -> tuple[Unproved, ...]:
     if not exe.slots or exe.slots[HOST].kind != "cpu":
         _fail(f"{where}its first slot is not the host's")
     for index, requirement in enumerate(exe.requirements):
-        for word in (requirement.arch, *requirement.features):
-            if _NAME.fullmatch(word) is None:
-                _fail(f"{where}requirement {index}: {word!r} is no name of what a device has")
+        try:
+            _requirement(requirement)
+        except Refuted as error:
+            _fail(f"{where}requirement {index}: {error}")
     for index, info in enumerate(exe.kernels):
         try:
             _kernel(exe, info)
@@ -95,6 +107,17 @@ def _fail(message: str) -> NoReturn:
         message,
         help="the file was not written by relaxpy, or was changed: build it again",
     )
+
+
+def _requirement(requirement: Requirement) -> None:
+    name, features = requirement.name, requirement.features
+    if not name.isprintable() or len(name) > MOST_CHARACTERS:
+        raise Refuted(f"{reprlib.repr(name)} is no name of a processor or device")
+    for word in (requirement.arch or "any", *features):
+        if _NAME.fullmatch(word) is None:
+            raise Refuted(f"{reprlib.repr(word)} is no name of what a device has")
+    if len(set(features)) < len(features):
+        raise Refuted("it names a feature twice")
 
 
 def _kernel(exe: Executable, info: KernelInfo) -> None:
