@@ -330,6 +330,40 @@ def test_threads_that_read_what_others_make(policy: str | int) -> None:
         each.synchronise()
 
 
+def come_and_go(
+    vm: VirtualMachine, made: list[tuple[Any, np.ndarray]], seed: int, turns: int
+) -> None:
+    """A thread that makes machines of `vm`, on queues of its own and shared ones, and drops them with work under way.
+    Each takes results of other threads, whose machines may be gone."""
+    rng = np.random.default_rng(seed)
+    shared = vm.queues["there"]
+    for turn in range(turns):
+        machine = (lambda: beside(vm), lambda: vm.on(shared), lambda: vm.on(communicator=seed))[
+            turn % 3
+        ]()
+        value, numbers = made[int(rng.integers(len(made)))]
+        out = machine(value)
+        np.testing.assert_array_equal(out.numpy(), 7 * numbers)
+        calls(machine, seed * turns + turn, 3)
+        x = ramp(int(rng.choice([1, 300, 5000])), seed)
+        made.append((machine(x), 7 * x))
+        if rng.random() < 0.3:
+            machine.synchronise()
+
+
+@pytest.mark.parametrize("threads", [4, 8])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_machines_that_threads_make_and_drop(policy: str | int, threads: int) -> None:
+    """Two and four threads a core of a small machine."""
+    set_policy(policy)
+    vm = planned()
+    made: list[tuple[Any, np.ndarray]] = [(vm(ramp(300)), 7 * ramp(300))]
+    in_threads(*(lambda n=n: come_and_go(vm, made, n, 3) for n in range(threads)))
+    for value, numbers in made:
+        np.testing.assert_array_equal(value.numpy(), numbers)
+    vm.synchronise()
+
+
 def test_queues_that_a_machine_does_not_take() -> None:
     slots = (HOST_SLOT, Slot("there", "hostile"), Slot("beyond", "hostile", 1))
     vm = machine(main_of(CHAIN), slots=slots)
