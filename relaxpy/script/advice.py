@@ -74,6 +74,10 @@ _OTHERS = {
 }
 
 
+OF_SEVERAL_WORKERS = frozenset({"DTensor", "ccl", "device_mesh", "dist", "distributed"})
+"""TVM's names after `R.` for programs that are spread over several workers."""
+
+
 def instead_of(name: str) -> str:
     """The help line for a user who wrote `name`: a Python function, or a function or attribute of another library."""
     if name in _DTYPES:

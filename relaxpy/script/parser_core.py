@@ -43,7 +43,14 @@ from relaxpy.op.function import operator_of
 from relaxpy.script import calls
 from relaxpy.script import ir as namespace_i
 from relaxpy.script import relax as namespace_r
-from relaxpy.script.advice import LIBRARIES, instead_of, instead_of_a_word, instead_of_unknown, like
+from relaxpy.script.advice import (
+    LIBRARIES,
+    OF_SEVERAL_WORKERS,
+    instead_of,
+    instead_of_a_word,
+    instead_of_unknown,
+    like,
+)
 from relaxpy.script.annotations import AnnotationFactory, Callable_, Text, as_annotation
 from relaxpy.script.describe import describe
 from relaxpy.script.devices import named, with_device
@@ -304,6 +311,14 @@ class CoreParser:
         written = ast.unparse(node)
         if base is namespace_i:
             self.fail("unknown-name", f"{written} does not exist", node, suggest(name, dir(base)))
+        if base is namespace_r and name in OF_SEVERAL_WORKERS:
+            self.fail(
+                "unknown-op",
+                f"{written} is of programs that are spread over several workers, which are not read",
+                node,
+                'let a registered function exchange the tensors: R.call_pure_packed("my.all_reduce", x, ty_args=…), '
+                "and each worker call vm.on(communicator=…)",
+            )
         prefix = "" if base is namespace_r else f"{base._prefix}."
         known = namespace_r.known_names()
         familiar = like(name)

@@ -122,8 +122,8 @@ def test_one_virtual_device(name: str) -> None:
     for pair in ((here, there), (there, here), (here, here)):
         found = deduced(*pair)
         assert isinstance(found, TensorType)
-        assert found.vdevice == "llvm:0"
-    with pytest.raises(DeduceError, match="different devices: cuda:0 and llvm:0"):
+        assert found.vdevice == "llvm:0:global"
+    with pytest.raises(DeduceError, match="different devices: cuda:0:global and llvm:0:global"):
         deduced(here, TensorType((2, 2), "int64", vdevice="cuda:0"))
 
 

@@ -160,3 +160,24 @@ def test_a_macro_that_uses_itself() -> None:
     text = program("@T.macro\ndef put(i):\n    put(i)\nput(0)")
     with pytest.raises(ScriptError, match="uses itself"):
         relaxpy.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ('y = R.ccl.allreduce(x, op_type="sum")', "R.ccl"),
+        ('y = R.dist.redistribute(x, "mesh[0]", "R")', "R.dist"),
+        ('y: R.DTensor((4,), "float32", "mesh[0]", "R") = x', "R.DTensor"),
+    ],
+)
+def test_programs_of_several_workers_are_not_read(line: str, name: str) -> None:
+    """The error says so, and what there is in their place."""
+    with pytest.raises(RelaxError, match="spread over several workers") as caught:
+        relaxpy.parse(
+            f'@R.function\ndef main(x: R.Tensor((4,), "float32")):\n    {line}\n    return y\n'
+        )
+    assert caught.value.code == "unknown-op"
+    assert "communicator" in str(caught.value.help)
+    span = caught.value.span
+    assert span is not None
+    assert (span.line, span.column) == (3, 4 + line.index(name))
