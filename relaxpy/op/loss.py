@@ -16,13 +16,8 @@ from relaxpy.op.base import Op, Sample, define_op, rand, sample, wrong
 from relaxpy.op.binary import Divide
 from relaxpy.op.deduction import Deduction
 from relaxpy.op.linear_algebra import wide_dtype
-from relaxpy.op.precision import narrowed, widened
+from relaxpy.op.precision import narrowed, sum_dtype, widened
 from relaxpy.op.reduce import Sum, rounded
-
-
-def _widest(dtype: DType) -> str:
-    """The integers of 64 bits with the sign of these."""
-    return "int64" if dtype.is_signed else "uint64"
 
 
 @define_op
@@ -61,17 +56,15 @@ class CrossEntropyWithLogits(Op):
         total = Sum().reduced(out, product, te.sum, name="total")
         if len(sizes) < 2:
             return rounded(out, total)
-        if out.dtype.is_float:
-            mean = lambda: te.per_count(total(), sizes[0])  # noqa: E731
-        else:
-            wide = _widest(out.dtype)
-            mean = lambda: te.divide(te.cast(total(), wide), te.cast(te.dim(sizes[0]), wide))  # noqa: E731
+        wide = DType(str(total.dtype))
+        count = sum_dtype(wide) if wide.is_int else wide  # one that holds the size
+        mean = lambda: te.per_count(te.cast(total(), count), sizes[0])  # noqa: E731
         return te.compute((), lambda: te.cast(mean(), out.dtype), "mean")
 
     def reference(self, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
         total = np.sum(-widened(predictions) * widened(labels), dtype=widened(predictions).dtype)
         if predictions.ndim > 1 and total.dtype.kind in "iu":
-            wide = DType(_widest(DType(total.dtype))).numpy
+            wide = sum_dtype(DType(total.dtype)).numpy
             total = Divide().numpy(total.astype(wide), np.asarray(predictions.shape[0], wide))
         elif predictions.ndim > 1:
             total = np.divide(total, total.dtype.type(predictions.shape[0]))

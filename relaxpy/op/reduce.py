@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from relaxpy.ir.annotation import Annotation, TensorType
-from relaxpy.ir.dim import Dim, maximum, product
+from relaxpy.ir.dim import Dim, product
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.known import KnownTensor
 from relaxpy.op import te
@@ -158,13 +158,7 @@ class Mean(Reduction):
 
     def legalize(self, out: KnownTensor, x: te.Tensor) -> te.Tensor:
         wide = sum_dtype(DType(str(x.dtype)))
-        if not wide.is_int:
-            return rounded(out, self.mean(out, x))
-        sizes = te.dims(x)
-        count = te.dim(maximum(product(tuple(sizes[a] for a in self.axes_of(len(sizes)))), 1))
-        total = self.reduced(out, x, te.sum, lambda v, *_: te.cast(v, wide), name="sum")
-        mean = lambda *i: te.cast(te.divide(total(*i), te.cast(count, wide)), out.dtype)  # noqa: E731
-        return te.compute(out.dims, mean, "mean")
+        return rounded(out, self.mean(out, x, lambda v, *_: te.cast(v, wide)))
 
     def mean(self, out: KnownTensor, x: te.Tensor, value: Any = lambda v, *_: v) -> te.Tensor:
         """The mean of `value(element, place, along)`, in wide precision."""

@@ -33,8 +33,10 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 def negative(x: PrimExpr) -> PrimExpr:
     """-x modulo 2**bits."""
     if _is_signed(x):
-        least = _const(integer_range(_dtype(x))[0], x)
-        return tirx.Select(tirx.EQ(x, least), x, _const(0, x) - x)
+        # Not a comparison of x with the smallest integer: for k * 4 + 3, TVM's simplifier subtracts 3 from that one.
+        most = _const(integer_range(_dtype(x))[1], x)
+        is_least = tirx.EQ(tirx.bitwise_not(x), most)
+        return tirx.Select(is_least, x, _const(0, x) - x)
     # Not 0 - x: TVM assumes that an unsigned difference is at least 0, and so folds this one to 0.
     return tirx.Select(tirx.EQ(x, _const(0, x)), x, tirx.bitwise_not(x) + _const(1, x))
 
@@ -65,9 +67,7 @@ def mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def _quotient(divide: Callable[..., PrimExpr], a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    if _is_safe(
-        b
-    ):  # TVM's simplifier fails to compare the smallest integer with a sum that has a constant
+    if _is_safe(b):
         return divide(a, b)
     quotient = divide(a, tirx.Select(_traps(b), _const(1, a), b))
     if _is_signed(a):

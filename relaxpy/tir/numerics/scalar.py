@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from relaxpy.ir.dim import Dim
+from relaxpy.ir.dim import Dim, dim_op
 from relaxpy.ir.dtype import DType
 from relaxpy.tir.analyzer import PrimExpr, to_tvm
 from relaxpy.tir.numerics import integer
@@ -185,11 +185,15 @@ def _opposite(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 
 def per_count(total: Any, count: Dim) -> PrimExpr:
-    """`total / count`: a mean. NaN for a count of 0 (TVM refuses to fold a division by a constant 0)."""
+    """`total / count`: a mean. Of floats, NaN for a count of 0 (TVM refuses to fold a division by a constant 0). Of
+    integers, whose dtype holds the count, the quotient rounded towards zero; 0 for a count of 0."""
     total = element(total)
+    dtype = dtype_of(total)
+    if not dtype.is_float:
+        return integer.divide(total, to_tvm(dim_op("max", count, 1)).astype(str(dtype)))
     if count == 0:
         return literal(float("nan"), total)
-    return total / to_tvm(count).astype(str(dtype_of(total)))
+    return total / to_tvm(count).astype(str(dtype))
 
 
 def negative(x: Any) -> PrimExpr:

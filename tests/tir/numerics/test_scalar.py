@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import relaxpy
-from relaxpy.ir.dim import SymVar
+from relaxpy.ir.dim import Dim, SymVar
 from relaxpy.ir.dtype import DType
 from relaxpy.ir.structural import structural_equal
 from relaxpy.testing.kernels import Kernels
@@ -17,6 +17,7 @@ from relaxpy.tir import te
 from relaxpy.tir.numerics import scalar
 from relaxpy.tir.prim_func import PrimFunc
 from relaxpy.tir.to_python import to_python
+from relaxpy.tir.tvm import tirx
 from relaxpy.transform import LegalizeOps
 
 
@@ -98,3 +99,81 @@ def main(x: R.Tensor((4, "k + 1"), "float32"), y: R.Tensor(("k",), "float32")):
     x = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
     found = relaxpy.VirtualMachine(relaxpy.build(mod))["main"](x, np.zeros(3, np.float32))
     assert found.numpy() == np.sort(x.reshape(-1))[7]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, None])
+def test_means_of_integers(count: int | None) -> None:
+    """Rounded towards zero; 0 of nothing, whether the count is a number or a symbol."""
+    n, m = SymVar("n").dim, SymVar("m").dim
+    total, other = te.placeholder((n,), "int64", "total"), te.placeholder((m,), "int64", "other")
+    of = m if count is None else Dim.of(count)
+    program = PrimFunc.from_te(
+        [total, other], [te.compute((n,), lambda i: scalar.per_count(total(i), of))]
+    )
+    kernels = Kernels({"mean": program})
+    for size in (0, 2, 3) if count is None else (count,):
+        totals = np.array([7, -7, 0, 2**62, -(2**63)]) if size else np.zeros(5, np.int64)
+        got = np.full(5, 99)
+        kernels.run("mean", [totals, np.zeros(size, np.int64)], [got])
+        signs = np.sign(totals).tolist()
+        assert got.tolist() == [
+            s * (s * t // max(size, 1)) for s, t in zip(signs, totals.tolist(), strict=True)
+        ]
+
+
+@pytest.mark.parametrize(
+    "name", ["floor_divide", "floor_mod", "divide", "mod", "negative", "absolute"]
+)
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "int8"])
+def test_a_sum_with_a_constant_beside_any_integer(name: str, dtype: str) -> None:
+    """TVM's simplifier failed to compare `k * 4 + 3` with the smallest integer: it subtracts the constant from it."""
+    n, k = SymVar("n").dim, SymVar("k").dim
+    x, y, z = (te.placeholder((dim,), dtype, name) for dim, name in ((n, "x"), (n, "y"), (k, "z")))
+    function = getattr(scalar, name)
+    one = name in ("negative", "absolute")
+    sums: dict[str, Callable[[Any], Any]] = {
+        "size": lambda i: scalar.cast(te.dim(k * 4 + 3), dtype),
+        "less": lambda i: scalar.cast(te.dim(k * 4 - 3), dtype),
+        "index": lambda i: scalar.cast(i * 4 + 3, dtype),
+        "element": lambda i: scalar.element(x(i)) + tirx.const(3, dtype),
+    }
+    divisors: dict[str, Callable[[Any], Any]] = {
+        "symbol": lambda i: scalar.cast(te.dim(k), dtype),
+        "sum": lambda i: scalar.cast(te.dim(k * 2 + 1), dtype),
+        "element": lambda i: y(i),
+    }
+
+    def program(s: str, d: str) -> PrimFunc:
+        value = lambda i: function(sums[s](i), *([] if one else [divisors[d](i)]))
+        return PrimFunc.from_te([x, y, z], [te.compute((n,), value)])
+
+    cases = [(s, d) for s in sums for d in divisors if not one or d == "symbol"]
+    programs = {f"{s}_{d}": program(s, d) for s, d in cases}
+    kernels = Kernels(programs)
+    a, b, size = np.array([5, -6, 7, 0]), np.array([-1, 0, 3, -2]), 3
+    for case in programs:
+        s, _, d = case.partition("_")
+        left = {
+            "size": [15] * 4,
+            "less": [9] * 4,
+            "index": [3, 7, 11, 15],
+            "element": (a + 3).tolist(),
+        }[s]
+        right = {"symbol": [size] * 4, "sum": [7] * 4, "element": b.tolist()}[d]
+        got = np.zeros(4, dtype)
+        kernels.run(case, [a.astype(dtype), b.astype(dtype), np.zeros(size, dtype)], [got])
+        assert got.tolist() == [EXACT[name](u, v) for u, v in zip(left, right, strict=True)], case
+
+
+def truncated(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+EXACT: dict[str, Callable[[int, int], int]] = {
+    "floor_divide": lambda a, b: a // b if b else 0,
+    "floor_mod": lambda a, b: a % b if b else 0,
+    "divide": lambda a, b: truncated(a, b) if b else 0,
+    "mod": lambda a, b: a - truncated(a, b) * b if b else 0,
+    "negative": lambda a, _: -a,
+    "absolute": lambda a, _: abs(a),
+}
