@@ -43,8 +43,7 @@ class Mark(Op):
 
 @define_op
 class HintOnDevice(Mark):
-    """x, with a hint that it is on a device: `R.hint_on_device(x, R.cpu(0))`. It decides where x is if the module
-    lists a virtual device of this kind and number, and no annotation says another."""
+    """x, with a hint that it is on a device: `R.hint_on_device(x, R.cpu(0))`."""
 
     name = "hint_on_device"
     dst_device: str = "cpu:0"
