@@ -121,16 +121,11 @@ def test_means_of_integers(count: int | None) -> None:
         ]
 
 
-@pytest.mark.parametrize(
-    "name", ["floor_divide", "floor_mod", "divide", "mod", "negative", "absolute"]
-)
-@pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "int8"])
-def test_a_sum_with_a_constant_beside_any_integer(name: str, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_a_sum_with_a_constant_beside_any_integer(dtype: str) -> None:
     """TVM's simplifier failed to compare `k * 4 + 3` with the smallest integer: it subtracts the constant from it."""
     n, k = SymVar("n").dim, SymVar("k").dim
     x, y, z = (te.placeholder((dim,), dtype, name) for dim, name in ((n, "x"), (n, "y"), (k, "z")))
-    function = getattr(scalar, name)
-    one = name in ("negative", "absolute")
     sums: dict[str, Callable[[Any], Any]] = {
         "size": lambda i: scalar.cast(te.dim(k * 4 + 3), dtype),
         "less": lambda i: scalar.cast(te.dim(k * 4 - 3), dtype),
@@ -139,29 +134,30 @@ def test_a_sum_with_a_constant_beside_any_integer(name: str, dtype: str) -> None
     }
     divisors: dict[str, Callable[[Any], Any]] = {
         "symbol": lambda i: scalar.cast(te.dim(k), dtype),
-        "sum": lambda i: scalar.cast(te.dim(k * 2 + 1), dtype),
         "element": lambda i: y(i),
     }
 
-    def program(s: str, d: str) -> PrimFunc:
-        value = lambda i: function(sums[s](i), *([] if one else [divisors[d](i)]))
+    def program(name: str, s: str, d: str) -> PrimFunc:
+        function = getattr(scalar, name)
+        divisor = () if name in ("negative", "absolute") else (divisors[d],)
+        value = lambda i: function(sums[s](i), *(each(i) for each in divisor))  # noqa: E731
         return PrimFunc.from_te([x, y, z], [te.compute((n,), value)])
 
-    cases = [(s, d) for s in sums for d in divisors if not one or d == "symbol"]
-    programs = {f"{s}_{d}": program(s, d) for s, d in cases}
-    kernels = Kernels(programs)
+    cases = [(name, s, d) for name in EXACT for s in sums for d in divisors]
+    kernels = Kernels({"_".join(case): program(*case) for case in cases})
     a, b, size = np.array([5, -6, 7, 0]), np.array([-1, 0, 3, -2]), 3
-    for case in programs:
-        s, _, d = case.partition("_")
+    for case in cases:
+        name, s, d = case
         left = {
             "size": [15] * 4,
             "less": [9] * 4,
             "index": [3, 7, 11, 15],
             "element": (a + 3).tolist(),
         }[s]
-        right = {"symbol": [size] * 4, "sum": [7] * 4, "element": b.tolist()}[d]
+        right = {"symbol": [size] * 4, "element": b.tolist()}[d]
         got = np.zeros(4, dtype)
-        kernels.run(case, [a.astype(dtype), b.astype(dtype), np.zeros(size, dtype)], [got])
+        arrays = [a.astype(dtype), b.astype(dtype), np.zeros(size, dtype)]
+        kernels.run("_".join(case), arrays, [got])
         assert got.tolist() == [EXACT[name](u, v) for u, v in zip(left, right, strict=True)], case
 
 
