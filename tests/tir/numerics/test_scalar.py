@@ -140,7 +140,7 @@ def test_a_sum_with_a_constant_beside_any_integer(dtype: str) -> None:
     def program(name: str, s: str, d: str) -> PrimFunc:
         function = getattr(scalar, name)
         divisor = () if name in ("negative", "absolute") else (divisors[d],)
-        value = lambda i: function(sums[s](i), *(each(i) for each in divisor))  # noqa: E731
+        value = lambda i: function(sums[s](i), *(each(i) for each in divisor))
         return PrimFunc.from_te([x, y, z], [te.compute((n,), value)])
 
     cases = [(name, s, d) for name in EXACT for s in sums for d in divisors]
