@@ -238,7 +238,7 @@ def test_one_of_everything() -> None:
     assert mod.attrs == {"k": 1, "names": ["a", "b"]}
     assert mod.global_infos["vdevice"][0].device == 0
     assert mod["impure"].attrs["d"] == {"q": 2}
-    assert mod["impure"].params[0].annotation.vdevice == "llvm:0:global"
+    assert mod["impure"].params[0].annotation.vdevice == str(mod.vdevices[0])
     constants = re.findall(r'R\.const_ref\("[^"]*", R\.Tensor\(\(3, 200\)', mod.script())
     assert len(constants) == 1
 
