@@ -26,7 +26,7 @@ from relaxpy.models.bert import SPEC, BertConfig, BertEncoder
 FOLDER = DOCS / "gallery"
 PAGE = DOCS / "gallery.md"
 BOUNDS = {"batch": 8, "seq": 128}
-SHOTS = {"passes": 900, "fusion": 900, "kernels": 700}
+SHOTS = {"flow": 900, "passes": 900, "fusion": 900, "kernels": 700}
 """Section of the page of `relaxpy explain` → the greatest height of its picture in pixels."""
 WIDTH = 1000
 UNFOLDED = "fuse-attention"
@@ -85,7 +85,9 @@ def main() -> None:
     explanation = explain(
         mod, params=params, bounds=BOUNDS, title="one layer of all-MiniLM-L6-v2", cache=False
     )
-    html = page(explanation).replace(f'data-name="{UNFOLDED}">', f'data-name="{UNFOLDED}" open>', 1)
+    html = re.sub(
+        rf'<details([^>]*data-name="{UNFOLDED}")', r"<details open\1", page(explanation), count=1
+    )
     if any(map(shutil.which, BROWSERS)):
         for section, height in SHOTS.items():
             photograph(html, section, height)

@@ -18,13 +18,13 @@ STYLE = """
 .paper{fill:#fbfcfd;stroke:#d5dae0}.box{fill:#fff;stroke:#8a97a6}.ir{fill:#e8f1fb;stroke:#5b8cc4}
 .run{fill:#e9f6ec;stroke:#5a9e6c}.kernel{fill:#fdf1e2;stroke:#c99a52}.area{fill:#f1f4f7;stroke:#d5dae0}
 text{fill:#1d2530;font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;font-size:13px}
-.name{font-weight:600;font-size:14px}.small{font-size:11.5px;fill:#526070}
+.name{font-weight:600;font-size:14px}.small{font-size:11.5px;fill:#526070}.tiny{font-size:10.5px;fill:#526070}
 .code{font-family:ui-monospace,'DejaVu Sans Mono',Menlo,monospace;font-size:11.5px;fill:#526070}
 .arrow{stroke:#6b7887;stroke-width:1.6;fill:none}.tip{fill:#6b7887}
 @media (prefers-color-scheme:dark){
 .paper{fill:#191d22;stroke:#343b44}.box{fill:#22272e;stroke:#6b7887}.ir{fill:#1c2c40;stroke:#5b8cc4}
 .run{fill:#1b3022;stroke:#5a9e6c}.kernel{fill:#372a18;stroke:#c99a52}.area{fill:#1f242a;stroke:#343b44}
-text{fill:#e3e7ec}.small,.code{fill:#a3afbc}.arrow{stroke:#93a0ae}.tip{fill:#93a0ae}}
+text{fill:#e3e7ec}.small,.tiny,.code{fill:#a3afbc}.arrow{stroke:#93a0ae}.tip{fill:#93a0ae}}
 """
 """Colours for light and dark pages. The picture has a background of its own, for pages whose theme is not that of the
 system."""
@@ -121,7 +121,7 @@ def path_of_a_program() -> str:
         p.box(x, y, width - 8, height - 8, "ir")
         p.text(x + 10, y + 19, f"{number + 1} {phase.name}", "name")
         for line, name in enumerate(dict.fromkeys(step.name for step in phase.passes)):
-            p.text(x + 10, y + 36 + 12.5 * line, name, "small")
+            p.text(x + 10, y + 36 + 12.5 * line, name, "tiny")
     x, y = left + len(STANDARD) % columns * width, top + len(STANDARD) // columns * height
     p.text(x + 10, y + 52, "A target adds passes of", "small")
     p.text(x + 10, y + 68, "its own, such as the", "small")

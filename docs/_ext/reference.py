@@ -18,12 +18,13 @@ import importlib
 import inspect
 import re
 import sys
+from abc import ABC
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import click
 
@@ -191,7 +192,9 @@ def _entry(entry: Entry) -> list[str]:
     value = entry.value
     if inspect.isclass(value):
         kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
-        options = ["   :members:", "   :undoc-members:", "   :show-inheritance:"]
+        options = ["   :members:", "   :undoc-members:"]
+        if any(base not in (object, ABC, Generic) for base in value.__bases__):
+            options.append("   :show-inheritance:")
     elif inspect.isroutine(value):
         kind, options = "autofunction", []
     else:
