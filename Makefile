@@ -3,7 +3,7 @@
 # make test-fast   the subset that takes less than a minute
 # make test-slow   sweeps in full, of which make test runs a part: before a release, and after changes of many operators
 # make check       format, lint, types, tests: what a change must pass
-# make stubs       the stub files (.pyi) and the page of operators, from the table of operators
+# make stubs       what is derived: stub files (.pyi) and the page of operators, the index of errors, pictures of the docs
 # make bench-NAME  benchmarks/NAME.py: overhead, matmul, ops, embed, compile, ablation, equality, language (docs/benchmarks.md)
 # make docs        the site of the documentation, in build/site (make docs-links: addresses outside too, which needs network)
 # make wheel-test build the wheel from a clean clone, try it in fresh environments (PYTHONS="python3.11 python3.13")
@@ -76,6 +76,8 @@ types: $(VENV)/stamp-dev
 stubs: $(VENV)/stamp-test
 	@$(PY) -m relaxpy.testing.stubs
 	@$(PY) -m tests.docs.test_operators
+	@$(PY) -m tests.docs.test_errors_page
+	@$(PY) -m docs._ext.pictures
 
 # Warnings are errors: a broken link or anchor, a page that is in no list.
 SPHINX = $(PY) -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --doctree-dir build/doctrees

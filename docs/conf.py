@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import sys
@@ -29,7 +30,10 @@ version = release = __version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton"]
 exclude_patterns = ["_ext", "_static"]
 nitpicky = True
-suppress_warnings = ["misc.highlighting_failure"]  # "…" and "→" in programs that are cut short
+suppress_warnings = [
+    "misc.highlighting_failure",  # "…" and "→" in programs that are cut short
+    "ref.python",  # a type `Call` without a module: of several the first is meant, that of relaxpy.ir
+]
 
 myst_heading_anchors = 4
 nb_execution_mode = (
@@ -123,7 +127,8 @@ def skip_member(
 def find_reference(
     app: Sphinx, env: Any, node: addnodes.pending_xref, content: nodes.Node
 ) -> nodes.Node | None:
-    """A type of a signature: the public name of an object that is defined elsewhere, else no link."""
+    """The public name of an object that is defined elsewhere. What is in no page of the reference has no link: types of
+    signatures, and bases that exist. A name that means nothing is left to Sphinx, as an error."""
     if node.get("refdomain") != "py":
         return None
     target = reference.known_names().get(node["reftarget"])
@@ -135,7 +140,22 @@ def find_reference(
     above: nodes.Node | None = node
     while above is not None and not isinstance(above, addnodes.desc_signature):
         above = above.parent
-    return content if above is not None else None
+    return content if above is not None or exists(node["reftarget"]) else None
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name means an object that can be imported."""
+    module, _, rest = name.partition(".")
+    try:
+        found = importlib.import_module(module)
+        for part in filter(None, rest.split(".")):
+            module = f"{module}.{part}"
+            found = (
+                getattr(found, part) if hasattr(found, part) else importlib.import_module(module)
+            )
+    except (ImportError, ValueError):
+        return False
+    return bool(rest)
 
 
 def setup(app: Sphinx) -> None:
